@@ -1,0 +1,2 @@
+//! The `tiptoe` command.
+fn main() {}

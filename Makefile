@@ -1,0 +1,62 @@
+# The commands of a working day. Each one installs what it needs (as root) or prints the line that does.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := build
+
+# The tests' knobs, the same in every recipe: 1% of the long tests, 10 s of each fuzz target.
+export TIPTOE_TEST_SCALE ?= 0.01
+FUZZ_SECONDS ?= 10
+# The pure crates that miri runs.
+MIRI_CRATES ?= tiptoe-event tiptoe-wire tiptoe-session tiptoe-patch
+
+.NOTPARALLEL:
+.PHONY: build demo test stress check unit model e2e miri asan fuzz setup-demo setup-test clean
+
+build: ## the tiptoe command, at target/release/tiptoe
+	cargo build --release
+
+demo: setup-demo build ## a redis-server under load, traced, with what that cost
+	scripts/demo.sh
+
+test: setup-test check unit model e2e miri asan fuzz ## every test, the long ones at 1%
+	@scripts/summary.sh
+
+stress: ## every test, whole, and ten minutes of each fuzz target
+	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600
+
+check: ## formatting, lints, the rules between crates, licences
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo build
+	cargo test -p xtask
+	scripts/licenses.sh
+
+unit: ## the crates' own tests
+	cargo test --workspace --exclude xtask --exclude tiptoe-tests
+
+model: ## loom: the lock-free parts, every interleaving within two preemptions
+	scripts/model.sh
+
+e2e: ## real programs, driven through the command
+	cargo build
+	cargo test -p tiptoe-tests
+
+miri: ## undefined behaviour in the pure crates
+	scripts/miri.sh $(MIRI_CRATES)
+
+asan: ## the collector under the address sanitizer
+	scripts/asan.sh
+
+fuzz: ## each fuzz target for FUZZ_SECONDS
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+setup-demo:
+	@scripts/setup.sh demo
+
+setup-test:
+	@scripts/setup.sh test
+
+clean:
+	cargo clean

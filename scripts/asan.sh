@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The collector's unit tests with AddressSanitizer: it reads memory that the traced program owns.
+. "$(dirname "$0")/common.sh"
+
+if ! cargo +nightly --version >/dev/null 2>&1; then
+    skip asan "install nightly with \`rustup toolchain install nightly\`"
+    exit 0
+fi
+RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=0 \
+    cargo +nightly test -p tiptoe-collector --lib \
+    --target x86_64-unknown-linux-gnu --target-dir target/asan
+passed asan

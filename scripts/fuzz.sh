@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# scripts/fuzz.sh SECONDS: each target of fuzz/ for that long.
+. "$(dirname "$0")/common.sh"
+
+seconds=${1:-10}
+[[ -d fuzz ]] || { echo "no fuzz targets"; exit 0; }
+if ! nightly fuzz; then
+    skip fuzz "install it with \`cargo install --locked cargo-fuzz\` and a nightly toolchain"
+    exit 0
+fi
+for target in $(cargo +nightly fuzz list); do
+    echo "fuzz $target: ${seconds} s"
+    log=target/fuzz-$target.log
+    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -rss_limit_mb=4096 >"$log" 2>&1 ||
+        { tail -n 60 "$log"; exit 1; }
+    grep -E '^Done|^#.*DONE' "$log" | tail -n 1
+    passed "fuzz:$target"
+done

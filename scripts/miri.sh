@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# scripts/miri.sh CRATE…: the unit tests of the pure crates under miri.
+. "$(dirname "$0")/common.sh"
+
+if ! nightly miri; then
+    skip miri "install it with \`rustup toolchain install nightly --component miri --component rust-src\`"
+    exit 0
+fi
+# Property tests run few cases here: miri is a few hundred times slower.
+export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation}
+for crate in "$@"; do
+    cargo +nightly miri test -p "$crate" --lib --target-dir target/miri
+done
+passed miri

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# scripts/setup.sh demo|test: the system packages and Rust extras that `make demo` or `make test` need.
+# As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
+# Services that come with a package are never started. What only widens the tests (nightly Rust,
+# cargo-deny, cargo-fuzz) may be missing: its step then says `skipped:`.
+. "$(dirname "$0")/common.sh"
+
+what=${1:-test}
+demo=(redis-server redis-tools)
+tests=("${demo[@]}" memcached nginx-light sqlite3 python3 g++ gcc-multilib musl-tools binutils strace)
+
+case $what in
+demo) packages=("${demo[@]}") ;;
+test) packages=("${tests[@]}") ;;
+*) echo "usage: scripts/setup.sh demo|test" >&2; exit 2 ;;
+esac
+
+missing_packages() {
+    local package
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+    done
+}
+
+# A policy that forbids starting services holds only while the packages go in.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d
+    if [[ ! -e $policy ]]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod 755 "$policy"
+        trap "rm -f $policy" EXIT
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+need_cargo() {
+    have cargo && return
+    echo "error: no \`cargo\`" >&2
+    echo "hint: install Rust's toolchain, see https://rustup.rs" >&2
+    exit 2
+}
+
+system() {
+    have dpkg-query || { echo "note: not a Debian system; needs: ${packages[*]}"; return; }
+    mapfile -t missing < <(missing_packages "${packages[@]}")
+    [[ ${#missing[@]} -eq 0 ]] && return
+    if [[ $(id -u) -ne 0 ]]; then
+        echo "error: missing packages: ${missing[*]}" >&2
+        echo "hint: sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+        exit 2
+    fi
+    echo "installing: ${missing[*]}"
+    install_packages "${missing[@]}"
+}
+
+# try SECONDS COMMAND…: an extra that may fail; its step says what is missing. Output only on request.
+try() {
+    timeout "$1" "${@:2}" >>target/setup.log 2>&1 || true
+}
+
+extras() {
+    if have rustup && ! nightly miri; then
+        try 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src
+    fi
+    nightly fuzz || try 600 cargo install --locked cargo-fuzz
+    cargo deny --version >/dev/null 2>&1 || try 900 cargo install --locked cargo-deny
+}
+
+need_cargo
+system
+: >"$RESULTS"
+if [[ $what == test ]]; then extras; fi

@@ -122,7 +122,11 @@ impl Filter {
         }
         let mut held = [first; MAX_COMPARISONS];
         held[..comparisons.len()].copy_from_slice(comparisons);
-        Some(Filter { comparisons: held, len: comparisons.len() as u8, join })
+        Some(Filter {
+            comparisons: held,
+            len: comparisons.len() as u8,
+            join,
+        })
     }
 
     /// The comparisons, in the order written.
@@ -137,7 +141,10 @@ impl Filter {
 
     /// Whether the six integer argument registers pass.
     pub fn passes(&self, args: &[u64; 6]) -> bool {
-        let mut each = self.comparisons().iter().map(|c| c.holds(args[c.arg as usize]));
+        let mut each = self
+            .comparisons()
+            .iter()
+            .map(|c| c.holds(args[c.arg as usize]));
         match self.join {
             Join::All => each.all(|held| held),
             Join::Any => each.any(|held| held),

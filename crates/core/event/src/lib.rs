@@ -6,6 +6,18 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cost;
 pub mod filter;
+mod filter_text;
+pub mod reading;
+pub mod spec;
+mod spec_parse;
+pub mod via;
 
+pub use cost::{Basis, Cost, Share};
 pub use filter::{Comparison, Filter, Join, Operator, Width};
+pub use filter_text::{FilterError, FilterFault};
+pub use reading::Reading;
+pub use spec::{Function, Kind, Options, Spec, is_glob};
+pub use spec_parse::{SpecError, SpecFault};
+pub use via::{UnknownWord, Via};

@@ -1,0 +1,108 @@
+//! What tracing cost: nanoseconds with their uncertainty, and a share of CPU time.
+
+/// How a cost is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Basis {
+    /// From counts and calibrated unit costs.
+    #[default]
+    Estimated,
+    /// From the target's own speed with tracing on and off.
+    Measured,
+}
+
+impl Basis {
+    /// `estimated` or `measured`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Basis::Estimated => "estimated",
+            Basis::Measured => "measured",
+        }
+    }
+}
+
+impl core::fmt::Display for Basis {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Nanoseconds added to the target, of one hit or of many, with an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// The best estimate.
+    pub ns: f64,
+    /// The lower end.
+    pub low_ns: f64,
+    /// The upper end.
+    pub high_ns: f64,
+}
+
+impl Cost {
+    /// A cost from three figures of which the middle one is the estimate, whatever their order.
+    pub fn between(one: f64, ns: f64, other: f64) -> Cost {
+        Cost {
+            ns,
+            low_ns: one.min(other).min(ns),
+            high_ns: one.max(other).max(ns),
+        }
+    }
+
+    /// The cost of `hits` times this unit. The uncertainty is that of the unit
+    /// cost, the same for all hits, so it grows with them.
+    pub fn times(self, hits: u64) -> Cost {
+        let hits = hits as f64;
+        Cost {
+            ns: self.ns * hits,
+            low_ns: self.low_ns * hits,
+            high_ns: self.high_ns * hits,
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Cost) -> Cost {
+        Cost {
+            ns: self.ns + other.ns,
+            low_ns: self.low_ns + other.low_ns,
+            high_ns: self.high_ns + other.high_ns,
+        }
+    }
+
+    /// As a share of `cpu_ns` of CPU time; zero where there was none.
+    pub fn share_of(self, cpu_ns: u64) -> Share {
+        if cpu_ns == 0 {
+            return Share::default();
+        }
+        let cpu = cpu_ns as f64;
+        Share {
+            fraction: self.ns / cpu,
+            low: self.low_ns / cpu,
+            high: self.high_ns / cpu,
+        }
+    }
+}
+
+/// A share of the target's CPU time, 1.0 being all of it, with an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// The best estimate.
+    pub fraction: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_times_unit_as_a_share() {
+        let unit = Cost::between(2.0, 1.5, 1.0);
+        let share = unit.times(1_000).share_of(1_000_000);
+        assert!((share.fraction - 0.0015).abs() < 1e-12);
+        assert!((share.low - 0.001).abs() < 1e-12);
+        assert!((share.high - 0.002).abs() < 1e-12);
+        assert_eq!(unit.share_of(0), Share::default());
+    }
+}

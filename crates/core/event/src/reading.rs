@@ -1,0 +1,103 @@
+//! What an event has counted so far.
+
+/// One event's counts, in the words of `perf_event_open(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Reading {
+    /// Hits that were counted.
+    pub count: u64,
+    /// Hits that are known to have happened and were not counted.
+    pub lost: u64,
+    /// How long the event was asked for.
+    pub time_enabled_ns: u64,
+    /// How long it really counted.
+    pub time_running_ns: u64,
+}
+
+impl Reading {
+    /// The counts and the times of both, as of two threads or two processes.
+    pub fn plus(self, other: Reading) -> Reading {
+        Reading {
+            count: self.count.wrapping_add(other.count),
+            lost: self.lost.wrapping_add(other.lost),
+            time_enabled_ns: self.time_enabled_ns.wrapping_add(other.time_enabled_ns),
+            time_running_ns: self.time_running_ns.wrapping_add(other.time_running_ns),
+        }
+    }
+
+    /// What was added since an earlier reading of the same event.
+    pub fn since(self, earlier: Reading) -> Reading {
+        Reading {
+            count: self.count.wrapping_sub(earlier.count),
+            lost: self.lost.wrapping_sub(earlier.lost),
+            time_enabled_ns: self.time_enabled_ns.wrapping_sub(earlier.time_enabled_ns),
+            time_running_ns: self.time_running_ns.wrapping_sub(earlier.time_running_ns),
+        }
+    }
+
+    /// Whether it counted for less time than it was asked for.
+    pub fn is_partial(&self) -> bool {
+        self.time_running_ns < self.time_enabled_ns
+    }
+
+    /// The count as it would be, had the event counted all the time; `None`
+    /// where it never ran, and nothing can be said.
+    pub fn scaled(&self) -> Option<u64> {
+        if !self.is_partial() {
+            return Some(self.count);
+        }
+        let wide = u128::from(self.count) * u128::from(self.time_enabled_ns);
+        let scaled = wide.checked_div(u128::from(self.time_running_ns))?;
+        Some(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_reading_is_scaled_and_an_idle_one_says_nothing() {
+        let half = Reading {
+            count: 10,
+            lost: 0,
+            time_enabled_ns: 100,
+            time_running_ns: 50,
+        };
+        assert_eq!(half.scaled(), Some(20));
+        assert_eq!(
+            Reading {
+                time_running_ns: 0,
+                ..half
+            }
+            .scaled(),
+            None
+        );
+        assert_eq!(
+            Reading {
+                time_running_ns: 100,
+                ..half
+            }
+            .scaled(),
+            Some(10)
+        );
+        assert_eq!(
+            Reading {
+                count: 3,
+                ..Reading::default()
+            }
+            .scaled(),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn since_undoes_plus() {
+        let one = Reading {
+            count: 7,
+            lost: 1,
+            time_enabled_ns: 9,
+            time_running_ns: 8,
+        };
+        assert_eq!(one.plus(one).since(one), one);
+    }
+}

@@ -1,0 +1,247 @@
+//! Reads a [`Spec`]: prefix, binary, function, offset, options, in that order.
+
+use core::fmt;
+
+use crate::spec::{Function, Kind, Options, Spec, is_glob};
+
+/// What is wrong with a spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpecFault {
+    /// Nothing is written where a function should be.
+    NoFunction,
+    /// A `:` stands in front, without a binary.
+    NoBinary,
+    /// A path is written where a function should be.
+    PathWithoutFunction,
+    /// What follows `+` or `0x` is no number of 64 bits.
+    BadOffset,
+    /// An option has no name, or one of letters that no option has.
+    BadOption,
+    /// A control character.
+    ControlCharacter,
+}
+
+/// A spec that could not be read, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpecError {
+    /// The byte of the spec at which it stops making sense.
+    pub at: usize,
+    /// What is wrong there.
+    pub fault: SpecFault,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.fault {
+            SpecFault::NoFunction => "a function is missing",
+            SpecFault::NoBinary => "a binary is missing in front of the ':'",
+            SpecFault::PathWithoutFunction => "a path without ':FUNCTION' behind it",
+            SpecFault::BadOffset => "not an offset (write +16 or +0x10)",
+            SpecFault::BadOption => "not an option (write /NAME,NAME=VALUE/)",
+            SpecFault::ControlCharacter => "a control character",
+        };
+        write!(f, "{what} (at character {})", self.at + 1)
+    }
+}
+
+impl core::error::Error for SpecError {}
+
+/// What is left to read, and where in the spec it stands.
+#[derive(Clone, Copy)]
+struct Rest<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn fault<T>(self, fault: SpecFault) -> Result<T, SpecError> {
+        Err(SpecError { at: self.at, fault })
+    }
+
+    /// Cut in two around the byte at `cut`, which neither half keeps.
+    fn split_around(self, cut: usize) -> (Rest<'a>, Rest<'a>) {
+        let (before, after) = (&self.text[..cut], &self.text[cut + 1..]);
+        (
+            Rest {
+                text: before,
+                at: self.at,
+            },
+            Rest {
+                text: after,
+                at: self.at + cut + 1,
+            },
+        )
+    }
+}
+
+/// Reads one spec; see the grammar in [`crate::spec`].
+pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
+    if let Some(at) = text.find(char::is_control) {
+        return Err(SpecError {
+            at,
+            fault: SpecFault::ControlCharacter,
+        });
+    }
+    let (kind, rest) = split_kind(Rest { text, at: 0 });
+    if !kind.is_probe() {
+        return unparsed(kind, rest);
+    }
+    let (binary, rest) = split_binary(rest)?;
+    let (rest, options) = split_options(rest)?;
+    let (function, offset) = split_offset(rest)?;
+    if binary.is_none() && looks_like_path(function.text) {
+        return function.fault(SpecFault::PathWithoutFunction);
+    }
+    Ok(Spec {
+        kind,
+        binary,
+        function: read_function(function)?,
+        offset,
+        options,
+    })
+}
+
+fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
+    if rest.text.is_empty() {
+        return rest.fault(SpecFault::NoFunction);
+    }
+    let function = Function::Unparsed(rest.text);
+    Ok(Spec {
+        kind,
+        binary: None,
+        function,
+        offset: 0,
+        options: Options::default(),
+    })
+}
+
+/// The first `:` that is no part of a `::`. Of a longer run of an odd number,
+/// the first stands alone: `bin:::f` is the function `::f`.
+fn single_colon(text: &str) -> Option<usize> {
+    let mut at = 0;
+    while let Some(found) = text[at..].find(':') {
+        let start = at + found;
+        let run = text[start..]
+            .bytes()
+            .take_while(|byte| *byte == b':')
+            .count();
+        if run % 2 == 1 {
+            return Some(start);
+        }
+        at = start + run;
+    }
+    None
+}
+
+fn split_kind(rest: Rest<'_>) -> (Kind, Rest<'_>) {
+    let named = single_colon(rest.text).and_then(|colon| {
+        let (word, behind) = rest.split_around(colon);
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|kind| kind.word() == word.text)?;
+        Some((kind, behind))
+    });
+    named.unwrap_or((Kind::Uprobe, rest))
+}
+
+fn split_binary(rest: Rest<'_>) -> Result<(Option<&str>, Rest<'_>), SpecError> {
+    let Some(colon) = single_colon(rest.text) else {
+        return Ok((None, rest));
+    };
+    let (binary, function) = rest.split_around(colon);
+    if binary.text.is_empty() {
+        return binary.fault(SpecFault::NoBinary);
+    }
+    Ok((Some(binary.text), function))
+}
+
+/// Options are what stands between the last two slashes, where the last one
+/// ends the text: `operator/` has none.
+fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Options<'_>), SpecError> {
+    let none = (rest, Options::default());
+    if looks_like_path(rest.text) {
+        return Ok(none);
+    }
+    let Some(open) = rest.text.strip_suffix('/').and_then(|text| text.rfind('/')) else {
+        return Ok(none);
+    };
+    let (function, mut options) = rest.split_around(open);
+    options.text = &options.text[..options.text.len() - 1];
+    if !options.text.split(',').all(is_option) {
+        return options.fault(SpecFault::BadOption);
+    }
+    Ok((function, Options { text: options.text }))
+}
+
+fn is_option(option: &str) -> bool {
+    let name = option.split_once('=').map_or(option, |(name, _)| name);
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+}
+
+fn looks_like_path(text: &str) -> bool {
+    ["/", "./", "../", "~/"]
+        .iter()
+        .any(|start| text.starts_with(start))
+}
+
+/// Where `+OFFSET` begins: the last `+` with a word, or nothing, behind it.
+/// The plus signs of `operator+`, `operator++` and `f(1+2)` begin none.
+fn offset_plus(text: &str) -> Option<usize> {
+    let plus = text.rfind('+')?;
+    let (before, after) = (&text[..plus], &text[plus + 1..]);
+    let operator = if after.is_empty() {
+        before.trim_end_matches('+')
+    } else {
+        before
+    };
+    let word = after
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (word && !operator.ends_with("operator")).then_some(plus)
+}
+
+fn split_offset(rest: Rest<'_>) -> Result<(Rest<'_>, u64), SpecError> {
+    let Some(plus) = offset_plus(rest.text) else {
+        return Ok((rest, 0));
+    };
+    let (function, digits) = rest.split_around(plus);
+    let Some(offset) = number(digits.text) else {
+        return digits.fault(SpecFault::BadOffset);
+    };
+    if let Some(second) = offset_plus(function.text) {
+        return function.split_around(second).1.fault(SpecFault::BadOffset);
+    }
+    Ok((function, offset))
+}
+
+fn read_function(rest: Rest<'_>) -> Result<Function<'_>, SpecError> {
+    if rest.text.is_empty() {
+        return rest.fault(SpecFault::NoFunction);
+    }
+    if is_glob(rest.text) {
+        return Ok(Function::Glob(rest.text));
+    }
+    if !rest.text.starts_with("0x") {
+        return Ok(Function::Name(rest.text));
+    }
+    match number(rest.text) {
+        Some(offset) => Ok(Function::Offset(offset)),
+        None => rest.fault(SpecFault::BadOffset),
+    }
+}
+
+/// A number in decimal, or in hexadecimal behind `0x`; no sign.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    // from_str_radix alone would take a sign.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain
+        .then(|| u64::from_str_radix(digits, radix).ok())
+        .flatten()
+}

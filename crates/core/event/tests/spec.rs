@@ -1,0 +1,167 @@
+//! The event grammar: what each form means, and that the resolved form reads back.
+
+use proptest::prelude::*;
+use tiptoe_event::{Function, Kind, Options, Spec, SpecFault, is_glob};
+
+fn parse(text: &str) -> Spec<'_> {
+    Spec::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn uprobe<'a>(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
+    Spec::uprobe(binary, function)
+}
+
+#[test]
+fn the_plain_forms() {
+    use Function::{Glob, Name, Offset};
+    let redis = Some("redis-server");
+    for (text, expected) in [
+        ("dictFind", uprobe(None, Name("dictFind"))),
+        ("uprobe:dictFind", uprobe(None, Name("dictFind"))),
+        ("redis-server:dictFind", uprobe(redis, Name("dictFind"))),
+        ("uprobe:redis-server:dict*", uprobe(redis, Glob("dict*"))),
+        (
+            "/usr/bin/redis-server:0x1f00",
+            uprobe(Some("/usr/bin/redis-server"), Offset(0x1f00)),
+        ),
+        (
+            "libssl*:SSL_[rw]*",
+            uprobe(Some("libssl*"), Glob("SSL_[rw]*")),
+        ),
+        ("libc.so.6:*", uprobe(Some("libc.so.6"), Glob("*"))),
+        ("*", uprobe(None, Glob("*"))),
+    ] {
+        assert_eq!(parse(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_double_colon_never_splits() {
+    use Function::{Glob, Name};
+    for (text, expected) in [
+        ("ns::f", uprobe(None, Name("ns::f"))),
+        ("uprobe::f", uprobe(None, Name("uprobe::f"))),
+        (
+            "libstdc++.so.6:std::foo*",
+            uprobe(Some("libstdc++.so.6"), Glob("std::foo*")),
+        ),
+        ("prog:::f", uprobe(Some("prog"), Name("::f"))),
+        ("uprobe:mem:f", uprobe(Some("mem"), Name("f"))),
+        (
+            "a::b<c::d>::operator()(int, long)",
+            uprobe(None, Name("a::b<c::d>::operator()(int, long)")),
+        ),
+    ] {
+        assert_eq!(parse(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn offsets_and_operators() {
+    use Function::{Name, Offset};
+    for (text, function, offset) in [
+        ("f+0x10", Name("f"), 16),
+        ("f+16", Name("f"), 16),
+        ("operator+", Name("operator+"), 0),
+        ("ns::operator++", Name("ns::operator++"), 0),
+        ("operator++0x8", Name("operator+"), 8),
+        ("operator+(A const&)+4", Name("operator+(A const&)"), 4),
+        ("g<(1+2)>", Name("g<(1+2)>"), 0),
+        ("operator[]", Name("operator[]"), 0),
+        ("operator/", Name("operator/"), 0),
+        ("0x10+0x5", Offset(16), 5),
+    ] {
+        let spec = parse(text);
+        assert_eq!((spec.function, spec.offset), (function, offset), "{text}");
+    }
+}
+
+#[test]
+fn options_stand_between_the_last_slashes() {
+    let spec = parse("/bin/prog:f+1/latency,by=arg0,pinned/");
+    assert_eq!(spec.binary, Some("/bin/prog"));
+    assert_eq!(spec.offset, 1);
+    let listed: Vec<_> = spec.options.iter().collect();
+    assert_eq!(
+        listed,
+        [("latency", None), ("by", Some("arg0")), ("pinned", None)]
+    );
+    assert_eq!(
+        parse("operator//latency/").function,
+        Function::Name("operator/")
+    );
+    assert_eq!(parse("f").options, Options::default());
+    assert_eq!(parse("f").options.iter().count(), 0);
+}
+
+#[test]
+fn the_other_kinds_keep_their_text() {
+    for kind in [Kind::Usdt, Kind::Mem, Kind::Ulock, Kind::Klock] {
+        let text = format!("{kind}:stats.hits:8:w");
+        let spec = parse(&text);
+        assert_eq!(
+            (spec.kind, spec.function),
+            (kind, Function::Unparsed("stats.hits:8:w"))
+        );
+        assert_eq!(spec.to_string(), text);
+    }
+    assert_eq!(parse("uretprobe:prog:f").kind, Kind::Uretprobe);
+}
+
+#[test]
+fn faults_say_what_and_where() {
+    for (text, fault, at) in [
+        ("", SpecFault::NoFunction, 0),
+        ("prog:", SpecFault::NoFunction, 5),
+        ("mem:", SpecFault::NoFunction, 4),
+        (":f", SpecFault::NoBinary, 0),
+        ("uprobe:prog:+4", SpecFault::NoFunction, 12),
+        ("f+", SpecFault::BadOffset, 2),
+        ("f+zz", SpecFault::BadOffset, 2),
+        ("f+1+2", SpecFault::BadOffset, 2),
+        ("f+0x10000000000000000", SpecFault::BadOffset, 2),
+        ("0xzz", SpecFault::BadOffset, 0),
+        ("/usr/bin/prog", SpecFault::PathWithoutFunction, 0),
+        ("/usr/bin/", SpecFault::PathWithoutFunction, 0),
+        ("f//", SpecFault::BadOption, 2),
+        ("f/a,,b/", SpecFault::BadOption, 2),
+        ("f\n", SpecFault::ControlCharacter, 1),
+    ] {
+        let error = Spec::parse(text).expect_err(text);
+        assert_eq!((error.fault, error.at), (fault, at), "{text:?}");
+    }
+}
+
+#[test]
+fn the_resolved_form() {
+    assert_eq!(
+        parse("redis-server:dictFind").to_string(),
+        "uprobe:redis-server:dictFind"
+    );
+    assert_eq!(parse("f+16/by=arg0/").to_string(), "uprobe:f+0x10/by=arg0/");
+    assert!(is_glob("a?") && is_glob("[ab]") && !is_glob("operator[]"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 20 } else { 4096 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Text made of what the grammar looks at: what reads, reads back.
+    #[test]
+    fn what_is_displayed_reads_back(text in "((uprobe|mem|usdt):)?([a-z:+/0*,=\\[\\]]|::|0x|operator|é){0,12}") {
+        if let Ok(spec) = Spec::parse(&text) {
+            let shown = spec.to_string();
+            prop_assert_eq!(Spec::parse(&shown), Ok(spec), "{} became {}", text, shown);
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,40}") {
+        if let Err(error) = Spec::parse(&text) {
+            prop_assert!(error.at <= text.len());
+        }
+    }
+}

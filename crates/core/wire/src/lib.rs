@@ -1,1 +1,38 @@
-//! To be written.
+//! Every byte between the traced program and tiptoe.
+//!
+//! Two sealed memfds. *data* is written by the target's agent and read by
+//! tiptoe, which distrusts it: sizes come from tiptoe's own [`Geometry`], never
+//! from the segment, and each word is read once, then checked. *plan* is
+//! written by tiptoe and only read by the target.
+//!
+//! Both are seen as slices of 64-bit atomics ([`Words`]), so that sharing them
+//! with another process is no data race and an index out of bounds is `None`.
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | A: a request is published | `plan::SEQUENCE` in [`Plan::publish`] | [`Plan::sequence`] in the agent |
+//! | B: a request is answered | `data::ACK` in [`Data::answer`] | [`Data::acknowledged`] in tiptoe |
+//! | C: a slab has an owner | directory owner word in [`Data::enter`] | [`Data::slab_owner`] in tiptoe |
+//!
+//! Counters need no edge: each has one writer, and a reader that is late by a
+//! few hits is corrected by the next read; the last read follows edge B.
+#![no_std]
+#![warn(missing_docs)]
+
+mod data;
+mod geometry;
+mod plan;
+mod record;
+mod words;
+
+pub use data::{Data, Hello, State};
+pub use geometry::Geometry;
+pub use plan::{Copy, Map, Plan, Request};
+pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};
+pub use words::Words;
+
+/// Marks a segment as tiptoe's; the low 16 bits are the protocol version.
+pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
+
+/// The protocol version: an agent and a tiptoe of different versions do not talk.
+pub const VERSION: u16 = 1;

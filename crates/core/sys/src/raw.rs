@@ -1,0 +1,191 @@
+//! System calls without libc, for code that runs inside a traced program.
+//!
+//! Nothing here touches `errno`, thread-local storage or the heap, so a call is
+//! safe in a signal handler and on a thread that libc does not know. The
+//! numbers and argument order are those of syscall(2) on x86-64.
+
+use core::arch::asm;
+
+/// A positive error number, as the kernel returned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// No such process or thread.
+pub const ESRCH: Errno = Errno(3);
+/// Interrupted by a signal.
+pub const EINTR: Errno = Errno(4);
+
+/// System call numbers used by the agent (x86-64).
+pub mod nr {
+    #![expect(missing_docs, reason = "the kernel's own names")]
+    pub const READ: usize = 0;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const PREAD64: usize = 17;
+    pub const PWRITE64: usize = 18;
+    pub const MADVISE: usize = 28;
+    pub const NANOSLEEP: usize = 35;
+    pub const GETPID: usize = 39;
+    pub const CLONE: usize = 56;
+    pub const VFORK: usize = 58;
+    pub const EXIT: usize = 60;
+    pub const SETUID: usize = 105;
+    pub const SETGID: usize = 106;
+    pub const SETREUID: usize = 113;
+    pub const SETREGID: usize = 114;
+    pub const SETGROUPS: usize = 116;
+    pub const SETRESUID: usize = 117;
+    pub const SETRESGID: usize = 119;
+    pub const CAPSET: usize = 126;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const PRCTL: usize = 157;
+    pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
+    pub const TGKILL: usize = 234;
+    pub const OPENAT: usize = 257;
+    pub const UNSHARE: usize = 272;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const SETNS: usize = 308;
+    pub const MEMBARRIER: usize = 324;
+    pub const CLONE3: usize = 435;
+    pub const CLOSE_RANGE: usize = 436;
+}
+
+/// Performs a system call with six arguments and returns the kernel's raw word.
+///
+/// # Safety
+/// The caller answers for what the call does to memory and to the process.
+#[inline(always)]
+pub unsafe fn syscall6(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    let result: isize;
+    // SAFETY: the clobbers are those of the x86-64 system call convention; the
+    // effects of the call itself are the caller's duty.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Turns the kernel's word into a result.
+#[inline(always)]
+pub fn check(word: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&word) { Err(Errno(-word as i32)) } else { Ok(word as usize) }
+}
+
+/// As [`syscall6`], with the error told apart.
+///
+/// # Safety
+/// As [`syscall6`].
+#[inline(always)]
+pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: passed on to the caller.
+    check(unsafe { syscall6(number, a, b, c, d, e, f) })
+}
+
+/// This process's id, in its own pid namespace; asked of the kernel each time.
+#[inline]
+pub fn getpid() -> u32 {
+    // SAFETY: getpid has no arguments and no effects.
+    unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) as u32 }
+}
+
+/// This thread's id, in its own pid namespace.
+#[inline]
+pub fn gettid() -> u32 {
+    // SAFETY: gettid has no arguments and no effects.
+    unsafe { syscall6(nr::GETTID, 0, 0, 0, 0, 0, 0) as u32 }
+}
+
+/// Whether a thread of the process is alive (signal 0 could be sent to it).
+pub fn thread_alive(pid: u32, tid: u32) -> bool {
+    // SAFETY: signal 0 delivers nothing.
+    let sent = unsafe { call(nr::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
+    sent != Err(ESRCH)
+}
+
+/// Closes a descriptor; errors mean it was not open.
+pub fn close(fd: i32) {
+    // SAFETY: the agent closes only descriptors that it opened itself.
+    unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
+}
+
+/// Sleeps for about `ns` nanoseconds (less than a second); may return early.
+pub fn sleep_ns(ns: u64) {
+    let time = [0u64, ns];
+    // SAFETY: `time` is a valid timespec for the length of the call.
+    unsafe { syscall6(nr::NANOSLEEP, time.as_ptr() as usize, 0, 0, 0, 0, 0) };
+}
+
+/// Opens a NUL-terminated path with `flags`.
+pub fn open(path: &core::ffi::CStr, flags: i32) -> Result<i32, Errno> {
+    const AT_FDCWD: usize = -100isize as usize;
+    let args = [AT_FDCWD, path.as_ptr() as usize, flags as usize, 0, 0, 0];
+    // SAFETY: the path is NUL-terminated; openat reads nothing else.
+    unsafe { call(nr::OPENAT, args) }.map(|fd| fd as i32)
+}
+
+/// Futex operations on a shared 32-bit word.
+pub mod futex {
+    use super::{Errno, call, nr};
+    use core::sync::atomic::AtomicU32;
+
+    const WAIT: usize = 0;
+    const WAKE: usize = 1;
+
+    /// Waits while `word` holds `expected`, at most `timeout_ns` when given (under a second).
+    pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
+        let time = [0u64, timeout_ns.unwrap_or(0)];
+        let limit = timeout_ns.map_or(0, |_| time.as_ptr() as usize);
+        let args = [word.as_ptr() as usize, WAIT, expected as usize, limit, 0, 0];
+        // SAFETY: the word and the timespec are valid for the length of the call.
+        unsafe { call(nr::FUTEX, args) }.map(|_| ())
+    }
+
+    /// Wakes at most `count` waiters.
+    pub fn wake(word: &AtomicU32, count: u32) {
+        let args = [word.as_ptr() as usize, WAKE, count as usize, 0, 0, 0];
+        // SAFETY: waking reads no memory of ours beyond the word's address.
+        let _ = unsafe { call(nr::FUTEX, args) };
+    }
+}
+
+/// membarrier(2) for code that is being changed.
+pub mod membarrier {
+    use super::{Errno, call, nr};
+
+    const PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 5;
+    const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;
+
+    /// Registers the process; must precede [`sync_core`].
+    pub fn register() -> Result<(), Errno> {
+        let args = [REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0];
+        // SAFETY: membarrier touches no memory.
+        unsafe { call(nr::MEMBARRIER, args) }.map(|_| ())
+    }
+
+    /// Returns after every core that runs this process has executed a core
+    /// serializing instruction, and so refetches code.
+    pub fn sync_core() -> Result<(), Errno> {
+        // SAFETY: membarrier touches no memory.
+        unsafe { call(nr::MEMBARRIER, [PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
+    }
+}

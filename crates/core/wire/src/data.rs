@@ -1,0 +1,245 @@
+//! The data segment: what the agent answers, and what threads counted.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::geometry::{Geometry, MAX_RECORDS};
+use crate::words::Words;
+use crate::MAGIC;
+
+const MAGIC_WORD: usize = 0;
+const STATE: usize = 1;
+const ACK: usize = 2;
+const OUTCOME: usize = 3;
+const OWNER: usize = 4;
+const PID: usize = 5;
+const TLS: usize = 6;
+const COLD_ENTRY: usize = 7;
+const HOOK_ENTRY: usize = 8;
+const SITES: usize = 9;
+const SITE_COUNT: usize = 10;
+const THREAD: usize = 11;
+
+/// What the agent is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum State {
+    /// Not there yet.
+    Absent = 0,
+    /// Its thread serves requests.
+    Serving = 1,
+    /// Everything was put back; nothing runs.
+    Dormant = 2,
+}
+
+/// What the planner must know of an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// The process, in its own pid namespace.
+    pub pid: u32,
+    /// Offset from %fs of the pointer to a thread's descriptor.
+    pub tls: i64,
+    /// Address that trampolines call for a thread without a slab.
+    pub cold_entry: u64,
+    /// Address that system call hooks call.
+    pub hook_entry: u64,
+    /// Address of the agent's table of sites, in wire form.
+    pub sites: u64,
+    /// How many sites it holds.
+    pub site_count: u64,
+}
+
+/// A view of a data segment with a known shape.
+#[derive(Clone, Copy)]
+pub struct Data<'a> {
+    words: Words<'a>,
+    geometry: Geometry,
+}
+
+impl<'a> Data<'a> {
+    /// Sees words as a data segment; `None` where there are too few.
+    pub fn new(words: Words<'a>, geometry: Geometry) -> Option<Self> {
+        (words.len() as u64 * 8 >= geometry.data_bytes()).then_some(Data { words, geometry })
+    }
+
+    /// The shape that it was seen with.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The word that tiptoe holds as a robust futex while it lives.
+    pub fn owner(&self) -> Option<&'a AtomicU32> {
+        self.words.futex(OWNER)
+    }
+
+    /// Says who the agent is and that it serves. (agent)
+    pub fn greet(&self, hello: &Hello) {
+        self.words.store(PID, hello.pid as u64);
+        self.words.store(TLS, hello.tls as u64);
+        self.words.store(COLD_ENTRY, hello.cold_entry);
+        self.words.store(HOOK_ENTRY, hello.hook_entry);
+        self.words.store(SITES, hello.sites);
+        self.words.store(SITE_COUNT, hello.site_count);
+        self.words.store(MAGIC_WORD, MAGIC);
+        self.set_state(State::Serving);
+    }
+
+    /// What the agent said of itself; `None` before it did. Every field is a
+    /// claim of the target's. (tiptoe)
+    pub fn hello(&self) -> Option<Hello> {
+        (self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC).then(|| Hello {
+            pid: self.words.load(PID) as u32,
+            tls: self.words.load(TLS) as i64,
+            cold_entry: self.words.load(COLD_ENTRY),
+            hook_entry: self.words.load(HOOK_ENTRY),
+            sites: self.words.load(SITES),
+            site_count: self.words.load(SITE_COUNT),
+        })
+    }
+
+    /// Tells what the agent does. (agent)
+    pub fn set_state(&self, state: State) {
+        if let Some(word) = self.words.at(STATE) {
+            // Release: pairs with the Acquire in `state`; the greeting precedes it.
+            word.store(state as u64, Release);
+        }
+    }
+
+    /// What the agent does. (tiptoe)
+    pub fn state(&self) -> State {
+        // Acquire: pairs with the Release in `set_state`.
+        match self.words.at(STATE).map_or(0, |word| word.load(Acquire)) {
+            1 => State::Serving,
+            2 => State::Dormant,
+            _ => State::Absent,
+        }
+    }
+
+    /// The agent's thread, in the target's pid namespace; 0 while there is none.
+    pub fn thread(&self) -> u32 {
+        self.words.load(THREAD) as u32
+    }
+
+    /// Tells which thread serves. (agent)
+    pub fn set_thread(&self, tid: u32) {
+        self.words.store(THREAD, tid as u64);
+    }
+
+    /// Stores the result of record `index`; 0 is success, else an errno or a
+    /// [`crate::Request`]'s own code, or an address. (agent)
+    pub fn set_result(&self, index: usize, result: u64) {
+        if index < MAX_RECORDS {
+            self.words.store(Geometry::results() + index, result);
+        }
+    }
+
+    /// The result of record `index`, valid once acknowledged. (tiptoe)
+    pub fn result(&self, index: usize) -> u64 {
+        if index < MAX_RECORDS { self.words.load(Geometry::results() + index) } else { 0 }
+    }
+
+    /// Answers the request with this sequence. (agent)
+    pub fn answer(&self, sequence: u64, outcome: u64) {
+        self.words.store(OUTCOME, outcome);
+        if let Some(word) = self.words.at(ACK) {
+            // Release: pairs with the Acquire in `acknowledged` (edge B).
+            word.store(sequence, Release);
+        }
+    }
+
+    /// The last answered sequence. (tiptoe)
+    pub fn acknowledged(&self) -> u64 {
+        // Acquire: pairs with the Release in `answer` (edge B).
+        self.words.at(ACK).map_or(0, |word| word.load(Acquire))
+    }
+
+    /// The last answer's outcome: 0, or an errno for the request as a whole. (tiptoe)
+    pub fn outcome(&self) -> u64 {
+        self.words.load(OUTCOME)
+    }
+
+    /// Enters a thread as the owner of slab `index`. (agent, cold path)
+    pub fn enter(&self, index: u32, tid: u32, comm: [u64; 2]) {
+        let entry = self.geometry.entry(index);
+        self.words.store(entry + 1, comm[0]);
+        self.words.store(entry + 2, comm[1]);
+        if let Some(word) = self.words.at(entry) {
+            // Release: pairs with the Acquire in `slab_owner` (edge C).
+            word.store(tid as u64, Release);
+        }
+    }
+
+    /// The thread that owns slab `index` and the name it had; `None` for a slab
+    /// that nobody entered. (tiptoe)
+    pub fn slab_owner(&self, index: u32) -> Option<(u32, [u8; 16])> {
+        if index >= self.geometry.slabs {
+            return None;
+        }
+        let entry = self.geometry.entry(index);
+        // Acquire: pairs with the Release in `enter` (edge C).
+        let tid = self.words.at(entry)?.load(Acquire) as u32;
+        let mut comm = [0; 16];
+        comm[..8].copy_from_slice(&self.words.load(entry + 1).to_le_bytes());
+        comm[8..].copy_from_slice(&self.words.load(entry + 2).to_le_bytes());
+        (tid != 0).then_some((tid, comm))
+    }
+
+    /// A counter of a slab; 0 where either does not exist. (tiptoe)
+    pub fn counter(&self, slab: u32, slot: u32) -> u64 {
+        if slab >= self.geometry.slabs || slot >= self.geometry.slots {
+            return 0;
+        }
+        self.words.load(self.geometry.slab(slab) + slot as usize)
+    }
+
+    /// Adds to a counter from outside a trampoline. `shared` says whether other
+    /// threads may add to this slab too (the overflow slab). (agent, cold path)
+    pub fn add(&self, slab: u32, slot: u32) {
+        use core::sync::atomic::Ordering::Relaxed;
+        if slot < self.geometry.slots {
+            if let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize) {
+                // Relaxed: a counter orders nothing; atomic because the overflow
+                // slab has many writers, and a signal may interrupt any other.
+                word.fetch_add(1, Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_hostile_segment_yields_nothing_out_of_bounds() {
+        let geometry = Geometry { slots: 4, slabs: 2 };
+        let words: Vec<AtomicU64> =
+            (0..geometry.data_bytes() / 8).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let data = Data::new(Words::new(&words), geometry).unwrap();
+        assert_eq!(data.counter(2, 0), 0);
+        assert_eq!(data.counter(0, 4), 0);
+        assert_eq!(data.slab_owner(2), None);
+        assert_eq!(data.result(usize::MAX), 0);
+        assert_eq!(data.hello(), None);
+        assert!(Data::new(Words::new(&words[1..]), geometry).is_none());
+    }
+
+    #[test]
+    fn counters_and_owners_are_read_back() {
+        let geometry = Geometry { slots: 600, slabs: 3 };
+        let words: Vec<AtomicU64> =
+            (0..geometry.data_bytes() / 8).map(|_| AtomicU64::new(0)).collect();
+        let data = Data::new(Words::new(&words), geometry).unwrap();
+        data.add(1, 599);
+        data.add(1, 599);
+        data.add(1, 600);
+        data.enter(1, 42, [u64::from_le_bytes(*b"redis-se"), 0]);
+        assert_eq!(data.counter(1, 599), 2);
+        assert_eq!(data.counter(2, 0), 0);
+        let (tid, comm) = data.slab_owner(1).unwrap();
+        assert_eq!((tid, &comm[..8]), (42, &b"redis-se"[..]));
+    }
+}

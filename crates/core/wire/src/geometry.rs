@@ -1,0 +1,82 @@
+//! How large the parts of a data segment are; chosen by tiptoe before it attaches.
+
+/// Words in a page.
+pub(crate) const PAGE_WORDS: usize = 512;
+/// Words that one slab's directory entry takes.
+pub(crate) const ENTRY_WORDS: usize = 8;
+/// The most records that one request may hold, and so the most results.
+pub const MAX_RECORDS: usize = 1 << 16;
+/// The most virtual memory that all slabs together may take, in bytes.
+const MAX_SLAB_BYTES: usize = 1 << 30;
+
+/// The shape of a data segment. Both sides compute all offsets from it; the
+/// target reads it from the plan, which only tiptoe can write.
+///
+/// Slab 0 is the *overflow slab*: threads that find no free slab add to it
+/// atomically, so that counts stay exact whatever the number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Counters in each slab.
+    pub slots: u32,
+    /// Slabs, the overflow slab included.
+    pub slabs: u32,
+}
+
+impl Geometry {
+    /// A segment with room for `slots` counters in each of as many slabs as fit
+    /// (64 to 16,384).
+    pub fn for_slots(slots: u32) -> Geometry {
+        let slots = slots.max(1);
+        let stride = stride_words(slots) * 8;
+        let slabs = (MAX_SLAB_BYTES / stride).clamp(64, 16_384) as u32;
+        Geometry { slots, slabs }
+    }
+
+    /// Words from one slab to the next: whole pages, so that a thread's first
+    /// hit costs one page.
+    pub fn stride(&self) -> usize {
+        stride_words(self.slots)
+    }
+
+    /// First word of the results area.
+    pub(crate) const fn results() -> usize {
+        PAGE_WORDS
+    }
+
+    /// First word of slab `index`'s directory entry.
+    pub(crate) fn entry(&self, index: u32) -> usize {
+        Self::results() + MAX_RECORDS + index as usize * ENTRY_WORDS
+    }
+
+    /// First word of slab `index`.
+    pub fn slab(&self, index: u32) -> usize {
+        let directory_end = self.entry(self.slabs);
+        directory_end.next_multiple_of(PAGE_WORDS) + index as usize * self.stride()
+    }
+
+    /// Bytes of the whole segment.
+    pub fn data_bytes(&self) -> u64 {
+        self.slab(self.slabs) as u64 * 8
+    }
+}
+
+fn stride_words(slots: u32) -> usize {
+    (slots as usize).next_multiple_of(PAGE_WORDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_overlap_and_slabs_are_pages() {
+        for slots in [1, 511, 512, 513, 10_000, 1_000_000] {
+            let g = Geometry::for_slots(slots);
+            assert!(g.entry(g.slabs) <= g.slab(0));
+            assert_eq!(g.slab(0) % PAGE_WORDS, 0);
+            assert!(g.stride() >= slots as usize);
+            assert_eq!(g.slab(g.slabs) * 8, g.data_bytes() as usize);
+            assert!((64..=16_384).contains(&g.slabs));
+        }
+    }
+}

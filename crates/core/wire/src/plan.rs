@@ -1,0 +1,222 @@
+//! The plan segment: what tiptoe asks of the agent, one request at a time.
+
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::geometry::{Geometry, MAX_RECORDS, PAGE_WORDS};
+use crate::record::{SITE_WORDS, Site};
+use crate::words::Words;
+use crate::MAGIC;
+
+const MAGIC_WORD: usize = 0;
+const SEQUENCE: usize = 1;
+const KIND: usize = 2;
+const COUNT: usize = 3;
+const SLOTS: usize = 4;
+const SLABS: usize = 5;
+const RECORDS: usize = PAGE_WORDS;
+const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
+const BLOB_WORDS: usize = 1 << 20;
+
+/// What is asked. The number is the wire's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Request {
+    /// Map arenas: [`Map`] records.
+    Map = 1,
+    /// Write code into arenas: [`Copy`] records.
+    Copy = 2,
+    /// Patch sites: [`Site`] records.
+    Arm = 3,
+    /// Put original bytes back: addresses of sites.
+    Disarm = 4,
+    /// Call indirect function resolvers: addresses; each result is an address.
+    Resolve = 5,
+    /// Own SIGTRAP and SIGILL and arm hooks before anything else.
+    Prepare = 6,
+    /// Put everything back and end the agent's thread.
+    Detach = 7,
+}
+
+impl Request {
+    fn from_word(word: u64) -> Option<Request> {
+        use Request::*;
+        [Map, Copy, Arm, Disarm, Resolve, Prepare, Detach]
+            .into_iter()
+            .find(|request| *request as u64 == word)
+    }
+}
+
+/// An arena to be mapped: its first page is wiped on fork and writable, the
+/// rest is executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Page-aligned address.
+    pub base: u64,
+    /// Bytes, whole pages.
+    pub len: u64,
+}
+
+/// Code to be written at an address inside an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Where to.
+    pub address: u64,
+    /// First byte in the blob.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// A view of a plan segment.
+#[derive(Clone, Copy)]
+pub struct Plan<'a>(Words<'a>);
+
+impl<'a> Plan<'a> {
+    /// Bytes of every plan segment; sparse, so untouched parts cost nothing.
+    pub const BYTES: u64 = ((BLOB + BLOB_WORDS) * 8) as u64;
+    /// The most code bytes that one request may carry.
+    pub const BLOB_BYTES: usize = BLOB_WORDS * 8;
+    /// The most records that one request may hold.
+    pub const MAX_RECORDS: usize = MAX_RECORDS;
+
+    /// Sees words as a plan.
+    pub fn new(words: Words<'a>) -> Self {
+        Plan(words)
+    }
+
+    /// Writes the header of a fresh plan. (tiptoe)
+    pub fn format(&self, geometry: Geometry) {
+        self.0.store(SLOTS, geometry.slots as u64);
+        self.0.store(SLABS, geometry.slabs as u64);
+        self.0.store(MAGIC_WORD, MAGIC);
+    }
+
+    /// The data segment's shape, or `None` where this is no plan of this version. (agent)
+    pub fn geometry(&self) -> Option<Geometry> {
+        let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
+        let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
+        sound.then_some(Geometry { slots, slabs })
+    }
+
+    /// Publishes a request whose records were stored, and returns its sequence. (tiptoe)
+    pub fn publish(&self, request: Request, count: usize) -> u64 {
+        self.0.store(KIND, request as u64);
+        self.0.store(COUNT, count as u64);
+        let next = self.0.load(SEQUENCE) + 1;
+        if let Some(word) = self.0.at(SEQUENCE) {
+            // Release: pairs with the Acquire in `sequence` (edge A).
+            word.store(next, Release);
+        }
+        next
+    }
+
+    /// The newest request's sequence; 0 before the first. (agent)
+    pub fn sequence(&self) -> u64 {
+        // Acquire: pairs with the Release in `publish` (edge A).
+        self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))
+    }
+
+    /// The newest request and its number of records. (agent)
+    pub fn request(&self) -> Option<(Request, usize)> {
+        let count = (self.0.load(COUNT) as usize).min(MAX_RECORDS);
+        Some((Request::from_word(self.0.load(KIND))?, count))
+    }
+
+    /// Stores a site as record `index`. (tiptoe)
+    pub fn put_site(&self, index: usize, site: &Site) {
+        for (offset, word) in site.encode().into_iter().enumerate() {
+            self.0.store(RECORDS + index * SITE_WORDS + offset, word);
+        }
+    }
+
+    /// Reads record `index` as a site. (agent)
+    pub fn site(&self, index: usize) -> Option<Site> {
+        Site::decode(core::array::from_fn(|offset| {
+            self.0.load(RECORDS + index * SITE_WORDS + offset)
+        }))
+    }
+
+    /// Stores a pair of words as record `index` (arenas, copies, addresses). (tiptoe)
+    fn put_pair(&self, index: usize, first: u64, second: u64) {
+        self.0.store(RECORDS + index * 2, first);
+        self.0.store(RECORDS + index * 2 + 1, second);
+    }
+
+    /// Stores an arena as record `index`. (tiptoe)
+    pub fn put_map(&self, index: usize, map: Map) {
+        self.put_pair(index, map.base, map.len);
+    }
+
+    /// Reads record `index` as an arena. (agent)
+    pub fn map(&self, index: usize) -> Map {
+        let at = RECORDS + index * 2;
+        Map { base: self.0.load(at), len: self.0.load(at + 1) }
+    }
+
+    /// Stores a copy as record `index`. (tiptoe)
+    pub fn put_copy(&self, index: usize, copy: Copy) {
+        self.put_pair(index, copy.address, copy.offset as u64 | (copy.len as u64) << 32);
+    }
+
+    /// Reads record `index` as a copy. (agent)
+    pub fn copy(&self, index: usize) -> Copy {
+        let at = RECORDS + index * 2;
+        let packed = self.0.load(at + 1);
+        Copy { address: self.0.load(at), offset: packed as u32, len: (packed >> 32) as u32 }
+    }
+
+    /// Stores an address as record `index`. (tiptoe)
+    pub fn put_address(&self, index: usize, address: u64) {
+        self.put_pair(index, address, 0);
+    }
+
+    /// Reads record `index` as an address. (agent)
+    pub fn address(&self, index: usize) -> u64 {
+        self.0.load(RECORDS + index * 2)
+    }
+
+    /// Stores code at a byte offset (a multiple of 8) of the blob. (tiptoe)
+    pub fn put_blob(&self, offset: usize, code: &[u8]) {
+        for (index, chunk) in code.chunks(8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.0.store(BLOB + offset / 8 + index, u64::from_le_bytes(bytes));
+        }
+    }
+
+    /// The blob's words from a byte offset (a multiple of 8), enough for `len` bytes. (agent)
+    pub fn blob(&self, offset: u32, len: u32) -> Option<Words<'a>> {
+        let inside = offset % 8 == 0 && offset as usize + len as usize <= Self::BLOB_BYTES;
+        inside.then(|| self.0.part(BLOB + offset as usize / 8, (len as usize).div_ceil(8)))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_request_is_read_as_it_was_written() {
+        let words: Vec<AtomicU64> =
+            (0..RECORDS + 64).map(|_| AtomicU64::new(0)).collect();
+        let plan = Plan::new(Words::new(&words));
+        assert_eq!(plan.geometry(), None);
+        plan.format(Geometry { slots: 3, slabs: 64 });
+        plan.put_copy(1, Copy { address: 5, offset: 8, len: 70_000 });
+        assert_eq!(plan.publish(Request::Copy, 2), 1);
+        assert_eq!(plan.geometry(), Some(Geometry { slots: 3, slabs: 64 }));
+        assert_eq!((plan.sequence(), plan.request()), (1, Some((Request::Copy, 2))));
+        assert_eq!(plan.copy(1), Copy { address: 5, offset: 8, len: 70_000 });
+    }
+
+    #[test]
+    fn a_blob_outside_the_segment_is_refused() {
+        let words: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
+        let plan = Plan::new(Words::new(&words));
+        assert!(plan.blob(0, 8).is_none());
+        assert!(plan.blob(u32::MAX - 7, 8).is_none());
+    }
+}

@@ -1,0 +1,170 @@
+//! A patched site as it travels from the planner to the agent, and as the
+//! agent keeps it.
+
+/// Words of one [`Site`] on the wire.
+pub const SITE_WORDS: usize = 12;
+/// The most instruction heads that a displaced window can have.
+pub const MAX_HEADS: usize = 5;
+
+/// An instruction head inside a displaced window, and where its relocated copy is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Offset from the site's first byte.
+    pub offset: u8,
+    /// Offset from the trampoline's first byte where a thread found there goes on.
+    pub resume: u16,
+}
+
+/// What a site needs beyond its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteFlags(pub u8);
+
+impl SiteFlags {
+    /// Some head is a byte that raises SIGILL.
+    pub const NEEDS_SIGILL: SiteFlags = SiteFlags(1);
+    /// One of the agent's own system call hooks: armed first, removed last.
+    pub const HOOK: SiteFlags = SiteFlags(2);
+    /// A trap for good: every hit raises SIGTRAP.
+    pub const TRAP: SiteFlags = SiteFlags(4);
+
+    /// Whether all bits of `other` are set.
+    pub fn has(self, other: SiteFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The union of both.
+    pub fn with(self, other: SiteFlags) -> SiteFlags {
+        SiteFlags(self.0 | other.0)
+    }
+}
+
+/// One site: what stands there, what shall stand there, and the way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Address of the first patched byte.
+    pub address: u64,
+    /// Where the patch leads.
+    pub trampoline: u64,
+    /// Address of the 5-byte island that a 2-byte jump goes through; 0 for none.
+    pub island: u64,
+    /// Counter index in each slab; meaningless for a hook.
+    pub slot: u32,
+    /// Patched bytes: 1 (trap), 2 (jump to the island) or 5 (jump).
+    pub len: u8,
+    /// What it needs.
+    pub flags: SiteFlags,
+    /// The original bytes.
+    pub original: [u8; 8],
+    /// The bytes while armed.
+    pub patched: [u8; 8],
+    /// The island's original bytes.
+    pub island_original: [u8; 8],
+    /// The island's bytes while armed.
+    pub island_patched: [u8; 8],
+    /// How many of `heads` are meant.
+    pub head_count: u8,
+    /// Instruction heads inside the window; the first is offset 0.
+    pub heads: [Head; MAX_HEADS],
+}
+
+impl Site {
+    /// The heads that exist.
+    pub fn heads(&self) -> &[Head] {
+        self.heads.get(..self.head_count as usize).unwrap_or(&[])
+    }
+
+    /// The wire form.
+    pub fn encode(&self) -> [u64; SITE_WORDS] {
+        let mut words = [0; SITE_WORDS];
+        words[0] = self.address;
+        words[1] = self.trampoline;
+        words[2] = self.island;
+        words[3] = self.slot as u64
+            | (self.len as u64) << 32
+            | (self.flags.0 as u64) << 40
+            | (self.head_count as u64) << 48;
+        words[4] = u64::from_le_bytes(self.original);
+        words[5] = u64::from_le_bytes(self.patched);
+        words[6] = u64::from_le_bytes(self.island_original);
+        words[7] = u64::from_le_bytes(self.island_patched);
+        for (index, head) in self.heads.iter().enumerate() {
+            let bits = head.offset as u64 | (head.resume as u64) << 8;
+            if let Some(word) = words.get_mut(8 + index / 2) {
+                *word |= bits << (32 * (index % 2));
+            }
+        }
+        words
+    }
+
+    /// Reads the wire form; `None` where a length or a head cannot be.
+    pub fn decode(words: [u64; SITE_WORDS]) -> Option<Site> {
+        let mut site = Site {
+            address: words[0],
+            trampoline: words[1],
+            island: words[2],
+            slot: words[3] as u32,
+            len: (words[3] >> 32) as u8,
+            flags: SiteFlags((words[3] >> 40) as u8),
+            head_count: (words[3] >> 48) as u8,
+            original: words[4].to_le_bytes(),
+            patched: words[5].to_le_bytes(),
+            island_original: words[6].to_le_bytes(),
+            island_patched: words[7].to_le_bytes(),
+            heads: [Head::default(); MAX_HEADS],
+        };
+        for (index, head) in site.heads.iter_mut().enumerate() {
+            let bits = words.get(8 + index / 2).copied().unwrap_or(0) >> (32 * (index % 2));
+            *head = Head { offset: bits as u8, resume: (bits >> 8) as u16 };
+        }
+        site.is_sound().then_some(site)
+    }
+
+    fn is_sound(&self) -> bool {
+        matches!(self.len, 1 | 2 | 5)
+            && (1..=MAX_HEADS).contains(&(self.head_count as usize))
+            && self.heads().first().is_some_and(|head| head.offset == 0)
+            && self.heads().iter().all(|head| head.offset < self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site() -> Site {
+        let mut heads = [Head::default(); MAX_HEADS];
+        heads[1] = Head { offset: 1, resume: 40 };
+        heads[2] = Head { offset: 4, resume: 0xffff };
+        Site {
+            address: 0x5555_0000_1234,
+            trampoline: 0x5554_0000_0010,
+            island: 7,
+            slot: 99,
+            len: 5,
+            flags: SiteFlags::HOOK.with(SiteFlags::NEEDS_SIGILL),
+            original: [1, 2, 3, 4, 5, 6, 7, 8],
+            patched: [9; 8],
+            island_original: [10; 8],
+            island_patched: [11; 8],
+            head_count: 3,
+            heads,
+        }
+    }
+
+    #[test]
+    fn decoding_gives_back_what_was_encoded() {
+        assert_eq!(Site::decode(site().encode()), Some(site()));
+    }
+
+    #[test]
+    fn impossible_records_are_refused() {
+        for broken in [
+            Site { len: 3, ..site() },
+            Site { head_count: 0, ..site() },
+            Site { head_count: 6, ..site() },
+            Site { len: 2, ..site() },
+        ] {
+            assert_eq!(Site::decode(broken.encode()), None, "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A shared segment as a slice of atomic words.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// A segment, or a part of one, seen as 64-bit atomics.
+#[derive(Clone, Copy)]
+pub struct Words<'a>(&'a [AtomicU64]);
+
+impl<'a> Words<'a> {
+    /// Words of memory that this process owns (tests, private copies).
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        Words(words)
+    }
+
+    /// Words of a mapped segment.
+    ///
+    /// # Safety
+    /// - `base` is 8-byte aligned and `bytes` bytes from it stay mapped for `'a`;
+    /// - the mapping is readable, and writable where the caller stores.
+    pub unsafe fn from_raw(base: *const u8, bytes: usize) -> Self {
+        // SAFETY: alignment and lifetime are the caller's; any bit pattern is a
+        // valid AtomicU64, and atomics may be shared with other processes.
+        Words(unsafe { core::slice::from_raw_parts(base.cast(), bytes / 8) })
+    }
+
+    /// How many words there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One word, or `None` past the end.
+    #[inline]
+    pub fn at(&self, index: usize) -> Option<&'a AtomicU64> {
+        self.0.get(index)
+    }
+
+    /// Reads a word; 0 past the end. Relaxed: see the crate's table of edges.
+    #[inline]
+    pub fn load(&self, index: usize) -> u64 {
+        self.at(index).map_or(0, |word| word.load(Relaxed))
+    }
+
+    /// Writes a word; nothing past the end. Relaxed: see the crate's table of edges.
+    #[inline]
+    pub fn store(&self, index: usize, value: u64) {
+        if let Some(word) = self.at(index) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    /// The low half of a word as a futex.
+    pub fn futex(&self, index: usize) -> Option<&'a AtomicU32> {
+        self.at(index).map(|word| {
+            let half = word.as_ptr().cast::<AtomicU32>();
+            // SAFETY: little-endian low half of a live, aligned word; both types
+            // are atomics, and no code mixes sizes on this word.
+            unsafe { &*half }
+        })
+    }
+
+    /// The words `[start, start + len)`, or `None` where they do not all exist.
+    pub fn part(&self, start: usize, len: usize) -> Option<Words<'a>> {
+        self.0.get(start..start.checked_add(len)?).map(Words)
+    }
+}

@@ -1,0 +1,58 @@
+//! The packages under `crates/`, as `cargo metadata` tells them.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::root;
+
+/// One package of ours.
+#[derive(Debug, Clone)]
+pub struct Package {
+    /// Its name, such as `tiptoe-wire`.
+    pub name: String,
+    /// Its folder under `crates/`, such as `core/wire`.
+    pub folder: String,
+    /// All that it depends on in a normal or build way. What only its tests use builds no product.
+    pub dependencies: Vec<String>,
+}
+
+/// Asks cargo.
+pub fn packages() -> Vec<Package> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+            "--offline",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let value: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    list(&value["packages"]).filter_map(package).collect()
+}
+
+fn package(value: &Value) -> Option<Package> {
+    let manifest = Path::new(value["manifest_path"].as_str()?).parent()?;
+    let folder = manifest.strip_prefix(root().join("crates")).ok()?;
+    let used = list(&value["dependencies"]).filter(|dependency| dependency["kind"] != "dev");
+    Some(Package {
+        name: value["name"].as_str()?.to_owned(),
+        folder: folder.to_str()?.to_owned(),
+        dependencies: used
+            .filter_map(|dependency| Some(dependency["name"].as_str()?.to_owned()))
+            .collect(),
+    })
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}

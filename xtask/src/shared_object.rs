@@ -1,0 +1,76 @@
+//! The agent's shared object: it must need nothing and leave nothing undefined.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use crate::root;
+
+/// The name under which the agent is built.
+const NAME: &str = "libtiptoe_agent.so";
+
+/// The agent as last built: `TIPTOE_AGENT_SO`, or the newest one under the target folder.
+pub fn agent() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("TIPTOE_AGENT_SO") {
+        return Some(path.into());
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let mut found = Vec::new();
+    collect(&target, 8, &mut found);
+    found
+        .into_iter()
+        .max_by_key(|(when, _)| *when)
+        .map(|(_, path)| path)
+}
+
+fn collect(folder: &Path, depth: u32, found: &mut Vec<(SystemTime, PathBuf)>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        if metadata.is_dir() && depth > 0 {
+            collect(&entry.path(), depth - 1, found);
+        } else if entry.file_name() == NAME {
+            found.extend(metadata.modified().map(|when| (when, entry.path())));
+        }
+    }
+}
+
+/// The libraries it needs: its NEEDED entries.
+pub fn needed(path: &Path) -> Vec<String> {
+    lines("readelf", &["-dW"], path)
+        .into_iter()
+        .filter(|line| line.contains("(NEEDED)"))
+        .collect()
+}
+
+/// The symbols it leaves undefined.
+pub fn undefined(path: &Path) -> Vec<String> {
+    lines("nm", &["-D", "--undefined-only"], path)
+}
+
+/// Text relocations, which would need its code writable.
+pub fn text_relocations(path: &Path) -> Vec<String> {
+    lines("readelf", &["-dW"], path)
+        .into_iter()
+        .filter(|line| line.contains("TEXTREL"))
+        .collect()
+}
+
+fn lines(tool: &str, arguments: &[&str], path: &Path) -> Vec<String> {
+    let output = Command::new(tool)
+        .args(arguments)
+        .arg(path)
+        .output()
+        .unwrap_or_else(|error| panic!("{tool}: {error}"));
+    assert!(
+        output.status.success(),
+        "{tool}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .collect()
+}

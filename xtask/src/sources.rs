@@ -1,0 +1,85 @@
+//! Rules on the sources themselves: attributes at a crate's door, and the length of files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::layers::Row;
+use crate::{read, root};
+
+/// A file longer than this does two things.
+pub const MAX_LINES: usize = 500;
+
+/// Attributes that a row promises and that the crate's root file lacks.
+pub fn missing_attributes(rows: &[Row]) -> Vec<String> {
+    rows.iter()
+        .flat_map(|row| {
+            let text = door(row);
+            [
+                (row.forbids_unsafe, "#![forbid(unsafe_code)]"),
+                (row.no_std, "#![no_std]"),
+            ]
+            .into_iter()
+            .filter(move |(promised, attribute)| *promised && !has(&text, attribute))
+            .map(|(_, attribute)| format!("{} lacks {attribute}", row.folder))
+        })
+        .collect()
+}
+
+/// `#![no_std]` may be conditional: unit tests link std.
+fn has(text: &str, attribute: &str) -> bool {
+    let inner = attribute.trim_start_matches("#![").trim_end_matches(']');
+    text.lines().map(str::trim).any(|line| {
+        line == attribute
+            || (line.starts_with("#![cfg_attr(not(") && line.ends_with(&format!(", {inner})]")))
+    })
+}
+
+/// The text of `src/lib.rs` or `src/main.rs`.
+fn door(row: &Row) -> String {
+    let folder = format!("crates/{}/src", row.folder);
+    let library = format!("{folder}/lib.rs");
+    let is_library = root().join(&library).exists();
+    read(&if is_library {
+        library
+    } else {
+        format!("{folder}/main.rs")
+    })
+}
+
+/// Source files longer than [`MAX_LINES`] that are none of `exceptions`.
+pub fn too_long(exceptions: &[&str]) -> Vec<String> {
+    tracked(&["*.rs", "*.c", "*.cc", "*.h", "*.S", "*.sh"])
+        .into_iter()
+        .filter(|path| {
+            !exceptions
+                .iter()
+                .any(|exception| path == Path::new(exception))
+        })
+        .filter_map(|path| {
+            let lines = std::fs::read_to_string(root().join(&path))
+                .ok()?
+                .lines()
+                .count();
+            (lines > MAX_LINES).then(|| format!("{}: {lines} lines", path.display()))
+        })
+        .collect()
+}
+
+/// Files that git knows and that match one of the patterns.
+pub fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
+    let output = Command::new("git")
+        .arg("ls-files")
+        .args(patterns)
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    assert!(
+        output.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(PathBuf::from)
+        .collect()
+}

@@ -1,0 +1,44 @@
+// What every target shares: a check that ends the program, an exact count, a start signal.
+#pragma once
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// A function that stands as itself in the binary, and whose calls are never merged.
+#define PROBED __attribute__((noinline, noclone, used))
+#define KEEP() __asm__ volatile("")
+
+#define CHECK(condition)                                                                      \
+    do {                                                                                      \
+        if (!(condition)) {                                                                   \
+            fprintf(stderr, "%s:%d: wrong: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+            _exit(99);                                                                        \
+        }                                                                                     \
+    } while (0)
+
+// The calls of `name` in this process: what a probe must count.
+static inline void expect(const char *name, uint64_t count) {
+    printf("expect %s %llu\n", name, (unsigned long long)count);
+    fflush(stdout);
+}
+
+// With `wait` as its last argument a program says `ready` and starts at the next line of its stdin.
+static inline void wait_for_start(int argc, char **argv) {
+    char line[64];
+    if (argc < 2 || strcmp(argv[argc - 1], "wait") != 0) return;
+    puts("ready");
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+}
+
+// The number at `index` of the arguments, else `otherwise`.
+static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwise) {
+    if (index >= argc || strcmp(argv[index], "wait") == 0) return otherwise;
+    return strtoull(argv[index], NULL, 10);
+}

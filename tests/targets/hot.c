@@ -1,0 +1,80 @@
+// cflags: -O2 -pthread
+// hot THREADS CALLS [wait]: every thread calls every function CALLS times and checks each result.
+// CALLS 0: until stdin closes.
+#include "common.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+static atomic_int stopped;
+static uint64_t calls;
+
+PROBED int add(int a, int b) { KEEP(); return a + b; }
+
+PROBED int down(int n) { KEEP(); return n == 0 ? 0 : 1 + down(n - 1); }
+
+PROBED unsigned digits(unsigned n) {
+    unsigned sum = 0;
+    do { sum += n % 10; n /= 10; KEEP(); } while (n);
+    return sum;
+}
+
+PROBED double scale(double x, float y) { KEEP(); return x * y + 1; }
+
+PROBED void fill(char *bytes, int length) { for (int i = 0; i < length; i++) { bytes[i] = (char)i; KEEP(); } }
+
+PROBED int choose(int which) {
+    KEEP();
+    switch (which) {
+    case 0: return 7; case 1: return 11; case 2: return 13; case 3: return 17;
+    case 4: return 19; case 5: return 23; case 6: return 29; default: return 31;
+    }
+}
+
+static const int choices[] = {7, 11, 13, 17, 19, 23, 29, 31};
+
+static void once(uint64_t i) {
+    char bytes[16];
+    unsigned sum = 0;
+    CHECK(add((int)i, 3) == (int)i + 3);
+    CHECK(down((int)(i % 3)) == (int)(i % 3));
+    for (unsigned n = i % 1000; n; n /= 10) sum += n % 10;
+    CHECK(digits(i % 1000) == sum);
+    CHECK(scale((double)(i % 100), 2) == (double)(i % 100) * 2 + 1);
+    fill(bytes, 16);
+    CHECK(bytes[15] == 15);
+    CHECK(choose((int)(i % 8)) == choices[i % 8]);
+}
+
+static void *work(void *result) {
+    uint64_t i = 0;
+    while (calls ? i < calls : !atomic_load_explicit(&stopped, memory_order_relaxed)) once(i++);
+    *(uint64_t *)result = i;
+    return NULL;
+}
+
+// Calls of `down` in `n` rounds: one, two, three, one, …
+static uint64_t downs(uint64_t n) { return n / 3 * 6 + (n % 3 > 0) + (n % 3 > 1) * 2; }
+
+int main(int argc, char **argv) {
+    uint64_t threads = number(argc, argv, 1, 2), rounds = 0, recursive = 0, done[256];
+    pthread_t ids[256];
+    char byte;
+    calls = number(argc, argv, 2, 100000);
+    CHECK(threads <= 256);
+    wait_for_start(argc, argv);
+    for (uint64_t i = 0; i < threads; i++) CHECK(pthread_create(&ids[i], NULL, work, &done[i]) == 0);
+    if (calls == 0) while (read(0, &byte, 1) > 0) {}
+    atomic_store(&stopped, 1);
+    for (uint64_t i = 0; i < threads; i++) {
+        CHECK(pthread_join(ids[i], NULL) == 0);
+        rounds += done[i];
+        recursive += downs(done[i]);
+    }
+    expect("add", rounds);
+    expect("down", recursive);
+    expect("digits", rounds);
+    expect("scale", rounds);
+    expect("fill", rounds);
+    expect("choose", rounds);
+    return 0;
+}

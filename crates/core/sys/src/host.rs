@@ -1,0 +1,21 @@
+//! What tiptoe itself asks of the machine it runs on.
+//!
+//! Everything here reads: `/proc`, `/sys`, tracefs, and system calls that
+//! change nothing outside this process. Process ids are those of tiptoe's own
+//! pid namespace; files of a target are opened through `/proc/PID`, so a
+//! target in another mount namespace needs no special care.
+
+mod bpf;
+pub mod capabilities;
+pub mod cgroup;
+mod error;
+pub mod limits;
+pub mod perf;
+pub mod procfs;
+pub mod tracefs;
+pub mod tracers;
+
+pub use capabilities::Capabilities;
+pub use error::{Error, Result};
+pub use procfs::{Mapping, Process, Status};
+pub use tracers::{ForeignTracer, foreign_tracers};

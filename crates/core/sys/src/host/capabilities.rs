@@ -1,0 +1,218 @@
+//! What this machine and this user can do: a table, probed once.
+//!
+//! Each row is found by trying the smallest harmless instance of the thing
+//! itself, because a sysctl or a capability bit alone does not tell: a
+//! container, a seccomp filter or a security module may refuse what they
+//! allow. Nothing stays behind. It takes a few milliseconds.
+
+use std::prelude::rust_2024::*;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::sync::OnceLock;
+
+use super::cgroup::Cgroups;
+use super::limits::{OpenFiles, open_files};
+use super::procfs::Process;
+use super::tracefs::Tracefs;
+
+mod caps;
+mod tries;
+
+pub use caps::{Cap, CapSet};
+
+/// The answer to one trial: it works, or who refused and how.
+pub type Check = Result<(), Refusal>;
+
+/// A trial that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The call or file that was tried.
+    pub call: &'static str,
+    /// The kernel's answer.
+    pub errno: i32,
+}
+
+/// The kinds of BPF program that instruments load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BpfKind {
+    /// On kernel and user probes.
+    Kprobe,
+    /// On tracepoints.
+    Tracepoint,
+    /// On tracepoints, without formatting their arguments.
+    RawTracepoint,
+    /// On perf events, breakpoints among them.
+    PerfEvent,
+}
+
+/// What this machine and this user can do.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The kernel's release, such as `6.18.1`.
+    pub kernel: String,
+    /// `kernel.perf_event_paranoid`; None where the kernel has no perf events.
+    pub perf_event_paranoid: Option<i32>,
+    /// `kernel.yama.ptrace_scope`; None without Yama, when only the user must match.
+    pub ptrace_scope: Option<i32>,
+    /// Effective capabilities of tiptoe.
+    pub effective: CapSet,
+    /// tiptoe is in the first pid namespace, and so sees every process.
+    pub sees_all_processes: bool,
+    /// The limit on open files.
+    pub open_files: OpenFiles,
+    /// tracefs.
+    pub tracefs: Tracefs,
+    /// Loading BPF programs, by kind.
+    pub bpf: [(BpfKind, Check); 4],
+    /// The kernel's type information, which makes BPF programs portable.
+    pub btf: Check,
+    /// Control groups.
+    pub cgroups: Cgroups,
+    /// Hardware counters (cycles).
+    pub hardware_counters: Check,
+    /// Software counters of this thread.
+    pub software_counters: Check,
+    /// Uprobes through perf_event_open.
+    pub uprobes: Check,
+    /// Hardware breakpoints on this thread.
+    pub breakpoints: Check,
+    /// Making every CPU refetch patched code.
+    pub membarrier_sync_core: Check,
+    /// Restartable sequences.
+    pub rseq: Check,
+    /// Waiting on several futexes.
+    pub futex_waitv: Check,
+    /// Reading another process's memory.
+    pub process_vm_readv: Check,
+    /// Executable memory files, in which the agent enters a program.
+    pub executable_memfd: Check,
+}
+
+impl Capabilities {
+    /// The table of this process, probed at the first call.
+    pub fn get() -> &'static Self {
+        static TABLE: OnceLock<Capabilities> = OnceLock::new();
+        TABLE.get_or_init(Self::probe)
+    }
+
+    fn probe() -> Self {
+        let own = Process::current().status().unwrap_or_default();
+        Self {
+            kernel: text("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            perf_event_paranoid: sysctl("kernel/perf_event_paranoid"),
+            ptrace_scope: sysctl("kernel/yama/ptrace_scope"),
+            effective: CapSet(own.cap_eff),
+            sees_all_processes: tries::in_first_pid_namespace(),
+            open_files: open_files(),
+            tracefs: Tracefs::detect(),
+            bpf: tries::bpf(),
+            btf: tries::btf(),
+            cgroups: Cgroups::detect().unwrap_or_default(),
+            hardware_counters: tries::hardware_counters(),
+            software_counters: tries::software_counters(),
+            uprobes: tries::uprobes(),
+            breakpoints: tries::breakpoints(),
+            membarrier_sync_core: tries::membarrier_sync_core(),
+            rseq: tries::rseq(),
+            futex_waitv: tries::futex_waitv(),
+            process_vm_readv: tries::process_vm_readv(),
+            executable_memfd: tries::executable_memfd(),
+        }
+    }
+}
+
+impl Refusal {
+    fn last(call: &'static str) -> Self {
+        Self::from(call, &io::Error::last_os_error())
+    }
+
+    fn from(call: &'static str, error: &io::Error) -> Self {
+        Self {
+            call,
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    /// A right is missing, rather than the thing itself.
+    pub fn is_permission(&self) -> bool {
+        matches!(self.errno, libc::EPERM | libc::EACCES)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.errno {
+            libc::EPERM => "EPERM",
+            libc::EACCES => "EACCES",
+            libc::ENOENT => "ENOENT",
+            libc::ENOSYS => "ENOSYS",
+            libc::EINVAL => "EINVAL",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::ENOSPC => "ENOSPC",
+            libc::ENODEV => "ENODEV",
+            number => return write!(f, "{}: error {number}", self.call),
+        };
+        write!(f, "{}: {name}", self.call)
+    }
+}
+
+impl fmt::Display for BpfKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kprobe => "kprobe",
+            Self::Tracepoint => "tracepoint",
+            Self::RawTracepoint => "raw_tracepoint",
+            Self::PerfEvent => "perf_event",
+        })
+    }
+}
+
+fn text(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().into())
+}
+
+fn sysctl(name: &str) -> Option<i32> {
+    text(&format!("/proc/sys/{name}"))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_agrees_with_itself() {
+        let table = Capabilities::get();
+        assert!(!table.kernel.is_empty());
+        assert!(table.open_files.soft <= table.open_files.hard);
+        for check in [
+            table.process_vm_readv,
+            table.rseq,
+            table.membarrier_sync_core,
+        ] {
+            if let Err(refusal) = check {
+                std::println!("skipped: {refusal}");
+            }
+        }
+        if table.effective.has(Cap::SysAdmin) && table.hardware_counters.is_ok() {
+            assert_eq!(table.software_counters, Ok(()));
+        }
+    }
+
+    #[test]
+    fn refusals_read_well() {
+        let refusal = Refusal {
+            call: "bpf",
+            errno: libc::EPERM,
+        };
+        assert_eq!(refusal.to_string(), "bpf: EPERM");
+        assert!(refusal.is_permission());
+        let other = Refusal {
+            call: "bpf",
+            errno: libc::E2BIG,
+        };
+        assert_eq!(other.to_string(), "bpf: error 7");
+    }
+}

@@ -1,0 +1,82 @@
+//! Capabilities in the sense of capabilities(7).
+
+use std::prelude::rust_2024::*;
+
+use std::fmt;
+
+/// The capabilities that matter to tracing, with the kernel's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cap {
+    /// Attach to, and read, other users' processes.
+    SysPtrace = 19,
+    /// Nearly everything, uprobes through perf_event_open among it.
+    SysAdmin = 21,
+    /// Raise resource limits.
+    SysResource = 24,
+    /// perf events without regard to `perf_event_paranoid`.
+    Perfmon = 38,
+    /// Load BPF programs.
+    Bpf = 39,
+    /// Open the files that other processes have mapped.
+    CheckpointRestore = 40,
+}
+
+impl Cap {
+    /// Those above, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::SysPtrace,
+        Self::SysAdmin,
+        Self::SysResource,
+        Self::Perfmon,
+        Self::Bpf,
+        Self::CheckpointRestore,
+    ];
+
+    /// As setcap(8) writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SysPtrace => "cap_sys_ptrace",
+            Self::SysAdmin => "cap_sys_admin",
+            Self::SysResource => "cap_sys_resource",
+            Self::Perfmon => "cap_perfmon",
+            Self::Bpf => "cap_bpf",
+            Self::CheckpointRestore => "cap_checkpoint_restore",
+        }
+    }
+}
+
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of capabilities, bit by number, as `/proc/PID/status` shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CapSet(pub u64);
+
+impl CapSet {
+    /// Whether the set holds this one.
+    pub fn has(self, cap: Cap) -> bool {
+        self.0 >> (cap as u8) & 1 == 1
+    }
+
+    /// The ones that matter to tracing and are held.
+    pub fn held(self) -> Vec<Cap> {
+        Cap::ALL.into_iter().filter(|cap| self.has(*cap)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_kernels() {
+        let set = CapSet(1 << 19 | 1 << 38);
+        assert_eq!(set.held(), [Cap::SysPtrace, Cap::Perfmon]);
+        assert!(!set.has(Cap::SysAdmin));
+        assert_eq!(CapSet(0).held(), []);
+    }
+}

@@ -1,0 +1,162 @@
+//! The trials behind the table: each the smallest instance of the thing, undone at once.
+
+use std::prelude::rust_2024::*;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::{BpfKind, Check, Refusal};
+use crate::host::bpf;
+use crate::host::perf::{Inherit, On, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
+
+const MEMBARRIER_QUERY: i32 = 0;
+const MEMBARRIER_PRIVATE_EXPEDITED_SYNC_CORE: i64 = 1 << 5;
+const BPF_TYPES: [(BpfKind, u32); 4] = [
+    (BpfKind::Kprobe, 2),
+    (BpfKind::Tracepoint, 5),
+    (BpfKind::RawTracepoint, 17),
+    (BpfKind::PerfEvent, 7),
+];
+/// The inode of the first pid namespace is fixed.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+pub(super) fn in_first_pid_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
+}
+
+pub(super) fn bpf() -> [(BpfKind, Check); 4] {
+    BPF_TYPES.map(|(kind, number)| {
+        let tried = bpf::try_load(number);
+        (kind, tried.map_err(|e| Refusal::from("bpf", &e)))
+    })
+}
+
+pub(super) fn btf() -> Check {
+    let opened = File::open("/sys/kernel/btf/vmlinux");
+    opened
+        .map(drop)
+        .map_err(|e| Refusal::from("/sys/kernel/btf/vmlinux", &e))
+}
+
+pub(super) fn hardware_counters() -> Check {
+    counter(abi::PERF_TYPE_HARDWARE, abi::PERF_COUNT_HW_CPU_CYCLES)
+}
+
+pub(super) fn software_counters() -> Check {
+    counter(abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_TASK_CLOCK)
+}
+
+fn counter(kind: u32, config: u32) -> Check {
+    let mut attr = attr(kind, config);
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    perf(PerfEvent::open(attr, On::Thread(0)))
+}
+
+/// A uprobe on the first byte of our own file, which no code is mapped from.
+pub(super) fn uprobes() -> Check {
+    let pmu = uprobe_pmu().ok_or(Refusal {
+        call: "/sys/bus/event_source/devices/uprobe",
+        errno: libc::ENOENT,
+    })?;
+    let probe = Uprobe {
+        pmu,
+        path: c"/proc/self/exe",
+        offset: 0,
+        inherit: Inherit::Nobody,
+    };
+    perf(PerfEvent::open_uprobe(&probe, On::Thread(0)))
+}
+
+/// A breakpoint on writes to a word that nobody writes.
+pub(super) fn breakpoints() -> Check {
+    static WORD: u64 = 0;
+    let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
+    attr.bp_type = abi::HW_BREAKPOINT_W;
+    attr.__bindgen_anon_3.bp_addr = &raw const WORD as u64;
+    attr.__bindgen_anon_4.bp_len = size_of_val(&WORD) as u64;
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    perf(PerfEvent::open(attr, On::Thread(0)))
+}
+
+fn perf(opened: io::Result<PerfEvent>) -> Check {
+    opened
+        .map(drop)
+        .map_err(|e| Refusal::from("perf_event_open", &e))
+}
+
+pub(super) fn membarrier_sync_core() -> Check {
+    // SAFETY: the query changes nothing and takes no pointer.
+    let commands = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_QUERY, 0, 0) };
+    match commands {
+        c if c < 0 => Err(Refusal::last("membarrier")),
+        c if c & MEMBARRIER_PRIVATE_EXPEDITED_SYNC_CORE != 0 => Ok(()),
+        _ => Err(Refusal {
+            call: "membarrier",
+            errno: libc::EINVAL,
+        }),
+    }
+}
+
+/// A kernel that knows the call refuses the unknown flag.
+pub(super) fn rseq() -> Check {
+    // SAFETY: the flag is no valid one, so the call ends before it looks at the null pointer.
+    let result = unsafe { libc::syscall(libc::SYS_rseq, 0usize, 0, i32::MIN, 0) };
+    known("rseq", result)
+}
+
+/// A kernel that knows the call refuses to wait for nothing.
+pub(super) fn futex_waitv() -> Check {
+    // SAFETY: a list of no futexes is refused before anything is read.
+    let result = unsafe { libc::syscall(libc::SYS_futex_waitv, 0usize, 0, 0, 0usize, 0) };
+    known("futex_waitv", result)
+}
+
+fn known(call: &'static str, result: i64) -> Check {
+    let refusal = Refusal::last(call);
+    match (result, refusal.errno) {
+        (0.., _) | (_, libc::EINVAL) => Ok(()),
+        _ => Err(refusal),
+    }
+}
+
+/// Reads a word of our own.
+pub(super) fn process_vm_readv() -> Check {
+    let (from, mut to) = (7u64, 0u64);
+    let remote = libc::iovec {
+        iov_base: (&raw const from).cast_mut().cast(),
+        iov_len: size_of_val(&from),
+    };
+    let local = libc::iovec {
+        iov_base: (&raw mut to).cast(),
+        iov_len: size_of_val(&to),
+    };
+    let me = std::process::id() as i32;
+    // SAFETY: each vector has one entry that names one of the two words above, both alive.
+    let got = unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) };
+    match got {
+        8 => Ok(()),
+        _ => Err(Refusal::last("process_vm_readv")),
+    }
+}
+
+pub(super) fn executable_memfd() -> Check {
+    memfd(libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|refusal| match refusal.errno {
+        // Before Linux 6.3 there is no such flag, and every one is executable.
+        libc::EINVAL => memfd(libc::MFD_CLOEXEC),
+        _ => Err(refusal),
+    })
+}
+
+fn memfd(flags: u32) -> Check {
+    // SAFETY: the name is a static string that ends with a nul.
+    let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), flags) };
+    if fd < 0 {
+        return Err(Refusal::last("memfd_create"));
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}

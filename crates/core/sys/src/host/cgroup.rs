@@ -1,0 +1,137 @@
+//! Control groups: which version, where mounted, and who is in one.
+
+use std::prelude::rust_2024::*;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::{Error, Result};
+
+/// How cgroups are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cgroups {
+    /// The unified hierarchy (version 2).
+    pub v2: Option<PathBuf>,
+    /// The controllers mounted as version 1.
+    pub v1: Vec<PathBuf>,
+    /// Version 1's `perf_event` hierarchy, which then decides for perf events.
+    pub v1_perf_event: Option<PathBuf>,
+}
+
+impl Cgroups {
+    /// Reads this process's mounts.
+    pub fn detect() -> Result<Self> {
+        let path = Path::new("/proc/self/mountinfo");
+        let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(mountinfo: &str) -> Self {
+        let mut found = Self::default();
+        for line in mountinfo.lines() {
+            let Some((head, tail)) = line.split_once(" - ") else {
+                continue;
+            };
+            let mount = || head.split(' ').nth(4).map(unescape).unwrap_or_default();
+            let mut tail = tail.split(' ');
+            match tail.next() {
+                Some("cgroup2") => found.v2 = Some(mount()),
+                Some("cgroup") => {
+                    let options = tail.nth(1).unwrap_or_default();
+                    if options.split(',').any(|o| o == "perf_event") {
+                        found.v1_perf_event = Some(mount());
+                    }
+                    found.v1.push(mount());
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The directory that perf events take a cgroup from.
+    pub fn for_perf(&self) -> Option<&Path> {
+        self.v1_perf_event.as_deref().or(self.v2.as_deref())
+    }
+
+    /// In words: `v2 at /sys/fs/cgroup`.
+    pub fn describe(&self) -> String {
+        match (&self.v2, self.v1.len()) {
+            (None, 0) => "not mounted".into(),
+            (None, n) => format!("v1 only, {n} hierarchies"),
+            (Some(v2), 0) => format!("v2 at {}", v2.display()),
+            (Some(v2), n) => format!("v2 at {}, with {n} v1 hierarchies", v2.display()),
+        }
+    }
+}
+
+/// The processes in this cgroup directory and all below it, in ascending order.
+pub fn processes(dir: &Path) -> Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        collect(&dir, &mut pids, &mut open).map_err(|e| Error::of_file(&dir, e))?;
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    Ok(pids)
+}
+
+fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Result<()> {
+    let text = fs::read_to_string(dir.join("cgroup.procs"))?;
+    // 0 stands for a process that our pid namespace does not show.
+    let all = text.lines().filter_map(|line| line.parse::<u32>().ok());
+    pids.extend(all.filter(|pid| *pid != 0));
+    for entry in fs::read_dir(dir)?.flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            open.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// Mount points are written with blanks, newlines and backslashes in octal.
+fn unescape(text: &str) -> PathBuf {
+    let plain = [
+        (r"\040", " "),
+        (r"\011", "\t"),
+        (r"\012", "\n"),
+        (r"\134", r"\"),
+    ];
+    let text = plain
+        .iter()
+        .fold(text.to_string(), |t, (from, to)| t.replace(from, to));
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        let unified = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let found = Cgroups::parse(unified);
+        assert_eq!(found.describe(), "v2 at /sys/fs/cgroup");
+        assert_eq!(found.for_perf(), Some(Path::new("/sys/fs/cgroup")));
+
+        let old = "31 30 0:27 / /sys/fs/cgroup/a\\040b rw - cgroup cgroup rw,perf_event\n";
+        let found = Cgroups::parse(&format!("{unified}{old}"));
+        assert_eq!(found.for_perf(), Some(Path::new("/sys/fs/cgroup/a b")));
+        assert_eq!(Cgroups::parse("x\n").describe(), "not mounted");
+    }
+
+    #[test]
+    fn own_cgroup_holds_this_process() {
+        let Some(root) = Cgroups::detect().unwrap().v2 else {
+            return std::println!("skipped: cgroup v2 is not mounted");
+        };
+        let text = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let own = text.lines().find_map(|l| l.strip_prefix("0::/")).unwrap();
+        let Ok(pids) = processes(&root.join(own)) else {
+            return std::println!("skipped: the own cgroup is not visible from here");
+        };
+        assert!(pids.contains(&std::process::id()));
+    }
+}

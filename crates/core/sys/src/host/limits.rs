@@ -1,0 +1,80 @@
+//! The limit on open files, which events use up: one per probe and thread.
+
+use std::prelude::rust_2024::*;
+
+use std::fs;
+use std::io;
+
+use super::error::{Error, Result};
+
+/// Descriptors that stay free for everything else.
+const SPARE: u64 = 64;
+
+/// How many files this process may have open: now, and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFiles {
+    /// The limit in force.
+    pub soft: u64,
+    /// The limit up to which it may raise that by itself.
+    pub hard: u64,
+}
+
+/// The limit on open files of this process.
+pub fn open_files() -> OpenFiles {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is an rlimit for the call to fill; it cannot fail for a valid resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    OpenFiles {
+        soft: limit.rlim_cur,
+        hard: limit.rlim_max,
+    }
+}
+
+/// Makes room for `more` descriptors, raising the limit where that is allowed.
+///
+/// Commands started afterwards inherit the raised limit: start them before, or
+/// give them back what [`open_files`] said.
+pub fn reserve_open_files(more: u64) -> Result<()> {
+    let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let needed = used + more + SPARE;
+    let OpenFiles { soft, hard } = open_files();
+    if needed <= soft {
+        return Ok(());
+    }
+    set_open_files(needed, hard.max(needed))
+        .or_else(|_| set_open_files(needed.min(hard), hard))
+        .ok()
+        .filter(|()| needed <= open_files().soft)
+        .ok_or(Error::DescriptorLimit {
+            needed,
+            limit: hard,
+        })
+}
+
+fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    // SAFETY: `limit` is a whole rlimit, which the call only reads.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_had_is_refused_with_the_numbers() {
+        let error = reserve_open_files(1 << 40).unwrap_err();
+        assert!(matches!(error, Error::DescriptorLimit { needed, .. } if needed > 1 << 40));
+        assert!(error.hint().unwrap().contains("ulimit -n"));
+        reserve_open_files(1).unwrap();
+    }
+}

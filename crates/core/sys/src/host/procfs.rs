@@ -1,0 +1,157 @@
+//! Processes as `/proc` shows them.
+//!
+//! A [`Process`] is only a number: every method asks anew, and answers
+//! [`Error::NoSuchProcess`](super::Error::NoSuchProcess) once the process is
+//! gone. Pid reuse is told by [`Process::start_time`]. Nothing is cached.
+
+mod files;
+mod find;
+mod maps;
+mod stat;
+mod status;
+
+pub use files::path_of;
+pub use maps::{Device, Mapping, Perms};
+pub use status::{SignalSet, Status};
+
+use std::prelude::rust_2024::*;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use super::error::{Error, Result};
+
+/// A process, by its id in tiptoe's own pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Process {
+    pid: u32,
+}
+
+impl Process {
+    /// The process with this id, if there is one now.
+    pub fn new(pid: u32) -> Result<Self> {
+        let process = Self { pid };
+        fs::metadata(process.path("")).map_err(|e| Error::of_process(pid, "look", e))?;
+        Ok(process)
+    }
+
+    /// tiptoe itself.
+    pub fn current() -> Self {
+        Self {
+            pid: std::process::id(),
+        }
+    }
+
+    /// The process id.
+    pub fn pid(self) -> u32 {
+        self.pid
+    }
+
+    /// Its threads' ids, in ascending order, at this moment.
+    pub fn threads(self) -> Result<Vec<u32>> {
+        let entries = fs::read_dir(self.path("task"))
+            .map_err(|e| Error::of_process(self.pid, "list the threads", e))?;
+        let mut tids = numbers(entries);
+        tids.sort_unstable();
+        Ok(tids)
+    }
+
+    /// The name of its main thread: at most 15 bytes, and the program may change it.
+    pub fn comm(self) -> Result<String> {
+        self.comm_in("comm")
+    }
+
+    /// The name of one of its threads.
+    pub fn thread_comm(self, tid: u32) -> Result<String> {
+        self.comm_in(&format!("task/{tid}/comm"))
+    }
+
+    /// Its command line, one item per argument, as the program left it.
+    pub fn command_line(self) -> Result<Vec<OsString>> {
+        let bytes = self.read("cmdline")?;
+        let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+        let words = bytes.split(|b| *b == 0);
+        Ok(words.map(|w| OsString::from_vec(w.to_vec())).collect())
+    }
+
+    /// What it maps, in ascending order of address. A zombie maps nothing.
+    pub fn maps(self) -> Result<Vec<Mapping>> {
+        maps::parse(&self.read("maps")?)
+    }
+
+    /// Its status: ids, signals, seccomp, capabilities.
+    pub fn status(self) -> Result<Status> {
+        Status::parse(&self.read("status")?)
+    }
+
+    /// The status of one of its threads.
+    pub fn thread_status(self, tid: u32) -> Result<Status> {
+        Status::parse(&self.read(&format!("task/{tid}/status"))?)
+    }
+
+    fn comm_in(self, file: &str) -> Result<String> {
+        let bytes = self.read(file)?;
+        let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        Ok(String::from_utf8_lossy(name).into_owned())
+    }
+
+    fn path(self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{file}", self.pid))
+    }
+
+    fn read(self, file: &str) -> Result<Vec<u8>> {
+        fs::read(self.path(file))
+            .map_err(|e| Error::of_process(self.pid, format!("read {file}"), e))
+    }
+}
+
+/// The entries of a directory whose names are numbers.
+fn numbers(entries: fs::ReadDir) -> Vec<u32> {
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn own_process_is_found_and_described() {
+        let me = Process::current();
+        assert_eq!(Process::new(me.pid()).unwrap(), me);
+        assert!(me.threads().unwrap().contains(&me.pid()));
+        assert_eq!(me.status().unwrap().tgid, me.pid());
+        let here = own_process_is_found_and_described as *const () as u64;
+        let maps = me.maps().unwrap();
+        let code = maps.iter().find(|m| m.contains(here)).unwrap();
+        assert!(code.perms.exec && !code.perms.write);
+        assert_eq!(code.file().unwrap(), me.exe().unwrap());
+        assert!(me.start_time().unwrap() > Duration::ZERO);
+    }
+
+    #[test]
+    fn absent_process_is_named_in_the_error() {
+        let error = Process::new(u32::MAX / 2).unwrap_err();
+        assert!(matches!(error, Error::NoSuchProcess { pid } if pid == u32::MAX / 2));
+        let gone = Process { pid: u32::MAX / 2 };
+        assert!(matches!(gone.maps(), Err(Error::NoSuchProcess { .. })));
+        assert!(matches!(gone.cpu_time(), Err(Error::NoSuchProcess { .. })));
+    }
+
+    #[test]
+    fn cpu_time_counts_threads_that_have_exited() {
+        let me = Process::current();
+        let before = me.cpu_time().unwrap();
+        let burn = || {
+            let start = std::time::Instant::now();
+            while start.elapsed() < Duration::from_millis(30) {}
+        };
+        std::thread::spawn(burn).join().unwrap();
+        assert!(me.cpu_time().unwrap() - before >= Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,175 @@
+//! Opening the files of a target, wherever they are mounted.
+//!
+//! 1. What is mapped is opened through `/proc/PID/map_files`, which names the
+//!    file itself: a file that was replaced or unlinked is still the right one.
+//! 2. Without the right to do so (`CAP_SYS_ADMIN` or
+//!    `CAP_CHECKPOINT_RESTORE`), its path is opened inside the target's root,
+//!    links included, and the inode is compared.
+//!
+//! The target chose these files, so only regular ones are opened: each is held
+//! by an `O_PATH` descriptor, examined, then opened for reading. A pipe or a
+//! device is never touched.
+
+use std::prelude::rust_2024::*;
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Mapping, Process};
+use crate::host::error::{Error, Result};
+
+impl Process {
+    /// The path of its program, as the process sees it, without ` (deleted)`.
+    pub fn exe(self) -> Result<PathBuf> {
+        let path = fs::read_link(self.path("exe"))
+            .map_err(|e| Error::of_process(self.pid, "read exe", e))?;
+        let bytes = path.as_os_str().as_bytes();
+        Ok(match bytes.strip_suffix(b" (deleted)") {
+            Some(kept) => Path::new(std::ffi::OsStr::from_bytes(kept)).into(),
+            None => path,
+        })
+    }
+
+    /// Its program, also when it was unlinked or lies in another mount namespace.
+    pub fn open_exe(self) -> Result<File> {
+        let found = hold(&self.path("exe"));
+        let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
+        read_regular(held, Path::new("exe"))
+    }
+
+    /// The file behind one of its mappings.
+    pub fn open_mapped(self, mapping: &Mapping) -> Result<File> {
+        let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+        let path = mapping.file().unwrap_or(Path::new("anonymous memory"));
+        match hold(&self.path(&link)) {
+            Ok(held) => read_regular(held, path),
+            Err(_) => self.open_mapped_by_path(mapping, path),
+        }
+    }
+
+    /// A file by its path inside the target's root.
+    pub fn open_in_root(self, path: &Path) -> Result<File> {
+        let root = hold(&self.path("root"))
+            .map_err(|e| Error::of_process(self.pid, "open the root directory", e))?;
+        let held = hold_below(&root, path).map_err(|e| Error::of_file(path, e))?;
+        read_regular(held, path)
+    }
+
+    fn open_mapped_by_path(self, mapping: &Mapping, path: &Path) -> Result<File> {
+        let replaced = || Error::FileReplaced { path: path.into() };
+        if mapping.deleted {
+            return Err(replaced());
+        }
+        let file = self.open_in_root(path)?;
+        let found = file.metadata().map_err(|e| Error::of_file(path, e))?;
+        if found.ino() == mapping.inode {
+            Ok(file)
+        } else {
+            Err(replaced())
+        }
+    }
+}
+
+/// A path under which the kernel finds this open file again, for as long as it is open.
+///
+/// It is what uprobes take: no mount namespace and no rename can change its meaning.
+pub fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Holds a file without opening it for anything.
+fn hold(path: &Path) -> io::Result<File> {
+    fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(path)
+}
+
+/// Holds the file at `path`, with `root` as the root of every `/` and `..` on the way.
+fn hold_below(root: &File, path: &Path) -> io::Result<File> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: open_how is made of integers, for all of which 0 is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT;
+    // SAFETY: `path` ends with a nul, `how` is as large as the size says, and both outlive the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            root.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into())
+}
+
+/// Opens a held file for reading, if it is a regular one.
+fn read_regular(held: File, path: &Path) -> Result<File> {
+    let metadata = held.metadata().map_err(|e| Error::of_file(path, e))?;
+    if !metadata.is_file() {
+        return Err(Error::NotRegularFile { path: path.into() });
+    }
+    File::open(path_of(&held)).map_err(|e| Error::of_file(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn own_mappings_open() {
+        let me = Process::current();
+        let maps = me.maps().unwrap();
+        let code = maps
+            .iter()
+            .find(|m| m.perms.exec && m.file().is_some())
+            .unwrap();
+        for file in [
+            me.open_mapped(code),
+            me.open_mapped_by_path(code, code.file().unwrap()),
+            me.open_exe(),
+        ] {
+            let mut magic = [0; 4];
+            file.unwrap().read_exact(&mut magic).unwrap();
+            assert_eq!(&magic, b"\x7fELF");
+        }
+    }
+
+    #[test]
+    fn only_regular_files_and_only_the_mapped_one() {
+        let me = Process::current();
+        for path in ["/dev/null", "/proc", "/"] {
+            let error = me.open_in_root(Path::new(path)).unwrap_err();
+            assert!(
+                matches!(error, Error::NotRegularFile { .. }),
+                "{path}: {error}"
+            );
+        }
+        let maps = me.maps().unwrap();
+        let mut code = maps.into_iter().find(|m| m.file().is_some()).unwrap();
+        code.inode += 1;
+        let path = code.file().unwrap();
+        let error = me.open_mapped_by_path(&code, path).unwrap_err();
+        assert!(matches!(error, Error::FileReplaced { .. }), "{error}");
+    }
+
+    #[test]
+    fn anonymous_memory_has_no_file() {
+        let me = Process::current();
+        let maps = me.maps().unwrap();
+        let anonymous = maps.iter().find(|m| m.file().is_none()).unwrap();
+        assert!(me.open_mapped(anonymous).is_err());
+    }
+}

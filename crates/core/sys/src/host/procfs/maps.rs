@@ -1,0 +1,227 @@
+//! `/proc/PID/maps`, one [`Mapping`] per line.
+//!
+//! The pathname is the rest of the line and may hold spaces; the kernel writes
+//! a newline in it as `\012`. A file that was unlinked has ` (deleted)` behind
+//! its name; a file that is really called so looks the same, and only
+//! [`Process::open_mapped`](super::Process::open_mapped) tells them apart.
+
+use std::prelude::rust_2024::*;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::host::error::{Error, Result};
+
+/// What a mapping allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Perms {
+    /// `r`
+    pub read: bool,
+    /// `w`
+    pub write: bool,
+    /// `x`
+    pub exec: bool,
+    /// `s` rather than `p`: writes are seen by others who map the file.
+    pub shared: bool,
+}
+
+/// A device number, as the kernel shows it in maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// One mapping of a process: `[start, end) -> (file, offset)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// What it allows.
+    pub perms: Perms,
+    /// Offset in the file of `start`.
+    pub offset: u64,
+    /// The file's device; on some file systems not the one that stat(2) shows.
+    pub dev: Device,
+    /// The file's inode, 0 when no file is mapped.
+    pub inode: u64,
+    /// The file's path as the process sees it, or a name such as `[heap]`.
+    pub path: Option<PathBuf>,
+    /// The file was unlinked (or replaced) after it was mapped.
+    pub deleted: bool,
+}
+
+impl Mapping {
+    /// Whether `address` lies in it.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// The mapped file's path; none for anonymous memory, `[heap]`, `[vdso]` and the like.
+    pub fn file(&self) -> Option<&Path> {
+        let path = self.path.as_deref()?;
+        (self.inode != 0 && path.is_absolute()).then_some(path)
+    }
+
+    /// The offset in the file of `address`, if it lies in this mapping.
+    pub fn file_offset(&self, address: u64) -> Option<u64> {
+        self.contains(address)
+            .then(|| (address - self.start).wrapping_add(self.offset))
+    }
+}
+
+/// The whole file.
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Mapping>> {
+    let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+    lines
+        .map(|line| parse_line(line).ok_or_else(|| bad(line)))
+        .collect()
+}
+
+fn bad(line: &[u8]) -> Error {
+    Error::malformed(format!("the mapping `{}`", String::from_utf8_lossy(line)))
+}
+
+fn parse_line(line: &[u8]) -> Option<Mapping> {
+    let mut rest = line;
+    let (start, end) = split(word(&mut rest)?, '-')?;
+    let perms = perms(word(&mut rest)?.as_bytes())?;
+    let offset = hex(word(&mut rest)?)?;
+    let (major, minor) = split(word(&mut rest)?, ':')?;
+    let inode = word(&mut rest)?.parse().ok()?;
+    let (path, deleted) = name(rest.trim_ascii_start());
+    Some(Mapping {
+        start,
+        end,
+        perms,
+        offset,
+        dev: Device {
+            major: u32::try_from(major).ok()?,
+            minor: u32::try_from(minor).ok()?,
+        },
+        inode,
+        path,
+        deleted,
+    })
+}
+
+/// The next word, and moves `rest` behind it.
+fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
+    let (word, tail) = rest.split_at(end);
+    *rest = tail.strip_prefix(b" ").unwrap_or(tail);
+    std::str::from_utf8(word).ok()
+}
+
+fn hex(word: &str) -> Option<u64> {
+    u64::from_str_radix(word, 16).ok()
+}
+
+fn split(word: &str, at: char) -> Option<(u64, u64)> {
+    let (left, right) = word.split_once(at)?;
+    Some((hex(left)?, hex(right)?))
+}
+
+fn perms(word: &[u8]) -> Option<Perms> {
+    let &[r, w, x, s] = word else { return None };
+    Some(Perms {
+        read: r == b'r',
+        write: w == b'w',
+        exec: x == b'x',
+        shared: s == b's',
+    })
+}
+
+fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
+    if text.is_empty() {
+        return (None, false);
+    }
+    let kept = text.strip_suffix(b" (deleted)");
+    let path = OsString::from_vec(unescape(kept.unwrap_or(text)));
+    (Some(path.into()), kept.is_some())
+}
+
+/// The kernel escapes the newline, and only that.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(br"\012") {
+            out.push(b'\n');
+            rest = after;
+        } else {
+            out.push(first);
+            rest = tail;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, path: Option<&str>, deleted: bool) -> Mapping {
+        let mapping = parse_line(line.as_bytes()).expect(line);
+        assert_eq!(mapping.path.as_deref(), path.map(Path::new), "{line}");
+        assert_eq!(mapping.deleted, deleted, "{line}");
+        mapping
+    }
+
+    #[test]
+    fn names() {
+        let head = "7f00-7fff r-xp 0001a000 fe:00 247026";
+        check(head, None, false);
+        check(&format!("{head} "), None, false);
+        check(
+            &format!("{head}      /usr/bin/a b  c"),
+            Some("/usr/bin/a b  c"),
+            false,
+        );
+        check(
+            &format!("{head}      /tmp/x y (deleted)"),
+            Some("/tmp/x y"),
+            true,
+        );
+        check(
+            &format!("{head}      /tmp/two\\012lines"),
+            Some("/tmp/two\nlines"),
+            false,
+        );
+        check(
+            &format!("{head}      /memfd:agent (deleted)"),
+            Some("/memfd:agent"),
+            true,
+        );
+    }
+
+    #[test]
+    fn numbers_and_permissions() {
+        let m = check(
+            "ffffffffff600000-ffffffffff601000 --xs 00000000 103:1f 0 [vsyscall]",
+            Some("[vsyscall]"),
+            false,
+        );
+        assert_eq!(
+            (m.start, m.end),
+            (0xffff_ffff_ff60_0000, 0xffff_ffff_ff60_1000)
+        );
+        assert_eq!((m.dev.major, m.dev.minor), (0x103, 0x1f));
+        assert!(m.perms.shared && m.perms.exec && !m.perms.read && !m.perms.write);
+        assert_eq!(m.file(), None);
+        assert_eq!(m.file_offset(m.start + 5), Some(5));
+        assert_eq!(m.file_offset(m.end), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in ["x", "1-2", "1-2 r-xp", "1-2 rx 0 0:0 0", "1-2 r-xp g 0:0 0"] {
+            assert!(parse(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}

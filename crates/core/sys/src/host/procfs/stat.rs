@@ -1,0 +1,114 @@
+//! Times and the heap: `/proc/PID/stat`, `schedstat` and the CPU clocks.
+
+use std::prelude::rust_2024::*;
+
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::Process;
+use crate::host::error::{Error, Result};
+
+/// Fields of `/proc/PID/stat`, counted from 1 as in proc(5).
+const START_TIME: usize = 22;
+const START_BRK: usize = 47;
+
+/// Clock ids of other processes: the process id inverted above three bits of kind.
+const CPUCLOCK_SCHED: i32 = 2;
+
+/// No process id reaches this, however large `kernel.pid_max` is made.
+const PID_MAX_LIMIT: u32 = 1 << 22;
+
+impl Process {
+    /// CPU time it has used, in all threads that it has and had.
+    pub fn cpu_time(self) -> Result<Duration> {
+        let gone = || Error::NoSuchProcess { pid: self.pid };
+        if self.pid >= PID_MAX_LIMIT {
+            return Err(gone());
+        }
+        let clock = (!self.pid << 3).cast_signed() | CPUCLOCK_SCHED;
+        let mut now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: `now` is a timespec that the call fills; a clock id can only be refused.
+        if unsafe { libc::clock_gettime(clock, &raw mut now) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::EINVAL) => gone(),
+                _ => Error::of_process(self.pid, "read the CPU clock", error),
+            });
+        }
+        Ok(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
+    }
+
+    /// CPU time that one of its living threads has used.
+    pub fn thread_cpu_time(self, tid: u32) -> Result<Duration> {
+        let text = self.read(&format!("task/{tid}/schedstat"))?;
+        let text = String::from_utf8_lossy(&text);
+        let ran = text.split_whitespace().next().and_then(|w| w.parse().ok());
+        ran.map(Duration::from_nanos)
+            .ok_or_else(|| Error::malformed("a schedstat file"))
+    }
+
+    /// When it started, after boot. With the pid it names a process for ever.
+    pub fn start_time(self) -> Result<Duration> {
+        // SAFETY: sysconf only reads a constant.
+        let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        let ticks = self.stat_field(START_TIME)?;
+        Ok(Duration::from_nanos(
+            ticks * (1_000_000_000 / ticks_per_second),
+        ))
+    }
+
+    /// The heap that brk(2) grows, upwards from its end. Empty before its first growth.
+    ///
+    /// None where the kernel hides the addresses from us.
+    pub fn brk_heap(self) -> Result<Option<Range<u64>>> {
+        let start = self.stat_field(START_BRK)?;
+        if start == 0 {
+            return Ok(None);
+        }
+        let maps = self.maps()?;
+        let heap = maps
+            .iter()
+            .filter(|m| m.path.as_deref().is_some_and(|p| p == "[heap]"));
+        let end = heap.map(|m| m.end).max().unwrap_or(start);
+        Ok(Some(start..end))
+    }
+
+    fn stat_field(self, field: usize) -> Result<u64> {
+        let bytes = self.read("stat")?;
+        field_of(&bytes, field)
+            .ok_or_else(|| Error::malformed(format!("field {field} of a stat file")))
+    }
+}
+
+/// The name, field 2, is in parentheses and may itself hold some: fields count from the last one.
+fn field_of(stat: &[u8], field: usize) -> Option<u64> {
+    let behind = stat.iter().rposition(|b| *b == b')')? + 1;
+    let text = std::str::from_utf8(stat.get(behind..)?).ok()?;
+    text.split_whitespace().nth(field - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_behind_the_name() {
+        let stat = b"7 (a) b) (c) S 1 2 3";
+        assert_eq!(field_of(stat, 4), Some(1));
+        assert_eq!(field_of(stat, 6), Some(3));
+        assert_eq!(field_of(stat, 7), None);
+        assert_eq!(field_of(b"7 no name", 4), None);
+    }
+
+    #[test]
+    fn own_heap_and_clocks() {
+        let me = Process::current();
+        let heap = me.brk_heap().unwrap().unwrap();
+        assert!(heap.start <= heap.end && heap.start > 0);
+        assert!(me.thread_cpu_time(me.pid()).unwrap() <= me.cpu_time().unwrap());
+    }
+}

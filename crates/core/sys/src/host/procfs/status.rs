@@ -1,0 +1,133 @@
+//! `/proc/PID/status`: the fields that decide how a process can be traced.
+
+use std::prelude::rust_2024::*;
+
+use crate::host::error::{Error, Result};
+
+/// A set of signals, bit `n - 1` for signal `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalSet(pub u64);
+
+impl SignalSet {
+    /// Whether the set holds this signal.
+    pub fn contains(self, signal: i32) -> bool {
+        (1..=64).contains(&signal) && self.0 >> (signal - 1) & 1 == 1
+    }
+}
+
+/// What the kernel says about a process or thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `R` running, `S` sleeping, `D`, `T` stopped, `t` traced, `Z` zombie, `X`.
+    pub state: char,
+    /// The process that the thread belongs to.
+    pub tgid: u32,
+    /// Who traces it with ptrace, 0 for nobody.
+    pub tracer_pid: u32,
+    /// Its id in each nested pid namespace, ours first.
+    pub ns_pids: Vec<u32>,
+    /// Real, effective, saved and file system user.
+    pub uids: [u32; 4],
+    /// Number of threads.
+    pub threads: u32,
+    /// 0 off, 1 strict, 2 filters.
+    pub seccomp: u32,
+    /// It can gain no rights by exec.
+    pub no_new_privs: bool,
+    /// Effective capabilities, bit by number.
+    pub cap_eff: u64,
+    /// Signals waiting for this thread.
+    pub sig_pnd: SignalSet,
+    /// Signals waiting for the whole process.
+    pub shd_pnd: SignalSet,
+    /// Blocked signals.
+    pub sig_blk: SignalSet,
+    /// Ignored signals.
+    pub sig_ign: SignalSet,
+    /// Signals with a handler.
+    pub sig_cgt: SignalSet,
+    /// Private writable memory in bytes, 0 for a zombie or a kernel thread.
+    pub vm_data: u64,
+}
+
+impl Status {
+    /// The whole file. Fields that this kernel lacks stay 0.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut status = Self::default();
+        for (key, value) in text.lines().filter_map(|line| line.split_once(":\t")) {
+            status
+                .set(key, value.trim())
+                .ok_or_else(|| Error::malformed(format!("`{key}: {value}` in a status file")))?;
+        }
+        if status.tgid == 0 {
+            return Err(Error::malformed("a status file without Tgid"));
+        }
+        Ok(status)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Option<()> {
+        match key {
+            "State" => self.state = value.chars().next()?,
+            "Tgid" => self.tgid = value.parse().ok()?,
+            "TracerPid" => self.tracer_pid = value.parse().ok()?,
+            "NSpid" => self.ns_pids = words(value)?,
+            "Uid" => self.uids = words(value)?.try_into().ok()?,
+            "Threads" => self.threads = value.parse().ok()?,
+            "Seccomp" => self.seccomp = value.parse().ok()?,
+            "NoNewPrivs" => self.no_new_privs = value == "1",
+            "CapEff" => self.cap_eff = mask(value)?,
+            "SigPnd" => self.sig_pnd = SignalSet(mask(value)?),
+            "ShdPnd" => self.shd_pnd = SignalSet(mask(value)?),
+            "SigBlk" => self.sig_blk = SignalSet(mask(value)?),
+            "SigIgn" => self.sig_ign = SignalSet(mask(value)?),
+            "SigCgt" => self.sig_cgt = SignalSet(mask(value)?),
+            "VmData" => {
+                self.vm_data = value.strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Its id in its own, innermost pid namespace.
+    pub fn own_pid(&self) -> Option<u32> {
+        self.ns_pids.last().copied()
+    }
+}
+
+fn words(value: &str) -> Option<Vec<u32>> {
+    value.split_whitespace().map(|w| w.parse().ok()).collect()
+}
+
+fn mask(value: &str) -> Option<u64> {
+    u64::from_str_radix(value, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "Name:\tred\nState:\tS (sleeping)\nTgid:\t42\nTracerPid:\t0\n\
+        Uid:\t1\t2\t3\t4\nNSpid:\t42\t7\nVmData:\t     360 kB\nThreads:\t5\nSigPnd:\t0000000000000000\n\
+        SigBlk:\t0000000000000010\nSigCgt:\t00000000000004c8\nCapEff:\t000001ffffffffff\nSeccomp:\t2\n";
+
+    #[test]
+    fn fields() {
+        let s = Status::parse(TEXT.as_bytes()).unwrap();
+        assert_eq!((s.state, s.tgid, s.threads, s.seccomp), ('S', 42, 5, 2));
+        assert_eq!(
+            (s.uids, s.own_pid(), s.vm_data),
+            ([1, 2, 3, 4], Some(7), 360 * 1024)
+        );
+        assert!(s.sig_blk.contains(5) && !s.sig_blk.contains(4));
+        assert!(s.sig_cgt.contains(11) && !s.sig_cgt.contains(0) && !s.sig_cgt.contains(65));
+        assert_eq!(s.cap_eff, 0x1ff_ffff_ffff);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Status::parse(b"").is_err());
+        assert!(Status::parse(b"Tgid:\t42\nCapEff:\tg\n").is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! Who else is tracing this machine.
+//!
+//! A measurement beside another tracer measures both. Three places are looked
+//! at: descriptors of other processes (perf events, BPF programs and links that
+//! trace), BPF objects that no visible process holds (pinned ones), and what is
+//! switched on in tracefs. The kernel does not tell what a foreign perf event
+//! counts, nor in which cgroup; tiptoe's own are left out.
+
+use std::prelude::rust_2024::*;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use super::bpf::{self, Object};
+use super::procfs::Process;
+use super::tracefs::Tracefs;
+
+/// Something that traces, and is not ours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForeignTracer {
+    /// The process that holds it, where one does.
+    pub pid: Option<u32>,
+    /// Its name; `kernel` for what no process holds.
+    pub comm: String,
+    /// What it holds: `8 perf events`, `event sched:sched_switch`.
+    pub what: String,
+}
+
+/// What was found, and how much could not be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Everything found, ordered by process.
+    pub tracers: Vec<ForeignTracer>,
+    /// Processes whose descriptors are closed to this user.
+    pub hidden_processes: usize,
+    /// BPF objects that no process holds could be listed too.
+    pub saw_all_bpf: bool,
+    /// tracefs was readable.
+    pub saw_tracefs: bool,
+}
+
+/// Everything that traces this machine now, as far as this user can see.
+pub fn foreign_tracers() -> Vec<ForeignTracer> {
+    scan().tracers
+}
+
+/// The same, with what could not be seen.
+pub fn scan() -> Scan {
+    let mut scan = Scan::default();
+    let mut seen = HashSet::new();
+    let me = Process::current();
+    for process in Process::all().unwrap_or_default() {
+        if process != me {
+            scan_process(process, &mut scan, &mut seen);
+        }
+    }
+    scan_bpf(&mut scan, &seen);
+    scan_tracefs(&mut scan);
+    scan
+}
+
+impl fmt::Display for ForeignTracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "{} ({pid}): {}", self.comm, self.what),
+            None => write!(f, "{}: {}", self.comm, self.what),
+        }
+    }
+}
+
+/// A BPF object, by its fdinfo.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    object: &'static str,
+    id: u32,
+}
+
+fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<Held>) {
+    let proc = format!("/proc/{}", process.pid());
+    let Ok(entries) = fs::read_dir(format!("{proc}/fd")) else {
+        scan.hidden_processes += usize::from(Path::new(&proc).exists());
+        return;
+    };
+    let mut held = BTreeMap::<String, usize>::new();
+    let mut hidden = false;
+    for entry in entries.flatten() {
+        let info = format!("{proc}/fdinfo/{}", entry.file_name().to_string_lossy());
+        match fs::read_link(entry.path()) {
+            Ok(target) => {
+                if let Some(what) = tracing(&target.to_string_lossy(), &info, seen) {
+                    *held.entry(what).or_default() += 1;
+                }
+            }
+            Err(e) => hidden |= e.kind() == std::io::ErrorKind::PermissionDenied,
+        }
+    }
+    scan.hidden_processes += usize::from(hidden);
+    let comm = process.comm().unwrap_or_default();
+    scan.tracers
+        .extend(held.into_iter().map(|(what, count)| ForeignTracer {
+            pid: Some(process.pid()),
+            comm: comm.clone(),
+            what: if count == 1 {
+                what
+            } else {
+                format!("{count} x {what}")
+            },
+        }));
+}
+
+/// What a descriptor traces with, if it does.
+fn tracing(target: &str, info: &str, seen: &mut HashSet<Held>) -> Option<String> {
+    let text = || fs::read_to_string(info).unwrap_or_default();
+    match target {
+        "anon_inode:[perf_event]" => Some("perf event".into()),
+        "anon_inode:bpf-prog" => describe(&text(), seen),
+        "anon_inode:bpf_link" | "anon_inode:bpf-link" => describe(&text(), seen),
+        _ => None,
+    }
+}
+
+/// A tracing program or link, from its fdinfo; None for those that filter packets and the like.
+fn describe(fdinfo: &str, seen: &mut HashSet<Held>) -> Option<String> {
+    let field = |key| {
+        let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));
+        lines
+            .find(|(k, _)| *k == key)
+            .map(|(_, value)| value.trim())
+    };
+    let id = |key| field(key).and_then(|id| id.parse().ok()).unwrap_or(0);
+    if let Some(kind) = field("link_type") {
+        let traces = ["raw_tracepoint", "tracing", "perf", "kprobe", "uprobe"];
+        seen.insert(Held {
+            object: "link",
+            id: id("link_id"),
+        });
+        seen.insert(Held {
+            object: "program",
+            id: id("prog_id"),
+        });
+        traces.iter().find(|t| kind.starts_with(*t))?;
+        let point = field("tp_name")
+            .map(|n| format!(" on {n}"))
+            .unwrap_or_default();
+        return Some(format!("BPF {kind} link{point}"));
+    }
+    seen.insert(Held {
+        object: "program",
+        id: id("prog_id"),
+    });
+    let kind = match field("prog_type")? {
+        "2" => "kprobe or uprobe",
+        "5" => "tracepoint",
+        "7" => "perf event",
+        "17" | "24" => "raw tracepoint",
+        "26" => "tracing",
+        _ => return None,
+    };
+    Some(format!("BPF {kind} program"))
+}
+
+/// Objects that no process we can see holds, most often pinned in bpffs. Links first: they name their place.
+fn scan_bpf(scan: &mut Scan, seen: &HashSet<Held>) {
+    let mut seen = seen.clone();
+    for (object, name) in [(Object::Link, "link"), (Object::Program, "program")] {
+        let mut id = 0;
+        loop {
+            match bpf::next_id(object, id) {
+                Ok(next) => id = next,
+                Err(e) => {
+                    scan.saw_all_bpf = e.raw_os_error() == Some(libc::ENOENT);
+                    break;
+                }
+            }
+            if seen.contains(&Held { object: name, id }) {
+                continue;
+            }
+            let info = bpf::fdinfo(object, id).unwrap_or_default();
+            if let Some(what) = describe(&info, &mut seen) {
+                scan.tracers.push(kernel(what));
+            }
+        }
+    }
+}
+
+fn scan_tracefs(scan: &mut Scan) {
+    let tracefs = Tracefs::detect();
+    scan.saw_tracefs = tracefs.root().is_some();
+    scan.tracers
+        .extend(tracefs.active().into_iter().map(kernel));
+}
+
+fn kernel(what: String) -> ForeignTracer {
+    ForeignTracer {
+        pid: None,
+        comm: "kernel".into(),
+        what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(fdinfo: &str, what: Option<&str>) {
+        let mut seen = HashSet::new();
+        assert_eq!(describe(fdinfo, &mut seen).as_deref(), what, "{fdinfo}");
+    }
+
+    #[test]
+    fn only_what_traces_is_named() {
+        check(
+            "pos:\t0\nprog_type:\t5\nprog_id:\t9\n",
+            Some("BPF tracepoint program"),
+        );
+        check("pos:\t0\nprog_type:\t8\nprog_id:\t9\n", None);
+        check(
+            "link_type:\traw_tracepoint\nlink_id:\t1\nprog_id:\t9\ntp_name:\tsched_switch\n",
+            Some("BPF raw_tracepoint link on sched_switch"),
+        );
+        check("link_type:\tcgroup\nlink_id:\t1\nprog_id:\t9\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn scan_leaves_ourselves_out() {
+        let me = std::process::id();
+        assert!(foreign_tracers().iter().all(|t| t.pid != Some(me)));
+    }
+}

@@ -1,1 +1,102 @@
-//! To be written.
+//! The session: what was observed, with what cost.
+//!
+//! A [`Session`] is what the driver writes and every report reads. It is plain
+//! data without behaviour of its own, and the only contract between the two, so
+//! a session that was taken on one machine prints on another. Its serialized
+//! form is also the JSON that `--json` prints (see [`Session`] for the keys):
+//! keys may be added, those that exist keep their names and meanings.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod cost;
+mod event;
+mod words;
+
+use serde::{Deserialize, Serialize};
+
+pub use cost::{Basis, Cost};
+pub use event::{Event, Part, Refusal};
+pub use tiptoe_event::Via;
+
+/// One run of the driver. Times are in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Session {
+    /// The version of tiptoe that took it.
+    pub tiptoe: String,
+    /// The command line that was traced: the one started, or the first process's own.
+    pub command: Vec<String>,
+    /// What was asked for, resolved.
+    pub events: Vec<Event>,
+    /// What all of it cost the target.
+    pub cost: Cost,
+    /// The processes that were traced.
+    pub targets: Vec<Process>,
+    /// When it began, since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// How long it was traced.
+    pub duration_ns: u64,
+    /// The CPU time that the targets used in that time.
+    pub cpu_ns: u64,
+    /// What was asked for and not done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<Refusal>,
+    /// What the reader should know before trusting the numbers, each one sentence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What was counted in each interval, where intervals were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+}
+
+impl Session {
+    /// An empty session of this version, of the given command line.
+    pub fn new(command: Vec<String>) -> Session {
+        Session {
+            tiptoe: env!("CARGO_PKG_VERSION").to_owned(),
+            command,
+            ..Session::default()
+        }
+    }
+
+    /// All hits that were counted.
+    pub fn total(&self) -> u64 {
+        self.events
+            .iter()
+            .fold(0, |sum, event| sum.saturating_add(event.count))
+    }
+
+    /// This session's counts as one interval that ended `at_ns` after the start.
+    pub fn as_interval(&self, at_ns: u64) -> Interval {
+        let hit = self.events.iter().filter(|event| event.count > 0);
+        Interval {
+            at_ns,
+            duration_ns: self.duration_ns,
+            counts: hit
+                .map(|event| Part::new(&event.event, event.count))
+                .collect(),
+        }
+    }
+}
+
+/// One process that was traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// Its id in tiptoe's pid namespace.
+    pub pid: u32,
+    /// Its name as the kernel has it.
+    pub comm: String,
+}
+
+/// What was counted in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interval {
+    /// When it ended, since the start of the session.
+    pub at_ns: u64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// The events that were hit, with their counts.
+    pub counts: Vec<Part>,
+}

@@ -1,0 +1,113 @@
+//! What the driver is asked, what it tells while it runs, and what it hands back.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tiptoe_event::{Filter, Via};
+use tiptoe_session::Session;
+
+/// Everything that one run of the driver is asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The events, each in the event grammar.
+    pub specs: Vec<String>,
+    /// Which hits count; without it, all.
+    pub filter: Option<Filter>,
+    /// Whom to trace.
+    pub target: RequestTarget,
+    /// Who counts.
+    pub via: Via,
+    /// What counts are split by.
+    pub by: Option<By>,
+    /// How long to trace; without it, until the target ends or `stop` is set.
+    pub duration: Option<Duration>,
+    /// How long to wait before the events are switched on.
+    pub delay: Option<Duration>,
+    /// How often to tell the observer what was counted since the last time.
+    pub interval: Option<Duration>,
+    /// How much of the target's CPU time tracing may take.
+    pub budget: Budget,
+    /// Patch even where the rules say that the kernel should count.
+    pub force: bool,
+    /// Set from outside (by Ctrl-C) to end the trace and take the results.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Whom to trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestTarget {
+    /// Running processes.
+    Pids(Vec<u32>),
+    /// A command to start: the program and its arguments.
+    Command(Vec<OsString>),
+}
+
+/// What counts are split by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Each thread for itself.
+    Thread,
+    /// Threads of one name together.
+    Comm,
+}
+
+/// How much of the target's CPU time tracing may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// All of it: nothing is thinned, counts are exact.
+    Off,
+    /// This many percent.
+    Percent(f64),
+}
+
+/// Who listens while the driver runs.
+pub trait Observer {
+    /// An interval has passed; the session holds only what was counted in it.
+    fn interval(&mut self, deltas: &Session);
+    /// Something the user should know now, as one sentence.
+    fn note(&mut self, note: &str);
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was observed, with what cost.
+    pub session: Session,
+    /// The status of a command that was started, 128 + N where signal N ended it.
+    pub exit_status: Option<i32>,
+}
+
+/// Why a run failed. Nothing of it is left in the target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[error("{what}")]
+pub struct Error {
+    what: String,
+    hint: Option<String>,
+}
+
+impl Error {
+    /// A failure in one sentence.
+    pub fn new(what: impl Into<String>) -> Error {
+        Error {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    /// With what the user can do about it, as one sentence.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Error {
+        Error {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+}

@@ -1,0 +1,65 @@
+//! What a session cost its target.
+
+use serde::{Deserialize, Serialize};
+
+/// How a cost is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// From counts and calibrated unit costs.
+    #[default]
+    Estimated,
+    /// From the target's own speed with tracing on and off.
+    Measured,
+}
+
+impl From<tiptoe_event::Basis> for Basis {
+    fn from(basis: tiptoe_event::Basis) -> Basis {
+        match basis {
+            tiptoe_event::Basis::Estimated => Basis::Estimated,
+            tiptoe_event::Basis::Measured => Basis::Measured,
+        }
+    }
+}
+
+/// The cost of tracing, as a share of the target's CPU time (1.0 is all of it)
+/// with an interval. Each event holds its own part of it, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cost {
+    /// The best estimate.
+    pub fraction: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// How it is known.
+    pub basis: Basis,
+    /// How many hits it stands for.
+    pub hits: u64,
+    /// What one hit cost, the mean over all of them.
+    pub unit_ns: f64,
+    /// The lower end of that.
+    pub unit_low_ns: f64,
+    /// The upper end of that.
+    pub unit_high_ns: f64,
+}
+
+impl Cost {
+    /// The estimate for `hits` that together cost `total`, of a target that used
+    /// `cpu_ns` of CPU time.
+    pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
+        let share = total.share_of(cpu_ns);
+        let each = |ns: f64| if hits == 0 { 0.0 } else { ns / hits as f64 };
+        Cost {
+            fraction: share.fraction,
+            low: share.low,
+            high: share.high,
+            basis: Basis::Estimated,
+            hits,
+            unit_ns: each(total.ns),
+            unit_low_ns: each(total.low_ns),
+            unit_high_ns: each(total.high_ns),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+// cflags: -O2 -pthread
+// privileges MODE [wait]: what a second thread would break. MODE: setuid (in a program with threads),
+// unshare (a user namespace), setns (its own mount namespace), thread_count.
+#include "common.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+
+PROBED int called(int x) { KEEP(); return x + 1; }
+
+static int tasks(void) {
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+    CHECK(folder != NULL);
+    for (struct dirent *entry; (entry = readdir(folder));) count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count;
+}
+
+// Every thread of the process has the new uid, ours and anybody's.
+static void all_have(unsigned uid) {
+    DIR *folder = opendir("/proc/self/task");
+    CHECK(folder != NULL);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        char path[300], line[200];
+        unsigned real = uid + 1;
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+        FILE *status = fopen(path, "r");
+        if (status == NULL) continue;
+        while (fgets(line, sizeof line, status)) if (sscanf(line, "Uid: %u", &real) == 1) break;
+        fclose(status);
+        CHECK(real == uid);
+    }
+    closedir(folder);
+}
+
+static void *stay(void *unused) { (void)unused; pause(); return NULL; }
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "thread_count";
+    pthread_t id;
+    wait_for_start(argc, argv);
+    for (int i = 0; i < 1000; i++) CHECK(called(i) == i + 1);
+    if (!strcmp(mode, "setuid")) {
+        CHECK(pthread_create(&id, NULL, stay, NULL) == 0);
+        CHECK(setuid(65534) == 0);
+        usleep(100000);
+        all_have(65534);
+    } else if (!strcmp(mode, "unshare")) {
+        CHECK(unshare(CLONE_NEWUSER) == 0);
+    } else if (!strcmp(mode, "setns")) {
+        int fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0 && setns(fd, CLONE_NEWNS) == 0);
+    } else {
+        CHECK(tasks() == 1);
+    }
+    for (int i = 0; i < 1000; i++) CHECK(called(i) == i + 1);
+    expect("called", 2000);
+    return 0;
+}

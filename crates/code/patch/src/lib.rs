@@ -1,1 +1,63 @@
-//! To be written.
+//! Live patching of x86-64 functions, bytes in and bytes out.
+//!
+//! # What this removes
+//! A breakpoint enters the kernel on each hit, and other patchers stop every
+//! thread of the target while they write. A jump to a trampoline that counts in
+//! place does neither: a hit costs two jumps and an increment, about a
+//! nanosecond, and the patch can be written while threads run the function.
+//!
+//! # How
+//! ```text
+//! site:   jmp rel32 ──> trampoline:  save rax, find the thread's counters,
+//!         T  (trap byte)             add one, restore rax
+//!         T                     copy: the displaced instructions, relocated
+//! rest: <───────────────────────────  jmp rest
+//! ```
+//! [`shape`] reads a function and says what can stand at a site; [`Planner::place`]
+//! finds room for the trampoline and returns a [`Patch`]: every byte that has to
+//! be written, and where. Nothing here touches memory or the operating system.
+//!
+//! # Invariants
+//! 1. Every instruction head that a patch covers holds a byte that traps for
+//!    ever ([`Head`]): a thread that stood there, or jumps there later, faults at
+//!    that very byte and is moved on to the relocated copy. So the bytes of the
+//!    displacement are not free, and the trampoline's address follows from them.
+//! 2. A trampoline preserves every register but the flags; away from a function's
+//!    entry the flags and the 128 bytes below the stack pointer too.
+//! 3. A displaced call pushes the address that the original call would have
+//!    pushed, so that unwinders and the callee see nothing new.
+//! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
+//!
+//! # Duties of the caller
+//! The bytes given must be the ones in memory; [`Space`] must list only ranges
+//! that are free to map; the trap handler needs [`Patch::heads`] for as long as a
+//! thread may stand in the window, and the signals that [`Patch::needs_sigill`]
+//! names. A fragment of a function that others jump into (gcc's `.cold` parts) is
+//! no entry: see [`Shape::preserving_everything`].
+//!
+//! The idea of displacement bytes that trap comes from instruction punning
+//! (Chamith et al., PLDI 2017, "Instruction Punning: Lightweight Instrumentation
+//! for x86-64").
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod arena;
+mod code;
+mod decode;
+mod displacement;
+mod filter;
+mod plan;
+mod refusal;
+mod relocate;
+mod shape;
+mod syscall;
+mod trampoline;
+
+pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
+pub use decode::{FunctionCode, Padding, padding};
+pub use displacement::is_trap_byte;
+pub use plan::{Head, Island, Patch, Planner};
+pub use refusal::Refusal;
+pub use shape::{Shape, Strategy, shape};
+pub use syscall::{SyscallSite, syscall_sites};
+pub use trampoline::{Abi, Body};

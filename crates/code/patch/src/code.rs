@@ -1,0 +1,186 @@
+//! Code that does not know its address yet: bytes, and the links to fill in.
+
+/// What a 32-bit relative field points at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// A fixed address of the target.
+    Address(u64),
+    /// The arena's gate word.
+    Gate,
+    /// The arena's thunk to the cold entry.
+    Cold,
+    /// The arena's thunk to the system call hook.
+    Hook,
+}
+
+/// A field of 4 bytes at `at`, relative to the instruction that begins at `next`.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    at: usize,
+    next: usize,
+    to: To,
+}
+
+/// A forward jump whose destination is not there yet.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    end: usize,
+    near: bool,
+}
+
+/// Condition codes as the low four bits of the opcode have them.
+pub(crate) const IF_EQUAL: u8 = 4;
+
+/// Relocatable machine code; its length never depends on where it goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Code {
+    bytes: Vec<u8>,
+    links: Vec<Link>,
+}
+
+impl Code {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Code {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn put32(&mut self, value: i32) -> &mut Code {
+        self.put(&value.to_le_bytes())
+    }
+
+    /// An opcode, a relative field to `to`, and `tail` bytes of the same instruction.
+    pub(crate) fn relative(&mut self, opcode: &[u8], to: To, tail: &[u8]) -> &mut Code {
+        self.put(opcode);
+        let at = self.len();
+        self.put32(0).put(tail);
+        self.links.push(Link {
+            at,
+            next: self.len(),
+            to,
+        });
+        self
+    }
+
+    pub(crate) fn append(&mut self, other: &Code) -> &mut Code {
+        let base = self.len();
+        self.put(&other.bytes);
+        let moved = other.links.iter().map(|l| Link {
+            at: base + l.at,
+            next: base + l.next,
+            ..*l
+        });
+        self.links.extend(moved);
+        self
+    }
+
+    /// A conditional jump to a place that [`Code::bind`] names later; a short one
+    /// reaches 127 bytes.
+    pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
+        if near {
+            self.put(&[0x0f, 0x80 | condition]).put32(0);
+        } else {
+            self.put(&[0x70 | condition, 0]);
+        }
+        Ahead {
+            end: self.len(),
+            near,
+        }
+    }
+
+    /// The jump lands here.
+    pub(crate) fn bind(&mut self, jump: Ahead) {
+        let distance = self.len() - jump.end;
+        if jump.near {
+            self.bytes[jump.end - 4..jump.end].copy_from_slice(&(distance as u32).to_le_bytes());
+        } else {
+            debug_assert!(distance < 128, "a short jump over {distance} bytes");
+            self.bytes[jump.end - 1] = distance as u8;
+        }
+    }
+
+    /// A jump back to an offset already emitted, conditional or not.
+    pub(crate) fn jump_back(&mut self, condition: Option<u8>, offset: usize) {
+        let distance = |end: usize| offset as i64 - end as i64;
+        match (i8::try_from(distance(self.len() + 2)), condition) {
+            (Ok(short), Some(cc)) => self.put(&[0x70 | cc, short as u8]),
+            (Ok(short), None) => self.put(&[0xeb, short as u8]),
+            (Err(_), Some(cc)) => {
+                let near = distance(self.len() + 6) as i32;
+                self.put(&[0x0f, 0x80 | cc]).put32(near)
+            }
+            (Err(_), None) => {
+                let near = distance(self.len() + 5) as i32;
+                self.put(&[0xe9]).put32(near)
+            }
+        };
+    }
+
+    /// The lowest and highest addresses at which every link to a fixed address holds.
+    pub(crate) fn reach(&self) -> (u64, u64) {
+        let mut reach = (0, u64::MAX);
+        for link in &self.links {
+            if let To::Address(target) = link.to {
+                let at_zero = i128::from(target) - link.next as i128;
+                let low = (at_zero - i128::from(i32::MAX)).clamp(0, u64::MAX.into()) as u64;
+                let high = (at_zero - i128::from(i32::MIN)).clamp(0, u64::MAX.into()) as u64;
+                reach = (reach.0.max(low), reach.1.min(high));
+            }
+        }
+        reach
+    }
+
+    /// The bytes for the address `at`, in the arena whose thunks `resolve` knows;
+    /// `None` where a link is out of reach.
+    pub(crate) fn link(&self, at: u64, resolve: impl Fn(To) -> u64) -> Option<Vec<u8>> {
+        let mut bytes = self.bytes.clone();
+        for link in &self.links {
+            let next = at.wrapping_add(link.next as u64);
+            let distance = resolve(link.to).wrapping_sub(next) as i64;
+            let field = i32::try_from(distance).ok()?;
+            bytes[link.at..link.at + 4].copy_from_slice(&field.to_le_bytes());
+        }
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_relative_to_the_next_instruction() {
+        let mut code = Code::default();
+        code.put(&[0x90]).relative(&[0x80, 0x3d], To::Gate, &[0]);
+        let bytes = code.link(0x1000, |_| 0x900).expect("near");
+        assert_eq!(bytes, [0x90, 0x80, 0x3d, 0xf8, 0xf8, 0xff, 0xff, 0]);
+        assert!(code.link(0x1000, |_| 0x1_0000_0000).is_none());
+    }
+
+    #[test]
+    fn reach_holds_exactly_where_linking_works() {
+        let mut code = Code::default();
+        code.relative(&[0xe9], To::Address(0x2_0000_0000), &[]);
+        let (low, high) = code.reach();
+        let links = |at| code.link(at, |_| 0x2_0000_0000).is_some();
+        assert!(links(low) && links(high));
+        assert!(!links(low - 1) && !links(high + 1));
+    }
+
+    #[test]
+    fn local_jumps_choose_their_size() {
+        let mut code = Code::default();
+        let over = code.jump_ahead(IF_EQUAL, false);
+        code.put(&[0x90; 3]).bind(over);
+        code.jump_back(None, 2);
+        code.put(&[0x90; 200]);
+        code.jump_back(Some(IF_EQUAL), 0);
+        let bytes = code.link(0, |_| 0).expect("no links");
+        assert_eq!(bytes[..7], [0x74, 3, 0x90, 0x90, 0x90, 0xeb, 0xfb]);
+        assert_eq!(bytes[207..], [0x0f, 0x84, 0x2b, 0xff, 0xff, 0xff]);
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading a function once, from its first byte to its last.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+use crate::Refusal;
+
+/// A function's bytes as they are in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionCode<'a> {
+    /// Where the first byte is.
+    pub address: u64,
+    /// The function, then whatever lies between it and the next function.
+    pub bytes: &'a [u8],
+    /// How many of the bytes are the function.
+    pub size: usize,
+}
+
+impl<'a> FunctionCode<'a> {
+    /// The function's own bytes.
+    pub(crate) fn body(&self) -> &'a [u8] {
+        &self.bytes[..self.size.min(self.bytes.len())]
+    }
+
+    /// A decoder that begins at `offset` and stops at the function's end.
+    pub(crate) fn decoder(&self, offset: usize) -> Decoder<'a> {
+        let rest = &self.body()[offset..];
+        Decoder::with_ip(64, rest, self.address + offset as u64, DecoderOptions::NONE)
+    }
+}
+
+/// Bytes between functions that nothing executes, which may hold an island.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// Where they begin.
+    pub address: u64,
+    /// What they are now.
+    pub bytes: Vec<u8>,
+}
+
+/// The padding behind a function, where there is some and control cannot reach it.
+pub fn padding(function: &FunctionCode) -> Option<Padding> {
+    let len = Survey::new(function).unreached_padding(function);
+    let start = function.body().len();
+    let bytes = function.bytes[start..start + len].to_vec();
+    (len > 0).then(|| Padding {
+        address: function.address + start as u64,
+        bytes,
+    })
+}
+
+/// How many bytes from the start are filler: `int3` or whole no-operations.
+fn filler(bytes: &[u8], address: u64) -> usize {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut len = 0;
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        let idle = instruction.mnemonic() == Mnemonic::Nop || instruction.code() == Code::Int3;
+        if !idle {
+            break;
+        }
+        len = decoder.position();
+    }
+    len
+}
+
+/// Whether control can go on to the instruction behind this one.
+pub(crate) fn falls_through(instruction: &Instruction) -> bool {
+    use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
+    !matches!(
+        instruction.flow_control(),
+        Exception | IndirectBranch | Return | UnconditionalBranch
+    )
+}
+
+/// What a linear reading of the whole function tells.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// Where the function's own direct branches and calls go; sorted.
+    targets: Vec<u64>,
+    /// Whether the last instruction ends exactly at the function's end, and
+    /// control does not go on behind it.
+    ends: bool,
+}
+
+impl Survey {
+    pub(crate) fn new(function: &FunctionCode) -> Survey {
+        let mut survey = Survey::default();
+        let mut decoder = function.decoder(0);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            let start = decoder.position();
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                // Data between instructions: take them up again one byte later.
+                survey.ends = false;
+                decoder
+                    .set_position(start + 1)
+                    .expect("inside the function");
+                decoder.set_ip(function.address + start as u64 + 1);
+                continue;
+            }
+            if let Some(target) = direct_target(&instruction) {
+                survey.targets.push(target);
+            }
+            survey.ends = !falls_through(&instruction) || instruction.is_call_near();
+        }
+        survey.targets.sort_unstable();
+        survey
+    }
+
+    /// Whether a direct branch or call of the function goes to `address`.
+    pub(crate) fn is_target(&self, address: u64) -> bool {
+        self.targets.binary_search(&address).is_ok()
+    }
+
+    /// How many bytes of filler lie behind the function, out of control's reach.
+    pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
+        let body = function.body().len();
+        let end = function.address + body as u64;
+        let reached = self.targets.iter().any(|&t| t >= end && t - end < 16);
+        if !self.ends || reached {
+            0
+        } else {
+            filler(&function.bytes[body..], end)
+        }
+    }
+}
+
+/// Where a direct near branch or call goes.
+pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
+    use FlowControl::{Call, ConditionalBranch, UnconditionalBranch};
+    let direct = match instruction.flow_control() {
+        ConditionalBranch => true,
+        UnconditionalBranch => instruction.is_jmp_short_or_near(),
+        Call => instruction.is_call_near(),
+        _ => false,
+    };
+    direct.then(|| instruction.near_branch_target())
+}
+
+/// Fails unless an instruction of the function begins at `offset`.
+pub(crate) fn check_boundary(function: &FunctionCode, offset: usize) -> Result<(), Refusal> {
+    let size = function.body().len();
+    if offset >= size {
+        return Err(Refusal::Outside { offset, size });
+    }
+    let mut decoder = function.decoder(0);
+    let mut instruction = Instruction::default();
+    while decoder.position() < offset {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() {
+            return Err(Refusal::InsideInstruction { offset });
+        }
+    }
+    if decoder.position() == offset {
+        Ok(())
+    } else {
+        Err(Refusal::InsideInstruction { offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(bytes: &[u8], size: usize) -> FunctionCode<'_> {
+        FunctionCode {
+            address: 0x1000,
+            bytes,
+            size,
+        }
+    }
+
+    #[test]
+    fn padding_is_filler_that_control_cannot_reach() {
+        let check = |bytes: &[u8], size, want: usize| {
+            let len = padding(&code(bytes, size)).map_or(0, |p| p.bytes.len());
+            assert_eq!(len, want, "{bytes:x?}");
+        };
+        check(&[0xc3, 0x90, 0x90, 0x0f, 0x1f, 0x00], 1, 5);
+        check(&[0xc3, 0xcc, 0xcc, 0x55], 1, 2);
+        check(&[0xc3, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], 1, 10);
+        check(&[0x90, 0x90, 0x90], 1, 0);
+        check(&[0x74, 0x01, 0xc3, 0x90, 0x90], 3, 0);
+        check(&[0xc3], 1, 0);
+    }
+
+    #[test]
+    fn offsets_are_checked_against_the_instructions() {
+        let bytes = [0x55, 0x48, 0x89, 0xe5, 0xc3];
+        for (offset, fine) in [
+            (0, true),
+            (1, true),
+            (2, false),
+            (3, false),
+            (4, true),
+            (5, false),
+        ] {
+            assert_eq!(
+                check_boundary(&code(&bytes, 5), offset).is_ok(),
+                fine,
+                "{offset}"
+            );
+        }
+    }
+
+    #[test]
+    fn targets_are_found_behind_data() {
+        let bytes = [0xeb, 0x01, 0x06, 0xeb, 0xfb, 0xc3];
+        let survey = Survey::new(&code(&bytes, 6));
+        assert!(survey.is_target(0x1003) && survey.is_target(0x1000) && survey.ends);
+    }
+}

@@ -1,0 +1,155 @@
+//! Which displacements put a trap byte on every instruction head they cover.
+//!
+//! The four bytes of a `jmp rel32` lie where instructions began. A byte that
+//! covers a head must fault when executed there, whatever follows it:
+//!
+//! | signal | bytes | note |
+//! | --- | --- | --- |
+//! | SIGTRAP | `CC F1` | the instruction pointer is left one behind the byte |
+//! | SIGILL | the 19 others below | it is left at the byte |
+
+/// Bytes that raise SIGTRAP.
+const SIGTRAP_BYTES: &[u8] = &[0xcc, 0xf1];
+
+/// Bytes that raise SIGILL in 64-bit mode and are the start of nothing else.
+const SIGILL_BYTES: &[u8] = &[
+    0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x82, 0x9a, 0xce,
+    0xd4, 0xd6, 0xea,
+];
+
+/// Top bytes in the order in which their 16 MiB bands are tried: SIGTRAP below
+/// the site, SIGILL below, then SIGILL above from the top down, because directly
+/// above a program its heap grows.
+pub(crate) const BANDS: [u8; 21] = [
+    0xcc, 0xf1, 0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e,
+    0x17, 0x16, 0x0e, 0x07, 0x06,
+];
+
+/// A set of byte values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    pub(crate) const ALL: ByteSet = ByteSet([u64::MAX; 4]);
+    pub(crate) const SIGTRAP: ByteSet = ByteSet([0; 4]).with(SIGTRAP_BYTES);
+    pub(crate) const TRAPS: ByteSet = ByteSet::SIGTRAP.with(SIGILL_BYTES);
+
+    const fn with(mut self, bytes: &[u8]) -> ByteSet {
+        let mut i = 0;
+        while i < bytes.len() {
+            self.0[bytes[i] as usize / 64] |= 1 << (bytes[i] % 64);
+            i += 1;
+        }
+        self
+    }
+
+    pub(crate) const fn contains(self, byte: u8) -> bool {
+        self.0[byte as usize / 64] >> (byte % 64) & 1 == 1
+    }
+
+    /// The smallest member that is not below `byte`.
+    fn at_or_after(self, byte: u8) -> Option<u8> {
+        let first = byte as usize / 64;
+        (first..4).find_map(|word| {
+            let below = if word == first {
+                (1 << (byte % 64)) - 1
+            } else {
+                0
+            };
+            let left = self.0[word] & !below;
+            (left != 0).then(|| (word * 64) as u8 + left.trailing_zeros() as u8)
+        })
+    }
+}
+
+/// Whether `byte` traps when executed, whatever follows it.
+pub fn is_trap_byte(byte: u8) -> bool {
+    ByteSet::TRAPS.contains(byte)
+}
+
+/// Whether `byte` is a trap byte that raises SIGILL rather than SIGTRAP.
+pub(crate) fn raises_sigill(byte: u8) -> bool {
+    is_trap_byte(byte) && !ByteSet::SIGTRAP.contains(byte)
+}
+
+/// The displacements allowed, byte by byte, lowest first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
+
+impl Displacement {
+    /// Any displacement at all.
+    pub(crate) const FREE: Displacement = Displacement([ByteSet::ALL; 4]);
+
+    /// Those of a `jmp rel32` with a byte of `traps` on each head (1 to 4).
+    pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
+        let mut bytes = [ByteSet::ALL; 4];
+        for &head in heads {
+            bytes[usize::from(head) - 1] = traps;
+        }
+        Displacement(bytes)
+    }
+
+    /// The smallest allowed displacement, as unsigned, that is not below `from`.
+    pub(crate) fn at_or_after(&self, from: u32) -> Option<u32> {
+        let mut value = from;
+        'carried: loop {
+            for byte in (0..4).rev() {
+                let shift = 8 * byte as u32;
+                let have = (value >> shift) as u8;
+                match self.0[byte].at_or_after(have) {
+                    Some(same) if same == have => {}
+                    Some(larger) => value = ((value >> shift) + u32::from(larger - have)) << shift,
+                    None => {
+                        let above = u64::from(value >> shift) / 256 + 1;
+                        value = u32::try_from(above << (shift + 8)).ok()?;
+                        continue 'carried;
+                    }
+                }
+            }
+            return Some(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_are_the_trap_bytes() {
+        assert!(BANDS.iter().all(|&b| is_trap_byte(b)));
+        assert_eq!((0..=255).filter(|&b| is_trap_byte(b)).count(), BANDS.len());
+        assert!(!raises_sigill(0xcc) && raises_sigill(0x06) && !raises_sigill(0x90));
+    }
+
+    #[test]
+    fn the_next_displacement_is_the_least() {
+        let check = |heads: &[u8], from, want| {
+            assert_eq!(
+                Displacement::over(heads, ByteSet::TRAPS).at_or_after(from),
+                want
+            );
+        };
+        check(&[], 0x1234_5678, Some(0x1234_5678));
+        check(&[1], 0x0000_0008, Some(0x0000_000e));
+        check(&[1], 0x0000_00f2, Some(0x0000_0106));
+        check(&[4], 0x0800_0001, Some(0x0e00_0000));
+        check(&[4], 0xf200_0000, None);
+        check(&[1, 4], 0xf1ff_fff2, None);
+        check(&[1, 2, 3, 4], 0, Some(0x0606_0606));
+        check(&[2, 4], 0xccff_f101, Some(0xccff_f101));
+        check(&[2, 4], 0xccff_f200, Some(0xce00_0600));
+    }
+
+    #[test]
+    fn the_next_displacement_agrees_with_a_plain_search() {
+        for heads in [&[1][..], &[2], &[1, 2], &[3], &[1, 3]] {
+            let allowed = Displacement::over(heads, ByteSet::TRAPS);
+            let fine = |d: &u32| (0..4).all(|i| allowed.0[i].contains((d >> (8 * i)) as u8));
+            for from in (0xccf0_0000..0xccf2_0000).step_by(9973) {
+                let slow = (from..).find(fine);
+                assert_eq!(allowed.at_or_after(from), slow, "{heads:?} from {from:#x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Where each patch's trampoline goes, and every byte that has to be written.
+
+use std::collections::BTreeMap;
+
+use crate::Refusal;
+use crate::arena::{Arena, Arenas, Space, Want, base_of, resolve};
+use crate::code::Code;
+use crate::decode::Padding;
+use crate::displacement::{is_trap_byte, raises_sigill};
+use crate::shape::{Shape, Strategy, Window};
+use crate::trampoline::{Abi, Body, Trampoline, build};
+
+/// Where a thread that traps on a byte of the window goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The byte's offset from the site.
+    pub offset: u8,
+    /// Where it goes on, as an offset in [`Patch::code`].
+    pub resume: u16,
+}
+
+/// A jump in padding, half way from a [`Strategy::Short`] site to its trampoline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Island {
+    /// Where it is.
+    pub address: u64,
+    /// The padding that was there.
+    pub original: [u8; 5],
+    /// The jump.
+    pub patched: [u8; 5],
+}
+
+/// Everything that is to be written for one site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The first patched byte.
+    pub site: u64,
+    /// How it is patched.
+    pub strategy: Strategy,
+    /// How many bytes are written at the site: 1, 2 or 5.
+    pub len: u8,
+    /// How many bytes of instructions are displaced: where the copy goes on.
+    pub displaced: u8,
+    /// The bytes at the site, `len` of them to be put back.
+    pub original: [u8; 8],
+    /// The first `len` are written at the site.
+    pub patched: [u8; 8],
+    /// Where the trampoline goes.
+    pub trampoline: u64,
+    /// The trampoline.
+    pub code: Vec<u8>,
+    /// Where the displaced instructions' copy begins in `code`: a thread that goes
+    /// on there is not counted.
+    pub copy: u16,
+    /// Every byte that a thread may trap on; the first is the site itself.
+    pub heads: Vec<Head>,
+    /// The island, for [`Strategy::Short`].
+    pub island: Option<Island>,
+    /// Whether one of the heads raises SIGILL; SIGTRAP is always needed.
+    pub needs_sigill: bool,
+}
+
+/// Plans patches one after the other, so that none meets another.
+#[derive(Debug)]
+pub struct Planner {
+    abi: Abi,
+    arenas: Arenas,
+    /// First byte to end of all that patches displace or cover.
+    claims: BTreeMap<u64, u64>,
+}
+
+impl Planner {
+    /// A planner for one address space.
+    pub fn new(abi: Abi, space: Space) -> Planner {
+        Planner {
+            abi,
+            arenas: Arenas::new(space),
+            claims: BTreeMap::new(),
+        }
+    }
+
+    /// Plans the patch of a site by the best strategy that finds room. `islands` is
+    /// padding near the site, and only looked at where no jump fits.
+    pub fn place(
+        &mut self,
+        shape: &Shape,
+        body: &Body,
+        islands: &[Padding],
+    ) -> Result<Patch, Refusal> {
+        let mut reason = Refusal::NoRoom;
+        for window in &shape.windows {
+            let covered = window.displaced.max(window.strategy.patch_len().into()) as u64;
+            if let Some(other) = self.claimed(shape.site, shape.site + covered) {
+                reason = Refusal::Overlaps { other };
+                continue;
+            }
+            let trampoline = build(shape, window, body, &self.abi)?;
+            let planned = match window.strategy {
+                Strategy::Short => self.place_short(shape, window, &trampoline, islands),
+                _ => self.place_direct(shape, window, &trampoline),
+            };
+            if let Some(patch) = planned {
+                self.claims.insert(shape.site, shape.site + covered);
+                return Ok(patch);
+            }
+        }
+        Err(reason)
+    }
+
+    /// The arenas opened since the last call: to be mapped before their patches.
+    pub fn new_arenas(&mut self) -> Vec<Arena> {
+        self.arenas.take_fresh(&self.abi)
+    }
+
+    /// The patch that owns a byte of a range.
+    fn claimed(&self, start: u64, end: u64) -> Option<u64> {
+        let (&other, &until) = self.claims.range(..end).next_back()?;
+        (until > start).then_some(other)
+    }
+
+    fn place_direct(
+        &mut self,
+        shape: &Shape,
+        window: &Window,
+        trampoline: &Trampoline,
+    ) -> Option<Patch> {
+        let origin = shape.site + 5;
+        let at = self.room(&trampoline.code, origin, &window.heads)?;
+        let bytes = match window.strategy {
+            Strategy::Jump => jump(shape.site, at).to_vec(),
+            _ => vec![0xcc],
+        };
+        patch(shape, window, trampoline, at, &bytes)
+    }
+
+    fn place_short(
+        &mut self,
+        shape: &Shape,
+        window: &Window,
+        trampoline: &Trampoline,
+        islands: &[Padding],
+    ) -> Option<Patch> {
+        let (address, original) = islands.iter().find_map(|p| self.island(shape, window, p))?;
+        let at = self.room(&trampoline.code, address + 5, &[])?;
+        self.claims.insert(address, address + 5);
+        let displacement = address.wrapping_sub(shape.site + 2) as u8;
+        let mut patch = patch(shape, window, trampoline, at, &[0xeb, displacement])?;
+        patch.island = Some(Island {
+            address,
+            original,
+            patched: jump(address, at),
+        });
+        Some(patch)
+    }
+
+    /// Five bytes of padding that nobody holds and a short jump may go to; from the
+    /// end, so that the function in front can still use the beginning.
+    fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
+        let candidates = padding.bytes.windows(5).enumerate().rev();
+        let mut addressed = candidates.map(|(i, held)| (padding.address + i as u64, held));
+        addressed.find_map(|(address, held)| {
+            let distance = address.wrapping_sub(shape.site + 2) as i64;
+            let displacement = i8::try_from(distance).ok()?;
+            let fits = window.heads.is_empty() || is_trap_byte(displacement as u8);
+            let free = self.claimed(address, address + 5).is_none();
+            (fits && free).then(|| (address, held.try_into().expect("five bytes")))
+        })
+    }
+
+    fn room(&mut self, code: &Code, origin: u64, heads: &[u8]) -> Option<u64> {
+        let (heads, reach) = (heads.to_vec(), code.reach());
+        self.arenas.place(Want {
+            origin,
+            heads,
+            reach,
+            len: code.len() as u64,
+        })
+    }
+}
+
+/// `jmp to`, at `from`; the two are within reach of each other.
+fn jump(from: u64, to: u64) -> [u8; 5] {
+    let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
+    [0xe9, a, b, c, d]
+}
+
+fn patch(
+    shape: &Shape,
+    window: &Window,
+    trampoline: &Trampoline,
+    at: u64,
+    bytes: &[u8],
+) -> Option<Patch> {
+    let base = base_of(at);
+    let code = trampoline.code.link(at, |to| resolve(base, to))?;
+    let mut patched = shape.original;
+    patched[..bytes.len()].copy_from_slice(bytes);
+    let inner = trampoline.heads.iter();
+    let inner = inner.map(|&(offset, resume)| Head {
+        offset,
+        resume: resume as u16,
+    });
+    let first = Head {
+        offset: 0,
+        resume: 0,
+    };
+    Some(Patch {
+        site: shape.site,
+        strategy: window.strategy,
+        len: bytes.len() as u8,
+        displaced: window.displaced as u8,
+        original: shape.original,
+        patched,
+        trampoline: at,
+        code,
+        copy: trampoline.copy as u16,
+        heads: std::iter::once(first).chain(inner).collect(),
+        island: None,
+        needs_sigill: window
+            .heads
+            .iter()
+            .any(|&h| raises_sigill(bytes[usize::from(h)])),
+    })
+}

@@ -1,0 +1,200 @@
+//! What a trampoline does before the displaced instructions run.
+//!
+//! A count, at a function's entry:
+//! ```text
+//!         [filter: a compare and a branch to `pass` for each comparison]
+//!         push %rax
+//!         mov  %fs:tls,%rax          this thread's descriptor
+//!         mov  (%rax),%rax           its counters, or 0: not yet
+//!         test %rax,%rax
+//!         je   cold
+//!         incq 8*slot(%rax)
+//! out:    pop  %rax
+//! pass:   the displaced instructions
+//!         jmp  behind them
+//! cold:   cmpb $0,GATE(%rip)         wiped in a forked child
+//!         je   out
+//!         push $slot
+//!         call COLD                  returns by `ret $8`
+//!         jmp  out
+//! ```
+//! Anywhere else it first steps over the red zone and saves the flags, and gives
+//! both back before the displaced instructions.
+
+use tiptoe_event::Filter;
+
+use crate::Refusal;
+use crate::code::{Code, IF_EQUAL, To};
+use crate::filter;
+use crate::shape::{Shape, Step, Window};
+
+/// What a patch is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Adds one to the thread's counter `slot`, where the filter passes.
+    Count {
+        /// The counter's index.
+        slot: u32,
+        /// Which hits count; all where absent.
+        filter: Option<Filter>,
+    },
+    /// Calls the hook with `nr` in front of the `mov $nr,%eax` of a system call.
+    SyscallBefore {
+        /// The system call's number.
+        nr: u32,
+    },
+    /// Calls the hook with `nr | 0x8000_0000`, sign-extended, in place of the
+    /// system call; the hook performs it and leaves the result in %rax.
+    SyscallReplace {
+        /// The system call's number.
+        nr: u32,
+    },
+}
+
+/// Where a trampoline finds the rest of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abi {
+    /// The %fs offset of the pointer to the thread's descriptor, whose first word
+    /// points to the thread's counters or is 0.
+    pub tls: i32,
+    /// Called with the slot on the stack when the thread has no counters yet;
+    /// preserves every register, returns by `ret $8`.
+    pub cold_entry: u64,
+    /// Called with the system call's number on the stack; likewise.
+    pub hook_entry: u64,
+}
+
+/// A trampoline without an address.
+#[derive(Debug)]
+pub(crate) struct Trampoline {
+    pub(crate) code: Code,
+    /// Where the displaced instructions' copy begins.
+    pub(crate) copy: usize,
+    /// Where the copy of the instruction at each inner head begins.
+    pub(crate) heads: Vec<(u8, usize)>,
+}
+
+const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+const PUSH_FLAGS: u8 = 0x9c;
+const POP_FLAGS: u8 = 0x9d;
+const PUSH_RAX: u8 = 0x50;
+const POP_RAX: u8 = 0x58;
+
+/// The trampoline of a window of `shape` that does `body`.
+pub(crate) fn build(
+    shape: &Shape,
+    window: &Window,
+    body: &Body,
+    abi: &Abi,
+) -> Result<Trampoline, Refusal> {
+    let displaced = &shape.run[..window.steps];
+    let behind = shape.site + window.displaced as u64;
+    let mut trampoline = Trampoline {
+        code: Code::default(),
+        copy: 0,
+        heads: Vec::new(),
+    };
+    match *body {
+        Body::Count { slot, ref filter } => {
+            let cell = slot.checked_mul(8).and_then(|o| i32::try_from(o).ok());
+            let cell = cell.ok_or(Refusal::Slot { slot })?;
+            let count = Count {
+                entry: shape.entry,
+                tls: abi.tls,
+                slot: slot as i32,
+                cell,
+            };
+            let mut copy = Trampoline {
+                code: Code::default(),
+                copy: 0,
+                heads: Vec::new(),
+            };
+            copy.displaced(displaced, behind, window);
+            trampoline.count(&count, filter.as_ref(), copy);
+        }
+        Body::SyscallBefore { nr } => {
+            shape.behind_syscall.ok_or(Refusal::NotSyscall)?;
+            hook(&mut trampoline.code, nr);
+            trampoline.displaced(displaced, behind, window);
+        }
+        Body::SyscallReplace { nr } => {
+            let behind = shape.behind_syscall.ok_or(Refusal::NotSyscall)?;
+            for step in &shape.run {
+                trampoline.code.append(&step.copy);
+            }
+            hook(&mut trampoline.code, nr | 0x8000_0000);
+            trampoline.code.relative(&[0xe9], To::Address(behind), &[]);
+        }
+    }
+    Ok(trampoline)
+}
+
+/// `push $nr; call HOOK`, clear of the red zone; the hook itself keeps the flags.
+fn hook(code: &mut Code, nr: u32) {
+    code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(nr as i32);
+    code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
+}
+
+struct Count {
+    entry: bool,
+    tls: i32,
+    slot: i32,
+    cell: i32,
+}
+
+impl Trampoline {
+    /// The displaced instructions' copies, then the jump to what follows them.
+    fn displaced(&mut self, steps: &[Step], behind: u64, window: &Window) {
+        self.copy = self.code.len();
+        for step in steps {
+            if let Some(&head) = window
+                .heads
+                .iter()
+                .find(|&&h| usize::from(h) == step.offset)
+            {
+                self.heads.push((head, self.code.len()));
+            }
+            self.code.append(&step.copy);
+        }
+        if steps.last().is_some_and(|s| s.falls_through) {
+            self.code.relative(&[0xe9], To::Address(behind), &[]);
+        }
+    }
+
+    fn count(&mut self, count: &Count, filter: Option<&Filter>, copy: Trampoline) {
+        let code = &mut self.code;
+        if !count.entry {
+            code.put(&STEP_OVER_RED_ZONE).put(&[PUSH_FLAGS]);
+        }
+        let missed = filter.map_or(Vec::new(), |f| filter::emit(code, f));
+        code.put(&[PUSH_RAX, 0x64, 0x48, 0x8b, 0x04, 0x25])
+            .put32(count.tls);
+        code.put(&[0x48, 0x8b, 0x00, 0x48, 0x85, 0xc0]);
+        let cold = code.jump_ahead(IF_EQUAL, copy.code.len() > 100);
+        code.put(&[0x48, 0xff, 0x80]).put32(count.cell);
+        let out = code.len();
+        code.put(&[POP_RAX]);
+        for jump in missed {
+            code.bind(jump);
+        }
+        if !count.entry {
+            code.put(&[POP_FLAGS]).put(&STEP_BACK);
+        }
+        let base = code.len();
+        code.append(&copy.code);
+        self.copy = base + copy.copy;
+        self.heads = copy
+            .heads
+            .iter()
+            .map(|&(head, at)| (head, base + at))
+            .collect();
+        code.bind(cold);
+        code.relative(&[0x80, 0x3d], To::Gate, &[0])
+            .jump_back(Some(IF_EQUAL), out);
+        code.put(&[0x68])
+            .put32(count.slot)
+            .relative(&[0xe8], To::Cold, &[]);
+        code.jump_back(None, out);
+    }
+}

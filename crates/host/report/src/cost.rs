@@ -1,0 +1,24 @@
+//! The line that every session ends with.
+
+use tiptoe_session::{Basis, Cost};
+
+use crate::number::{percent, unit_ns};
+
+/// What tracing cost: `cost of tracing: 0.31% of the target's CPU time (0.22 to
+/// 0.43, estimated from N hits x C ns, calibrated on this machine)`.
+pub fn cost_line(cost: &Cost) -> String {
+    let (share, low, high) = (
+        percent(cost.fraction),
+        percent(cost.low),
+        percent(cost.high),
+    );
+    let known = match cost.basis {
+        Basis::Estimated => format!(
+            "estimated from {} hits x {} ns, calibrated on this machine",
+            cost.hits,
+            unit_ns(cost.unit_ns)
+        ),
+        Basis::Measured => "measured by switching tracing off and on".to_owned(),
+    };
+    format!("cost of tracing: {share}% of the target's CPU time ({low} to {high}, {known})")
+}

@@ -1,0 +1,30 @@
+//! One line for each interval, while the trace runs.
+
+use tiptoe_session::{Interval, Part};
+
+use crate::number::{rate, seconds};
+use crate::{Options, printable};
+
+/// How many events one line names.
+const NAMED: usize = 4;
+
+/// One interval's rates on one line: when, all events, and the busiest of them.
+pub fn interval(interval: &Interval, options: &Options) -> String {
+    let mut parts: Vec<&Part> = interval.counts.iter().collect();
+    parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
+    let total = parts.iter().map(|part| part.count).sum();
+    let mut line = format!(
+        "{:>10}  {:>14}/s",
+        seconds(interval.at_ns),
+        rate(total, interval.duration_ns)
+    );
+    for part in parts.iter().take(NAMED) {
+        let name = part.key.strip_prefix("uprobe:").unwrap_or(&part.key);
+        let rate = rate(part.count, interval.duration_ns);
+        line += &format!("  {} {rate}/s", printable(name));
+    }
+    if parts.len() > NAMED {
+        line += &format!("  and {} more", parts.len() - NAMED);
+    }
+    options.fit(&line)
+}

@@ -1,0 +1,87 @@
+//! Numbers as people read them.
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A count over a time, per second; `-` where no time passed.
+pub(crate) fn rate(count: u64, ns: u64) -> String {
+    if ns == 0 {
+        return "-".to_owned();
+    }
+    grouped((count as f64 * 1e9 / ns as f64).round() as u64)
+}
+
+/// A fraction in percent, without the sign: two decimals, and below 0.1 two digits
+/// that count, so that a small cost is not shown as none.
+pub(crate) fn percent(fraction: f64) -> String {
+    let percent = fraction * 100.0;
+    if percent >= 0.1 || percent <= 0.0 {
+        return format!("{percent:.2}");
+    }
+    if percent < 1e-6 {
+        return "0.000001".to_owned();
+    }
+    let decimals = 1 - percent.log10().floor() as i32;
+    format!("{percent:.0$}", decimals.max(2) as usize)
+}
+
+/// A part of a whole in percent, with the sign; `-` where there is no whole.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1}%", part as f64 * 100.0 / whole as f64)
+}
+
+/// Nanoseconds of one hit.
+pub(crate) fn unit_ns(ns: f64) -> String {
+    match ns {
+        ns if ns < 10.0 => format!("{ns:.2}"),
+        ns if ns < 100.0 => format!("{ns:.1}"),
+        ns => format!("{ns:.0}"),
+    }
+}
+
+/// A time in seconds.
+pub(crate) fn seconds(ns: u64) -> String {
+    let seconds = ns as f64 / 1e9;
+    if seconds < 1.0 {
+        format!("{seconds:.3} s")
+    } else {
+        format!("{seconds:.2} s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(
+            [0, 999, 1000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(rate(500, 500_000_000), "1,000");
+        assert_eq!(rate(500, 0), "-");
+        assert_eq!(share(1, 3), "33.3%");
+        assert_eq!([0.5, 99.94, 480.2].map(unit_ns), ["0.50", "99.9", "480"]);
+    }
+
+    #[test]
+    fn a_small_percentage_keeps_its_digits() {
+        let fractions = [0.0, 0.0031, 0.000456, 0.0000123, 1e-12, 1.5];
+        let shown = ["0.00", "0.31", "0.046", "0.0012", "0.000001", "150.00"];
+        assert_eq!(fractions.map(percent), shown);
+    }
+}

@@ -1,0 +1,40 @@
+//! What was not traced, grouped by reason.
+
+use std::collections::BTreeMap;
+
+use tiptoe_session::Refusal;
+
+use crate::number::grouped;
+use crate::{Options, printable};
+
+/// How many events are named for each reason.
+const EXAMPLES: usize = 3;
+
+/// The rows of the refusals, the most frequent reason first.
+pub(crate) fn rows(refusals: &[Refusal], options: &Options) -> Vec<String> {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for refusal in refusals {
+        let events = by_reason.entry(&refusal.reason).or_default();
+        events.push(&refusal.event);
+    }
+    let mut reasons: Vec<_> = by_reason.into_iter().collect();
+    reasons.sort_by_key(|(_, events)| std::cmp::Reverse(events.len()));
+    let heading = format!("not traced: {}", grouped(refusals.len() as u64));
+    let rows = reasons
+        .iter()
+        .map(|(reason, events)| row(reason, events, options));
+    std::iter::once(options.heading(&heading))
+        .chain(rows)
+        .collect()
+}
+
+fn row(reason: &str, events: &[&str], options: &Options) -> String {
+    let examples: Vec<String> = events.iter().take(EXAMPLES).map(|e| printable(e)).collect();
+    let more = match events.len() - examples.len() {
+        0 => String::new(),
+        more => format!(" and {} more", grouped(more as u64)),
+    };
+    let count = grouped(events.len() as u64);
+    let (reason, examples) = (printable(reason), examples.join(", "));
+    options.fit(&format!("{count:>14}  {reason}: {examples}{more}"))
+}

@@ -1,0 +1,50 @@
+//! The report for people: whom, the table, what was refused, notes, the cost.
+
+use tiptoe_session::{Process, Session};
+
+use crate::number::{grouped, seconds};
+use crate::{Options, cost_line, printable, refusals, table};
+
+/// How many processes the first line names.
+const PROCESSES: usize = 3;
+
+/// The whole report; its last line is the cost of tracing.
+pub fn text(session: &Session, options: &Options) -> String {
+    let mut blocks = vec![vec![options.fit(&summary(session))]];
+    if !session.events.is_empty() {
+        blocks.push(table::rows(session, options));
+    }
+    if !session.refusals.is_empty() {
+        blocks.push(refusals::rows(&session.refusals, options));
+    }
+    let notes = session
+        .notes
+        .iter()
+        .map(|note| format!("note: {}", printable(note)));
+    blocks.push(notes.chain([cost_line(&session.cost)]).collect());
+    let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
+    blocks.join("\n\n") + "\n"
+}
+
+/// Whom, how long, and how much CPU time that was.
+fn summary(session: &Session) -> String {
+    let mut whom: Vec<String> = session
+        .targets
+        .iter()
+        .take(PROCESSES)
+        .map(process)
+        .collect();
+    if session.targets.len() > PROCESSES {
+        let more = grouped((session.targets.len() - PROCESSES) as u64);
+        whom.push(format!("{more} more"));
+    }
+    if whom.is_empty() {
+        whom.push(printable(&session.command.join(" ")));
+    }
+    let (took, cpu) = (seconds(session.duration_ns), seconds(session.cpu_ns));
+    format!("{}: traced for {took}, {cpu} of CPU time", whom.join(", "))
+}
+
+fn process(process: &Process) -> String {
+    format!("{} (pid {})", printable(&process.comm), process.pid)
+}

@@ -1,0 +1,155 @@
+//! Whole reports, compared with what they should look like.
+
+use tiptoe_event::{Cost as UnitCost, Reading};
+use tiptoe_report::{Options, interval, json, text};
+use tiptoe_session::{Cost, Event, Part, Process, Refusal, Session, Via};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn event(name: &str, via: Via, count: u64) -> Event {
+    let reading = Reading {
+        count,
+        lost: 0,
+        time_enabled_ns: 2 * SECOND,
+        time_running_ns: 2 * SECOND,
+    };
+    Event {
+        cost_ns: count as f64 * 1.5,
+        ..Event::new(name, via, reading)
+    }
+}
+
+fn session() -> Session {
+    let mut session = Session::new(vec!["redis-server".into(), "--port".into(), "0".into()]);
+    session.targets = vec![Process {
+        pid: 4242,
+        comm: "redis-server".into(),
+    }];
+    (session.duration_ns, session.cpu_ns) = (2 * SECOND, SECOND);
+    session.events = vec![
+        event("uprobe:redis-server:call", Via::Kernel, 500_000),
+        event("uprobe:redis-server:dictFind", Via::Agent, 1_500_000),
+        event("uprobe:redis-server:never", Via::Agent, 0),
+    ];
+    let unit = UnitCost::between(1.0, 1.5, 2.2);
+    session.cost = Cost::estimated(2_000_000, unit.times(2_000_000), SECOND);
+    session
+}
+
+#[track_caller]
+fn shows(session: &Session, options: &Options, expected: &str) {
+    let shown = text(session, options);
+    assert_eq!(shown, expected, "\n{shown}");
+}
+
+#[test]
+fn a_plain_session() {
+    shows(&session(), &Options::default(), "\
+redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
+
+         count         rate/s   share       cost  via     event
+     1,500,000        750,000   75.0%      0.22%  agent   uprobe:redis-server:dictFind
+       500,000        250,000   25.0%     0.075%  kernel  uprobe:redis-server:call
+             0              0    0.0%      0.00%  agent   uprobe:redis-server:never
+
+cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
+");
+}
+
+#[test]
+fn everything_there_is_to_say() {
+    let mut session = session();
+    let found = &mut session.events[1];
+    found.names = vec!["dictLookup".into()];
+    found.by = vec![
+        Part::new("thread 4243 (io_thd_1)", 500_000),
+        Part::new("thread 4242", 1_000_000),
+    ];
+    let call = &mut session.events[0];
+    (call.time_running_ns, call.lost) = (SECOND, 3);
+    call.notes = vec!["a trap: no jump fits".into()];
+    let own = "looks at its own caller";
+    session.refusals = ["a", "b", "c", "d"]
+        .map(|name| Refusal::new(name, own))
+        .to_vec();
+    session
+        .refusals
+        .insert(0, Refusal::new("e\u{1b}[2J", "holds data"));
+    session.notes = vec!["libc.so.6 has no symbols".into()];
+    shows(&session, &Options::default(), "\
+redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
+
+         count         rate/s   share       cost  via     event
+     1,500,000        750,000   60.0%      0.22%  agent   uprobe:redis-server:dictFind  (also dictLookup)
+     1,000,000        500,000   66.7%                       thread 4242
+       500,000        250,000   33.3%                       thread 4243 (io_thd_1)
+    ~1,000,000        500,000   40.0%     0.075%  kernel  uprobe:redis-server:call  (counted 50.0% of the time, scaled; lost 3; a trap: no jump fits)
+             0              0    0.0%      0.00%  agent   uprobe:redis-server:never
+
+not traced: 5
+             4  looks at its own caller: a, b, c and 1 more
+             1  holds data: e\\u{1b}[2J
+
+note: libc.so.6 has no symbols
+cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
+");
+}
+
+#[test]
+fn many_events_are_cut_to_the_top_and_to_the_width() {
+    let options = Options {
+        top: 1,
+        width: Some(76),
+        color: false,
+    };
+    shows(&session(), &options, "\
+redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
+
+         count         rate/s   share       cost  via     event
+     1,500,000        750,000   75.0%      0.22%  agent   uprobe:redis-serv…
+       500,000  in 1 more event (--top 0 shows all)
+             0  in 1 event never hit
+
+cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
+");
+}
+
+#[test]
+fn colour_only_adds_to_the_headings() {
+    let colored = text(
+        &session(),
+        &Options {
+            color: true,
+            ..Options::default()
+        },
+    );
+    let plain = colored.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+    assert_ne!(colored, plain);
+    assert_eq!(plain, text(&session(), &Options::default()));
+}
+
+#[test]
+fn an_empty_session_still_says_its_cost() {
+    shows(&Session::new(vec!["true".into()]), &Options::default(), "\
+true: traced for 0.000 s, 0.000 s of CPU time
+
+cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
+");
+}
+
+#[test]
+fn interval_lines() {
+    let mut session = session();
+    session.duration_ns = SECOND;
+    assert_eq!(
+        interval(&session.as_interval(3 * SECOND), &Options::default()),
+        "    3.00 s       2,000,000/s  redis-server:dictFind 1,500,000/s  redis-server:call 500,000/s"
+    );
+}
+
+#[test]
+fn json_is_the_session() {
+    let line = json(&session()).unwrap();
+    assert!(line.starts_with("{\"tiptoe\":\"") && line.ends_with("}\n"));
+    assert_eq!(serde_json::from_str::<Session>(&line).unwrap(), session());
+}

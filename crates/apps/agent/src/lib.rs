@@ -1,1 +1,43 @@
-//! To be written.
+//! `libtiptoe_agent.so`: the part of tiptoe that lives inside a traced program.
+//!
+//! Rules for every line here:
+//! 1. no libc, no allocation, no thread-local storage but the two words in
+//!    [`tls`]; nothing is imported and nothing of the program is replaced;
+//! 2. a hit runs generated code; only a thread's first hit comes to [`hit`];
+//! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all
+//!    signals, shares no descriptor table with the program, has no
+//!    capabilities, and exists only while a tiptoe is attached;
+//! 4. what the program could notice is kept from it: [`signals`] has the table.
+//!
+//! | module | runs on | job |
+//! |---|---|---|
+//! | [`entry`] | the borrowed or the starting thread | map the segments, start the thread |
+//! | [`thread`] | the agent's thread | requests, tiptoe's death |
+//! | [`serve`] | the agent's thread | one function a request |
+//! | [`hit`] | any thread of the program | claim a slab |
+//! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
+#![no_std]
+#![warn(missing_docs)]
+
+mod asm;
+mod entry;
+mod environ;
+mod hit;
+mod hooks;
+mod memory;
+mod serve;
+mod shared;
+mod signals;
+mod tasks;
+mod text;
+mod thread;
+mod tls;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    // No code path panics by design; a thread that gets here all the same must
+    // not go on with a broken promise, and must not take the program along.
+    loop {
+        tiptoe_sys::raw::sleep_ns(999_000_000);
+    }
+}

@@ -41,6 +41,7 @@ pub mod nr {
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;
     pub const CAPSET: usize = 126;
+    pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
@@ -87,7 +88,11 @@ pub unsafe fn syscall6(
 /// Turns the kernel's word into a result.
 #[inline(always)]
 pub fn check(word: isize) -> Result<usize, Errno> {
-    if (-4095..0).contains(&word) { Err(Errno(-word as i32)) } else { Ok(word as usize) }
+    if (-4095..0).contains(&word) {
+        Err(Errno(-word as i32))
+    } else {
+        Ok(word as usize)
+    }
 }
 
 /// As [`syscall6`], with the error told apart.

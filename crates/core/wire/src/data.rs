@@ -3,9 +3,9 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
+use crate::MAGIC;
 use crate::geometry::{Geometry, MAX_RECORDS};
 use crate::words::Words;
-use crate::MAGIC;
 
 const MAGIC_WORD: usize = 0;
 const STATE: usize = 1;
@@ -135,7 +135,11 @@ impl<'a> Data<'a> {
 
     /// The result of record `index`, valid once acknowledged. (tiptoe)
     pub fn result(&self, index: usize) -> u64 {
-        if index < MAX_RECORDS { self.words.load(Geometry::results() + index) } else { 0 }
+        if index < MAX_RECORDS {
+            self.words.load(Geometry::results() + index)
+        } else {
+            0
+        }
     }
 
     /// Answers the request with this sequence. (agent)
@@ -192,16 +196,16 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + slot as usize)
     }
 
-    /// Adds to a counter from outside a trampoline. `shared` says whether other
-    /// threads may add to this slab too (the overflow slab). (agent, cold path)
+    /// Adds one to a counter from outside a trampoline, atomically. (agent, cold path)
     pub fn add(&self, slab: u32, slot: u32) {
         use core::sync::atomic::Ordering::Relaxed;
-        if slot < self.geometry.slots {
-            if let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize) {
-                // Relaxed: a counter orders nothing; atomic because the overflow
-                // slab has many writers, and a signal may interrupt any other.
-                word.fetch_add(1, Relaxed);
-            }
+        if slab < self.geometry.slabs
+            && slot < self.geometry.slots
+            && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
+        {
+            // Relaxed: a counter orders nothing; atomic because the overflow
+            // slab has many writers, and a signal may interrupt any other.
+            word.fetch_add(1, Relaxed);
         }
     }
 }
@@ -216,8 +220,9 @@ mod tests {
     #[test]
     fn a_hostile_segment_yields_nothing_out_of_bounds() {
         let geometry = Geometry { slots: 4, slabs: 2 };
-        let words: Vec<AtomicU64> =
-            (0..geometry.data_bytes() / 8).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
+            .map(|_| AtomicU64::new(u64::MAX))
+            .collect();
         let data = Data::new(Words::new(&words), geometry).unwrap();
         assert_eq!(data.counter(2, 0), 0);
         assert_eq!(data.counter(0, 4), 0);
@@ -229,9 +234,13 @@ mod tests {
 
     #[test]
     fn counters_and_owners_are_read_back() {
-        let geometry = Geometry { slots: 600, slabs: 3 };
-        let words: Vec<AtomicU64> =
-            (0..geometry.data_bytes() / 8).map(|_| AtomicU64::new(0)).collect();
+        let geometry = Geometry {
+            slots: 600,
+            slabs: 3,
+        };
+        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
+            .map(|_| AtomicU64::new(0))
+            .collect();
         let data = Data::new(Words::new(&words), geometry).unwrap();
         data.add(1, 599);
         data.add(1, 599);

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 
+use crate::MAGIC;
 use crate::geometry::{Geometry, MAX_RECORDS, PAGE_WORDS};
 use crate::record::{SITE_WORDS, Site};
 use crate::words::Words;
-use crate::MAGIC;
 
 const MAGIC_WORD: usize = 0;
 const SEQUENCE: usize = 1;
@@ -13,6 +13,7 @@ const KIND: usize = 2;
 const COUNT: usize = 3;
 const SLOTS: usize = 4;
 const SLABS: usize = 5;
+const KEEP: usize = 6;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = 1 << 20;
@@ -35,12 +36,14 @@ pub enum Request {
     Prepare = 6,
     /// Put everything back and end the agent's thread.
     Detach = 7,
+    /// Let a program that was started under tiptoe run its constructors.
+    Go = 8,
 }
 
 impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
-        [Map, Copy, Arm, Disarm, Resolve, Prepare, Detach]
+        [Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go]
             .into_iter()
             .find(|request| *request as u64 == word)
     }
@@ -84,8 +87,10 @@ impl<'a> Plan<'a> {
         Plan(words)
     }
 
-    /// Writes the header of a fresh plan. (tiptoe)
-    pub fn format(&self, geometry: Geometry) {
+    /// Writes the header of a fresh plan. With `keep_slabs` a dead thread's slab
+    /// is never given to another, so that counts by thread stay apart. (tiptoe)
+    pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
+        self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
         self.0.store(SLABS, geometry.slabs as u64);
         self.0.store(MAGIC_WORD, MAGIC);
@@ -96,6 +101,11 @@ impl<'a> Plan<'a> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
         sound.then_some(Geometry { slots, slabs })
+    }
+
+    /// Whether slabs of dead threads must be kept. (agent)
+    pub fn keeps_slabs(&self) -> bool {
+        self.0.load(KEEP) != 0
     }
 
     /// Publishes a request whose records were stored, and returns its sequence. (tiptoe)
@@ -150,19 +160,30 @@ impl<'a> Plan<'a> {
     /// Reads record `index` as an arena. (agent)
     pub fn map(&self, index: usize) -> Map {
         let at = RECORDS + index * 2;
-        Map { base: self.0.load(at), len: self.0.load(at + 1) }
+        Map {
+            base: self.0.load(at),
+            len: self.0.load(at + 1),
+        }
     }
 
     /// Stores a copy as record `index`. (tiptoe)
     pub fn put_copy(&self, index: usize, copy: Copy) {
-        self.put_pair(index, copy.address, copy.offset as u64 | (copy.len as u64) << 32);
+        self.put_pair(
+            index,
+            copy.address,
+            copy.offset as u64 | (copy.len as u64) << 32,
+        );
     }
 
     /// Reads record `index` as a copy. (agent)
     pub fn copy(&self, index: usize) -> Copy {
         let at = RECORDS + index * 2;
         let packed = self.0.load(at + 1);
-        Copy { address: self.0.load(at), offset: packed as u32, len: (packed >> 32) as u32 }
+        Copy {
+            address: self.0.load(at),
+            offset: packed as u32,
+            len: (packed >> 32) as u32,
+        }
     }
 
     /// Stores an address as record `index`. (tiptoe)
@@ -180,14 +201,18 @@ impl<'a> Plan<'a> {
         for (index, chunk) in code.chunks(8).enumerate() {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
-            self.0.store(BLOB + offset / 8 + index, u64::from_le_bytes(bytes));
+            self.0
+                .store(BLOB + offset / 8 + index, u64::from_le_bytes(bytes));
         }
     }
 
     /// The blob's words from a byte offset (a multiple of 8), enough for `len` bytes. (agent)
     pub fn blob(&self, offset: u32, len: u32) -> Option<Words<'a>> {
-        let inside = offset % 8 == 0 && offset as usize + len as usize <= Self::BLOB_BYTES;
-        inside.then(|| self.0.part(BLOB + offset as usize / 8, (len as usize).div_ceil(8)))?
+        let inside = offset.is_multiple_of(8) && offset as usize + len as usize <= Self::BLOB_BYTES;
+        inside.then(|| {
+            self.0
+                .part(BLOB + offset as usize / 8, (len as usize).div_ceil(8))
+        })?
     }
 }
 
@@ -200,16 +225,45 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let words: Vec<AtomicU64> =
-            (0..RECORDS + 64).map(|_| AtomicU64::new(0)).collect();
+        let words: Vec<AtomicU64> = (0..RECORDS + 64).map(|_| AtomicU64::new(0)).collect();
         let plan = Plan::new(Words::new(&words));
         assert_eq!(plan.geometry(), None);
-        plan.format(Geometry { slots: 3, slabs: 64 });
-        plan.put_copy(1, Copy { address: 5, offset: 8, len: 70_000 });
+        plan.format(
+            Geometry {
+                slots: 3,
+                slabs: 64,
+            },
+            true,
+        );
+        assert!(plan.keeps_slabs());
+        plan.put_copy(
+            1,
+            Copy {
+                address: 5,
+                offset: 8,
+                len: 70_000,
+            },
+        );
         assert_eq!(plan.publish(Request::Copy, 2), 1);
-        assert_eq!(plan.geometry(), Some(Geometry { slots: 3, slabs: 64 }));
-        assert_eq!((plan.sequence(), plan.request()), (1, Some((Request::Copy, 2))));
-        assert_eq!(plan.copy(1), Copy { address: 5, offset: 8, len: 70_000 });
+        assert_eq!(
+            plan.geometry(),
+            Some(Geometry {
+                slots: 3,
+                slabs: 64
+            })
+        );
+        assert_eq!(
+            (plan.sequence(), plan.request()),
+            (1, Some((Request::Copy, 2)))
+        );
+        assert_eq!(
+            plan.copy(1),
+            Copy {
+                address: 5,
+                offset: 8,
+                len: 70_000
+            }
+        );
     }
 
     #[test]

@@ -114,7 +114,10 @@ impl Site {
         };
         for (index, head) in site.heads.iter_mut().enumerate() {
             let bits = words.get(8 + index / 2).copied().unwrap_or(0) >> (32 * (index % 2));
-            *head = Head { offset: bits as u8, resume: (bits >> 8) as u16 };
+            *head = Head {
+                offset: bits as u8,
+                resume: (bits >> 8) as u16,
+            };
         }
         site.is_sound().then_some(site)
     }
@@ -133,8 +136,14 @@ mod tests {
 
     fn site() -> Site {
         let mut heads = [Head::default(); MAX_HEADS];
-        heads[1] = Head { offset: 1, resume: 40 };
-        heads[2] = Head { offset: 4, resume: 0xffff };
+        heads[1] = Head {
+            offset: 1,
+            resume: 40,
+        };
+        heads[2] = Head {
+            offset: 4,
+            resume: 0xffff,
+        };
         Site {
             address: 0x5555_0000_1234,
             trampoline: 0x5554_0000_0010,
@@ -160,8 +169,14 @@ mod tests {
     fn impossible_records_are_refused() {
         for broken in [
             Site { len: 3, ..site() },
-            Site { head_count: 0, ..site() },
-            Site { head_count: 6, ..site() },
+            Site {
+                head_count: 0,
+                ..site()
+            },
+            Site {
+                head_count: 6,
+                ..site()
+            },
             Site { len: 2, ..site() },
         ] {
             assert_eq!(Site::decode(broken.encode()), None, "{broken:?}");

@@ -1,0 +1,78 @@
+//! The two ways in: called on a borrowed thread (`-p`), or as a constructor
+//! that runs before any other library's (`-- CMD`).
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::Ordering;
+
+use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
+
+use crate::shared::{self, Shared};
+use crate::{environ, serve, thread};
+
+/// How often a starting program looks whether tiptoe still lives, and for how
+/// many looks it waits for its plan.
+const LOOK_NS: u64 = 20_000_000;
+const LOOKS: u32 = 500;
+
+#[unsafe(link_section = ".init_array")]
+#[used]
+static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;
+
+/// Begins a session on the segments behind two descriptors, which the caller
+/// closes. Returns 0, or a negated errno; the program is as before then.
+#[unsafe(no_mangle)]
+pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
+    match begin(data_fd, plan_fd) {
+        Ok(_) => 0,
+        Err(Errno(code)) => -(code as i64),
+    }
+}
+
+fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
+    let shared = shared::create()?;
+    let pid = getpid();
+    // Relaxed, here and below: one thread begins a session, and what it writes
+    // is published by the clone that starts the agent's thread.
+    if shared.pid.load(Ordering::Relaxed) != pid {
+        shared.forget_session();
+        shared.thread.store(0, Ordering::Relaxed);
+    } else if shared.data().is_some() {
+        return Err(Errno(16));
+    }
+    membarrier::register()?;
+    shared.open_session(data_fd, plan_fd)?;
+    let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
+    shared.go.store(0, Ordering::Relaxed);
+    if inherited {
+        serve::disown(shared);
+    }
+    thread::start(shared)?;
+    Ok(shared)
+}
+
+extern "C" fn constructor(_: c_int, _: *mut *mut c_char, envp: *mut *mut c_char) {
+    if envp.is_null() {
+        return;
+    }
+    // SAFETY: the loader passes the kernel's array, before any other code ran.
+    let Some(passed) = (unsafe { environ::take(envp) }) else {
+        return;
+    };
+    if let Ok(shared) = begin(passed.data, passed.plan) {
+        wait_for_go(shared);
+    }
+    for fd in [passed.agent, passed.data, passed.plan] {
+        close(fd);
+    }
+}
+
+/// Holds the program back until its probes stand, tiptoe is gone, or 10 s are over.
+fn wait_for_go(shared: &Shared) {
+    for _ in 0..LOOKS {
+        // Acquire: pairs with the Release in `serve`; 0 is "not yet".
+        if shared.go.load(Ordering::Acquire) != 0 || shared.data().is_none() {
+            return;
+        }
+        let _ = futex::wait(&shared.go, 0, Some(LOOK_NS));
+    }
+}

@@ -1,0 +1,189 @@
+//! System calls of the program that our presence would change, caught at the
+//! `mov $NUMBER,%eax` in front of them inside libc.
+//!
+//! Two forms. *Before*: something is done, then the program's own call runs.
+//! *Replace* ([`REPLACE`] is set): the call is performed here, on the
+//! program's arguments, and its result returned.
+
+use tiptoe_sys::raw::{check, gettid, nr, syscall6};
+
+use crate::shared;
+use crate::signals::{self, Action, OURS};
+use crate::thread;
+use crate::tls;
+
+/// Set in [`Frame::what`] where the hook performs the call itself.
+pub const REPLACE: u64 = 1 << 31;
+
+const SIG_BLOCK: u64 = 0;
+const SIG_UNBLOCK: u64 = 1;
+const EINVAL: i64 = -22;
+
+/// The registers as `tiptoe_hook_entry` pushed them.
+#[repr(C)]
+pub struct Frame {
+    rax: u64,
+    rcx: u64,
+    rdx: u64,
+    rbx: u64,
+    rbp: u64,
+    rsi: u64,
+    rdi: u64,
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    flags: u64,
+    back: u64,
+    what: u64,
+}
+
+/// Serves a hooked system call.
+pub extern "C" fn hook(frame: &mut Frame) {
+    let number = (frame.what & 0x7fff_ffff) as usize;
+    if frame.what & REPLACE == 0 {
+        return before(number);
+    }
+    frame.rax = match number {
+        nr::RT_SIGACTION => sigaction(frame),
+        nr::RT_SIGPROCMASK => sigprocmask(frame),
+        nr::RT_SIGPENDING => sigpending(frame),
+        nr::RT_SIGTIMEDWAIT => sigtimedwait(frame),
+        nr::UNSHARE
+        | nr::SETNS
+        | nr::SETUID
+        | nr::SETGID
+        | nr::SETREUID
+        | nr::SETREGID
+        | nr::SETRESUID
+        | nr::SETRESGID
+        | nr::SETGROUPS => alone(number, frame),
+        _ => perform(number, frame),
+    } as u64;
+}
+
+/// A child that will share this memory must not find its parent's slab.
+fn before(number: usize) {
+    if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
+        && let Some(shared) = shared::get()
+        && let Some(index) = shared.descriptor_index(tls::descriptor())
+        && let Some(descriptor) = shared.claims.descriptor(index)
+        && descriptor.owner() == gettid()
+    {
+        // Relaxed: the thread's own word, read by its own trampolines and its child's.
+        descriptor
+            .slab
+            .store(0, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The call as the program wrote it.
+fn perform(number: usize, frame: &Frame) -> i64 {
+    let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
+    let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);
+    // SAFETY: the program's own call with its own arguments.
+    unsafe { syscall6(number, a, b, c, d, e, f) as i64 }
+}
+
+/// A call that fails, or does half, where a thread exists that libc does not
+/// know: the agent's thread leaves and comes back with the new credentials.
+fn alone(number: usize, frame: &Frame) -> i64 {
+    let here = shared::get().filter(|shared| shared.data().is_some());
+    if let Some(shared) = here {
+        thread::retire(shared);
+    }
+    let result = perform(number, frame);
+    if let Some(shared) = here {
+        let _ = thread::start(shared);
+    }
+    result
+}
+
+fn failed(result: Result<usize, tiptoe_sys::raw::Errno>) -> i64 {
+    result.map_or_else(|errno| -(errno.0 as i64), |value| value as i64)
+}
+
+fn sigaction(frame: &Frame) -> i64 {
+    if frame.r10 != 8 {
+        return EINVAL;
+    }
+    // SAFETY: libc passes NULL or its own, valid record.
+    let new = unsafe { (frame.rsi as *const Action).as_ref() }.copied();
+    match signals::program_action(frame.rdi as usize, new) {
+        Ok(old) => {
+            // SAFETY: libc passes NULL or room for a record of its own.
+            if let Some(out) = unsafe { (frame.rdx as *mut Action).as_mut() } {
+                *out = old;
+            }
+            0
+        }
+        Err(errno) => -(errno.0 as i64),
+    }
+}
+
+fn sigprocmask(frame: &Frame) -> i64 {
+    // SAFETY: libc passes NULL or a valid set of the size in r10.
+    let set = unsafe { (frame.rsi as *const u64).as_ref() }.copied();
+    let asked = set.map(|set| set & !OURS);
+    let asked_at = asked
+        .as_ref()
+        .map_or(0, |set| core::ptr::from_ref(set) as usize);
+    let [how, old, size] = [frame.rdi, frame.rdx, frame.r10].map(|word| word as usize);
+    // SAFETY: the program's own call, on a copy of its set.
+    let result = unsafe { syscall6(nr::RT_SIGPROCMASK, how, asked_at, old, size, 0, 0) } as i64;
+    if result != 0 {
+        return result;
+    }
+    let blocked = tls::blocked();
+    // SAFETY: the kernel just wrote there, if it is not NULL.
+    if let Some(out) = unsafe { (frame.rdx as *mut u64).as_mut() } {
+        *out |= blocked;
+    }
+    if let Some(set) = set {
+        tls::set_blocked(match frame.rdi as u32 as u64 {
+            SIG_BLOCK => blocked | (set & OURS),
+            SIG_UNBLOCK => blocked & !set,
+            _ => set & OURS,
+        });
+        signals::deliver_pending();
+    }
+    0
+}
+
+fn sigpending(frame: &Frame) -> i64 {
+    let result = perform(nr::RT_SIGPENDING, frame);
+    // SAFETY: the kernel just wrote there, if it says so.
+    if result == 0
+        && let Some(out) = unsafe { (frame.rdi as *mut u64).as_mut() }
+    {
+        *out |= signals::pending_set();
+    }
+    result
+}
+
+fn sigtimedwait(frame: &Frame) -> i64 {
+    // SAFETY: libc passes a valid set.
+    let set = unsafe { (frame.rdi as *const u64).as_ref() }
+        .copied()
+        .unwrap_or(0);
+    if set & OURS == 0 {
+        return perform(nr::RT_SIGTIMEDWAIT, frame);
+    }
+    signals::set_waiter(set, gettid());
+    let result = match signals::take_pending(set) {
+        Some((signal, info)) => {
+            // SAFETY: libc passes NULL or room for a siginfo.
+            if let Some(out) = unsafe { (frame.rsi as *mut signals::Info).as_mut() } {
+                *out = info;
+            }
+            signal as i64
+        }
+        None => perform(nr::RT_SIGTIMEDWAIT, frame),
+    };
+    signals::set_waiter(set, 0);
+    failed(check(result as isize))
+}

@@ -1,0 +1,80 @@
+//! Memory of the agent's own, straight from the kernel.
+
+use tiptoe_sys::raw::{Errno, call, nr};
+
+const READ: usize = 1;
+const WRITE: usize = 2;
+const EXEC: usize = 4;
+const SHARED: usize = 1;
+const PRIVATE: usize = 2;
+const FIXED: usize = 0x10;
+const ANONYMOUS: usize = 0x20;
+const NORESERVE: usize = 0x4000;
+const FIXED_NOREPLACE: usize = 0x10_0000;
+const DONTFORK: usize = 10;
+const WIPEONFORK: usize = 18;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+fn mmap(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
+    // SAFETY: without MAP_FIXED an mmap replaces nothing; the callers below use
+    // MAP_FIXED only on ranges that this agent mapped before.
+    unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, 0]) }
+}
+
+fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
+    // SAFETY: both advices used here change only what a forked child sees.
+    unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Fresh zeroed memory; pages cost nothing before they are touched.
+pub fn private(len: usize) -> Result<usize, Errno> {
+    mmap(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
+}
+
+/// As [`private`], but a forked child finds zeroes.
+pub fn wiped_on_fork(len: usize) -> Result<usize, Errno> {
+    let at = private(len)?;
+    advise(at, len, WIPEONFORK).map(|()| at)
+}
+
+/// Maps a segment; a forked child does not have it.
+pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
+    let protection = if writable { READ | WRITE } else { READ };
+    let at = mmap(0, len, protection, SHARED | NORESERVE, fd)?;
+    advise(at, len, DONTFORK).map(|()| at)
+}
+
+/// Puts private memory under a segment's addresses: a thread that was about to
+/// count there still can, to no effect.
+pub fn retire_segment(at: usize, len: usize) {
+    let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED;
+    let _ = mmap(at, len, READ | WRITE, flags, -1);
+}
+
+/// Unmaps a range that this agent mapped.
+pub fn unmap(at: usize, len: usize) {
+    // SAFETY: the caller passes what one of the functions above returned.
+    let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
+}
+
+/// Maps an arena at exactly `base`: a first page that a forked child finds
+/// zeroed, then executable pages that are written through /proc/self/mem only.
+pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
+    let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
+    let at = mmap(base, len, READ | EXEC, flags, -1)?;
+    let placed = at == base;
+    let gate = || -> Result<(), Errno> {
+        // SAFETY: the page was mapped just above and holds nothing yet.
+        unsafe { call(nr::MPROTECT, [at, PAGE, READ | WRITE, 0, 0, 0]) }?;
+        advise(at, PAGE, WIPEONFORK)
+    };
+    match placed.then(gate) {
+        Some(Ok(())) => Ok(()),
+        failed => {
+            unmap(at, len);
+            Err(failed.and_then(Result::err).unwrap_or(Errno(17)))
+        }
+    }
+}

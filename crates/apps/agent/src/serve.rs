@@ -1,0 +1,275 @@
+//! What the agent's thread does for tiptoe, one function a request.
+
+use core::sync::atomic::Ordering;
+
+use tiptoe_sys::raw::{self, sleep_ns};
+use tiptoe_uprobe::patcher::{self, BATCH, Outcome, Text};
+use tiptoe_wire::{Data, Hello, Plan, Request, Site, SiteFlags, State};
+
+use crate::asm::{tiptoe_cold_entry, tiptoe_hook_entry};
+use crate::memory;
+use crate::shared::Shared;
+use crate::signals;
+use crate::text::SelfMemory;
+use crate::tls;
+
+const EINVAL: u64 = 22;
+const EIO: u64 = 5;
+
+/// Says who this agent is.
+pub fn greet(shared: &Shared, data: &Data) {
+    data.greet(&Hello {
+        pid: shared.pid.load(Ordering::Relaxed), // constant within a session
+        tls: tls::descriptor_offset(),
+        cold_entry: tiptoe_cold_entry as *const () as u64,
+        hook_entry: tiptoe_hook_entry as *const () as u64,
+        sites: shared.records(),
+        site_count: shared.table.len() as u64,
+    });
+    if let Some(owner) = data.owner() {
+        raw::futex::wake(owner, u32::MAX);
+    }
+}
+
+/// Serves the newest request and answers it; true where the session is over.
+pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
+    let Some((request, count)) = plan.request() else {
+        data.answer(sequence, EINVAL);
+        return false;
+    };
+    let outcome = match request {
+        Request::Map => map(shared, plan, data, count),
+        Request::Copy => copy(plan, data, count),
+        Request::Arm => arm(shared, plan, data, count),
+        Request::Disarm => disarm(shared, plan, data, count),
+        Request::Resolve => resolve(plan, data, count),
+        Request::Prepare => prepare(shared),
+        Request::Go => go(shared),
+        Request::Detach => detach(shared),
+    };
+    data.answer(sequence, outcome);
+    request == Request::Detach
+}
+
+fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
+    for index in 0..count {
+        let arena = plan.map(index);
+        let result = match memory::arena(arena.base as usize, arena.len as usize) {
+            Ok(()) if shared.add_arena(arena.base, true) => 0,
+            Ok(()) => EINVAL,
+            Err(errno) => errno.0 as u64,
+        };
+        data.set_result(index, result);
+    }
+    0
+}
+
+fn copy(plan: &Plan, data: &Data, count: usize) -> u64 {
+    let Ok(text) = SelfMemory::open() else {
+        return EIO;
+    };
+    for index in 0..count {
+        let copy = plan.copy(index);
+        let Some(words) = plan.blob(copy.offset, copy.len) else {
+            data.set_result(index, EINVAL);
+            continue;
+        };
+        let done = (0..words.len()).all(|at| {
+            let bytes = words.load(at).to_le_bytes();
+            let left = (copy.len as usize - at * 8).min(8);
+            text.write(
+                copy.address + at as u64 * 8,
+                bytes.get(..left).unwrap_or(&[]),
+            )
+        });
+        data.set_result(index, if done { 0 } else { EIO });
+    }
+    text.sync();
+    0
+}
+
+fn prepare(shared: &Shared) -> u64 {
+    shared.claims.begin();
+    shared.set_gates(true);
+    signals::own(signals::TRAP)
+}
+
+fn go(shared: &Shared) -> u64 {
+    shared.go.store(1, Ordering::Release); // pairs with the Acquire in `entry`
+    raw::futex::wake(&shared.go, u32::MAX);
+    0
+}
+
+/// Runs `act` over `count` sites, a batch at a time.
+fn in_batches(
+    count: usize,
+    site: impl Fn(usize) -> Option<Site>,
+    mut act: impl FnMut(usize, &[Site]),
+) {
+    let mut batch = [Site::default(); BATCH];
+    let mut start = 0;
+    while start < count {
+        let mut len = 0;
+        while let (Some(slot), Some(next)) = (batch.get_mut(len), site(start + len))
+            && start + len < count
+        {
+            *slot = next;
+            len += 1;
+        }
+        if len == 0 {
+            return;
+        }
+        act(start, batch.get(..len).unwrap_or(&[]));
+        start += len;
+    }
+}
+
+/// Patches sites, which come in ascending order of address.
+fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
+    let Ok(text) = SelfMemory::open() else {
+        return EIO;
+    };
+    let sigill = (0..count)
+        .filter_map(|index| plan.site(index))
+        .any(|site| site.flags.has(SiteFlags::NEEDS_SIGILL));
+    if sigill {
+        signals::own(signals::ILL);
+    }
+    let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {
+        return EINVAL;
+    };
+    in_batches(
+        count,
+        |index| plan.site(index),
+        |start, sites| {
+            let outcomes = patcher::arm(&text, sites);
+            for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
+                data.set_result(start + offset, *outcome as u64);
+                set_armed(shared, first + start + offset, *outcome == Outcome::Done);
+            }
+        },
+    );
+    signals::insist();
+    0
+}
+
+fn set_armed(shared: &Shared, index: usize, armed: bool) {
+    if let Some(word) = shared.armed.get(index) {
+        word.store(armed as u64, Ordering::Relaxed); // agent's thread only
+    }
+}
+
+fn is_armed(shared: &Shared, index: usize) -> bool {
+    // Relaxed: agent's thread only.
+    shared
+        .armed
+        .get(index)
+        .is_some_and(|word| word.load(Ordering::Relaxed) == 1)
+}
+
+/// Puts back the sites whose addresses are listed; the trap handler must find
+/// each, so it is looked up there.
+fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
+    let Ok(text) = SelfMemory::open() else {
+        return EIO;
+    };
+    let site = |index| {
+        shared
+            .table
+            .find(plan.address(index))
+            .map(|found| found.site)
+    };
+    in_batches(count, site, |start, sites| {
+        let outcomes = patcher::disarm(&text, sites);
+        for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
+            data.set_result(start + offset, *outcome as u64);
+            if let Some(found) = shared.table.find(plan.address(start + offset)) {
+                set_armed(shared, found.index, false);
+            }
+        }
+    });
+    0
+}
+
+/// Calls resolvers of indirect functions: pure code that picks an address.
+fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
+    for index in 0..count {
+        let address = plan.address(index);
+        // SAFETY: tiptoe names only STT_GNU_IFUNC symbols of a mapped object,
+        // which take no arguments and return a code address.
+        let resolver: extern "C" fn() -> u64 = unsafe { core::mem::transmute(address as usize) };
+        data.set_result(index, resolver());
+    }
+    0
+}
+
+/// Arms sites again whose foreign trap has gone.
+pub fn rearm(shared: &Shared) {
+    let Ok(text) = SelfMemory::open() else { return };
+    for index in 0..shared.table.len() {
+        if is_armed(shared, index)
+            && let Some(site) = shared.table.site(index)
+        {
+            patcher::rearm(&text, &site);
+        }
+    }
+}
+
+/// Puts every site back: probes first, then hooks; then shuts the gates.
+pub fn detach(shared: &Shared) -> u64 {
+    let Ok(text) = SelfMemory::open() else {
+        return EIO;
+    };
+    restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
+    shared.claims.end();
+    shared.set_gates(false);
+    0
+}
+
+fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) {
+    let mut batch = [Site::default(); BATCH];
+    let mut len = 0;
+    for index in 0..shared.table.len() {
+        let Some(site) = shared.table.site(index).filter(|site| which(site)) else {
+            continue;
+        };
+        if !is_armed(shared, index) {
+            continue;
+        }
+        set_armed(shared, index, false);
+        if let Some(slot) = batch.get_mut(len) {
+            *slot = site;
+            len += 1;
+        }
+        if len == BATCH {
+            patcher::disarm(text, &batch);
+            len = 0;
+        }
+    }
+    patcher::disarm(text, batch.get(..len).unwrap_or(&[]));
+}
+
+/// After the last probe is gone: waits until no thread can still be on its way
+/// into our signal handler, gives the signals back and takes the hooks out.
+pub fn settle(shared: &Shared) {
+    signals::wait_until_none_pending();
+    if let Ok(text) = SelfMemory::open() {
+        restore(shared, &text, |site| site.flags.has(SiteFlags::HOOK));
+    }
+    sleep_ns(10_000_000);
+    signals::wait_until_none_pending();
+    signals::disown();
+    if let Some(data) = shared.data() {
+        data.set_state(State::Dormant);
+    }
+    shared.close_session();
+}
+
+/// A forked child that is attached for itself: what it inherited is put back
+/// before anything else. Runs on the borrowed thread.
+pub fn disown(shared: &Shared) {
+    if let Ok(text) = SelfMemory::open() {
+        restore(shared, &text, |_| true);
+    }
+    shared.claims.end();
+}

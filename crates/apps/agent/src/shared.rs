@@ -1,0 +1,252 @@
+//! The agent's state: one block for the life of the process, and the session.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use tiptoe_sys::raw::Errno;
+use tiptoe_uprobe::claim::{Claims, Descriptor};
+use tiptoe_uprobe::table::Table;
+use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
+
+use crate::memory::{self, PAGE};
+
+/// Most sites in a process over its life.
+const MAX_SITES: usize = 1 << 18;
+/// Most threads with a slab of their own at one time.
+const MAX_DESCRIPTORS: usize = 16_383;
+/// Most arenas.
+const MAX_ARENAS: usize = 4096;
+/// Bytes of the agent thread's stack.
+const STACK: usize = 16 * PAGE;
+
+/// Everything that outlives a session. Lives in private memory, so a forked
+/// child has a copy of its own.
+pub struct Shared {
+    /// The process that the session belongs to; a forked child sees its
+    /// parent's here and knows that nothing of it is its own.
+    pub pid: AtomicU32,
+    /// The agent's thread; the kernel writes 0 when it is gone.
+    pub thread: AtomicU32,
+    /// The thread must leave, but the session stays.
+    pub retire: AtomicBool,
+    /// A started program may run its constructors.
+    pub go: AtomicU32,
+    /// Some site's foreign trap may have gone.
+    pub rearm: AtomicBool,
+    /// Patched sites.
+    pub table: Table<'static>,
+    /// One word a site: whether it is armed.
+    pub armed: &'static [AtomicU64],
+    /// Threads and their slabs.
+    pub claims: Claims<'static>,
+    descriptors: &'static [Descriptor],
+    arenas: &'static [AtomicU64],
+    arena_count: AtomicUsize,
+    records: usize,
+    stack: usize,
+    data: AtomicUsize,
+    shape: AtomicU64,
+    keep: AtomicBool,
+    plan: AtomicUsize,
+    retired: AtomicUsize,
+    retired_len: AtomicUsize,
+}
+
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The agent's state, once [`create`] made it.
+pub fn get() -> Option<&'static Shared> {
+    // Acquire: pairs with the Release in `create`. SAFETY: the block is never
+    // freed and only changed through atomics.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// A slice of zeroed atomics in fresh memory.
+fn zeroed<T>(count: usize, wiped: bool) -> Result<&'static [T], Errno> {
+    let bytes = count * size_of::<T>();
+    let at = if wiped {
+        memory::wiped_on_fork(bytes)?
+    } else {
+        memory::private(bytes)?
+    };
+    // SAFETY: fresh zeroed pages, never unmapped; all `T` used below are structs
+    // of atomics, for which zero is valid.
+    Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
+}
+
+/// Makes the state if it is not there yet.
+pub fn create() -> Result<&'static Shared, Errno> {
+    if let Some(shared) = get() {
+        return Ok(shared);
+    }
+    let records: &'static [AtomicU64] = zeroed(MAX_SITES * SITE_WORDS, false)?;
+    let orders = [zeroed(MAX_SITES, false)?, zeroed(MAX_SITES, false)?];
+    let descriptors: &'static [Descriptor] = zeroed(MAX_DESCRIPTORS, true)?;
+    let used: &'static [AtomicU32] = zeroed(1, true)?;
+    let used = used.first().ok_or(Errno(12))?;
+    let block = memory::private(size_of::<Shared>())? as *mut Shared;
+    let shared = Shared {
+        pid: AtomicU32::new(0),
+        thread: AtomicU32::new(0),
+        retire: AtomicBool::new(false),
+        go: AtomicU32::new(0),
+        rearm: AtomicBool::new(false),
+        table: Table::new(records, orders),
+        armed: zeroed(MAX_SITES, false)?,
+        claims: Claims::new(descriptors, used),
+        descriptors,
+        arenas: zeroed(MAX_ARENAS, false)?,
+        arena_count: AtomicUsize::new(0),
+        records: records.as_ptr() as usize,
+        stack: memory::private(STACK)?,
+        data: AtomicUsize::new(0),
+        shape: AtomicU64::new(0),
+        keep: AtomicBool::new(false),
+        plan: AtomicUsize::new(0),
+        retired: AtomicUsize::new(0),
+        retired_len: AtomicUsize::new(0),
+    };
+    // SAFETY: `block` is fresh, aligned to a page and large enough.
+    unsafe { block.write(shared) };
+    // Release: pairs with the Acquire in `get`.
+    SHARED.store(block, Ordering::Release);
+    // SAFETY: written just above, never freed.
+    Ok(unsafe { &*block })
+}
+
+impl Shared {
+    /// Address of the table's records, for a later tiptoe to read.
+    pub fn records(&self) -> u64 {
+        self.records as u64
+    }
+
+    /// The top of the agent thread's stack.
+    pub fn stack_top(&self) -> usize {
+        self.stack + STACK
+    }
+
+    /// Index of the descriptor at an address, if it is one of ours.
+    pub fn descriptor_index(&self, address: u64) -> Option<usize> {
+        let base = self.descriptors.as_ptr() as u64;
+        let index = address.checked_sub(base)? as usize / size_of::<Descriptor>();
+        (index < self.descriptors.len()).then_some(index)
+    }
+
+    /// The plan of the session; its memory stays until [`Shared::close_session`].
+    pub fn plan(&self) -> Option<Plan<'static>> {
+        let at = self.plan.load(Ordering::Acquire); // pairs with `open_session`
+        // SAFETY: the segment was mapped with this length and is sealed against
+        // shrinking; only the agent's thread reads it, and that thread ends the
+        // session.
+        (at != 0)
+            .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
+    }
+
+    /// The data segment of the session. What it leads to stays mapped for two
+    /// sessions, so a thread that is late may still use it, to no effect.
+    pub fn data(&self) -> Option<Data<'static>> {
+        let at = self.data.load(Ordering::Acquire); // pairs with `open_session`
+        let geometry = self.geometry();
+        let len = geometry.data_bytes() as usize;
+        // SAFETY: the segment was mapped with this length and is sealed against
+        // shrinking; private memory takes its place when the session closes.
+        (at != 0).then(|| Data::new(unsafe { Words::from_raw(at as *const u8, len) }, geometry))?
+    }
+
+    fn geometry(&self) -> Geometry {
+        let shape = self.shape.load(Ordering::Relaxed); // written before `data`
+        Geometry {
+            slots: shape as u32,
+            slabs: (shape >> 32) as u32,
+        }
+    }
+
+    /// Whether slabs of dead threads stay theirs in this session.
+    pub fn keeps_slabs(&self) -> bool {
+        self.keep.load(Ordering::Relaxed) // written before `data`
+    }
+
+    /// Address of slab `index` of the session.
+    pub fn slab(&self, data: &Data, index: u32) -> u64 {
+        self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
+    }
+
+    /// Maps both segments and makes them the session's.
+    pub fn open_session(&self, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
+        let plan = memory::segment(plan_fd, Plan::BYTES as usize, false)?;
+        self.plan.store(plan, Ordering::Release); // pairs with `plan`
+        let header = self
+            .plan()
+            .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs())));
+        let Some((geometry, keep)) = header else {
+            self.plan.store(0, Ordering::Relaxed); // nobody reads it yet
+            memory::unmap(plan, Plan::BYTES as usize);
+            return Err(Errno(22));
+        };
+        let len = geometry.data_bytes() as usize;
+        let data = memory::segment(data_fd, len, true)?;
+        let shape = geometry.slots as u64 | (geometry.slabs as u64) << 32;
+        self.shape.store(shape, Ordering::Relaxed); // published by `data`
+        self.keep.store(keep, Ordering::Relaxed); // published by `data`
+        self.data.store(data, Ordering::Release); // pairs with `data`
+        Ok(())
+    }
+
+    /// Takes the session's segments away. A thread that read its slab's address
+    /// before may still write there: private memory takes the segment's place
+    /// until the session after the next.
+    pub fn close_session(&self) {
+        let data = self.data.swap(0, Ordering::AcqRel);
+        let len = self.geometry().data_bytes() as usize;
+        let plan = self.plan.swap(0, Ordering::AcqRel);
+        if data != 0 {
+            memory::retire_segment(data, len);
+            let older = self.retired.swap(data, Ordering::Relaxed); // this thread only
+            let older_len = self.retired_len.swap(len, Ordering::Relaxed);
+            if older != 0 {
+                memory::unmap(older, older_len);
+            }
+        }
+        if plan != 0 {
+            memory::unmap(plan, Plan::BYTES as usize);
+        }
+    }
+
+    /// Forgets segments that a fork left behind in the parent.
+    pub fn forget_session(&self) {
+        self.data.store(0, Ordering::Relaxed); // single thread of a forked child
+        self.plan.store(0, Ordering::Relaxed);
+        self.retired.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes an arena, with its gate open or not.
+    pub fn add_arena(&self, base: u64, open: bool) -> bool {
+        let count = self.arena_count.load(Ordering::Relaxed); // agent's thread only
+        let Some(word) = self.arenas.get(count) else {
+            return false;
+        };
+        word.store(base, Ordering::Relaxed);
+        self.arena_count.store(count + 1, Ordering::Relaxed);
+        self.set_gate(base, open);
+        true
+    }
+
+    /// Opens or shuts all gates: behind a shut one a thread without a slab goes
+    /// straight on.
+    pub fn set_gates(&self, open: bool) {
+        for word in self
+            .arenas
+            .iter()
+            .take(self.arena_count.load(Ordering::Relaxed))
+        {
+            self.set_gate(word.load(Ordering::Relaxed), open);
+        }
+    }
+
+    fn set_gate(&self, base: u64, open: bool) {
+        // SAFETY: the first page of an arena is ours, mapped for good, and only
+        // ever used as an atomic word.
+        let gate = unsafe { &*(base as *const AtomicU64) };
+        gate.store(open as u64, Ordering::Relaxed); // a hint; the session word decides
+    }
+}

@@ -1,0 +1,136 @@
+//! The agent's thread: a raw clone that libc does not know, with every signal
+//! blocked, a descriptor table of its own (emptied at once, so that it keeps no
+//! file of the program open) and no capabilities. It sleeps on the word that
+//! tiptoe holds as a robust futex: the kernel marks and wakes it when tiptoe
+//! dies, and tiptoe wakes it for a request.
+
+use core::sync::atomic::Ordering;
+
+use tiptoe_sys::raw::{Errno, call, check, futex, gettid, nr, sleep_ns, thread_alive};
+use tiptoe_wire::State;
+
+use crate::asm::tiptoe_spawn;
+use crate::serve;
+use crate::shared::{self, Shared};
+
+const CLONE_VM: usize = 0x100;
+const CLONE_FS: usize = 0x200;
+const CLONE_SIGHAND: usize = 0x800;
+const CLONE_THREAD: usize = 0x1_0000;
+const CLONE_SYSVSEM: usize = 0x4_0000;
+const CLONE_PARENT_SETTID: usize = 0x10_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+const FLAGS: usize = CLONE_VM
+    | CLONE_FS
+    | CLONE_SIGHAND
+    | CLONE_THREAD
+    | CLONE_SYSVSEM
+    | CLONE_PARENT_SETTID
+    | CLONE_CHILD_CLEARTID;
+
+const SIG_SETMASK: usize = 2;
+const PR_SET_NAME: usize = 15;
+const OWNER_DIED: u32 = 0x4000_0000;
+const OWNER_TID: u32 = 0x3fff_ffff;
+
+/// Sets the calling thread's kernel signal mask and returns the old one.
+pub fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let args = [
+        SIG_SETMASK,
+        &raw const mask as usize,
+        &raw mut old as usize,
+        8,
+        0,
+        0,
+    ];
+    // SAFETY: both words are valid for the length of the call.
+    let _ = unsafe { call(nr::RT_SIGPROCMASK, args) };
+    old
+}
+
+/// Starts the thread for the session that [`Shared`] holds. An older one that
+/// is still putting things back is waited for by the new one.
+pub fn start(shared: &'static Shared) -> Result<(), Errno> {
+    let former = shared.thread.load(Ordering::Acquire); // written by the kernel
+    wait_until_gone(shared, former);
+    let mask = set_mask(u64::MAX);
+    // SAFETY: the stack is the agent's own and no thread uses it any more; the
+    // stub calls `run` on it and ends the thread.
+    let tid = unsafe { tiptoe_spawn(FLAGS, shared.stack_top(), shared.thread.as_ptr(), 0) };
+    set_mask(mask);
+    check(tid).map(|_| ())
+}
+
+/// Asks the thread to leave, the session staying as it is, and waits for it.
+pub fn retire(shared: &Shared) {
+    let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
+    shared.retire.store(true, Ordering::Release); // pairs with the swap in `run`
+    if let Some(owner) = shared.data().and_then(|data| data.owner()) {
+        futex::wake(owner, u32::MAX);
+    }
+    wait_until_gone(shared, tid);
+    shared.retire.store(false, Ordering::Release); // no thread reads it now
+}
+
+/// Waits until the kernel knows the thread no more, bounded: about 5 s.
+fn wait_until_gone(shared: &Shared, tid: u32) {
+    let pid = shared.pid.load(Ordering::Relaxed); // constant within a session
+    for _ in 0..50_000 {
+        if tid == 0 || !thread_alive(pid, tid) {
+            return;
+        }
+        if let Some(owner) = shared.data().and_then(|data| data.owner()) {
+            futex::wake(owner, u32::MAX);
+        }
+        sleep_ns(100_000);
+    }
+}
+
+/// The thread's life.
+pub extern "C" fn run() {
+    let Some(shared) = shared::get() else { return };
+    leave_no_trace();
+    let Some(data) = shared.data() else { return };
+    data.set_thread(gettid());
+    if data.state() == State::Absent {
+        serve::greet(shared, &data);
+    }
+    let Some(owner) = data.owner() else { return };
+    let mut done = data.acknowledged();
+    while !shared.retire.load(Ordering::Acquire) {
+        // Acquire: the kernel writes this word when tiptoe dies.
+        let word = owner.load(Ordering::Acquire);
+        if word & OWNER_DIED != 0 || word & OWNER_TID == 0 {
+            serve::detach(shared);
+            return serve::settle(shared);
+        }
+        let Some(plan) = shared.plan() else { return };
+        if plan.sequence() != done {
+            done = plan.sequence();
+            if serve::request(shared, &plan, &data, done) {
+                return serve::settle(shared);
+            }
+        } else if shared.rearm.swap(false, Ordering::AcqRel) {
+            serve::rearm(shared);
+        } else {
+            let _ = futex::wait(owner, word, None);
+        }
+    }
+}
+
+/// Closes every descriptor in this thread's own table, drops all capabilities,
+/// and takes a name that says what it is.
+fn leave_no_trace() {
+    let header = [0x2008_0522u32, 0];
+    let none = [0u32; 6];
+    let name = c"tiptoe-agent";
+    let capset = [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: closes descriptors of this thread's own table only (the clone did
+    // not share it); the pointers are valid for the length of each call.
+    unsafe {
+        let _ = call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]);
+        let _ = call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]);
+        let _ = call(nr::CAPSET, capset);
+    }
+}

@@ -1,0 +1,60 @@
+//! Builds the agent and embeds it: `tiptoe` is one file that carries the shared
+//! object it brings into other programs.
+//!
+//! The agent needs its own profile (abort on panic, one codegen unit) and a link
+//! without any library, so it is built by a cargo of its own, in a target
+//! folder of its own, and linked here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const AGENT: &str = "../agent";
+
+fn main() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for watched in [AGENT, "../../core/sys/src/raw.rs", "../../core/wire", "../../engines/uprobe"] {
+        println!("cargo:rerun-if-changed={watched}");
+    }
+    let archive = compile(&out.join("agent"));
+    let library = out.join("libtiptoe_agent.so");
+    link(&archive, &library);
+    println!("cargo:rustc-env=TIPTOE_AGENT_SO={}", library.display());
+}
+
+/// Compiles the static library and returns its path.
+fn compile(target: &Path) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").expect("cargo sets CARGO");
+    let manifest = Path::new(AGENT).join("Cargo.toml");
+    let mut build = Command::new(cargo);
+    build
+        .args(["rustc", "--quiet", "--offline", "--lib", "--profile", "agent"])
+        .args(["--crate-type", "staticlib", "--manifest-path"])
+        .arg(manifest)
+        .env("CARGO_TARGET_DIR", target)
+        .env("RUSTFLAGS", "-Crelocation-model=pic -Cforce-frame-pointers=no")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
+    run(&mut build);
+    target.join("agent/libtiptoe_agent.a")
+}
+
+/// Links it against nothing, so that it fits into any program.
+fn link(archive: &Path, library: &Path) {
+    let script = library.with_extension("map");
+    std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
+        .expect("the build folder is writable");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-nostdlib", "-nostartfiles", "-Wl,--gc-sections", "-Wl,--no-undefined"])
+        .args(["-Wl,-z,initfirst", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,--build-id=none"])
+        .args(["-Wl,-soname,libtiptoe_agent.so", "-Wl,-u,tiptoe_agent_entry"])
+        .arg(format!("-Wl,--version-script={}", script.display()))
+        .arg("-o")
+        .arg(library)
+        .arg(archive);
+    run(&mut cc);
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?} failed: {status}");
+}

@@ -1,0 +1,180 @@
+//! Which thread counts in which slab.
+//!
+//! A thread's first hit claims a *descriptor* for the rest of its life; the
+//! descriptor's first word leads trampolines to the thread's slab of the
+//! present session, or is 0 and sends them to the cold path.
+//!
+//! The table of descriptors lies in memory that is wiped on fork, therefore a
+//! child finds 0 everywhere, and never writes its parent's slabs. A descriptor
+//! is taken over only from a thread that the kernel says is gone, so a slab has
+//! at most one writer at any time, and counts are never reset.
+//!
+//! Opening a slab races with the end of a session:
+//!
+//! | thread ([`Claims::open`]) | agent ([`Claims::end`]) |
+//! |---|---|
+//! | store the slab; SeqCst fence; load the session | store the session; SeqCst fence; clear all slabs |
+//!
+//! Whichever fence comes second, its side sees the other's store: either the
+//! thread sees the end and clears its own word, or the agent clears it. (A
+//! store before a load on both sides: the one case that needs SeqCst fences.)
+
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What trampolines reach through a thread's TLS word. One cache line each, so
+/// that threads do not share any.
+#[repr(C, align(64))]
+pub struct Descriptor {
+    /// Address of the thread's slab, or 0. Read by trampolines: offset 0.
+    pub slab: AtomicU64,
+    /// The owning thread, or 0.
+    owner: AtomicU32,
+}
+
+impl Descriptor {
+    /// A descriptor that nobody owns.
+    pub fn new() -> Self {
+        Descriptor {
+            slab: AtomicU64::new(0),
+            owner: AtomicU32::new(0),
+        }
+    }
+
+    /// The owning thread, or 0.
+    pub fn owner(&self) -> u32 {
+        // Relaxed: a thread asks whether it is itself, which only it can change.
+        self.owner.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Descriptor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How many owners a claim asks after before it takes a fresh descriptor.
+const LOOKS: usize = 4;
+
+/// All descriptors of a process and the session they serve.
+pub struct Claims<'a> {
+    descriptors: &'a [Descriptor],
+    /// Descriptors ever used; wiped on fork with the table it counts.
+    used: &'a AtomicU32,
+    /// Where the next claim begins to look for dead owners.
+    cursor: AtomicU32,
+    /// Odd while a session is on.
+    session: AtomicU64,
+}
+
+impl<'a> Claims<'a> {
+    /// Claims over zeroed storage.
+    pub fn new(descriptors: &'a [Descriptor], used: &'a AtomicU32) -> Self {
+        let (cursor, session) = (AtomicU32::new(0), AtomicU64::new(0));
+        Claims {
+            descriptors,
+            used,
+            cursor,
+            session,
+        }
+    }
+
+    /// The descriptor at `index`.
+    pub fn descriptor(&self, index: usize) -> Option<&'a Descriptor> {
+        self.descriptors.get(index)
+    }
+
+    /// Takes a descriptor for thread `tid`: one of a thread that `alive` denies
+    /// (unless `keep`), or a fresh one. `None` where all are taken. Lock-free;
+    /// a signal handler that claims on the same thread meanwhile is harmless:
+    /// both descriptors then belong to this one thread.
+    pub fn claim(&self, tid: u32, keep: bool, alive: impl Fn(u32) -> bool) -> Option<usize> {
+        let used = (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len());
+        if !keep && used > 0 {
+            // Relaxed: only spreads the looks.
+            let start = self.cursor.fetch_add(LOOKS as u32, Ordering::Relaxed) as usize;
+            let full = used == self.descriptors.len();
+            let looks = if full { used } else { LOOKS.min(used) };
+            let found = (start..start + looks)
+                .map(|position| position % used)
+                .find(|index| self.take_over(*index, tid, &alive));
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.take_fresh(tid)
+    }
+
+    fn take_over(&self, index: usize, tid: u32, alive: &impl Fn(u32) -> bool) -> bool {
+        let Some(descriptor) = self.descriptors.get(index) else {
+            return false;
+        };
+        let owner = descriptor.owner();
+        let free = owner == tid || (owner != 0 && !alive(owner));
+        // AcqRel: the dead owner's writes happened before its death was seen
+        // through the kernel; among living claimants the exchange decides.
+        free && descriptor
+            .owner
+            .compare_exchange(owner, tid, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn take_fresh(&self, tid: u32) -> Option<usize> {
+        if self.used.load(Ordering::Relaxed) as usize >= self.descriptors.len() {
+            return None; // Relaxed: the increment below decides
+        }
+        // Relaxed: uniqueness needs only the increment's atomicity.
+        let index = self.used.fetch_add(1, Ordering::Relaxed) as usize;
+        let descriptor = self.descriptors.get(index)?;
+        descriptor.owner.store(tid, Ordering::Release); // pairs with `take_over`'s exchange
+        Some(index)
+    }
+
+    /// Begins a session. Only the agent's thread may call this.
+    pub fn begin(&self) {
+        self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`
+    }
+
+    /// Whether a session is on.
+    pub fn active(&self) -> bool {
+        self.session.load(Ordering::Acquire) & 1 == 1 // pairs with `begin`
+    }
+
+    /// Leads the calling thread's trampolines to its slab, unless no session is
+    /// on or it ends just now. True where the slab may be counted in.
+    pub fn open(&self, index: usize, slab: u64) -> bool {
+        let Some(descriptor) = self.descriptors.get(index) else {
+            return false;
+        };
+        let session = self.session.load(Ordering::Acquire); // pairs with `begin`
+        if session & 1 == 0 {
+            return false;
+        }
+        descriptor.slab.store(slab, Ordering::Relaxed); // ordered by the fence
+        // SeqCst: the store above before the load below; see the module's table.
+        fence(Ordering::SeqCst);
+        if self.session.load(Ordering::Relaxed) != session {
+            descriptor.slab.store(0, Ordering::Relaxed); // our own word
+            return false;
+        }
+        true
+    }
+
+    /// Ends the session: no trampoline finds a slab after this but those that
+    /// had read theirs before. Only the agent's thread may call this.
+    pub fn end(&self) {
+        let session = self.session.load(Ordering::Relaxed); // our own write
+        if session & 1 == 1 {
+            self.session.store(session + 1, Ordering::Relaxed); // ordered by the fence
+        }
+        // SeqCst: the store above before the clearing below; see the module's table.
+        fence(Ordering::SeqCst);
+        for descriptor in self
+            .descriptors
+            .iter()
+            .take(self.used.load(Ordering::Relaxed) as usize)
+        {
+            descriptor.slab.store(0, Ordering::Relaxed); // ordered by the fence
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Which site a trapped thread stands in, and where it goes on.
+//!
+//! One writer (the agent's thread), readers in signal handlers on any thread.
+//! Records are appended and never changed, so a reader that found an index may
+//! read its record at leisure. The sorted order stands in two buffers: the
+//! writer fills the one that is not in use and then raises the version, whose
+//! lowest bit says which is.
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | D: an order is complete | `version` in [`Table::insert`] | `version` in [`Table::find`] |
+//!
+//! A reader that was overtaken by two insertions may see a buffer being
+//! refilled; it re-reads the version after the search and tries again. The
+//! writer never waits for readers.
+
+use crate::primitive::{AtomicU64, Ordering, fence};
+use tiptoe_wire::{SITE_WORDS, Site};
+
+/// How often a reader tries before it gives up; each retry means that a whole
+/// insertion went by.
+const TRIES: usize = 1_000;
+
+/// Where a trapped address belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The site's index in the table.
+    pub index: usize,
+    /// The site.
+    pub site: Site,
+    /// Where the thread goes on.
+    pub resume: u64,
+    /// Which head it stood on: 0 is the site's first byte.
+    pub offset: u8,
+}
+
+/// Why records were not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No room for more records.
+    Full,
+    /// The records are not in ascending order of their addresses.
+    Unordered,
+}
+
+/// The table. Its storage is the caller's.
+pub struct Table<'a> {
+    records: &'a [AtomicU64],
+    orders: [&'a [AtomicU64]; 2],
+    lengths: [AtomicU64; 2],
+    version: AtomicU64,
+    used: AtomicU64,
+}
+
+impl<'a> Table<'a> {
+    /// An empty table over zeroed storage: `records` holds [`SITE_WORDS`] words
+    /// a site, each order one word a site.
+    pub fn new(records: &'a [AtomicU64], orders: [&'a [AtomicU64]; 2]) -> Self {
+        let zero = || AtomicU64::new(0);
+        Table {
+            records,
+            orders,
+            lengths: [zero(), zero()],
+            version: zero(),
+            used: zero(),
+        }
+    }
+
+    /// How many records were ever appended.
+    pub fn len(&self) -> usize {
+        // Relaxed: the writer's own count, or a bound for a reader.
+        self.used.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The record at `index`.
+    pub fn site(&self, index: usize) -> Option<Site> {
+        let words = self
+            .records
+            .get(index * SITE_WORDS..(index + 1) * SITE_WORDS)?;
+        // Relaxed: a record is complete before an order names it (edge D).
+        Site::decode(core::array::from_fn(|word| {
+            words
+                .get(word)
+                .map_or(0, |word| word.load(Ordering::Relaxed))
+        }))
+    }
+
+    /// Appends records in ascending order of address and makes them findable;
+    /// a record for an address that is known takes its place. Returns the index
+    /// of the first. Only the one writer may call this.
+    pub fn insert(
+        &self,
+        count: usize,
+        record: impl Fn(usize) -> Option<Site>,
+    ) -> Result<usize, Error> {
+        let first = self.len();
+        self.append(first, count, record)?;
+        let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
+        self.merge(version, first, count)?;
+        self.used.store((first + count) as u64, Ordering::Relaxed); // Relaxed: see `len`
+        // Release: pairs with the Acquire in `find` (edge D).
+        self.version.store(version + 1, Ordering::Release);
+        Ok(first)
+    }
+
+    fn append(
+        &self,
+        first: usize,
+        count: usize,
+        record: impl Fn(usize) -> Option<Site>,
+    ) -> Result<(), Error> {
+        let mut last = 0;
+        for index in 0..count {
+            let site = record(index).ok_or(Error::Unordered)?;
+            if site.address <= last {
+                return Err(Error::Unordered);
+            }
+            last = site.address;
+            let start = (first + index) * SITE_WORDS;
+            let words = self
+                .records
+                .get(start..start + SITE_WORDS)
+                .ok_or(Error::Full)?;
+            for (word, value) in words.iter().zip(site.encode()) {
+                word.store(value, Ordering::Relaxed); // Relaxed: published by edge D
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges the current order with the new records into the other buffer.
+    fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), Error> {
+        let (old, new) = self.buffers(version);
+        let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
+        // Keeps a reader of the buffer that is about to be refilled from taking
+        // new entries for old: pairs with the fence in `find`.
+        fence(Ordering::Release);
+        let (mut from_old, mut from_new, mut out) = (0, 0, 0);
+        while from_old < old_len || from_new < count {
+            let a = (from_old < old_len).then(|| self.address_at(old, from_old));
+            let b = (from_new < count).then(|| self.address_of(first + from_new));
+            let take_new = match (a, b) {
+                (Some(a), Some(b)) => b <= a,
+                (a, _) => a.is_none(),
+            };
+            let index = match take_new {
+                true => (first + from_new) as u64,
+                false => old
+                    .get(from_old)
+                    .map_or(0, |word| word.load(Ordering::Relaxed)),
+            };
+            from_old += usize::from(!take_new || a == b);
+            from_new += usize::from(take_new);
+            new.get(out)
+                .ok_or(Error::Full)?
+                .store(index, Ordering::Relaxed); // published by edge D
+            out += 1;
+        }
+        self.lengths[1 - (version & 1) as usize].store(out as u64, Ordering::Relaxed); // edge D
+        Ok(())
+    }
+
+    fn buffers(&self, version: u64) -> (&'a [AtomicU64], &'a [AtomicU64]) {
+        match version & 1 {
+            0 => (self.orders[0], self.orders[1]),
+            _ => (self.orders[1], self.orders[0]),
+        }
+    }
+
+    fn address_of(&self, index: usize) -> u64 {
+        self.records
+            .get(index * SITE_WORDS)
+            .map_or(0, |word| word.load(Ordering::Relaxed)) // edge D
+    }
+
+    fn address_at(&self, order: &[AtomicU64], position: usize) -> u64 {
+        let index = order
+            .get(position)
+            .map_or(0, |word| word.load(Ordering::Relaxed)); // edge D
+        self.address_of(index as usize)
+    }
+
+    /// The site whose window holds a head at `address`. Safe in a signal
+    /// handler; `None` also where insertions kept overtaking the search.
+    pub fn find(&self, address: u64) -> Option<Found> {
+        for _ in 0..TRIES {
+            // Acquire: pairs with the Release in `insert` (edge D).
+            let version = self.version.load(Ordering::Acquire);
+            let found = self.search(version, address);
+            // Orders the search's reads before the second look at the version;
+            // pairs with the fence in `merge`.
+            fence(Ordering::Acquire);
+            if self.version.load(Ordering::Relaxed) == version {
+                return found;
+            }
+        }
+        None
+    }
+
+    fn search(&self, version: u64, address: u64) -> Option<Found> {
+        let (order, _) = self.buffers(version);
+        let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
+        let (mut low, mut high) = (0, len.min(order.len()));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.address_at(order, middle) <= address {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let index = order.get(low.checked_sub(1)?)?.load(Ordering::Relaxed) as usize; // edge D
+        let site = self.site(index)?;
+        let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
+        let head = site.heads().iter().find(|head| head.offset == offset)?;
+        Some(Found {
+            index,
+            site,
+            resume: site.trampoline + head.resume as u64,
+            offset,
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Where symbols live apart from the program: separate debug files.
+
+use std::path::{Path, PathBuf};
+
+/// The bytes of a file, however they are held.
+pub type Bytes = Box<dyn AsRef<[u8]>>;
+
+/// Fetches separate debug files. This crate opens nothing by itself: the
+/// caller decides whose file system is meant (that of a container, say), and a
+/// test can make one up.
+pub trait DebugSource {
+    /// The image's own path, beside which a debug file may lie.
+    fn image_path(&self) -> Option<&Path>;
+
+    /// The whole content of a regular file; `None` if there is none to read.
+    fn read(&self, path: &Path) -> Option<Bytes>;
+
+    /// Directories with a `.build-id` tree and mirrored paths.
+    fn roots(&self) -> Vec<PathBuf> {
+        vec![PathBuf::from("/usr/lib/debug")]
+    }
+
+    /// Where debuginfod's client keeps what it fetched, if that is to be used.
+    fn debuginfod_cache(&self) -> Option<PathBuf> {
+        None
+    }
+}
+
+/// No separate debug files at all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDebugFiles;
+
+impl DebugSource for NoDebugFiles {
+    fn image_path(&self) -> Option<&Path> {
+        None
+    }
+
+    fn read(&self, _: &Path) -> Option<Bytes> {
+        None
+    }
+}
+
+/// The `.gnu_debuglink` of a file: its debug file's name and check sum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugLink {
+    /// A bare file name.
+    pub name: String,
+    /// The CRC-32 of the whole debug file.
+    pub crc: u32,
+}
+
+/// The places where a debug file with this build-id may be, likeliest first.
+pub(crate) fn by_build_id(source: &dyn DebugSource, build_id: &[u8]) -> Vec<PathBuf> {
+    let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return Vec::new();
+    };
+    let name = format!(".build-id/{first:02x}/{}.debug", hex(rest));
+    let mut paths: Vec<PathBuf> = source.roots().iter().map(|root| root.join(&name)).collect();
+    let cached = |cache: PathBuf| cache.join(hex(build_id)).join("debuginfo");
+    paths.extend(source.debuginfod_cache().map(cached));
+    paths
+}
+
+/// The places that a debug link means: beside the image, in `.debug`, and in
+/// the mirrored directory of each root.
+pub(crate) fn by_link(source: &dyn DebugSource, link: &DebugLink) -> Vec<PathBuf> {
+    let plain = !link.name.is_empty() && link.name != ".." && !link.name.contains(['/', '\0']);
+    let Some(folder) = source.image_path().and_then(Path::parent).filter(|_| plain) else {
+        return Vec::new();
+    };
+    let mut paths = vec![
+        folder.join(&link.name),
+        folder.join(".debug").join(&link.name),
+    ];
+    let mirrored = folder.strip_prefix("/").unwrap_or(folder);
+    paths.extend(
+        source
+            .roots()
+            .iter()
+            .map(|root| root.join(mirrored).join(&link.name)),
+    );
+    paths
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The CRC-32 that debug links use (IEEE 802.3, reflected).
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = crc_table();
+    let step = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
+    !bytes.iter().fold(!0, step)
+}
+
+const fn crc_table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let mut crc = at as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 != 0 {
+                (crc >> 1) ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            };
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct At(PathBuf);
+
+    impl DebugSource for At {
+        fn image_path(&self) -> Option<&Path> {
+            Some(&self.0)
+        }
+
+        fn read(&self, _: &Path) -> Option<Bytes> {
+            None
+        }
+
+        fn debuginfod_cache(&self) -> Option<PathBuf> {
+            Some(PathBuf::from("/cache"))
+        }
+    }
+
+    #[test]
+    fn crc_of_the_standard_text() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn places() {
+        let source = At(PathBuf::from("/opt/bin/prog"));
+        let paths = by_build_id(&source, &[0xab, 0xcd, 0x01]);
+        let wanted = [
+            "/usr/lib/debug/.build-id/ab/cd01.debug",
+            "/cache/abcd01/debuginfo",
+        ];
+        assert_eq!(paths, wanted.map(PathBuf::from));
+        let link = DebugLink {
+            name: "prog.debug".into(),
+            crc: 0,
+        };
+        let wanted = ["/opt/bin/", "/opt/bin/.debug/", "/usr/lib/debug/opt/bin/"];
+        assert_eq!(
+            by_link(&source, &link),
+            wanted.map(|dir| Path::new(dir).join("prog.debug"))
+        );
+    }
+
+    #[test]
+    fn a_link_does_not_leave_its_folders() {
+        let source = At(PathBuf::from("/opt/bin/prog"));
+        for name in ["../x", "/etc/passwd", "..", ""] {
+            let link = DebugLink {
+                name: name.into(),
+                crc: 0,
+            };
+            assert!(by_link(&source, &link).is_empty(), "{name}");
+        }
+    }
+}

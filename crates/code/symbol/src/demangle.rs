@@ -1,0 +1,157 @@
+//! Names as people write them: C++ and Rust names demangled, within bounds.
+//!
+//! A mangled name may refer back to its own parts, so a short one can stand
+//! for a text of exponential length: output is cut off at a limit, and a name
+//! that passes it simply stays mangled.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+
+/// Longer names are left mangled.
+const MAX_MANGLED: usize = 8 << 10;
+/// Names that demangle to more than this are left mangled.
+const MAX_TEXT: usize = 32 << 10;
+/// How deeply a name may nest.
+const MAX_DEPTH: u32 = 96;
+
+/// A demangled name in the forms by which it may be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Demangled {
+    /// `ns::f`: without parameters, return type, and Rust's hash.
+    pub(crate) bare: String,
+    /// `ns::f(int)` in C++; `ns::f::h0123456789abcdef` in Rust.
+    pub(crate) full: String,
+}
+
+/// Demangles a C++ or Rust name; `None` for names of neither.
+pub(crate) fn demangle(name: &str) -> Option<Demangled> {
+    if !is_mangled(name) || name.len() > MAX_MANGLED {
+        return None;
+    }
+    rust(name).or_else(|| cpp(name))
+}
+
+/// Whether the name could be a mangled one.
+pub(crate) fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
+}
+
+fn rust(name: &str) -> Option<Demangled> {
+    let parsed = rustc_demangle::try_demangle(name).ok()?;
+    Some(Demangled {
+        bare: bounded(|out| write!(out, "{parsed:#}"))?,
+        full: bounded(|out| write!(out, "{parsed}"))?,
+    })
+}
+
+fn cpp(name: &str) -> Option<Demangled> {
+    let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
+    let symbol = Symbol::new_with_options(name, &parse).ok()?;
+    let full = DemangleOptions::new()
+        .no_return_type()
+        .recursion_limit(MAX_DEPTH);
+    let bare = full.no_params();
+    Some(Demangled {
+        bare: bounded(|out| symbol.structured_demangle(out, &bare))?,
+        full: bounded(|out| symbol.structured_demangle(out, &full))?,
+    })
+}
+
+/// Text that refuses to grow beyond [`MAX_TEXT`].
+#[derive(Default)]
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > MAX_TEXT {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+fn bounded(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
+    let mut text = Bounded::default();
+    write(&mut text).ok()?;
+    Some(text.0)
+}
+
+/// The text without white space, so that `f(char const *)` is `f(char const*)`.
+pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_whitespace) {
+        true => Cow::Owned(text.chars().filter(|c| !c.is_whitespace()).collect()),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// `ns::f` for `ns::f<int>`: without the last name's template arguments.
+pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
+    let mut depth = 0_i32;
+    for (at, byte) in bare.bytes().enumerate().rev() {
+        match byte {
+            b'>' => depth += 1,
+            b'<' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (byte == b'<' && at > 0).then(|| &bare[..at]);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(mangled: &str, bare: &str, full: &str) {
+        let form = demangle(mangled).unwrap_or_else(|| panic!("{mangled} is not demangled"));
+        assert_eq!((form.bare.as_str(), form.full.as_str()), (bare, full));
+    }
+
+    #[test]
+    fn forms() {
+        check("_ZN2ns1fEi", "ns::f", "ns::f(int)");
+        check("_ZN2ns1gIiEEvT_", "ns::g<int>", "ns::g<int>(int)");
+        check(
+            "_ZN3foo3bar17h0123456789abcdefE",
+            "foo::bar",
+            "foo::bar::h0123456789abcdef",
+        );
+        check("_RNvC6_123foo3bar", "123foo::bar", "123foo::bar");
+        assert_eq!(demangle("main"), None);
+        assert_eq!(demangle("_Znonsense"), None);
+    }
+
+    #[test]
+    fn exponential_names_stay_mangled() {
+        let mut name = String::from("_Z1fSt4pairIiiE");
+        for step in 0..40 {
+            let last = match step {
+                0 => String::from("S0_"),
+                n => format!("S{}_", radix36(n)),
+            };
+            name += &format!("St4pairI{last}{last}E");
+        }
+        assert!(demangle(&name).is_none_or(|form| form.full.len() <= MAX_TEXT));
+    }
+
+    fn radix36(n: u32) -> String {
+        char::from_digit(n % 36, 36)
+            .map(|c| c.to_ascii_uppercase())
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn template_arguments_come_off() {
+        assert_eq!(without_arguments("ns::f<int>"), Some("ns::f"));
+        assert_eq!(without_arguments("ns::f<a<b>, c>"), Some("ns::f"));
+        assert_eq!(without_arguments("<T as U>"), None);
+        assert_eq!(without_arguments("ns::f"), None);
+        assert_eq!(without_arguments("ns::operator>"), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! From a name, a pattern or an address to functions, and back.
+
+use std::borrow::Cow;
+
+use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments};
+use crate::error::Error;
+use crate::function::{Function, Kind, Source};
+use crate::glob;
+use crate::image::Image;
+
+/// How many names an error suggests.
+const SUGGESTIONS: usize = 3;
+/// Names longer than this are not compared for likeness.
+const MAX_ALIKE: usize = 256;
+/// Names less alike than this are not suggested (1 is equal).
+const MIN_LIKENESS: f64 = 0.8;
+/// How many functions may begin inside another before its end is not seen.
+const MAX_NESTING: usize = 16;
+
+/// Names that C++ abbreviates, so that they need not stand in a mangled name.
+const ABBREVIATED: [&str; 9] = [
+    "std",
+    "allocator",
+    "string",
+    "basic_string",
+    "istream",
+    "ostream",
+    "iostream",
+    "basic_istream",
+    "basic_ostream",
+];
+
+impl Image {
+    /// The functions that a specification means, ascending by address:
+    ///
+    /// - `0xADDRESS`: the function at this link-time address, known or not;
+    /// - with `*` or `?`: all whose name fits, mangled or demangled, with or
+    ///   without parameters; `*` crosses `::`, functions without a name count
+    ///   by their address, split-off cold parts are left out;
+    /// - else a name: a symbol as it is, or a C++ or Rust name demangled, with
+    ///   or without parameters and template arguments. Several functions may
+    ///   share one (local functions, overloads).
+    pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
+        if spec.starts_with("0x") {
+            return Ok(vec![self.at_address(spec)?]);
+        }
+        // `operator*` and `f(char*)` are names too.
+        let pattern = glob::is_glob(spec);
+        let may_be_name = !pattern || spec.contains('(') || spec.contains("operator");
+        let named = if may_be_name {
+            self.named(spec)
+        } else {
+            Vec::new()
+        };
+        let found = if named.is_empty() && pattern {
+            self.globbed(spec)
+        } else {
+            named
+        };
+        match found.is_empty() {
+            true => Err(self.nothing(spec, pattern)),
+            false => Ok(found.into_iter().map(Cow::Borrowed).collect()),
+        }
+    }
+
+    /// The function whose code covers a link-time address. A function of
+    /// unknown size reaches up to the next one.
+    pub fn function_containing(&self, address: u64) -> Option<&Function> {
+        let behind = self.functions.partition_point(|f| f.address <= address);
+        let before = self.functions[..behind].iter().rev().take(MAX_NESTING);
+        let mut before = before.enumerate();
+        let covers = |(at, f): (usize, &&Function)| match f.size {
+            0 => at == 0 && self.in_same_range(f.address, address),
+            _ => address < f.end(),
+        };
+        before
+            .find(|(at, f)| covers((*at, f)))
+            .map(|(_, function)| function)
+    }
+
+    /// The first function that begins behind a link-time address.
+    pub fn next_function_after(&self, address: u64) -> Option<&Function> {
+        self.functions
+            .get(self.functions.partition_point(|f| f.address <= address))
+    }
+
+    /// Up to `count` names like this one, the best first.
+    pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
+        if name.len() > MAX_ALIKE {
+            return Vec::new();
+        }
+        let wanted = name.to_lowercase();
+        let likeness = |text: &str| match text.len() <= MAX_ALIKE {
+            true => strsim::jaro_winkler(&wanted, &text.to_lowercase()),
+            false => 0.0,
+        };
+        let entries = self.functions.iter().filter(|f| !f.is_cold);
+        let shown = entries
+            .flat_map(|f| f.names.iter())
+            .map(|name| match demangle(name) {
+                Some(form) => form.bare,
+                None => name.to_string(),
+            });
+        let mut alike: Vec<(f64, String)> = shown
+            .map(|shown| {
+                (
+                    likeness(&shown).max(likeness(last_part(&shown)) - 0.05),
+                    shown,
+                )
+            })
+            .filter(|(likeness, _)| *likeness >= MIN_LIKENESS)
+            .collect();
+        alike.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+        alike.dedup_by(|one, other| one.1 == other.1);
+        alike
+            .into_iter()
+            .take(count)
+            .map(|(_, name)| name)
+            .collect()
+    }
+
+    /// The functions that bear exactly this name.
+    fn named(&self, name: &str) -> Vec<&Function> {
+        let raw = self.with_symbol(name);
+        if !raw.is_empty() {
+            return raw;
+        }
+        let wanted = squeeze(name);
+        let part = required_part(name);
+        let fits = |symbol: &str| {
+            part.is_none_or(|part| symbol.contains(part))
+                && demangle(symbol).is_some_and(|form| is_called(&form, &wanted))
+        };
+        let any_fits = |f: &&Function| f.names.iter().any(|symbol| fits(symbol));
+        self.functions.iter().filter(any_fits).collect()
+    }
+
+    /// The functions with this very symbol.
+    fn with_symbol(&self, name: &str) -> Vec<&Function> {
+        let text = |&(at, name): &(u32, u32)| &*self.functions[at as usize].names[name as usize];
+        let start = self.by_name.partition_point(|entry| text(entry) < name);
+        let same = self.by_name[start..]
+            .iter()
+            .take_while(|entry| text(entry) == name);
+        same.map(|&(at, _)| &self.functions[at as usize]).collect()
+    }
+
+    fn globbed(&self, pattern: &str) -> Vec<&Function> {
+        let squeezed = squeeze(pattern);
+        let fits = |symbol: &str| {
+            glob::matches(pattern, symbol)
+                || is_mangled(symbol)
+                    && demangle(symbol).is_some_and(|form| {
+                        [&form.bare, &form.full]
+                            .iter()
+                            .any(|text| glob::matches(&squeezed, &squeeze(text)))
+                    })
+        };
+        let any_fits = |f: &&Function| match f.names.is_empty() {
+            true => glob::matches(pattern, &f.hex()),
+            false => f.names.iter().any(|symbol| fits(symbol)),
+        };
+        self.functions
+            .iter()
+            .filter(|f| !f.is_cold)
+            .filter(any_fits)
+            .collect()
+    }
+
+    fn at_address(&self, text: &str) -> Result<Cow<'_, Function>, Error> {
+        let bad = || Error::BadAddress {
+            text: text.to_owned(),
+        };
+        let digits = text
+            .strip_prefix("0x")
+            .filter(|digits| !digits.starts_with('+'));
+        let address = digits
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .ok_or_else(bad)?;
+        if let Ok(at) = self.functions.binary_search_by_key(&address, |f| f.address) {
+            return Ok(Cow::Borrowed(&self.functions[at]));
+        }
+        let segment = self.layout().executable_segment(address).ok_or_else(bad)?;
+        Ok(Cow::Owned(Function {
+            address,
+            offset_in_file: segment.offset_of(address).ok_or_else(bad)?,
+            size: 0,
+            names: Vec::new(),
+            is_ifunc: false,
+            is_cold: false,
+            source: Source::Address,
+            kind: if self.layout().in_plt(address) {
+                Kind::Plt
+            } else {
+                Kind::Plain
+            },
+        }))
+    }
+
+    fn nothing(&self, spec: &str, pattern: bool) -> Error {
+        let is_data = self
+            .data
+            .binary_search_by(|name| (**name).cmp(spec))
+            .is_ok();
+        match (pattern, is_data) {
+            (_, true) => Error::IsData {
+                name: spec.to_owned(),
+            },
+            (true, _) => Error::NoMatch {
+                pattern: spec.to_owned(),
+            },
+            (false, _) => Error::NoSuchFunction {
+                name: spec.to_owned(),
+                nearest: self.nearest(spec, SUGGESTIONS),
+            },
+        }
+    }
+
+    fn in_same_range(&self, one: u64, other: u64) -> bool {
+        self.layout()
+            .executable
+            .iter()
+            .any(|range| range.contains(&one) && range.contains(&other))
+    }
+}
+
+/// Whether a demangled function may be asked for by this text (without spaces).
+fn is_called(form: &Demangled, wanted: &str) -> bool {
+    squeeze(&form.bare) == wanted
+        || squeeze(&form.full) == wanted
+        || without_arguments(&form.bare).is_some_and(|bare| squeeze(bare) == wanted)
+}
+
+/// A part of the name that its mangled form must contain: the last identifier,
+/// where it is a plain one that C++ does not abbreviate.
+fn required_part(name: &str) -> Option<&str> {
+    let part = last_part(name.split(['(', '<']).next()?);
+    let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    (plain && !ABBREVIATED.contains(&part)).then_some(part)
+}
+
+fn last_part(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}

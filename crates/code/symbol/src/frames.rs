@@ -1,0 +1,103 @@
+//! Functions without names: the pieces of code that `.eh_frame` describes.
+//!
+//! Each frame description (FDE) covers one function, the split-off cold part
+//! of one, a procedure linkage table, or a signal trampoline. What it covers
+//! shows in how its unwinding begins: at a function's entry the caller's frame
+//! starts one word above the stack pointer, in the middle of one it does not.
+
+use std::collections::HashMap;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice,
+    LittleEndian, UnwindContext, UnwindSection, X86, X86_64,
+};
+
+/// Longer common entries are taken as they come, without running them: the
+/// work per frame must not depend on what all frames share.
+const MAX_CIE: usize = 256;
+
+/// What the sections of one image say about unwinding.
+pub(crate) struct FrameSection<'d> {
+    /// The bytes of `.eh_frame`.
+    pub(crate) bytes: &'d [u8],
+    /// The link-time address of its first byte.
+    pub(crate) address: u64,
+    /// 4 or 8.
+    pub(crate) word: u8,
+    /// The register number of the stack pointer follows the instruction set.
+    pub(crate) x86_64: bool,
+}
+
+/// One piece of code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    /// A signal trampoline; its description starts one byte early.
+    pub(crate) signal: bool,
+    /// Does not begin like a function that has just been called.
+    pub(crate) inside: bool,
+}
+
+type Reader<'d> = EndianSlice<'d, LittleEndian>;
+type Cie<'d> = CommonInformationEntry<Reader<'d>>;
+
+/// All pieces, in the order of the section; damaged entries are passed over.
+pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
+    let mut eh_frame = EhFrame::new(section.bytes, LittleEndian);
+    eh_frame.set_address_size(section.word);
+    let bases = BaseAddresses::default().set_eh_frame(section.address);
+    let mut cies: HashMap<usize, gimli::Result<Cie<'_>>> = HashMap::new();
+    let mut context = UnwindContext::new();
+    let mut found = Vec::new();
+    let mut entries = eh_frame.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let fde = partial.parse(|section, bases, EhFrameOffset(at)| {
+            let parse = || section.cie_from_offset(bases, EhFrameOffset(at));
+            cies.entry(at).or_insert_with(parse).clone()
+        });
+        let Ok(fde) = fde.map_err(drop) else { continue };
+        let inside = fde.cie().entry_len() <= MAX_CIE
+            && fde
+                .rows(&eh_frame, &bases, &mut context)
+                .and_then(|mut rows| {
+                    Ok(rows
+                        .next_row()?
+                        .is_some_and(|row| inside(section, row.cfa())))
+                })
+                .unwrap_or(false);
+        found.push(Frame {
+            address: fde.initial_address(),
+            size: fde.len(),
+            signal: fde.is_signal_trampoline(),
+            inside,
+        });
+    }
+    found
+}
+
+/// Whether a first rule is not that of a function's entry.
+fn inside(section: &FrameSection<'_>, cfa: &CfaRule<usize>) -> bool {
+    let stack_pointer = if section.x86_64 {
+        X86_64::RSP
+    } else {
+        X86::ESP
+    };
+    let word = if section.x86_64 { 8 } else { 4 };
+    *cfa != CfaRule::RegisterAndOffset {
+        register: stack_pointer,
+        offset: word,
+    }
+}
+
+/// Where the index (`.eh_frame_hdr`) says that `.eh_frame` begins.
+pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u64> {
+    let bases = BaseAddresses::default().set_eh_frame_hdr(address);
+    let index = gimli::EhFrameHdr::new(index, LittleEndian)
+        .parse(&bases, word)
+        .ok()?;
+    index.eh_frame_ptr().direct().ok()
+}

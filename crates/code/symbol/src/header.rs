@@ -1,0 +1,141 @@
+//! What an image is: word size, processor, program or library, identity.
+
+use crate::debug::DebugLink;
+use crate::error::Error;
+
+/// The word size of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// 32-bit: i386, or x32 when the machine is x86-64.
+    Elf32,
+    /// 64-bit.
+    Elf64,
+}
+
+/// The instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// x86-64.
+    X86_64,
+    /// i386.
+    X86,
+}
+
+/// The identity of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Word size.
+    pub class: Class,
+    /// Instruction set.
+    pub machine: Machine,
+    /// Link-time addresses are relative to where it is loaded (`ET_DYN`).
+    pub position_independent: bool,
+    /// A program, as opposed to a library (which may have an interpreter and
+    /// then is both, as libc is).
+    pub program: bool,
+    /// The dynamic loader that it asks for.
+    pub interpreter: Option<String>,
+    /// A library's own name.
+    pub soname: Option<String>,
+    /// The linker's fingerprint of the file, the key to its debug file.
+    pub build_id: Option<Vec<u8>>,
+    /// The name of its debug file.
+    pub debug_link: Option<DebugLink>,
+}
+
+const CLASS: usize = 4;
+const DATA: usize = 5;
+const TYPE: usize = 16;
+const MACHINE: usize = 18;
+
+impl Header {
+    /// Reads class and machine, and refuses what cannot be traced.
+    pub(crate) fn identify(bytes: &[u8]) -> Result<(Class, Machine), Error> {
+        let start: &[u8; 20] = bytes.first_chunk().ok_or(Error::NotElf)?;
+        if !start.starts_with(b"\x7fELF") {
+            return Err(Error::NotElf);
+        }
+        let half = |at| match start[DATA] {
+            2 => u16::from_be_bytes([start[at], start[at + 1]]),
+            _ => u16::from_le_bytes([start[at], start[at + 1]]),
+        };
+        let mismatch = || Error::ArchitectureMismatch {
+            machine: machine_name(half(MACHINE)),
+        };
+        let class_and_machine = match (start[CLASS], half(MACHINE), start[DATA]) {
+            (2, 62, 1) => (Class::Elf64, Machine::X86_64),
+            (1, 62, 1) => (Class::Elf32, Machine::X86_64),
+            (1, 3, 1) => (Class::Elf32, Machine::X86),
+            _ => return Err(mismatch()),
+        };
+        match half(TYPE) {
+            2 | 3 => Ok(class_and_machine),
+            elf_type => Err(Error::NotLoadable { elf_type }),
+        }
+    }
+
+    /// Neither has a dynamic loader nor is loaded by one.
+    pub fn is_static_program(&self) -> bool {
+        self.program && self.interpreter.is_none()
+    }
+
+    /// Why no agent can be put into a process of this image, where that is so:
+    /// the kernel can still probe it.
+    pub fn refusal_in_process(&self) -> Option<&'static str> {
+        match (self.machine, self.class) {
+            (Machine::X86, _) => Some("32-bit program"),
+            (Machine::X86_64, Class::Elf32) => Some("x32 program"),
+            _ if self.is_static_program() => Some("statically linked program"),
+            _ => None,
+        }
+    }
+}
+
+fn machine_name(machine: u16) -> String {
+    let known = match machine {
+        3 => "i386",
+        8 => "MIPS",
+        20 => "PowerPC",
+        21 => "PowerPC64",
+        22 => "s390",
+        40 => "ARM",
+        43 => "SPARC",
+        62 => "x86-64",
+        183 => "AArch64",
+        243 => "RISC-V",
+        258 => "LoongArch",
+        other => return format!("ELF machine {other}"),
+    };
+    known.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(class: u8, elf_type: u8, machine: u8) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(b"\x7fELF");
+        (bytes[CLASS], bytes[DATA], bytes[TYPE], bytes[MACHINE]) = (class, 1, elf_type, machine);
+        bytes
+    }
+
+    #[test]
+    fn identifies() {
+        let identify =
+            |class, elf_type, machine| Header::identify(&start(class, elf_type, machine));
+        assert_eq!(identify(2, 3, 62), Ok((Class::Elf64, Machine::X86_64)));
+        assert_eq!(identify(1, 2, 3), Ok((Class::Elf32, Machine::X86)));
+        assert_eq!(identify(2, 1, 62), Err(Error::NotLoadable { elf_type: 1 }));
+        let machine = "AArch64".to_owned();
+        assert_eq!(
+            identify(2, 3, 183),
+            Err(Error::ArchitectureMismatch { machine })
+        );
+        assert_eq!(
+            Header::identify(b"#!/bin/sh\n and some more text"),
+            Err(Error::NotElf)
+        );
+        assert_eq!(Header::identify(b"\x7fELF"), Err(Error::NotElf));
+    }
+}

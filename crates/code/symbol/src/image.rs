@@ -1,0 +1,175 @@
+//! An image: all that is known about one file, ready to be asked.
+
+use std::path::PathBuf;
+
+use crate::debug::{self, Bytes, DebugSource};
+use crate::elf;
+use crate::error::Error;
+use crate::frames::frames;
+use crate::function::{Function, Source};
+use crate::header::Header;
+use crate::layout::Layout;
+use crate::merge::merge;
+use crate::slots::Slots;
+use crate::tables::{Symbol, Symbols};
+use crate::xz;
+
+/// The most that MiniDebugInfo may unpack to.
+const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
+
+/// A program or shared library, with its functions.
+///
+/// It owns what it knows: the file's bytes are not needed after [`parse`](Image::parse).
+#[derive(Clone, Debug)]
+pub struct Image {
+    header: Header,
+    layout: Layout,
+    pub(crate) functions: Vec<Function>,
+    /// (function, name) by index, ordered by the name's text.
+    pub(crate) by_name: Vec<(u32, u32)>,
+    /// Names of variables, ordered.
+    pub(crate) data: Vec<Box<str>>,
+    pub(crate) slots: Slots,
+    debug_file: Option<PathBuf>,
+    has_symbols: bool,
+}
+
+impl Image {
+    /// Reads a file. Symbols come from the first of: the file's own table, a
+    /// separate debug file, MiniDebugInfo; and always from the dynamic table
+    /// and the unwind information.
+    pub fn parse(bytes: &[u8], debug: &dyn DebugSource) -> Result<Image, Error> {
+        let contents = elf::read(bytes)?;
+        let own = !contents.symtab.functions.is_empty();
+        let separate = if own {
+            None
+        } else {
+            debug_file(&contents.header, debug)
+        };
+        let packed = contents
+            .mini_debug_info
+            .filter(|_| !own && separate.is_none());
+        let mini = packed.and_then(|packed| xz::unpack(packed, MAX_MINI_DEBUG_INFO));
+        let (source, other) = match (&separate, &mini) {
+            (Some((_, bytes)), _) => (Source::DebugFile, (**bytes).as_ref()),
+            (None, Some(bytes)) => (Source::MiniDebugInfo, bytes.as_slice()),
+            (None, None) => (Source::Symtab, &[][..]),
+        };
+        let other = elf::read(other)
+            .map(|contents| contents.symtab)
+            .unwrap_or_default();
+        let has_symbols = own || !other.functions.is_empty();
+
+        let mut tables = Tables::default();
+        tables.add(Source::Symtab, contents.symtab);
+        tables.add(Source::Dynsym, contents.dynsym);
+        tables.add(source, other);
+        let frames = contents
+            .eh_frame
+            .map(|section| frames(&section))
+            .unwrap_or_default();
+        let layout = contents.layout;
+        let functions = merge(tables.functions, &frames, &layout, bytes.len() as u64);
+        Ok(Image {
+            by_name: by_name(&functions),
+            functions,
+            data: owned(tables.data),
+            has_symbols,
+            debug_file: separate.map(|(path, _)| path),
+            header: contents.header,
+            layout,
+            slots: contents.slots,
+        })
+    }
+
+    /// What kind of file it is.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Its segments, and how addresses and file offsets translate.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// All functions, ascending by address, each address once.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// The separate debug file that was used.
+    pub fn debug_file(&self) -> Option<&std::path::Path> {
+        self.debug_file.as_deref()
+    }
+
+    /// Whether local functions have lost their names: there is no full symbol
+    /// table, neither in the file nor in a debug file nor as MiniDebugInfo.
+    pub fn is_stripped(&self) -> bool {
+        !self.has_symbols
+    }
+
+    /// The link-time addresses of the words in which the loader put what this
+    /// IFUNC's resolver chose, in this image itself.
+    pub fn ifunc_slots(&self, resolver: &Function) -> Vec<u64> {
+        self.slots.of_resolver(resolver.address).collect()
+    }
+
+    /// The link-time addresses of the words through which this image calls an
+    /// imported function. Before its first call such a word may still point
+    /// into this image's own linkage table.
+    pub fn import_slots(&self, name: &str) -> Vec<u64> {
+        self.slots.of_import(name).collect()
+    }
+}
+
+/// The symbols of all tables, still borrowed from their files.
+#[derive(Default)]
+struct Tables<'d> {
+    functions: Vec<(Source, Symbol<'d>)>,
+    data: Vec<&'d str>,
+}
+
+impl<'d> Tables<'d> {
+    fn add(&mut self, source: Source, symbols: Symbols<'d>) {
+        self.functions
+            .extend(symbols.functions.into_iter().map(|symbol| (source, symbol)));
+        self.data.extend(symbols.data);
+    }
+}
+
+/// The distinct texts, ordered.
+fn owned(mut texts: Vec<&str>) -> Vec<Box<str>> {
+    texts.sort_unstable();
+    texts.dedup();
+    texts.into_iter().map(Box::from).collect()
+}
+
+/// The index from names to functions.
+fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
+    let names_of = |(at, function): (usize, &Function)| {
+        (0..function.names.len()).map(move |name| (at as u32, name as u32))
+    };
+    let mut index: Vec<(u32, u32)> = functions.iter().enumerate().flat_map(names_of).collect();
+    index.sort_by_key(|&(at, name)| &functions[at as usize].names[name as usize]);
+    index
+}
+
+/// The first separate debug file that belongs to the image: it carries the
+/// same build-id, or, found by its name, the check sum that the link asks for.
+fn debug_file(header: &Header, source: &dyn DebugSource) -> Option<(PathBuf, Bytes)> {
+    let build_id = header.build_id.as_deref();
+    let same_id = |bytes: &[u8]| build_id.is_some() && elf::build_id(bytes).as_deref() == build_id;
+    let by_id = debug::by_build_id(source, build_id.unwrap_or_default());
+    let found = by_id.into_iter().find_map(|path| {
+        let bytes = source.read(&path)?;
+        same_id((*bytes).as_ref()).then_some((path, bytes))
+    });
+    found.or_else(|| {
+        let link = header.debug_link.as_ref()?;
+        debug::by_link(source, link).into_iter().find_map(|path| {
+            let bytes = source.read(&path)?;
+            let content = (*bytes).as_ref();
+            (same_id(content) || debug::crc32(content) == link.crc).then_some((path, bytes))
+        })
+    })
+}

@@ -1,0 +1,120 @@
+//! How the file is laid out in memory: segments, executable ranges, addresses.
+
+use std::ops::Range;
+
+/// A loadable segment (`PT_LOAD`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Link-time address of its first byte.
+    pub address: u64,
+    /// How much memory it takes.
+    pub memory_size: u64,
+    /// Where its bytes begin in the file.
+    pub offset: u64,
+    /// How many bytes the file holds of it; the rest is zeros.
+    pub file_size: u64,
+    /// Mapped executable.
+    pub executable: bool,
+    /// Mapped writable.
+    pub writable: bool,
+}
+
+/// The segments of an image and what of them is code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// In the order of the program headers.
+    pub segments: Vec<Segment>,
+    /// Link-time addresses that hold code, ascending: the executable sections,
+    /// or the executable segments of a file without sections.
+    pub executable: Vec<Range<u64>>,
+    /// Link-time addresses of procedure linkage tables.
+    pub plt: Vec<Range<u64>>,
+}
+
+impl Layout {
+    /// Translates a link-time address; `None` where the file has no byte for it.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|s| s.offset_of(address))
+    }
+
+    /// Translates a file offset into the link-time address at which it is
+    /// mapped, the executable mapping first where several segments share it.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let at = |executable| {
+            let mut segments = self
+                .segments
+                .iter()
+                .filter(move |s| s.executable == executable);
+            segments.find_map(|s| s.address_of(offset))
+        };
+        at(true).or_else(|| at(false))
+    }
+
+    /// The executable segment that holds this address in the file's bytes.
+    pub fn executable_segment(&self, address: u64) -> Option<&Segment> {
+        self.segments
+            .iter()
+            .find(|s| s.executable && s.offset_of(address).is_some())
+    }
+
+    /// Whether the address lies in a procedure linkage table.
+    pub fn in_plt(&self, address: u64) -> bool {
+        self.plt.iter().any(|range| range.contains(&address))
+    }
+}
+
+impl Segment {
+    /// The file offset of a link-time address in this segment.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        let within = address.checked_sub(self.address)?;
+        (within < self.file_size).then(|| self.offset.checked_add(within))?
+    }
+
+    /// The link-time address of a file offset in this segment.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let within = offset.checked_sub(self.offset)?;
+        (within < self.file_size).then(|| self.address.checked_add(within))?
+    }
+
+    /// The address behind the last byte that the file holds.
+    pub fn file_end(&self) -> u64 {
+        self.address.saturating_add(self.file_size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        let data = Segment {
+            address: 0x3000,
+            memory_size: 0x2000,
+            offset: 0x1000,
+            file_size: 0x800,
+            executable: false,
+            writable: true,
+        };
+        let code = Segment {
+            address: 0x1000,
+            offset: 0x1000,
+            executable: true,
+            ..data
+        };
+        Layout {
+            segments: vec![data, code],
+            ..Layout::default()
+        }
+    }
+
+    #[test]
+    fn translates_both_ways_and_not_beyond_the_file() {
+        let layout = layout();
+        assert_eq!(layout.offset_of(0x3010), Some(0x1010));
+        assert_eq!(layout.offset_of(0x3800), None);
+        assert_eq!(layout.offset_of(0xfff), None);
+        assert_eq!(layout.address_of(0x1010), Some(0x1010), "code before data");
+        assert_eq!(layout.address_of(0x2000), None);
+        assert!(layout.executable_segment(0x3010).is_none());
+    }
+}

@@ -1,0 +1,143 @@
+//! One list of functions out of several tables.
+//!
+//! Symbols at one address are aliases of one function, whichever table they
+//! come from. Unwind information then adds what has no name, and lends its
+//! size to what has none.
+
+use crate::frames::Frame;
+use crate::function::{Function, Kind, Source, is_cold_name};
+use crate::layout::{Layout, Segment};
+use crate::tables::Symbol;
+
+/// Merges symbols and frames; the result ascends by address, each address once.
+pub(crate) fn merge(
+    mut symbols: Vec<(Source, Symbol<'_>)>,
+    frames: &[Frame],
+    layout: &Layout,
+    file_size: u64,
+) -> Vec<Function> {
+    let place = Place { layout, file_size };
+    symbols.sort_by_key(|(source, symbol)| (symbol.address, *source));
+    let mut functions: Vec<Function> = symbols
+        .chunk_by(|(_, one), (_, other)| one.address == other.address)
+        .filter_map(|aliases| place.named(aliases))
+        .collect();
+    add_nameless(&mut functions, frames, &place);
+    mark_signal_trampolines(&mut functions, frames);
+    functions
+}
+
+/// Turns addresses into functions, refusing those without code in the file.
+struct Place<'l> {
+    layout: &'l Layout,
+    file_size: u64,
+}
+
+impl Place<'_> {
+    fn segment(&self, address: u64) -> Option<(&Segment, u64)> {
+        let segment = self.layout.executable_segment(address)?;
+        let offset = segment
+            .offset_of(address)
+            .filter(|&offset| offset < self.file_size)?;
+        Some((segment, offset))
+    }
+
+    /// A function without names; its size ends with its segment.
+    fn function(&self, address: u64, size: u64, source: Source) -> Option<Function> {
+        let (segment, offset_in_file) = self.segment(address)?;
+        let kind = if self.layout.in_plt(address) {
+            Kind::Plt
+        } else {
+            Kind::Plain
+        };
+        Some(Function {
+            address,
+            offset_in_file,
+            size: size.min(segment.file_end() - address),
+            names: Vec::new(),
+            is_ifunc: false,
+            is_cold: false,
+            source,
+            kind,
+        })
+    }
+
+    /// The function of all the symbols at one address.
+    fn named(&self, aliases: &[(Source, Symbol<'_>)]) -> Option<Function> {
+        let (source, first) = aliases.first()?;
+        let size = aliases
+            .iter()
+            .map(|(_, symbol)| symbol.size)
+            .max()
+            .unwrap_or(0);
+        let mut function = self.function(first.address, size, *source)?;
+        function.is_ifunc = aliases.iter().any(|(_, symbol)| symbol.ifunc);
+        function.names = names(aliases);
+        function.is_cold = function
+            .names
+            .first()
+            .is_some_and(|name| is_cold_name(name));
+        Some(function)
+    }
+
+    fn nameless(&self, frame: &Frame) -> Option<Function> {
+        let mut function = self.function(frame.address, frame.size, Source::EhFrame)?;
+        function.is_cold = frame.inside && !frame.signal && function.kind == Kind::Plain;
+        Some(function)
+    }
+}
+
+/// The distinct names, what a reader would call it first: global before local,
+/// few leading underscores, short.
+fn names(aliases: &[(Source, Symbol<'_>)]) -> Vec<Box<str>> {
+    let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
+    let rank = |name: &str, local| (is_cold_name(name), local, underscores(name), name.len());
+    let named = aliases
+        .iter()
+        .filter_map(|(_, symbol)| Some((symbol.name?, symbol.local)));
+    let mut ranked: Vec<_> = named
+        .map(|(name, local)| (name, rank(name, local)))
+        .collect();
+    ranked.sort_unstable();
+    ranked.dedup_by_key(|(name, _)| *name);
+    ranked.sort_by_key(|&(_, rank)| rank);
+    ranked
+        .into_iter()
+        .map(|(name, _)| Box::from(name))
+        .collect()
+}
+
+/// Adds the frames that no symbol begins, and fills in unknown sizes.
+fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'_>) {
+    let mut frames: Vec<&Frame> = frames.iter().filter(|frame| frame.size > 0).collect();
+    frames.sort_by_key(|frame| frame.address);
+    frames.dedup_by_key(|frame| frame.address);
+    let mut nameless = Vec::new();
+    for frame in frames {
+        match functions.binary_search_by_key(&frame.address, |f| f.address) {
+            Ok(at) if functions[at].size == 0 => functions[at].size = frame.size,
+            Ok(_) => {}
+            Err(next) if frame.signal && starts_early(frame, functions.get(next)) => {}
+            Err(_) => nameless.extend(place.nameless(frame)),
+        }
+    }
+    functions.append(&mut nameless);
+    functions.sort_by_key(|function| function.address);
+}
+
+/// A signal trampoline is described from one byte before its first, because
+/// unwinders look up the byte before a return address.
+fn starts_early(frame: &Frame, next: Option<&Function>) -> bool {
+    next.is_some_and(|function| function.address == frame.address.saturating_add(1))
+}
+
+fn mark_signal_trampolines(functions: &mut [Function], frames: &[Frame]) {
+    for frame in frames.iter().filter(|frame| frame.signal) {
+        let start = functions.partition_point(|f| f.address < frame.address);
+        let end = frame.address.saturating_add(frame.size);
+        let covered = functions[start..]
+            .iter_mut()
+            .take_while(|f| f.address < end);
+        covered.for_each(|function| function.kind = Kind::SignalReturn);
+    }
+}

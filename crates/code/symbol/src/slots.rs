@@ -1,0 +1,97 @@
+//! Slots: the words in memory that hold the address of a function which was
+//! only chosen at run time.
+//!
+//! An IFUNC symbol names a resolver. The function that it chose stands, once
+//! the loader has run, in the slots of those who call it: in other images a
+//! slot per imported name, in the same image a slot per resolver. Whoever can
+//! read the process's memory learns the choice from any of them.
+
+use object::Object;
+use object::elf;
+use object::read::SymbolIndex;
+use object::read::elf::{ElfFile, Rela, SectionHeader as _, Sym};
+
+use crate::elf::Elf;
+use crate::tables::Strings;
+
+/// The run-time slots of an image, by link-time address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// (resolver, slot), ascending.
+    resolved: Vec<(u64, u64)>,
+    /// (imported name, slot), ascending.
+    imported: Vec<(Box<str>, u64)>,
+}
+
+impl Slots {
+    /// The slots that hold what this resolver of the image chose.
+    pub(crate) fn of_resolver(&self, resolver: u64) -> impl Iterator<Item = u64> + '_ {
+        let start = self
+            .resolved
+            .partition_point(|&(address, _)| address < resolver);
+        let same = move |&&(address, _): &&(u64, u64)| address == resolver;
+        self.resolved[start..]
+            .iter()
+            .take_while(same)
+            .map(|&(_, slot)| slot)
+    }
+
+    /// The slots through which the image calls a function by name.
+    pub(crate) fn of_import<'s>(&'s self, name: &'s str) -> impl Iterator<Item = u64> + 's {
+        let start = self
+            .imported
+            .partition_point(|(imported, _)| &**imported < name);
+        let same = move |entry: &&(Box<str>, u64)| &*entry.0 == name;
+        self.imported[start..]
+            .iter()
+            .take_while(same)
+            .map(|entry| entry.1)
+    }
+}
+
+/// Collects the slots from the relocations of an x86-64 file.
+pub(crate) fn read<'d, E: Elf>(file: &ElfFile<'d, E>, bytes: &'d [u8]) -> Slots {
+    let endian = file.endian();
+    let mut slots = Slots::default();
+    if !file.is_64() {
+        return slots;
+    }
+    let mut strings = Strings::of(file, file.elf_dynamic_symbol_table(), bytes);
+    for section in file.elf_section_table().iter() {
+        let Ok(Some((relocations, _))) = section.rela(endian, bytes) else {
+            continue;
+        };
+        for relocation in relocations {
+            slots.add(file, relocation, &mut strings);
+        }
+    }
+    slots.resolved.sort_unstable();
+    slots.imported.sort_unstable();
+    slots
+}
+
+impl Slots {
+    fn add<'d, E: Elf>(
+        &mut self,
+        file: &ElfFile<'d, E>,
+        relocation: &E::Rela,
+        strings: &mut Strings<'d>,
+    ) {
+        let endian = file.endian();
+        let slot = relocation.r_offset(endian).into();
+        let addend: i64 = relocation.r_addend(endian).into();
+        match relocation.r_type(endian, false) {
+            elf::R_X86_64_IRELATIVE => self.resolved.push((addend.cast_unsigned(), slot)),
+            elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
+                let index = SymbolIndex(relocation.r_sym(endian, false) as usize);
+                let Ok(symbol) = file.elf_dynamic_symbol_table().symbol(index) else {
+                    return;
+                };
+                let name = strings.get(symbol.st_name(endian));
+                self.imported
+                    .extend(name.map(|name| (Box::from(name), slot)));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The symbol tables: which names stand at which addresses.
+
+use object::elf;
+use object::read::SymbolIndex;
+use object::read::elf::{ElfFile, SectionHeader as _, Sym, SymbolTable};
+
+use crate::elf::{Elf, is_code};
+
+/// Longer names are not kept.
+const MAX_NAME: usize = 16 << 10;
+
+/// One symbol of a function.
+pub(crate) struct Symbol<'d> {
+    /// Without version; `None` where it is empty, too long, or no UTF-8.
+    pub(crate) name: Option<&'d str>,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) local: bool,
+    pub(crate) ifunc: bool,
+}
+
+/// What one table defines.
+#[derive(Default)]
+pub(crate) struct Symbols<'d> {
+    pub(crate) functions: Vec<Symbol<'d>>,
+    /// The names of variables.
+    pub(crate) data: Vec<&'d str>,
+}
+
+/// A table of names, read within a budget: many symbols that all point into
+/// one long name must not cost more than the file is long.
+pub(crate) struct Strings<'d> {
+    bytes: &'d [u8],
+    budget: usize,
+}
+
+impl<'d> Strings<'d> {
+    /// The names that belong to a symbol table.
+    pub(crate) fn of<E: Elf>(
+        file: &ElfFile<'d, E>,
+        table: &SymbolTable<'d, E>,
+        bytes: &'d [u8],
+    ) -> Strings<'d> {
+        let section = file.elf_section_table().section(table.string_section());
+        let strings = section
+            .and_then(|s| s.data(file.endian(), bytes))
+            .unwrap_or_default();
+        Strings {
+            bytes: strings,
+            budget: strings.len().saturating_mul(4) + (64 << 10),
+        }
+    }
+
+    /// The name at an offset, without the version behind `@`.
+    pub(crate) fn get(&mut self, offset: u32) -> Option<&'d str> {
+        let rest = self.bytes.get(offset as usize..)?;
+        let window = &rest[..rest.len().min(MAX_NAME).min(self.budget)];
+        let end = window.iter().position(|&byte| byte == 0);
+        self.budget -= end.unwrap_or(window.len());
+        let name = std::str::from_utf8(&window[..end?]).ok()?;
+        let bare = name.find('@').map_or(name, |at| &name[..at]);
+        (!bare.is_empty()).then_some(bare)
+    }
+}
+
+/// Reads one table; symbols that define nothing here are passed over.
+pub(crate) fn symbols<'d, E: Elf>(
+    file: &ElfFile<'d, E>,
+    table: &SymbolTable<'d, E>,
+    bytes: &'d [u8],
+) -> Symbols<'d> {
+    let endian = file.endian();
+    let mut strings = Strings::of(file, table, bytes);
+    let mut found = Symbols::default();
+    for (index, symbol) in table.enumerate() {
+        if symbol.st_shndx(endian) == elf::SHN_UNDEF {
+            continue;
+        }
+        let named = |strings: &mut Strings<'d>| strings.get(symbol.st_name(endian));
+        match symbol.st_type() {
+            elf::STT_OBJECT | elf::STT_COMMON | elf::STT_TLS => {
+                found.data.extend(named(&mut strings))
+            }
+            kind if is_function(file, table, index, symbol) => found.functions.push(Symbol {
+                name: named(&mut strings),
+                address: symbol.st_value(endian).into(),
+                size: symbol.st_size(endian).into(),
+                local: symbol.st_bind() == elf::STB_LOCAL,
+                ifunc: kind == elf::STT_GNU_IFUNC,
+            }),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Functions say so; a label of hand-written assembly counts where it is
+/// global and stands in a section of code.
+fn is_function<'d, E: Elf>(
+    file: &ElfFile<'d, E>,
+    table: &SymbolTable<'d, E>,
+    index: SymbolIndex,
+    symbol: &E::Sym,
+) -> bool {
+    match symbol.st_type() {
+        elf::STT_FUNC | elf::STT_GNU_IFUNC => true,
+        elf::STT_NOTYPE if symbol.st_bind() != elf::STB_LOCAL => {
+            let section = table.symbol_section(file.endian(), symbol, index);
+            section
+                .ok()
+                .flatten()
+                .is_some_and(|section| is_code(file, section))
+        }
+        _ => false,
+    }
+}

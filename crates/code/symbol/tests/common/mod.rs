@@ -1,0 +1,66 @@
+//! What the tests on real files share.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tiptoe_symbol::{Bytes, DebugSource, Image};
+
+/// The machine's own files.
+pub struct Disk {
+    path: PathBuf,
+}
+
+impl Disk {
+    /// For the image at a path, links followed.
+    pub fn of(path: impl AsRef<Path>) -> Disk {
+        Disk {
+            path: path
+                .as_ref()
+                .canonicalize()
+                .unwrap_or_else(|_| path.as_ref().into()),
+        }
+    }
+}
+
+impl DebugSource for Disk {
+    fn image_path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn read(&self, path: &Path) -> Option<Bytes> {
+        Some(Box::new(std::fs::read(path).ok()?))
+    }
+}
+
+/// The image at a path; says so and gives `None` where there is none.
+pub fn image(path: impl AsRef<Path>) -> Option<Image> {
+    let path = path.as_ref();
+    let Ok(bytes) = std::fs::read(path) else {
+        println!("skipped: no {}", path.display());
+        return None;
+    };
+    let parsed = Image::parse(&bytes, &Disk::of(path));
+    Some(parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// A tool's standard output; says so and gives `None` where it is not
+/// installed or fails.
+pub fn tool(name: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(name).args(arguments).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        Ok(output) => {
+            println!(
+                "skipped: {name} {arguments:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            None
+        }
+        Err(error) => {
+            println!("skipped: {name}: {error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The programs and libraries of the machine: counts, addresses, and names.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Disk, image, tool};
+use tiptoe_symbol::{Error, Image, Kind, Source};
+
+const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+
+/// Prints what an image holds, so that `--nocapture` is a report.
+fn report(path: &str, image: &Image) {
+    let count = |pick: &dyn Fn(&tiptoe_symbol::Function) -> bool| {
+        image.functions().iter().filter(|f| pick(f)).count()
+    };
+    println!(
+        "{path}: {} functions, {} nameless, {} cold, {} plt, {} signal, {} ifunc, stripped {}, debug file {:?}",
+        image.functions().len(),
+        count(&|f| f.names.is_empty()),
+        count(&|f| f.is_cold),
+        count(&|f| f.kind == Kind::Plt),
+        count(&|f| f.kind == Kind::SignalReturn),
+        count(&|f| f.is_ifunc),
+        image.is_stripped(),
+        image.debug_file(),
+    );
+}
+
+/// What must hold of every image.
+fn check_invariants(image: &Image) {
+    let functions = image.functions();
+    assert!(
+        functions
+            .windows(2)
+            .all(|pair| pair[0].address < pair[1].address)
+    );
+    for function in functions {
+        assert_eq!(
+            image.layout().offset_of(function.address),
+            Some(function.offset_in_file)
+        );
+        assert!(
+            image
+                .layout()
+                .executable_segment(function.address)
+                .is_some()
+        );
+        if function.size > 0 {
+            assert!(image.function_containing(function.address) == Some(function));
+        }
+    }
+}
+
+#[test]
+fn every_program_of_the_machine() {
+    let paths = [
+        LIBC,
+        "/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/bin/redis-server",
+        "/usr/bin/sqlite3",
+        "/usr/bin/memcached",
+        "/usr/sbin/nginx",
+        "/usr/bin/python3",
+        "/bin/bash",
+        "/lib64/ld-linux-x86-64.so.2",
+    ];
+    for path in paths {
+        let Some(image) = image(path) else { continue };
+        report(path, &image);
+        check_invariants(&image);
+        assert!(image.functions().len() > 100, "{path}");
+        let all = image.find("*").unwrap();
+        assert_eq!(
+            all.len(),
+            image.functions().iter().filter(|f| !f.is_cold).count()
+        );
+    }
+}
+
+/// Frames as readelf counts them, each of which must be (part of) a function.
+#[test]
+fn unwind_information_agrees_with_readelf() {
+    for path in ["/usr/bin/sqlite3", "/usr/bin/memcached", "/usr/sbin/nginx"] {
+        let Some(image) = image(path) else { continue };
+        let Some(frames) = tool("readelf", &["--debug-dump=frames", path]) else {
+            return;
+        };
+        let starts: Vec<u64> = frames
+            .lines()
+            .filter_map(|line| {
+                line.split_once(" FDE ")?
+                    .1
+                    .split_once("pc=")?
+                    .1
+                    .split_once("..")
+                    .map(|(pc, _)| pc)
+            })
+            .map(|pc| u64::from_str_radix(pc, 16).unwrap())
+            .collect();
+        println!("{path}: {} frames", starts.len());
+        for start in starts {
+            assert!(
+                image
+                    .functions()
+                    .binary_search_by_key(&start, |f| f.address)
+                    .is_ok(),
+                "{start:#x}"
+            );
+        }
+    }
+}
+
+#[test]
+fn libc() {
+    let Some(image) = image(LIBC) else { return };
+    assert_eq!(image.header().soname.as_deref(), Some("libc.so.6"));
+    assert!(!image.header().is_static_program() && image.header().refusal_in_process().is_none());
+
+    let malloc = &image.find("malloc").unwrap()[0];
+    assert_eq!(malloc.display_name(), "malloc");
+    assert!(
+        malloc.names.iter().any(|name| &**name == "__libc_malloc"),
+        "{:?}",
+        malloc.names
+    );
+    let aliased = &image.find("__libc_malloc").unwrap()[0];
+    assert_eq!(malloc, aliased);
+    assert_eq!(image.find(&malloc.hex()).unwrap()[0], *malloc);
+
+    assert!(image.find("memcpy").unwrap().iter().any(|f| f.is_ifunc));
+    assert!(
+        image
+            .functions()
+            .iter()
+            .any(|f| f.kind == Kind::SignalReturn)
+    );
+    assert!(image.functions().iter().any(|f| f.kind == Kind::Plt));
+    assert_eq!(
+        image.find("environ").unwrap_err(),
+        Error::IsData {
+            name: "environ".into()
+        }
+    );
+    let error = image.find("mallok").unwrap_err().to_string();
+    assert!(error.contains("`malloc`"), "{error}");
+}
+
+/// What the loader chose stands in the slots of libc's own calls.
+#[test]
+fn ifunc_slots_of_libc() {
+    let Some(image) = image(LIBC) else { return };
+    let with_slots = image
+        .functions()
+        .iter()
+        .filter(|f| f.is_ifunc && !image.ifunc_slots(f).is_empty());
+    let count = with_slots.count();
+    println!("{LIBC}: {count} resolvers with slots of their own");
+    assert!(count > 10);
+    let Some(sqlite) = common::image("/usr/bin/sqlite3") else {
+        return;
+    };
+    assert_eq!(sqlite.import_slots("sqlite3_open_v2").len(), 1);
+    assert!(sqlite.import_slots("no such import").is_empty());
+}
+
+#[test]
+fn addresses_outside_the_code_are_refused() {
+    let Some(image) = image("/usr/bin/sqlite3") else {
+        return;
+    };
+    for text in [
+        "0x",
+        "0xzz",
+        "0x+1",
+        "0x0",
+        "0xffffffffffffffff",
+        "0x11112222333344445",
+    ] {
+        assert_eq!(
+            image.find(text).unwrap_err(),
+            Error::BadAddress { text: text.into() }
+        );
+    }
+    let inside = image
+        .functions()
+        .iter()
+        .find(|f| f.size > 2 && f.kind == Kind::Plain)
+        .unwrap();
+    let found = &image.find(&format!("{:#x}", inside.address + 1)).unwrap()[0];
+    assert_eq!(
+        (found.source, found.offset_in_file),
+        (Source::Address, inside.offset_in_file + 1)
+    );
+    assert_eq!(image.function_containing(inside.address + 1), Some(inside));
+    let next = image.next_function_after(inside.address).unwrap();
+    assert!(next.address > inside.address);
+}
+
+#[test]
+fn stripped_programs_say_how_to_get_their_symbols() {
+    let Some(image) = image("/usr/bin/sqlite3") else {
+        return;
+    };
+    if image.is_stripped() {
+        let hint = image
+            .symbols_hint(Path::new("/usr/bin/sqlite3"), Some("sqlite3"))
+            .unwrap();
+        assert!(hint.contains("apt install sqlite3-dbgsym") && hint.contains("debuginfod-find"));
+        println!("{hint}");
+    }
+}
+
+/// Times of the things that grow with the file; no limits are asserted.
+#[test]
+#[ignore = "prints times, asserts nothing"]
+fn time() {
+    let paths = [
+        LIBC,
+        "/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/bin/redis-server",
+    ];
+    let more = std::env::var("TIPTOE_TIME_FILE").ok();
+    for path in paths.into_iter().chain(more.as_deref()) {
+        let Ok(bytes) = std::fs::read(path) else {
+            continue;
+        };
+        let source = Disk::of(path);
+        let timed = |what: &str, run: &mut dyn FnMut() -> usize| {
+            let start = std::time::Instant::now();
+            let count = run();
+            println!("{path}: {what}: {count} in {:?}", start.elapsed());
+        };
+        let mut image = None;
+        timed("parse", &mut || {
+            image
+                .insert(Image::parse(&bytes, &source).unwrap())
+                .functions()
+                .len()
+        });
+        let image = image.unwrap();
+        timed("find a symbol", &mut || {
+            image.find("malloc").map_or(0, |found| found.len())
+        });
+        timed("find a demangled name", &mut || {
+            image
+                .find("std::string::append(char const*)")
+                .map_or(0, |found| found.len())
+        });
+        timed("find a glob", &mut || {
+            image.find("std::vec*").map_or(0, |found| found.len())
+        });
+        timed("suggest", &mut || image.nearest("malloq", 3).len());
+    }
+}

@@ -13,7 +13,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-redis-server --port 0 --unixsocket "$socket" --save '' --io-threads 4 --dir "$work" >"$work/log" 2>&1 &
+redis-server --port 0 --unixsocket "$socket" --save '' --io-threads 2 --dir "$work" >"$work/log" 2>&1 &
 server=$!
 pids+=("$server")
 for _ in $(seq 100); do [[ -S $socket ]] && break; sleep 0.05; done

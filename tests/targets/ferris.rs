@@ -1,4 +1,4 @@
-// Rust names, and a panic that crosses a probed function. names CALLS
+// Rust names, and a panic that crosses a probed function. ferris CALLS
 use std::panic;
 
 mod till {
@@ -36,6 +36,6 @@ fn main() {
         caught += u64::from(panic::catch_unwind(|| till::refuse(i)).is_err());
     }
     assert_eq!(caught, calls.div_ceil(10));
-    println!("expect <names::till::Plus as names::till::Step>::step {calls}");
-    println!("expect names::till::refuse {calls}");
+    println!("expect <ferris::till::Plus as ferris::till::Step>::step {calls}");
+    println!("expect ferris::till::refuse {calls}");
 }

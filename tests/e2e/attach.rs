@@ -1,0 +1,126 @@
+//! Attaching to running programs: exact from the moment the probe stands, and nothing left behind.
+
+use std::time::Duration;
+
+use tiptoe_tests::{Expected, Probe, Process, Site, scaled, target};
+
+/// Attaches to a waiting target, lets it run to its end, and compares every count.
+fn check(name: &str, arguments: &[&str], functions: &[&str]) {
+    let program = target(name);
+    let mut process = Process::waiting(&program, arguments);
+    let sites: Vec<Site> = functions
+        .iter()
+        .map(|function| Site::new(process.pid(), &program, function))
+        .collect();
+    let attached = Probe::new(functions).attach(&[process.pid()]);
+    sites.iter().for_each(Site::wait_probed);
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "{status}");
+    attached.finish().assert_exact(&Expected::parse(&output));
+}
+
+const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
+
+#[test]
+fn counts_are_exact_from_then_on() {
+    check("hot", &["8", "20000"], HOT);
+}
+
+#[test]
+fn threads_that_start_later_count() {
+    check("churn", &["20000"], &["churned"]);
+}
+
+#[test]
+fn main_may_leave_by_pthread_exit() {
+    check("main_exits", &["1000"], &["called"]);
+}
+
+#[test]
+fn children_never_count_for_their_parent() {
+    for mode in ["fork", "_Fork", "clone", "vfork", "posix_spawn"] {
+        println!("{mode}");
+        check("children", &[mode, "1000"], &["family"]);
+    }
+}
+
+#[test]
+fn signals_stay_the_programs() {
+    for mode in [
+        "old_handler",
+        "own_faults",
+        "blocked",
+        "ignored",
+        "waited",
+        "deadly",
+    ] {
+        println!("{mode}");
+        check(
+            "signals",
+            &[mode],
+            &["called", "shape_head_at_four", "shape_ret"],
+        );
+    }
+}
+
+#[test]
+fn system_calls_end_as_they_would() {
+    check("blocking", &["3"], &["called"]);
+}
+
+#[test]
+fn detach_puts_the_original_bytes_back() {
+    let program = target("hot");
+    let mut process = Process::waiting(&program, &["4", "0"]);
+    let site = Site::new(process.pid(), &program, "add");
+    process.go();
+    for _ in 0..scaled(1000) {
+        let attached = Probe::new(HOT).attach(&[process.pid()]);
+        site.wait_probed();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(attached.interrupt().count("add") > 0);
+        site.wait_original();
+    }
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect add"),
+        "{status}"
+    );
+}
+
+/// Every result of the program is checked by itself.
+#[test]
+fn attaches_to_functions_hot_in_64_threads() {
+    let program = target("hot");
+    let mut process = Process::waiting(&program, &["64", "0"]);
+    let site = Site::new(process.pid(), &program, "choose");
+    process.go();
+    for _ in 0..scaled(500) {
+        let run = Probe::new(HOT)
+            .with(&["--duration", "0.05"])
+            .attach_and_wait(&[process.pid()]);
+        run.good();
+        site.wait_original();
+    }
+    let (_, status) = process.finish();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn duration_ends_the_trace() {
+    let mut process = Process::waiting(&target("hot"), &["2", "0"]);
+    process.go();
+    let run = Probe::new(&["add"])
+        .with(&["--duration", "1"])
+        .attach_and_wait(&[process.pid()]);
+    let report = run.good();
+    assert!(report.count("add") > 1000, "{:#}", report.value);
+    assert_eq!(report.value["cost"]["basis"], "estimated");
+    assert!(
+        report.value["cost"]["fraction"]
+            .as_f64()
+            .is_some_and(|fraction| fraction > 0.0)
+    );
+    assert!(process.lives());
+}

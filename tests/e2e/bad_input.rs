@@ -1,0 +1,111 @@
+//! What cannot be done is said in one clear sentence, with status 2.
+
+use std::process::Output;
+
+use tiptoe_tests::{command, target};
+
+fn refused(arguments: &[&str], words: &[&str]) {
+    let output: Output = command().args(arguments).output().expect("tiptoe runs");
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {talk}");
+    for word in words {
+        assert!(talk.contains(word), "{arguments:?}: no `{word}` in: {talk}");
+    }
+    assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
+}
+
+#[test]
+fn no_such_process() {
+    refused(&["probe", "main", "-p", "4194303"], &["4194303"]);
+}
+
+#[test]
+fn no_such_command() {
+    refused(
+        &["probe", "main", "--", "/nonexistent/program"],
+        &["/nonexistent/program"],
+    );
+}
+
+#[test]
+fn no_such_symbol_names_the_nearest() {
+    refused(
+        &[
+            "probe",
+            "chose",
+            "--",
+            target("hot").to_str().expect("text"),
+        ],
+        &["chose", "choose"],
+    );
+}
+
+#[test]
+fn no_such_binary() {
+    refused(
+        &[
+            "probe",
+            "libnothing.so.9:f",
+            "--",
+            target("hot").to_str().expect("text"),
+        ],
+        &["libnothing.so.9"],
+    );
+}
+
+#[test]
+fn a_glob_that_matches_nothing() {
+    refused(
+        &["probe", "zzz*", "--", target("hot").to_str().expect("text")],
+        &["zzz*"],
+    );
+}
+
+#[test]
+fn a_probe_on_data() {
+    refused(
+        &[
+            "probe",
+            "choices",
+            "--",
+            target("hot").to_str().expect("text"),
+        ],
+        &["choices"],
+    );
+}
+
+#[test]
+fn nothing_to_trace() {
+    refused(&["probe", "main"], &["-p"]);
+}
+
+#[test]
+fn a_filter_that_is_none() {
+    refused(
+        &[
+            "probe",
+            "add",
+            "--filter",
+            "arg9 >",
+            "--",
+            target("hot").to_str().expect("text"),
+        ],
+        &["filter"],
+    );
+}
+
+#[test]
+fn the_kernel_has_no_filters() {
+    let program = target("hot");
+    let arguments = [
+        "probe",
+        "add",
+        "--via",
+        "kernel",
+        "--filter",
+        "arg0 > 1",
+        "--",
+        program.to_str().expect("text"),
+    ];
+    refused(&arguments, &["filter"]);
+}

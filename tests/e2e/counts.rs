@@ -1,0 +1,176 @@
+//! Programs of known call counts, run to their end: tiptoe counts exactly these, and the program's own
+//! output is what it is without tracing.
+
+use std::path::Path;
+use std::process::Command;
+
+use tiptoe_tests::{Expected, Probe, Report, scaled, skipped, target, target::folder, target_with};
+
+/// Runs the program alone, then traced, and compares both its output and every count.
+pub fn check(program: &Path, arguments: &[&str]) -> Report {
+    let alone = Command::new(program)
+        .args(arguments)
+        .output()
+        .expect("the target runs");
+    assert!(
+        alone.status.success(),
+        "alone: {}",
+        String::from_utf8_lossy(&alone.stderr)
+    );
+    let expected = Expected::parse(&String::from_utf8_lossy(&alone.stdout));
+    let run = Probe::new(&expected.names()).run(program, arguments);
+    let report = run.good().clone();
+    assert_eq!(
+        String::from_utf8_lossy(&run.stdout),
+        String::from_utf8_lossy(&alone.stdout)
+    );
+    report.assert_exact(&expected);
+    report
+}
+
+#[test]
+fn hot_functions_in_many_threads() {
+    let report = check(&target("hot"), &["8", &scaled(10_000_000).to_string()]);
+    assert_eq!(report.via("agent"), 6, "{:#}", report.value);
+}
+
+#[test]
+fn functions_of_every_shape() {
+    let report = check(&target("shapes"), &["1000"]);
+    assert!(report.refusals().is_empty(), "{:#}", report.value);
+}
+
+#[test]
+fn every_register_survives_a_hit() {
+    check(&target("registers"), &[&scaled(1_000_000).to_string()]);
+}
+
+#[test]
+fn calling_conventions() {
+    check(&target("abi"), &["1000"]);
+}
+
+#[test]
+fn twenty_thousand_threads_come_and_go() {
+    check(
+        &target("churn"),
+        &[&scaled(1_000_000).max(20_000).to_string()],
+    );
+}
+
+#[test]
+fn main_leaves_by_pthread_exit() {
+    check(&target("main_exits"), &["1000"]);
+}
+
+#[test]
+fn children_never_count_for_their_parent() {
+    for mode in ["fork", "_Fork", "clone", "vfork", "posix_spawn"] {
+        println!("{mode}");
+        check(&target("children"), &[mode, "1000"]);
+    }
+}
+
+#[test]
+fn exec_ends_the_trace_of_the_old_image() {
+    let report = check(&target("exec"), &["1000"]);
+    assert!(
+        report.value.to_string().contains("exec"),
+        "the report says so: {:#}",
+        report.value
+    );
+}
+
+#[test]
+fn libraries_come_and_go() {
+    let plugin = target("plugin");
+    check(
+        &target("dlopens"),
+        &[
+            plugin.to_str().expect("text"),
+            &scaled(100_000).max(200).to_string(),
+        ],
+    );
+}
+
+#[test]
+fn constructors_of_libraries_count() {
+    let early = target("early");
+    let rpath = format!("-Wl,-rpath,{}", folder().display());
+    let flags = [early.to_str().expect("text"), &rpath];
+    let program = target_with("constructors", &flags).expect("it builds");
+    let run = Probe::new(&["libearly.so:early_work", "own_work"]).run(&program, &[]);
+    run.good().assert_exact(&run.expected());
+}
+
+#[test]
+fn the_chosen_ifunc_counts() {
+    check(&target("ifunc"), &["1000"]);
+}
+
+#[test]
+fn cpp_names_and_exceptions() {
+    check(&target("names"), &["1000"]);
+}
+
+#[test]
+fn rust_names_and_panics() {
+    check(&target("ferris"), &["1000"]);
+}
+
+#[test]
+fn other_ways_to_build() {
+    let jumps: &[&[&str]] = &[
+        &["-no-pie", "-fno-pie"],
+        &["-fcf-protection=full"],
+        &["-O0"],
+        &["-O3"],
+        &["-Os"],
+    ];
+    for flags in jumps {
+        println!("{flags:?}");
+        let report = check(
+            &target_with("hot", flags).expect("it builds"),
+            &["2", "1000"],
+        );
+        assert_eq!(report.via("agent"), 6, "{flags:?}: {:#}", report.value);
+    }
+}
+
+/// Where the agent cannot go the kernel counts the same, and the report says so.
+#[test]
+fn the_kernel_takes_static_and_32_bit_programs() {
+    for flag in ["-static", "-m32"] {
+        match target_with("hot", &[flag]) {
+            Err(log) => skipped(&format!("hot{flag}"), &log),
+            Ok(program) => {
+                let report = check(&program, &["2", "1000"]);
+                assert_eq!(report.via("kernel"), 6, "{flag}: {:#}", report.value);
+            }
+        }
+    }
+}
+
+#[test]
+fn via_kernel_counts_the_same() {
+    let program = target("hot");
+    let names = ["add", "down", "digits", "scale", "fill", "choose"];
+    let run = Probe::new(&names)
+        .with(&["--via", "kernel"])
+        .run(&program, &["2", "1000"]);
+    let report = run.good();
+    assert_eq!(report.via("kernel"), 6, "{:#}", report.value);
+    report.assert_exact(&run.expected());
+}
+
+#[test]
+fn filters_count_only_what_they_let_through() {
+    let run = Probe::new(&["add"])
+        .with(&["--filter", "arg0 < 250"])
+        .run(&target("hot"), &["2", "1000"]);
+    assert_eq!(run.good().count("add"), 500);
+    let run = Probe::new(&["add"])
+        .with(&["--filter", "arg0 >= 100 && arg1 == 3"])
+        .run(&target("hot"), &["2", "1000"]);
+    assert_eq!(run.good().count("add"), 1800);
+}

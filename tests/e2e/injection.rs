@@ -1,0 +1,75 @@
+//! Getting in and out of programs that stand in malloc, the loader or stdio; and dying on the way.
+
+use std::time::Duration;
+
+use tiptoe_tests::{Probe, Process, Site, scaled, target};
+
+fn busy() -> (Process, Site) {
+    let (program, plugin) = (target("busy"), target("plugin"));
+    let mut process = Process::waiting(&program, &[plugin.to_str().expect("text")]);
+    let site = Site::new(process.pid(), &program, "called");
+    process.go();
+    (process, site)
+}
+
+#[test]
+fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
+    let (process, site) = busy();
+    for _ in 0..scaled(200).max(5) {
+        let run = Probe::new(&["called"])
+            .with(&["--duration", "0.05"])
+            .attach_and_wait(&[process.pid()]);
+        run.good();
+        site.wait_original();
+    }
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect called"),
+        "{status}"
+    );
+}
+
+/// SIGKILL at moments spread over attach, trace and detach: the target lives, with its own bytes.
+#[test]
+fn tiptoe_may_die_at_any_moment() {
+    let (process, site) = busy();
+    let kills = scaled(500).max(10);
+    for kill in 0..kills {
+        let attached = Probe::new(&["called"])
+            .with(&["--duration", "0.1"])
+            .attach(&[process.pid()]);
+        std::thread::sleep(Duration::from_micros(kill * 400_000 / kills));
+        attached.process.signal(libc::SIGKILL);
+        drop(attached);
+        site.wait_original();
+    }
+    let run = Probe::new(&["called"])
+        .with(&["--duration", "0.2"])
+        .attach_and_wait(&[process.pid()]);
+    assert!(run.good().count("called") > 0, "the next attach works");
+    let (_, status) = process.finish();
+    assert!(status.success(), "{status}");
+}
+
+/// Merely stopped, tiptoe still holds its probes.
+#[test]
+fn a_stopped_tiptoe_keeps_its_probes() {
+    let (mut process, site) = busy();
+    let attached = Probe::new(&["called"]).attach(&[process.pid()]);
+    site.wait_probed();
+    attached.process.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(process.lives() && site.is_probed());
+    attached.process.signal(libc::SIGCONT);
+    assert!(attached.interrupt().count("called") > 0);
+    site.wait_original();
+}
+
+#[test]
+fn the_target_may_die_while_traced() {
+    let (process, site) = busy();
+    let attached = Probe::new(&["called"]).attach(&[process.pid()]);
+    site.wait_probed();
+    process.signal(libc::SIGKILL);
+    assert!(attached.finish().count("called") > 0);
+}

@@ -1,0 +1,10 @@
+//! End to end: real programs, driven through the command. Exact counts are asked for with `--budget off`.
+
+mod attach;
+mod bad_input;
+mod counts;
+mod injection;
+mod manners;
+mod programs;
+mod servers;
+mod signals;

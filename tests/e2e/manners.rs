@@ -1,0 +1,94 @@
+//! What a program can see of being traced: nothing.
+
+use std::path::Path;
+use std::process::Command;
+
+use tiptoe_tests::{Probe, is_root, skipped, target};
+
+use crate::counts::check;
+
+#[test]
+fn the_environment_is_the_programs_own() {
+    let alone = Command::new("/usr/bin/env")
+        .env("A", "b")
+        .output()
+        .expect("env runs");
+    let run = Probe::new(&["libc.so.6:getenv"])
+        .env("A", "b")
+        .run(Path::new("/usr/bin/env"), &[]);
+    run.good();
+    assert_eq!(
+        String::from_utf8_lossy(&run.stdout),
+        String::from_utf8_lossy(&alone.stdout)
+    );
+}
+
+#[test]
+fn a_command_of_a_command_is_not_traced() {
+    let program = target("exec");
+    let run = Probe::new(&["libc.so.6:getenv"]).run(
+        Path::new("/bin/sh"),
+        &[
+            "-c",
+            &format!(
+                "env | grep -c -i -e preload -e tiptoe_; {} 10",
+                program.display()
+            ),
+        ],
+    );
+    run.good();
+    assert_eq!(
+        String::from_utf8_lossy(&run.stdout),
+        "0\nexpect called 10\n"
+    );
+}
+
+#[test]
+fn the_exit_status_is_the_programs_own() {
+    let run = Probe::new(&["libc.so.6:getenv"]).run(Path::new("/bin/sh"), &["-c", "exit 42"]);
+    assert_eq!(run.status, 42, "{}", run.stderr);
+}
+
+#[test]
+fn a_program_of_one_thread_keeps_one_thread() {
+    check(&target("privileges"), &["thread_count"]);
+}
+
+#[test]
+fn namespaces_may_be_left() {
+    check(&target("privileges"), &["unshare"]);
+    if is_root() {
+        check(&target("privileges"), &["setns"]);
+    } else {
+        skipped("setns", "needs root");
+    }
+}
+
+#[test]
+fn every_thread_follows_setuid() {
+    if !is_root() {
+        return skipped("setuid", "needs root");
+    }
+    check(&target("privileges"), &["setuid"]);
+}
+
+/// Shows what libc's fast paths cost with and without us; a time is never asserted.
+#[test]
+fn libc_keeps_its_speed() {
+    let program = target("libc_speed");
+    let alone = Command::new(&program).output().expect("it runs");
+    let run = Probe::new(&["called"]).run(&program, &[]);
+    assert_eq!(run.good().count("called"), 1000);
+    let first = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    println!(
+        "alone: {}; traced: {} (ns)",
+        first(&alone.stdout),
+        first(&run.stdout)
+    );
+}

@@ -1,0 +1,129 @@
+//! sqlite3 and python3, run to their end: their output is what it is without tracing, and counts
+//! agree with the kernel's own uprobes.
+
+use std::process::Command;
+
+use tiptoe_tests::{Probe, Report, installed, skipped};
+
+/// Runs a deterministic command alone, in process and through the kernel: one output, one set of counts.
+fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
+    let Some(path) = installed(program) else {
+        return skipped(program, "not installed");
+    };
+    let seed = ("PYTHONHASHSEED", "0");
+    let alone = Command::new(&path)
+        .args(arguments)
+        .env(seed.0, seed.1)
+        .output()
+        .expect("it runs");
+    let runs = ["agent", "kernel"].map(|via| {
+        let run = Probe::new(specs)
+            .with(&["--via", via])
+            .env(seed.0, seed.1)
+            .run(&path, arguments);
+        assert_eq!(run.stdout, alone.stdout, "{via}");
+        run.good().clone()
+    });
+    let [ours, kernels] = &runs;
+    assert!(!ours.events().is_empty(), "{:#}", ours.value);
+    for event in ours.events() {
+        let name = &event["event"];
+        let theirs = kernels
+            .events()
+            .iter()
+            .find(|event| event["event"] == *name);
+        let theirs = theirs.unwrap_or_else(|| panic!("the kernel has no {name}"));
+        assert_eq!(event["count"], theirs["count"], "{name}");
+        assert!(event["count"].as_u64() > Some(0), "{name} was never hit");
+    }
+}
+
+/// All functions of a program at once: only its output is compared.
+fn everything(program: &str, arguments: &[&str], spec: &str) -> Option<Report> {
+    let Some(path) = installed(program) else {
+        skipped(program, "not installed");
+        return None;
+    };
+    let alone = Command::new(&path)
+        .args(arguments)
+        .output()
+        .expect("it runs");
+    let run = Probe::new(&[spec]).run(&path, arguments);
+    let report = run.good().clone();
+    assert_eq!(
+        String::from_utf8_lossy(&run.stdout),
+        String::from_utf8_lossy(&alone.stdout)
+    );
+    println!(
+        "{program} {spec}: {} in process, {} through the kernel",
+        report.via("agent"),
+        report.via("kernel")
+    );
+    report
+        .refusals()
+        .iter()
+        .for_each(|(reason, count)| println!("  refused {count}: {reason}"));
+    Some(report)
+}
+
+const SQL: &str = "create table t(a integer primary key, b text, c real);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)
+insert into t select i, 'row ' || i, i / 7.0 from n;
+create index tb on t(b);
+select count(*), sum(a), max(b), avg(c) from t where b like 'row 1%';";
+
+const SCRIPT: &str = "
+import json, re, hashlib
+words = {f'k{i}': [i, i * i, str(i)] for i in range(3000)}
+text = json.dumps(words, sort_keys=True)
+print(len(re.findall(r'k[0-9]+', text)), hashlib.sha256(text.encode()).hexdigest())
+print(sum(len(v[2]) for v in json.loads(text).values()))
+";
+
+#[test]
+fn sqlite3_counts_as_the_kernel_does() {
+    let specs = [
+        "libsqlite3.so.0:sqlite3_step",
+        "libsqlite3.so.0:sqlite3_prepare_v2",
+    ];
+    agree("sqlite3", &["-batch", ":memory:", SQL], &specs);
+}
+
+#[test]
+fn python3_counts_as_the_kernel_does() {
+    agree(
+        "python3",
+        &["-S", "-c", SCRIPT],
+        &["PyDict_SetItem", "PyLong_FromLong", "PyUnicode_New"],
+    );
+}
+
+#[test]
+fn all_functions_of_sqlite3() {
+    everything("sqlite3", &["-batch", ":memory:", SQL], "*");
+    everything("sqlite3", &["-batch", ":memory:", SQL], "libsqlite3.so.0:*");
+}
+
+#[test]
+fn all_functions_of_python3() {
+    everything("python3", &["-S", "-c", SCRIPT], "*");
+}
+
+#[test]
+fn all_functions_of_libc_under_python3() {
+    everything("python3", &["-S", "-c", SCRIPT], "libc.so.6:*");
+}
+
+/// A faulthandler that gets its own faults still prints its trace and dies of SIGSEGV or SIGILL.
+#[test]
+fn pythons_faulthandler_gets_its_own_faults() {
+    let Some(path) = installed("python3") else {
+        return skipped("python3", "not installed");
+    };
+    for (signal, number) in [("SIGILL", libc::SIGILL), ("SIGSEGV", libc::SIGSEGV)] {
+        let script = format!("import os, signal; os.kill(os.getpid(), signal.{signal})");
+        let run = Probe::new(&["Py*"]).run(&path, &["-X", "faulthandler", "-c", &script]);
+        assert_eq!(run.status, 128 + number, "{}", run.stderr);
+        assert!(run.stderr.contains("Current thread"), "{}", run.stderr);
+    }
+}

@@ -1,0 +1,54 @@
+//! What the end-to-end tests share: building the target programs, running the command, reading its report.
+//!
+//! Targets print `expect FUNCTION COUNT` for each function whose calls they can count themselves, and check
+//! their own results: a target that ends well has seen nothing of tiptoe.
+
+pub mod memory;
+pub mod process;
+pub mod report;
+pub mod target;
+pub mod tiptoe;
+
+pub use memory::Site;
+pub use process::Process;
+pub use report::{Expected, Report};
+pub use target::{target, target_with};
+pub use tiptoe::{Probe, Run, command};
+
+use std::path::{Path, PathBuf};
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests lies in the workspace")
+        .to_path_buf()
+}
+
+/// `whole` repetitions, scaled by `TIPTOE_TEST_SCALE` (1 in `make stress`, else 0.01), at least one.
+pub fn scaled(whole: u64) -> u64 {
+    let scale = std::env::var("TIPTOE_TEST_SCALE")
+        .ok()
+        .and_then(|scale| scale.parse().ok())
+        .unwrap_or(0.01);
+    ((whole as f64 * scale) as u64).max(1)
+}
+
+/// Says that a test cannot run here, and why.
+pub fn skipped(what: &str, why: &str) {
+    println!("skipped: {what} ({why})");
+}
+
+/// Where a program is, by its name; none where it is not installed.
+pub fn installed(program: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/sbin", "/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(program))
+        .find(|path| path.exists())
+}
+
+/// Is this process root?
+pub fn is_root() -> bool {
+    // SAFETY: geteuid reads the caller's credentials and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}

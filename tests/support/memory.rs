@@ -1,0 +1,103 @@
+//! A running program's code as it is in memory, to see probes come and go.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::wait_until;
+
+/// How long a probe may take to come or go on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The bytes that a probe takes.
+const WINDOW: usize = 5;
+
+/// Where a probe stands, or will, in a running program.
+#[derive(Debug)]
+pub struct Site {
+    memory: File,
+    address: u64,
+    original: Vec<u8>,
+}
+
+impl Site {
+    /// The entry of `symbol` of `program`, which the process `pid` runs, not yet probed.
+    pub fn new(pid: u32, program: &Path, symbol: &str) -> Site {
+        Site::of(pid, program, symbol, 0, WINDOW)
+    }
+
+    /// One instruction inside the function, for the kernel's probe.
+    pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
+        Site::of(pid, program, symbol, offset, 1)
+    }
+
+    fn of(pid: u32, program: &Path, symbol: &str, offset: u64, length: usize) -> Site {
+        let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
+        let address = base(pid, program) + symbol_value(program, symbol) + offset;
+        let mut site = Site {
+            memory,
+            address,
+            original: vec![0; length],
+        };
+        site.original = site.now();
+        site
+    }
+
+    /// Its bytes now.
+    pub fn now(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.original.len()];
+        self.memory
+            .read_exact_at(&mut bytes, self.address)
+            .expect("the program lives");
+        bytes
+    }
+
+    /// Does a probe stand here now?
+    pub fn is_probed(&self) -> bool {
+        self.now() != self.original
+    }
+
+    /// Waits until it is probed.
+    pub fn wait_probed(&self) {
+        wait_until("the probe", LIMIT, || self.is_probed());
+    }
+
+    /// Waits until its original bytes are back.
+    pub fn wait_original(&self) {
+        wait_until("the original bytes", LIMIT, || !self.is_probed());
+    }
+}
+
+/// Where address 0 of the program's file is: 0 for one that is not position-independent.
+fn base(pid: u32, program: &Path) -> u64 {
+    let program = program.canonicalize().expect("the program exists");
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
+    let first = maps
+        .lines()
+        .find(|line| line.ends_with(&*program.to_string_lossy()))
+        .expect("it is mapped");
+    let start =
+        u64::from_str_radix(first.split('-').next().unwrap_or_default(), 16).expect("an address");
+    if start < 0x1000_0000 { 0 } else { start }
+}
+
+/// From its symbol table, or from its dynamic one where it is stripped.
+fn symbol_value(program: &Path, symbol: &str) -> u64 {
+    let tables: [&[&str]; 2] = [&[], &["-D"]];
+    let find = |flags: &&[&str]| {
+        let output = Command::new("nm")
+            .args(*flags)
+            .arg(program)
+            .output()
+            .expect("nm runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text
+            .lines()
+            .find(|line| line.ends_with(&format!(" {symbol}")))?;
+        u64::from_str_radix(line.split(' ').next()?, 16).ok()
+    };
+    let value = tables.iter().find_map(find);
+    value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
+}

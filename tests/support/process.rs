@@ -1,0 +1,105 @@
+//! A program that a test started: ended when the test is over, however it is over.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running program with pipes to its stdin and from its stdout.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts a command.
+    pub fn start(command: &mut Command) -> Process {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        Process {
+            child,
+            stdin,
+            stdout,
+        }
+    }
+
+    /// Starts a target that waits, and returns when it says `ready`.
+    pub fn waiting(program: &Path, arguments: &[&str]) -> Process {
+        let mut process = Process::start(Command::new(program).args(arguments).arg("wait"));
+        assert_eq!(process.line(), "ready");
+        process
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets a waiting target begin.
+    pub fn go(&mut self) {
+        let stdin = self.stdin.as_mut().expect("stdin is open");
+        stdin.write_all(b"go\n").expect("the target reads");
+    }
+
+    /// Closes its stdin: an endless target stops.
+    pub fn close(&mut self) {
+        self.stdin = None;
+    }
+
+    /// The next line of its stdout.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout
+            .as_mut()
+            .expect("stdout is piped")
+            .read_line(&mut line)
+            .expect("text");
+        line.trim_end().to_owned()
+    }
+
+    /// All of its stdout to the end, and its status.
+    pub fn finish(mut self) -> (String, ExitStatus) {
+        self.close();
+        let mut text = String::new();
+        self.stdout
+            .take()
+            .expect("stdout is piped")
+            .read_to_string(&mut text)
+            .expect("text");
+        (text, self.child.wait().expect("our child"))
+    }
+
+    /// Is it still there?
+    pub fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes two numbers; the child is not reaped while `self` lives, so the pid is its own.
+        unsafe { libc::kill(self.pid() as i32, signal) };
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only where the child is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `condition` holds; fails the test after `limit`.
+pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < until, "{what}: not after {limit:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,114 @@
+//! Builds the programs of `tests/targets`, once for each set of flags.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::SystemTime;
+
+use crate::root;
+
+/// The program of `tests/targets/NAME.{c,cc,rs}`, with the flags of its own first line.
+pub fn target(name: &str) -> PathBuf {
+    target_with(name, &[]).unwrap_or_else(|log| panic!("{name}: {log}"))
+}
+
+/// The same with more flags. The binary's name carries them: `hot-static`. Fails with the compiler's words.
+pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let source = source(name);
+    let own = own_flags(&source);
+    let built = folder().join(file_name(name, &own, flags));
+    if is_fresh(&built) {
+        return Ok(built);
+    }
+    // Tests run side by side, and each may build: whoever is last renames a whole file into place.
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let part = built.with_extension(format!(
+        "{}-{}",
+        std::process::id(),
+        TURN.fetch_add(1, Relaxed)
+    ));
+    let output = compiler(&source)
+        .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
+        .args(own.iter().map(String::as_str).chain(flags.iter().copied()))
+        .current_dir(sources())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    std::fs::rename(&part, &built).map_err(|error| error.to_string())?;
+    Ok(built)
+}
+
+/// Where built targets lie; a library there is found by `-Wl,-rpath`.
+pub fn folder() -> PathBuf {
+    let folder = root().join("target/test-targets");
+    std::fs::create_dir_all(&folder).expect("target is writable");
+    folder
+}
+
+fn sources() -> PathBuf {
+    root().join("tests/targets")
+}
+
+fn source(name: &str) -> PathBuf {
+    ["c", "cc", "rs"]
+        .iter()
+        .map(|extension| sources().join(name).with_extension(extension))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no target `{name}`"))
+}
+
+fn compiler(source: &Path) -> Command {
+    let (program, flags): (_, &[&str]) =
+        match source.extension().and_then(|extension| extension.to_str()) {
+            Some("rs") => ("rustc", &["--edition=2024"]),
+            Some("cc") => ("g++", &["-Wall", "-Wextra", "-g0"]),
+            _ => ("gcc", &["-Wall", "-Wextra", "-g0"]),
+        };
+    let mut command = Command::new(program);
+    command.args(flags);
+    command
+}
+
+/// `// cflags: …` on the first line.
+fn own_flags(source: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(source).expect("a target's source");
+    let flags = text
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("// cflags:"));
+    match source.extension() {
+        Some(extension) if extension == "rs" => vec!["-O".into()],
+        _ => flags
+            .unwrap_or("-O2")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+fn file_name(name: &str, own: &[String], flags: &[&str]) -> String {
+    if own.iter().any(|flag| flag == "-shared") {
+        return format!("lib{name}.so");
+    }
+    let flags = flags.iter().filter(|flag| !flag.contains('/'));
+    flags.fold(name.to_owned(), |name, flag| name + &flag.replace('=', "-"))
+}
+
+/// Newer than every source, so that a change of a header or of a flag builds anew.
+fn is_fresh(built: &Path) -> bool {
+    let changed = |path: &Path| {
+        path.metadata()
+            .and_then(|metadata| metadata.modified())
+            .ok()
+    };
+    let newest = std::fs::read_dir(sources())
+        .expect("tests/targets")
+        .flatten();
+    let newest = newest
+        .filter_map(|entry| changed(&entry.path()))
+        .max()
+        .unwrap_or(SystemTime::UNIX_EPOCH);
+    changed(built).is_some_and(|when| when > newest)
+}

@@ -1,0 +1,183 @@
+//! Runs the command.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::process::Process;
+use crate::report::{Expected, Report};
+use crate::root;
+
+/// The command as built now: `TIPTOE_BIN`, else this workspace's, built once in each run of the tests.
+pub fn command() -> Command {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    Command::new(BUILT.get_or_init(|| match std::env::var_os("TIPTOE_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    }))
+}
+
+fn build() -> PathBuf {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "tiptoe"])
+        .current_dir(root())
+        .status();
+    assert!(
+        status.expect("cargo runs").success(),
+        "the command does not build"
+    );
+    // …/target/debug/deps/e2e-HASH -> …/target/debug/tiptoe
+    let test = std::env::current_exe().expect("this test has a path");
+    test.ancestors()
+        .nth(2)
+        .expect("target/debug")
+        .join("tiptoe")
+}
+
+/// One `tiptoe probe`, put together step by step. Counts are exact: `--budget off`.
+#[derive(Debug, Clone, Default)]
+pub struct Probe {
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+/// What a traced command and tiptoe left behind.
+#[derive(Debug)]
+pub struct Run {
+    /// The report, where there is one.
+    pub report: Option<Report>,
+    /// The command's own stdout.
+    pub stdout: Vec<u8>,
+    /// Its stderr and tiptoe's talk.
+    pub stderr: String,
+    /// The exit status.
+    pub status: i32,
+}
+
+impl Probe {
+    /// Counts these specs.
+    pub fn new<S: AsRef<str>>(specs: &[S]) -> Probe {
+        let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
+        Probe {
+            arguments,
+            ..Probe::default()
+        }
+        .with(&["--json", "--budget", "off"])
+    }
+
+    /// With more options.
+    #[must_use]
+    pub fn with(mut self, options: &[&str]) -> Probe {
+        self.arguments
+            .extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// With a variable in the environment of tiptoe, and so of the command.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Probe {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs `program` to its end under this probe; the report goes through a file.
+    pub fn run(&self, program: &Path, arguments: &[&str]) -> Run {
+        let report = report_path();
+        let mut command = self.command(&report);
+        let output = command.arg("--").arg(program).args(arguments).output();
+        Run::new(output.expect("tiptoe runs"), &report)
+    }
+
+    /// Attaches to running processes; ends with `--duration`, or when they end.
+    pub fn attach(&self, pids: &[u32]) -> Attached {
+        let report = report_path();
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let process = Process::start(self.command(&report).args(["-p", &pids.join(",")]));
+        Attached { process, report }
+    }
+
+    /// Attaches for as long as `--duration` says.
+    pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
+        let report = report_path();
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let output = self.command(&report).args(["-p", &pids.join(",")]).output();
+        Run::new(output.expect("tiptoe runs"), &report)
+    }
+
+    fn command(&self, report: &Path) -> Command {
+        let mut command = command();
+        command
+            .arg("probe")
+            .args(&self.arguments)
+            .arg("-o")
+            .arg(report);
+        command.envs(self.environment.iter().cloned());
+        command
+    }
+}
+
+impl Run {
+    fn new(output: Output, report: &Path) -> Run {
+        let text = std::fs::read_to_string(report)
+            .ok()
+            .filter(|text| !text.is_empty());
+        let _ = std::fs::remove_file(report);
+        let code = std::os::unix::process::ExitStatusExt::signal(&output.status)
+            .map(|signal| 128 + signal);
+        Run {
+            report: text.map(|text| Report::parse(&text)),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            status: output.status.code().or(code).unwrap_or(-1),
+        }
+    }
+
+    /// The report of a run that ended well.
+    pub fn good(&self) -> &Report {
+        assert_eq!(self.status, 0, "status {}: {}", self.status, self.stderr);
+        self.report
+            .as_ref()
+            .unwrap_or_else(|| panic!("no report: {}", self.stderr))
+    }
+
+    /// What the target said of its own calls.
+    pub fn expected(&self) -> Expected {
+        Expected::parse(&String::from_utf8_lossy(&self.stdout))
+    }
+}
+
+/// A tiptoe that is attached to something.
+#[derive(Debug)]
+pub struct Attached {
+    /// The command.
+    pub process: Process,
+    report: PathBuf,
+}
+
+impl Attached {
+    /// Asks it to end, as Ctrl-C does, and takes its report.
+    pub fn interrupt(self) -> Report {
+        self.process.signal(libc::SIGINT);
+        self.finish()
+    }
+
+    /// Waits for its end and takes its report.
+    pub fn finish(self) -> Report {
+        let (_, status) = self.process.finish();
+        assert!(status.success(), "tiptoe ended with {status}");
+        let text = std::fs::read_to_string(&self.report).expect("a report");
+        let _ = std::fs::remove_file(&self.report);
+        Report::parse(&text)
+    }
+}
+
+fn report_path() -> PathBuf {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let name = format!(
+        "tiptoe-test-{}-{}.json",
+        std::process::id(),
+        TURN.fetch_add(1, Relaxed)
+    );
+    std::env::temp_dir().join(name)
+}

@@ -46,7 +46,9 @@ fn rust(name: &str) -> Option<Demangled> {
     })
 }
 
+/// The compiler's copies of a function (`f.isra.0`) go by the function's name.
 fn cpp(name: &str) -> Option<Demangled> {
+    let name = name.split('.').next()?;
     let parse = ParseOptions::default().recursion_limit(MAX_DEPTH);
     let symbol = Symbol::new_with_options(name, &parse).ok()?;
     let full = DemangleOptions::new()
@@ -87,7 +89,7 @@ pub(crate) fn squeeze(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `ns::f` for `ns::f<int>`: without the last name's template arguments.
+/// `ns::f` for `ns::f<int>` or `ns::f::<int>`: without the last name's template arguments.
 pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
     let mut depth = 0_i32;
     for (at, byte) in bare.bytes().enumerate().rev() {
@@ -97,7 +99,8 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
             _ => {}
         }
         if depth == 0 {
-            return (byte == b'<' && at > 0).then(|| &bare[..at]);
+            let name = bare[..at].strip_suffix("::").unwrap_or(&bare[..at]);
+            return (byte == b'<' && at > 0).then_some(name);
         }
     }
     None
@@ -122,6 +125,12 @@ mod tests {
             "foo::bar::h0123456789abcdef",
         );
         check("_RNvC6_123foo3bar", "123foo::bar", "123foo::bar");
+        check(
+            "_ZNK2ns3BoxdeEv",
+            "ns::Box::operator*",
+            "ns::Box::operator*() const",
+        );
+        check("_ZN2ns1fEi.constprop.0", "ns::f", "ns::f(int)");
         assert_eq!(demangle("main"), None);
         assert_eq!(demangle("_Znonsense"), None);
     }
@@ -150,6 +159,7 @@ mod tests {
     fn template_arguments_come_off() {
         assert_eq!(without_arguments("ns::f<int>"), Some("ns::f"));
         assert_eq!(without_arguments("ns::f<a<b>, c>"), Some("ns::f"));
+        assert_eq!(without_arguments("krate::f::<usize>"), Some("krate::f"));
         assert_eq!(without_arguments("<T as U>"), None);
         assert_eq!(without_arguments("ns::f"), None);
         assert_eq!(without_arguments("ns::operator>"), None);

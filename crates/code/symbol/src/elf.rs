@@ -95,7 +95,7 @@ fn dynamic<E: Elf>(file: &ElfFile<'_, E>) -> (Option<String>, bool) {
                     .and_then(|name| std::str::from_utf8(name).ok());
                 soname = name.map(String::from);
             }
-            elf::DT_FLAGS_1 => pie = entry.val & u64::from(elf::DF_1_PIE.0) != 0,
+            elf::DT_FLAGS_1 => pie = entry.val & elf::DF_1_PIE.0 != 0,
             _ => {}
         }
     }

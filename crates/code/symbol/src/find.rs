@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments};
 use crate::error::Error;
-use crate::function::{Function, Kind, Source};
+use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
 use crate::image::Image;
 
@@ -37,9 +37,10 @@ impl Image {
     /// - with `*` or `?`: all whose name fits, mangled or demangled, with or
     ///   without parameters; `*` crosses `::`, functions without a name count
     ///   by their address, split-off cold parts are left out;
-    /// - else a name: a symbol as it is, or a C++ or Rust name demangled, with
+    /// - else a name: a symbol as it is, or failing that a C++ or Rust name demangled, with
     ///   or without parameters and template arguments. Several functions may
-    ///   share one (local functions, overloads).
+    ///   share one: local functions, overloads, and the copies that a compiler
+    ///   makes (`f.isra.0` is found as `f` where there is no `f`).
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
         if spec.starts_with("0x") {
             return Ok(vec![self.at_address(spec)?]);
@@ -121,14 +122,17 @@ impl Image {
 
     /// The functions that bear exactly this name.
     fn named(&self, name: &str) -> Vec<&Function> {
-        let raw = self.with_symbol(name);
-        if !raw.is_empty() {
-            return raw;
+        for found in [self.with_symbol(name), self.copies(name)] {
+            if !found.is_empty() {
+                return found;
+            }
         }
         let wanted = squeeze(name);
         let part = required_part(name);
         let fits = |symbol: &str| {
-            part.is_none_or(|part| symbol.contains(part))
+            is_mangled(symbol)
+                && is_whole(symbol)
+                && part.is_none_or(|part| symbol.contains(part))
                 && demangle(symbol).is_some_and(|form| is_called(&form, &wanted))
         };
         let any_fits = |f: &&Function| f.names.iter().any(|symbol| fits(symbol));
@@ -137,12 +141,36 @@ impl Image {
 
     /// The functions with this very symbol.
     fn with_symbol(&self, name: &str) -> Vec<&Function> {
-        let text = |&(at, name): &(u32, u32)| &*self.functions[at as usize].names[name as usize];
-        let start = self.by_name.partition_point(|entry| text(entry) < name);
+        let start = self
+            .by_name
+            .partition_point(|entry| self.text(entry) < name);
         let same = self.by_name[start..]
             .iter()
-            .take_while(|entry| text(entry) == name);
+            .take_while(|entry| self.text(entry) == name);
         same.map(|&(at, _)| &self.functions[at as usize]).collect()
+    }
+
+    /// The compiler's copies of a function that has no symbol of its own left.
+    fn copies(&self, name: &str) -> Vec<&Function> {
+        let prefix = format!("{name}.");
+        let start = self
+            .by_name
+            .partition_point(|entry| self.text(entry) < prefix.as_str());
+        let copies = self.by_name[start..]
+            .iter()
+            .take_while(|e| self.text(e).starts_with(&prefix));
+        let whole = copies.filter(|entry| is_whole(self.text(entry)));
+        let mut found: Vec<u32> = whole.map(|&(at, _)| at).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+            .into_iter()
+            .map(|at| &self.functions[at as usize])
+            .collect()
+    }
+
+    fn text(&self, &(at, name): &(u32, u32)) -> &str {
+        &self.functions[at as usize].names[name as usize]
     }
 
     fn globbed(&self, pattern: &str) -> Vec<&Function> {

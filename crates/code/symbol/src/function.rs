@@ -80,7 +80,31 @@ impl Function {
     }
 }
 
-/// Whether a symbol's name says that it is a split-off part.
+/// Whether a symbol's name says that it is a split-off cold part.
 pub(crate) fn is_cold_name(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
+}
+
+/// Whether a symbol stands for a whole function: for the one that it names, or
+/// the compiler's copy of it (`f.isra.0`, `f.constprop.1`), but no part of it.
+pub(crate) fn is_whole(name: &str) -> bool {
+    let (_, part) = name.rsplit_once(".part.").unwrap_or_default();
+    !is_cold_name(name) && !part.starts_with(|first: char| first.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_told_from_copies() {
+        let check = |name, whole| assert_eq!(is_whole(name), whole, "{name}");
+        check("f", true);
+        check("f.isra.0", true);
+        check("f.part.0", false);
+        check("f.cold", false);
+        check("f.isra.0.cold", false);
+        check("f.cold.3", false);
+        check("f.cold_start", true);
+    }
 }

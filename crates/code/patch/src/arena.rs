@@ -299,7 +299,7 @@ impl Arenas {
 
 /// The addresses that a displacement with the given top byte reaches.
 fn band(origin: u64, top: u8) -> Range<u64> {
-    let start = origin.saturating_add_signed(i64::from((i32::from(top) << 24) as i32));
+    let start = origin.saturating_add_signed(i64::from(i32::from(top) << 24));
     start..start.saturating_add(1 << 24)
 }
 

@@ -77,9 +77,6 @@ pub(crate) fn raises_sigill(byte: u8) -> bool {
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {
-    /// Any displacement at all.
-    pub(crate) const FREE: Displacement = Displacement([ByteSet::ALL; 4]);
-
     /// Those of a `jmp rel32` with a byte of `traps` on each head (1 to 4).
     pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
         let mut bytes = [ByteSet::ALL; 4];

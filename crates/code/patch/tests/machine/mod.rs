@@ -1,0 +1,283 @@
+//! A place to run generated code in: registers in, registers out.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once};
+
+use tiptoe_patch::{Abi, Patch, Planner, Space};
+
+std::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".balign 8",
+    "tiptoe_test_tls: .zero 8",
+    ".data",
+    ".balign 8",
+    ".globl tiptoe_test_state, tiptoe_test_calls",
+    "tiptoe_test_state: .zero 19*8",
+    "tiptoe_test_calls: .zero 4*8",
+    // Code runs on a stack of its own, so that its address is the same each time.
+    ".bss",
+    ".balign 64",
+    "tiptoe_test_stack: .zero 1<<18",
+    "tiptoe_test_stack_end: .zero 64",
+    "tiptoe_test_caller: .zero 8",
+    ".text",
+    ".globl tiptoe_test_run, tiptoe_test_set_tls, tiptoe_test_cold, tiptoe_test_hook",
+    // Sets the thread's descriptor; returns the offset of the pointer.
+    "tiptoe_test_set_tls:",
+    "mov tiptoe_test_tls@gottpoff(%rip), %rax",
+    "mov %rdi, %fs:(%rax)",
+    "ret",
+    "tiptoe_test_run:",
+    "push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15",
+    "mov %rsp, tiptoe_test_caller(%rip)",
+    "lea tiptoe_test_stack_end(%rip), %rsp",
+    "lea tiptoe_test_state(%rip), %rbx",
+    "mov 144(%rbx), %rcx; lea -8(%rsp), %rax; mov %rax, (%rcx)",
+    "push 128(%rbx); popfq",
+    "mov 0(%rbx), %rax; mov 8(%rbx), %rcx; mov 16(%rbx), %rdx; mov 40(%rbx), %rbp",
+    "mov 48(%rbx), %rsi; mov 56(%rbx), %rdi; mov 64(%rbx), %r8; mov 72(%rbx), %r9",
+    "mov 80(%rbx), %r10; mov 88(%rbx), %r11; mov 96(%rbx), %r12; mov 104(%rbx), %r13",
+    "mov 112(%rbx), %r14; mov 120(%rbx), %r15; mov 24(%rbx), %rbx",
+    "call *136+tiptoe_test_state(%rip)",
+    "mov %rbx, 24+tiptoe_test_state(%rip)",
+    "lea tiptoe_test_state(%rip), %rbx",
+    "mov %rax, 0(%rbx); mov %rcx, 8(%rbx); mov %rdx, 16(%rbx); mov %rbp, 40(%rbx)",
+    "mov %rsi, 48(%rbx); mov %rdi, 56(%rbx); mov %r8, 64(%rbx); mov %r9, 72(%rbx)",
+    "mov %r10, 80(%rbx); mov %r11, 88(%rbx); mov %r12, 96(%rbx); mov %r13, 104(%rbx)",
+    "mov %r14, 112(%rbx); mov %r15, 120(%rbx)",
+    "mov %rsp, 32(%rbx)",
+    "pushfq; pop 128(%rbx)",
+    "cld",
+    "mov tiptoe_test_caller(%rip), %rsp",
+    "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx",
+    "ret",
+    "tiptoe_test_cold:",
+    "push %rax",
+    "mov 16(%rsp), %rax",
+    "mov %rax, 8+tiptoe_test_calls(%rip)",
+    "incq tiptoe_test_calls(%rip)",
+    "pop %rax",
+    "ret $8",
+    "tiptoe_test_hook:",
+    "pushfq",
+    "push %rax",
+    "mov 24(%rsp), %rax",
+    "mov %rax, 24+tiptoe_test_calls(%rip)",
+    "incq 16+tiptoe_test_calls(%rip)",
+    "test %rax, %rax",
+    "pop %rax",
+    "jns 1f",
+    "mov $0x1234, %eax",
+    "1: popfq",
+    "ret $8",
+    options(att_syntax),
+);
+
+unsafe extern "C" {
+    static mut tiptoe_test_state: [u64; 19];
+    static mut tiptoe_test_calls: [u64; 4];
+    fn tiptoe_test_run();
+    fn tiptoe_test_set_tls(descriptor: *const u64) -> u64;
+    fn tiptoe_test_cold();
+    fn tiptoe_test_hook();
+}
+
+/// Registers by hardware number, then the flags.
+pub type Registers = [u64; 17];
+
+/// How often the cold entry and the hook were called, and with what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub cold: u64,
+    pub slot: u64,
+    pub hook: u64,
+    pub nr: i64,
+}
+
+static RUNNING: Mutex<()> = Mutex::new(());
+static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
+
+pub const SLOTS: usize = 4096;
+const CODE_LEN: u64 = 1 << 20;
+
+/// Memory for code, a planner around it, and counters.
+pub struct Machine {
+    pub planner: Planner,
+    /// Where the next function goes.
+    at: u64,
+    /// A page that the code may read and write.
+    pub data: Range<u64>,
+    descriptor: Box<[u64; 1]>,
+    pub slab: Vec<u64>,
+    gates: Vec<u64>,
+    _running: MutexGuard<'static, ()>,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        let running = RUNNING
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        handle_traps();
+        let base = NEXT.fetch_add(16 << 30, Ordering::Relaxed);
+        map(base, CODE_LEN);
+        let slab = vec![0; SLOTS];
+        let descriptor = Box::new([slab.as_ptr() as u64]);
+        // SAFETY: the descriptor outlives every run, which only this value starts.
+        let tls = unsafe { tiptoe_test_set_tls(descriptor.as_ptr()) };
+        let abi = Abi {
+            tls: tls as i64 as i32,
+            cold_entry: tiptoe_test_cold as *const () as u64,
+            hook_entry: tiptoe_test_hook as *const () as u64,
+        };
+        let preferred = Vec::from([base - (2 << 30)..base, base + (1 << 30)..base + (2 << 30)]);
+        let planner = Planner::new(
+            abi,
+            Space {
+                preferred,
+                ..Space::default()
+            },
+        );
+        let data = base + CODE_LEN - 4096..base + CODE_LEN;
+        Machine {
+            planner,
+            at: base,
+            data,
+            descriptor,
+            slab,
+            gates: Vec::new(),
+            _running: running,
+        }
+    }
+
+    /// Room for a function, `skew` bytes off the usual alignment.
+    pub fn room(&mut self, skew: u64) -> u64 {
+        self.at += 512;
+        assert!(self.at + 512 < self.data.start, "the machine is full");
+        self.at + skew
+    }
+
+    /// Whether the thread has counters.
+    pub fn counters(&mut self, there: bool) {
+        self.descriptor[0] = if there { self.slab.as_ptr() as u64 } else { 0 };
+    }
+
+    /// Opens or shuts the gate of every arena.
+    pub fn gate(&self, open: bool) {
+        for &gate in &self.gates {
+            write(gate, &u64::from(open).to_le_bytes());
+        }
+    }
+
+    /// Where the code finds the stack pointer that it was called with.
+    pub fn stack_cell(&self) -> u64 {
+        self.data.start + 2048
+    }
+
+    pub fn count(&self, slot: usize) -> u64 {
+        // SAFETY: an element of the slab; generated code has written it.
+        unsafe { self.slab.as_ptr().add(slot).read_volatile() }
+    }
+
+    /// Writes a patch, as an agent would.
+    pub fn apply(&mut self, patch: &Patch) {
+        for arena in self.planner.new_arenas() {
+            map(arena.base, arena.len);
+            write(arena.base, &[1]);
+            write(arena.base + 4096, &arena.prologue);
+            self.gates.push(arena.base);
+        }
+        write(patch.trampoline, &patch.code);
+        let mut resume = RESUME.lock().expect("no test panics with it");
+        for head in &patch.heads {
+            let to = patch.trampoline + u64::from(head.resume);
+            let at = patch.site + u64::from(head.offset);
+            resume.get_or_insert_default().insert(at, to);
+        }
+        if let Some(island) = &patch.island {
+            write(island.address, &island.patched);
+        }
+        write(patch.site, &patch.patched[..patch.len.into()]);
+    }
+
+    /// Puts the original bytes back.
+    pub fn remove(&self, patch: &Patch) {
+        write(patch.site, &patch.original[..patch.len.into()]);
+    }
+
+    /// Calls `target` with these registers; its result, the stack pointer included.
+    pub fn run(&self, target: u64, registers: &Registers) -> Registers {
+        // SAFETY: `RUNNING` is held, so nobody else uses the state; the callee is
+        // generated code that returns with the stack as it was.
+        unsafe {
+            tiptoe_test_state[..17].copy_from_slice(registers);
+            tiptoe_test_state[17] = target;
+            tiptoe_test_state[18] = self.stack_cell();
+            tiptoe_test_run();
+            let mut out = [0; 17];
+            out.copy_from_slice(&tiptoe_test_state[..17]);
+            out
+        }
+    }
+
+    pub fn calls(&self) -> Calls {
+        // SAFETY: `RUNNING` is held, so nobody writes the counts now.
+        let [cold, slot, hook, nr] = unsafe { tiptoe_test_calls };
+        Calls {
+            cold,
+            slot,
+            hook,
+            nr: nr as i64,
+        }
+    }
+}
+
+pub fn write(at: u64, bytes: &[u8]) {
+    // SAFETY: tests write only to what `map` has mapped, writable.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+}
+
+pub fn read(at: u64, len: usize) -> Vec<u8> {
+    // SAFETY: tests read only what `map` has mapped.
+    unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec()
+}
+
+fn map(at: u64, len: u64) {
+    let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping that replaces none.
+    let got = unsafe { libc::mmap(at as *mut _, len as usize, all, flags, -1, 0) };
+    assert_eq!(got as u64, at, "the range is free");
+}
+
+/// Sends a thread that traps on a head to where the patch says.
+extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    let at = *rip as u64 - u64::from(signal == libc::SIGTRAP);
+    let resume = RESUME.lock().expect("no test panics with it");
+    match resume.as_ref().and_then(|r| r.get(&at)) {
+        Some(&to) => *rip = to as i64,
+        None => std::process::abort(),
+    }
+}
+
+fn handle_traps() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [libc::SIGTRAP, libc::SIGILL] {
+            // SAFETY: the handler takes a lock that no generated code holds, and
+            // runs only for faults of generated code.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = on_trap as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+                assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+            }
+        }
+    });
+}

@@ -1,0 +1,58 @@
+//! Whatever the bytes are, the answer is a patch that keeps its promises or a refusal.
+
+use proptest::prelude::*;
+use tiptoe_patch::{
+    Abi, Body, FunctionCode, Planner, Space, Strategy as How, is_trap_byte, padding, shape,
+    syscall_sites,
+};
+
+const AT: u64 = 0x5555_5555_0000;
+
+fn planner(low: u64, high: u64) -> Planner {
+    let preferred = Vec::from([AT - (3 << 30)..AT - low]);
+    let last_resort = Vec::from([AT + high..AT + (3 << 30)]);
+    let space = Space {
+        preferred,
+        last_resort,
+        arenas: Vec::new(),
+    };
+    Planner::new(
+        Abi {
+            tls: -64,
+            cold_entry: AT,
+            hook_entry: AT,
+        },
+        space,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_never_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..96),
+        size in 0usize..128,
+        offset in 0usize..32,
+        low in 0u64..3 << 30,
+        high in 4096u64..3 << 30,
+        slot in any::<u32>(),
+    ) {
+        let function = FunctionCode { address: AT, bytes: &bytes, size };
+        let islands = Vec::from_iter(padding(&function));
+        let mut planner = planner(low, high);
+        if let Ok(shape) = shape(&function, offset) {
+            let body = Body::Count { slot, filter: None };
+            if let Ok(patch) = planner.place(&shape, &body, &islands) {
+                let byte = |offset: u8| patch.patched[usize::from(offset)];
+                let trapped = patch.heads[1..].iter().all(|h| is_trap_byte(byte(h.offset)));
+                prop_assert!(trapped, "a head without a trap byte");
+                prop_assert_eq!(patch.strategy == How::Short, patch.island.is_some());
+                prop_assert!(planner.place(&shape, &body, &islands).is_err(), "placed twice");
+            }
+        }
+        for site in syscall_sites(&function, &[0, 1, 2]) {
+            let _ = planner.place(&site.shape, &Body::SyscallReplace { nr: site.nr }, &islands);
+        }
+    }
+}

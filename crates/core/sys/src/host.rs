@@ -5,7 +5,7 @@
 //! pid namespace; files of a target are opened through `/proc/PID`, so a
 //! target in another mount namespace needs no special care.
 
-mod bpf;
+pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
 mod error;

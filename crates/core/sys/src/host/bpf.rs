@@ -1,4 +1,9 @@
-//! The few commands of bpf(2) that tell what is possible and what is attached.
+//! bpf(2), without a loader: uprobes that count, and what is attached.
+//!
+//! [`UprobeCounters`] is one small program and one array of per-CPU counters,
+//! linked to any number of places in any number of files, for one process.
+//! It is how the kernel counts for a whole process: threads that start later
+//! are in it by themselves, and closing the descriptors undoes everything.
 
 use std::prelude::rust_2024::*;
 
@@ -6,9 +11,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+mod uprobes;
+
+pub use uprobes::{Place, UprobeCounters, UprobeLink};
+
+// Commands.
+const MAP_CREATE: i32 = 0;
+const MAP_LOOKUP_ELEM: i32 = 1;
 const PROG_LOAD: i32 = 5;
 const PROG_GET_NEXT_ID: i32 = 11;
 const PROG_GET_FD_BY_ID: i32 = 13;
+const LINK_CREATE: i32 = 28;
 const LINK_GET_FD_BY_ID: i32 = 30;
 const LINK_GET_NEXT_ID: i32 = 31;
 
@@ -27,11 +40,18 @@ pub(super) enum Object {
 
 /// Asks the verifier to take the smallest program of this type, and lets go of it.
 pub(super) fn try_load(program_type: u32) -> io::Result<()> {
+    load(program_type, 0, &RETURN_ZERO).map(drop)
+}
+
+/// Loads a program for one kind of place.
+fn load(program_type: u32, attach_type: u32, instructions: &[u64]) -> io::Result<OwnedFd> {
     let mut words = Words::default();
-    words[0] = u64::from(program_type) | (RETURN_ZERO.len() as u64) << 32;
-    words[1] = RETURN_ZERO.as_ptr() as u64;
+    words[0] = u64::from(program_type) | (instructions.len() as u64) << 32;
+    words[1] = instructions.as_ptr() as u64;
     words[2] = c"Dual MIT/GPL".as_ptr() as u64;
-    call(PROG_LOAD, &mut words).map(|fd| drop(descriptor(fd)))
+    words[8] = u64::from(attach_type) << 32;
+    // SAFETY: the instructions and the licence outlive the call, which only reads them.
+    unsafe { descriptor(PROG_LOAD, &mut words) }
 }
 
 /// The next object behind this id, in the order of ids.
@@ -42,7 +62,8 @@ pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
         Object::Program => PROG_GET_NEXT_ID,
         Object::Link => LINK_GET_NEXT_ID,
     };
-    call(command, &mut words)?;
+    // SAFETY: the command takes numbers only.
+    unsafe { call(command, &mut words) }?;
     Ok((words[0] >> 32) as u32)
 }
 
@@ -54,13 +75,18 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
         Object::Program => PROG_GET_FD_BY_ID,
         Object::Link => LINK_GET_FD_BY_ID,
     };
-    let held = descriptor(call(command, &mut words)?);
+    // SAFETY: the command takes numbers only, and gives out a descriptor.
+    let held: File = unsafe { descriptor(command, &mut words) }?.into();
     std::fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd()))
 }
 
-fn call(command: i32, words: &mut Words) -> io::Result<i32> {
-    // SAFETY: `words` is as long as stated, and what it points to (static
-    // instructions and a static string) outlives the call.
+/// Calls the kernel.
+///
+/// # Safety
+/// Every word that the command takes for a pointer must be one, to as many
+/// bytes as the command accesses, writable where it writes.
+unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
+    // SAFETY: `words` is as long as stated; the caller vouches for what is in it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -75,7 +101,14 @@ fn call(command: i32, words: &mut Words) -> io::Result<i32> {
     Ok(result as i32)
 }
 
-fn descriptor(fd: i32) -> File {
-    // SAFETY: called only with what a command returned that gives out a new descriptor.
-    unsafe { OwnedFd::from_raw_fd(fd) }.into()
+/// Calls the kernel for a new descriptor.
+///
+/// # Safety
+/// As [`call`]; and the command must be one that returns a new descriptor.
+unsafe fn descriptor(command: i32, words: &mut Words) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller vouches; the descriptor is new, so nobody else knows it.
+    unsafe {
+        let fd = call(command, words)?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
 }

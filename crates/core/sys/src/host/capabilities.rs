@@ -75,8 +75,10 @@ pub struct Capabilities {
     pub hardware_counters: Check,
     /// Software counters of this thread.
     pub software_counters: Check,
-    /// Uprobes through perf_event_open.
-    pub uprobes: Check,
+    /// Uprobes for a whole process, counted by BPF (Linux 6.6).
+    pub process_uprobes: Check,
+    /// Uprobes for one thread, through perf_event_open.
+    pub thread_uprobes: Check,
     /// Hardware breakpoints on this thread.
     pub breakpoints: Check,
     /// Making every CPU refetch patched code.
@@ -113,7 +115,8 @@ impl Capabilities {
             cgroups: Cgroups::detect().unwrap_or_default(),
             hardware_counters: tries::hardware_counters(),
             software_counters: tries::software_counters(),
-            uprobes: tries::uprobes(),
+            process_uprobes: tries::process_uprobes(),
+            thread_uprobes: tries::thread_uprobes(),
             breakpoints: tries::breakpoints(),
             membarrier_sync_core: tries::membarrier_sync_core(),
             rseq: tries::rseq(),

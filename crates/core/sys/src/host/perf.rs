@@ -1,8 +1,7 @@
 //! perf_event_open(2): one event, one descriptor.
 //!
 //! Only counting is done here, so an event is no more than its descriptor: it
-//! counts until it is closed, and read(2) gives the sum over the task and all
-//! that inherited the event, living or not.
+//! counts until it is closed, also when its task has ended.
 
 use std::prelude::rust_2024::*;
 
@@ -26,18 +25,6 @@ pub enum On {
     Cpu(u32),
 }
 
-/// Who else counts in a thread's event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Inherit {
-    /// Nobody.
-    Nobody,
-    /// The threads that it starts, and theirs.
-    #[default]
-    Threads,
-    /// Threads, and the processes that it forks, and theirs.
-    Children,
-}
-
 /// What one read of an event gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -58,8 +45,6 @@ pub struct Uprobe<'a> {
     pub path: &'a CStr,
     /// The offset in the file.
     pub offset: u64,
-    /// Who else counts.
-    pub inherit: Inherit,
 }
 
 /// An open event. It ends when this is dropped.
@@ -97,17 +82,19 @@ impl PerfEvent {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Arms a uprobe for a thread; it counts from now on.
+    /// Arms a uprobe for a thread; it counts from now on, in that thread alone.
+    ///
+    /// Such an event must never be inherited: to copy it for a new thread, the
+    /// kernel reads `path` again, now in the memory of the *target*, and the
+    /// target's clone(2) fails with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
         let mut attr = attr(probe.pmu, 0);
-        attr.set_inherit(u64::from(probe.inherit != Inherit::Nobody));
-        attr.set_inherit_thread(u64::from(probe.inherit == Inherit::Threads));
         attr.__bindgen_anon_3.uprobe_path = probe.path.as_ptr() as u64;
         attr.__bindgen_anon_4.probe_offset = probe.offset;
         Self::open(attr, on)
     }
 
-    /// The counts so far, with those of all that inherited the event.
+    /// The counts so far, of a thread also when it has ended.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [0u64; 3];
         // SAFETY: `words` is writable for exactly the length given.

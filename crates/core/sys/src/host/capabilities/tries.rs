@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::{BpfKind, Check, Refusal};
-use crate::host::bpf;
-use crate::host::perf::{Inherit, On, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
+use crate::host::bpf::{self, Place, UprobeCounters};
+use crate::host::perf::{On, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
 
 const MEMBARRIER_QUERY: i32 = 0;
 const MEMBARRIER_PRIVATE_EXPEDITED_SYNC_CORE: i64 = 1 << 5;
@@ -54,8 +54,20 @@ fn counter(kind: u32, config: u32) -> Check {
     perf(PerfEvent::open(attr, On::Thread(0)))
 }
 
-/// A uprobe on the first byte of our own file, which no code is mapped from.
-pub(super) fn uprobes() -> Check {
+/// A uprobe of each kind on the first byte of our own file, where no code is.
+pub(super) fn process_uprobes() -> Check {
+    let counters = UprobeCounters::new(1).map_err(|e| Refusal::from("bpf", &e))?;
+    let place = Place {
+        path: c"/proc/self/exe",
+        pid: std::process::id(),
+        offsets: &[0],
+        cookies: &[0],
+    };
+    let linked = counters.link(&place);
+    linked.map(drop).map_err(|e| Refusal::from("bpf", &e))
+}
+
+pub(super) fn thread_uprobes() -> Check {
     let pmu = uprobe_pmu().ok_or(Refusal {
         call: "/sys/bus/event_source/devices/uprobe",
         errno: libc::ENOENT,
@@ -64,7 +76,6 @@ pub(super) fn uprobes() -> Check {
         pmu,
         path: c"/proc/self/exe",
         offset: 0,
-        inherit: Inherit::Nobody,
     };
     perf(PerfEvent::open_uprobe(&probe, On::Thread(0)))
 }

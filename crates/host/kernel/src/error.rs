@@ -1,0 +1,80 @@
+//! Why the kernel would not arm a probe.
+
+use std::io;
+use std::path::PathBuf;
+
+use tiptoe_sys::host::Error as SysError;
+
+/// Refusals of the kernel's probes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Linux before 4.17, or built without uprobes.
+    #[error("this kernel has no uprobes for perf events")]
+    Unsupported,
+    /// A capability is missing, or a security policy says no.
+    #[error("no permission to arm kernel uprobes")]
+    PermissionDenied,
+    /// The process, or all of the threads, are gone.
+    #[error("the process to be probed has ended")]
+    NoSuchThread,
+    /// There is no such file.
+    #[error("{}: no such file", path.display())]
+    NoSuchFile {
+        /// The file of the probe.
+        path: PathBuf,
+    },
+    /// The file does not reach that far, or is none that can be mapped.
+    #[error("{}: nothing to probe at offset {offset:#x}", path.display())]
+    BadOffset {
+        /// The file of the probe.
+        path: PathBuf,
+        /// The offset asked for.
+        offset: u64,
+    },
+    /// The kernel can neither emulate nor single-step what stands there.
+    #[error("{}: the kernel cannot probe the instruction at offset {offset:#x}", path.display())]
+    Unprobeable {
+        /// The file of the probe.
+        path: PathBuf,
+        /// The offset asked for.
+        offset: u64,
+    },
+    /// The kernel has no room left.
+    #[error("the kernel has no room for so many probes")]
+    NoRoom,
+    /// Something about the process or this one's limits.
+    #[error(transparent)]
+    System(#[from] SysError),
+    /// Any other answer.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What to do about it: a command or a right, where one is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unsupported => Some("use `--via agent`".into()),
+            Self::PermissionDenied => Some(
+                "run as root, or `sudo setcap cap_bpf,cap_perfmon+ep $(command -v tiptoe)`".into(),
+            ),
+            Self::NoRoom => Some("ask for fewer functions".into()),
+            Self::System(error) => error.hint(),
+            _ => None,
+        }
+    }
+
+    /// It concerns this one probe; others may still be armed.
+    pub(crate) fn is_of_one_probe(&self) -> bool {
+        matches!(
+            self,
+            Self::NoSuchFile { .. } | Self::BadOffset { .. } | Self::Unprobeable { .. }
+        )
+    }
+}

@@ -1,0 +1,70 @@
+/* Calls functions as told on its standard input, one command a line:
+ *   main N     the main thread calls counted() N times
+ *   worker N   the thread that has always been there does
+ *   thread N   a new thread does, and ends
+ *   fork N     a forked child does, and ends
+ * Prints the address of counted() first, and one line when a command is done. */
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile long sink;
+static long work;
+static sem_t go, done;
+
+__attribute__((noinline)) void counted(long n) { sink += n; }
+
+static void call(long n) { while (n-- > 0) counted(n); }
+
+static void *worker(void *unused) {
+    for (;;) {
+        sem_wait(&go);
+        call(work);
+        sem_post(&done);
+    }
+    return unused;
+}
+
+static void *once(void *n) {
+    call((long)n);
+    return 0;
+}
+
+int main(void) {
+    char command[16];
+    long n;
+    pthread_t always, extra;
+    sem_init(&go, 0, 0);
+    sem_init(&done, 0, 0);
+    pthread_create(&always, 0, worker, 0);
+    setvbuf(stdout, 0, _IONBF, 0);
+    printf("%p\n", (void *)counted);
+    while (scanf("%15s %ld", command, &n) == 2) {
+        if (!strcmp(command, "main")) {
+            call(n);
+        } else if (!strcmp(command, "worker")) {
+            work = n;
+            sem_post(&go);
+            sem_wait(&done);
+        } else if (!strcmp(command, "thread")) {
+            errno = pthread_create(&extra, 0, once, (void *)n);
+            if (errno) perror("pthread_create"), exit(1);
+            else pthread_join(extra, 0);
+        } else if (!strcmp(command, "fork")) {
+            pid_t child = fork();
+            if (child < 0) perror("fork"), exit(1);
+            if (child == 0) {
+                call(n);
+                _exit(0);
+            }
+            waitpid(child, 0, 0);
+        }
+        puts("done");
+    }
+    return 0;
+}

@@ -1,0 +1,315 @@
+//! Kernel uprobes against a real program that says how often it called.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use tiptoe_kernel::{Error, KernelProbe, UprobeSet, Who};
+use tiptoe_sys::host::capabilities::Check;
+use tiptoe_sys::host::procfs::path_of;
+use tiptoe_sys::host::{Capabilities, Process};
+
+/// The compiled target, running and waiting for commands.
+struct Target {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    counted: u64,
+}
+
+impl Target {
+    fn start(name: &str) -> Self {
+        let mut child = Command::new(compile(name))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the target starts");
+        let mut target = Self {
+            stdin: child.stdin.take().unwrap(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            counted: 0,
+        };
+        let address = target.line();
+        target.counted = u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap();
+        target
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim().into()
+    }
+
+    fn run(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").unwrap();
+        assert_eq!(self.line(), "done", "{command}");
+    }
+
+    fn process(&self) -> Process {
+        Process::new(self.child.id()).unwrap()
+    }
+
+    /// The probe on `counted()`, as a target in a container would be opened.
+    fn probe(&self) -> (KernelProbe, std::fs::File) {
+        let maps = self.process().maps().unwrap();
+        let mapping = maps.iter().find(|m| m.contains(self.counted)).unwrap();
+        let file = self.process().open_mapped(mapping).unwrap();
+        let probe = KernelProbe {
+            path: path_of(&file),
+            offset: mapping.file_offset(self.counted).unwrap(),
+        };
+        (probe, file)
+    }
+
+    fn open(&self) -> UprobeSet {
+        let (probe, _file) = self.probe();
+        let set = UprobeSet::open(self.process(), &[probe]).unwrap();
+        assert_eq!(set.who(), Who::Process);
+        set
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/target.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("uprobes-{name}"));
+    let status = Command::new("cc")
+        .args(["-O2", "-pthread", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(status.expect("a C compiler").success());
+    program
+}
+
+/// Whether the test can run; says what is missing if not.
+fn allowed() -> bool {
+    can("process uprobes", Capabilities::get().process_uprobes)
+}
+
+fn can(what: &str, check: Check) -> bool {
+    match check {
+        Ok(()) => true,
+        Err(refusal) => {
+            println!("skipped: {what} ({refusal})");
+            false
+        }
+    }
+}
+
+fn count(set: &UprobeSet) -> u64 {
+    let [reading] = set.read().unwrap()[..] else {
+        panic!("one probe, one reading")
+    };
+    assert_eq!(reading.time_enabled_ns, reading.time_running_ns);
+    reading.count
+}
+
+#[test]
+fn every_thread_counts_and_children_do_not() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("threads");
+    target.run("main 5");
+    let set = target.open();
+    assert_eq!(count(&set), 0);
+    for (command, total) in [
+        ("main 1000", 1000),
+        ("worker 500", 1500),
+        ("thread 250", 1750),
+        ("fork 100", 1750),
+        ("main 1", 1751),
+    ] {
+        target.run(command);
+        assert_eq!(count(&set), total, "{command}");
+    }
+    drop(target);
+    assert_eq!(count(&set), 1751, "after the program has ended");
+}
+
+#[test]
+fn perf_events_count_their_threads_and_leave_clone_alone() {
+    if !can("thread uprobes", Capabilities::get().thread_uprobes) {
+        return;
+    }
+    let mut target = Target::start("perf");
+    let (probe, _file) = target.probe();
+    let threads = target.process().threads().unwrap();
+    let set = UprobeSet::open_threads(&threads, &[probe]).unwrap();
+    assert_eq!(set.who(), Who::Threads(threads));
+    for (command, total) in [
+        ("main 100", 100),
+        ("worker 10", 110),
+        ("thread 7", 110),
+        ("fork 7", 110),
+    ] {
+        target.run(command);
+        assert_eq!(count(&set), total, "{command}");
+    }
+    drop(target);
+    assert_eq!(count(&set), 110, "after the program has ended");
+}
+
+#[test]
+fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
+    if !allowed() {
+        return;
+    }
+    // A shell that waits, and then becomes the target.
+    let other = Target::start("exec");
+    let (probe, _file) = other.probe();
+    let mut child = Command::new("sh")
+        .args(["-c", r#"read go; exec "$0""#])
+        .arg(compile("exec-late"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let late = KernelProbe {
+        path: compile("exec-late"),
+        offset: probe.offset,
+    };
+    let set = UprobeSet::open(Process::new(child.id()).unwrap(), &[late]).unwrap();
+    // One byte at a time reaches `read`; the rest is the target's.
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"go\nmain 12\nthread 3\n")
+        .unwrap();
+    child.wait().unwrap();
+    assert_eq!(count(&set), 15);
+}
+
+#[test]
+fn many_probes_cost_one_descriptor() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("many");
+    let (probe, _file) = target.probe();
+    let mut probes = vec![probe; 600];
+    probes[345].offset = 1 << 40;
+    let set = UprobeSet::open(target.process(), &probes).unwrap();
+    target.run("worker 99");
+    let readings = set.read().unwrap();
+    for (index, reading) in readings.iter().enumerate() {
+        assert_eq!(reading.count, if index == 345 { 0 } else { 99 }, "{index}");
+    }
+    let refused: Vec<_> = set.refused().iter().map(|r| r.probe).collect();
+    assert_eq!(refused, [345]);
+}
+
+#[test]
+fn a_dropped_set_leaves_nothing() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("dropped");
+    let code = |target: &Target| {
+        let mut bytes = [0; 16];
+        let memory = std::fs::File::open(format!("/proc/{}/mem", target.child.id())).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, target.counted).unwrap();
+        bytes
+    };
+    let before = code(&target);
+    let set = target.open();
+    target.run("main 1");
+    assert_ne!(code(&target), before);
+    drop(set);
+    assert_eq!(code(&target), before);
+}
+
+#[test]
+fn two_sets_count_each_for_itself() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("two");
+    let first = target.open();
+    target.run("main 10");
+    let second = target.open();
+    target.run("main 7");
+    assert_eq!((count(&first), count(&second)), (17, 7));
+}
+
+#[test]
+fn a_probe_that_cannot_be_is_refused_alone() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("refused");
+    let (good, _file) = target.probe();
+    let far = KernelProbe {
+        offset: 1 << 40,
+        ..good.clone()
+    };
+    let absent = KernelProbe {
+        path: "/no/such/file".into(),
+        offset: 0,
+    };
+    let probes = [far, good, absent];
+    let threads = target.process().threads().unwrap();
+    let process = target.process();
+    let by_process = || UprobeSet::open(process, &probes);
+    let by_thread = || UprobeSet::open_threads(&threads, &probes);
+    for open in [&by_process as &dyn Fn() -> _, &by_thread] {
+        let set: UprobeSet = open().unwrap();
+        target.run("main 3");
+        let counts: Vec<_> = set.read().unwrap().iter().map(|r| r.count).collect();
+        assert_eq!(counts, [0, 3, 0]);
+        let [far, absent] = set.refused() else {
+            panic!("{:?}", set.refused())
+        };
+        assert_eq!((far.probe, absent.probe), (0, 2));
+        assert!(
+            matches!(far.error, Error::BadOffset { .. }),
+            "{}",
+            far.error
+        );
+        assert!(
+            matches!(absent.error, Error::NoSuchFile { .. }),
+            "{}",
+            absent.error
+        );
+    }
+}
+
+#[test]
+fn a_program_that_has_ended_is_an_error() {
+    if !allowed() {
+        return;
+    }
+    let target = Target::start("ended");
+    let (probe, _file) = target.probe();
+    let process = target.process();
+    let threads = process.threads().unwrap();
+    drop(target);
+    for set in [
+        UprobeSet::open(process, std::slice::from_ref(&probe)),
+        UprobeSet::open_threads(&threads, &[probe]),
+    ] {
+        let error = set.unwrap_err();
+        assert!(matches!(error, Error::NoSuchThread), "{error}");
+    }
+}
+
+#[test]
+fn more_probes_than_descriptors_are_refused_before_any_is_armed() {
+    if !allowed() {
+        return;
+    }
+    let target = Target::start("descriptors");
+    let (probe, _file) = target.probe();
+    let threads = vec![target.child.id(); 1 << 20];
+    let error = UprobeSet::open_threads(&threads, &vec![probe; 1 << 10]).unwrap_err();
+    assert!(error.to_string().contains("file descriptors"), "{error}");
+    assert!(error.hint().unwrap().contains("ulimit -n"));
+}

@@ -1,0 +1,158 @@
+//! Rows of numbers, as text and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What one bench found. Serialized: `{"bench", "rows": […]}`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// The bench.
+    pub bench: &'static str,
+    /// Its rows.
+    pub rows: Vec<Row>,
+    /// What was refused or left out, each in one sentence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One number and what it is of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// What was compared: `off`, `count`, a binary.
+    pub case: String,
+    /// The first instruction of the probed function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    /// How many callers the probed function had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// How many threads ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+    /// How many distinct functions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sites: Option<usize>,
+    /// The median.
+    pub value: f64,
+    /// Half the distance between the quartiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
+    /// Its unit.
+    pub unit: &'static str,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let cells: Vec<[String; 6]> = self.rows.iter().map(Row::cells).collect();
+        let heads = ["case", "site", "depth", "threads", "sites", "value"];
+        let shown: Vec<usize> = (0..6)
+            .filter(|&c| cells.iter().any(|row| !row[c].is_empty()))
+            .collect();
+        let width = |c: usize| {
+            cells
+                .iter()
+                .map(|row| row[c].chars().count())
+                .chain([heads[c].len()])
+                .max()
+        };
+        let mut line = |text: &dyn Fn(usize) -> String| {
+            let columns = shown
+                .iter()
+                .map(|&c| format!("{:<1$}", text(c), width(c).unwrap_or(0)));
+            writeln!(f, "{}", columns.collect::<Vec<_>>().join("  ").trim_end())
+        };
+        line(&|c| heads[c].to_owned())?;
+        for row in &cells {
+            line(&|c| row[c].clone())?;
+        }
+        self.notes
+            .iter()
+            .try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 6] {
+        let number = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
+        let spread = self
+            .spread
+            .map_or(String::new(), |spread| format!(" ± {spread:.2}"));
+        [
+            self.case.clone(),
+            self.site.clone().unwrap_or_default(),
+            number(self.depth.map(|n| n as usize)),
+            number(self.threads.map(|n| n as usize)),
+            number(self.sites),
+            format!("{:.2}{spread} {}", self.value, self.unit),
+        ]
+    }
+}
+
+/// The median and half the distance between the quartiles of repeated measurements.
+pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let place = share * (sorted.len().saturating_sub(1)) as f64;
+        let (low, high) = (
+            sorted.get(place.floor() as usize),
+            sorted.get(place.ceil() as usize),
+        );
+        low.zip(high)
+            .map_or(f64::NAN, |(low, high)| low + (high - low) * place.fract())
+    };
+    (at(0.5), (at(0.75) - at(0.25)) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_interpolate() {
+        assert_eq!(median_and_spread(&[4.0, 1.0, 3.0, 2.0]), (2.5, 0.75));
+        assert_eq!(median_and_spread(&[7.0]), (7.0, 0.0));
+    }
+
+    #[test]
+    fn columns_without_values_are_not_shown() {
+        let row = Row {
+            case: "count".into(),
+            depth: Some(5),
+            value: 0.5,
+            unit: "ns",
+            ..Row::default()
+        };
+        let table = Table {
+            bench: "uprobe",
+            rows: vec![row],
+            notes: vec!["x".into()],
+        };
+        assert_eq!(
+            table.to_string(),
+            "case   depth  value\ncount  5      0.50 ns\nnote: x\n"
+        );
+    }
+
+    #[test]
+    fn json_has_the_documented_keys() {
+        let row = Row {
+            case: "count".into(),
+            site: Some("push".into()),
+            value: 0.5,
+            unit: "ns",
+            ..Row::default()
+        };
+        let table = Table {
+            bench: "uprobe",
+            rows: vec![row],
+            notes: Vec::new(),
+        };
+        let json = serde_json::to_string(&table).expect("serializable");
+        assert_eq!(
+            json,
+            r#"{"bench":"uprobe","rows":[{"case":"count","site":"push","value":0.5,"unit":"ns"}]}"#
+        );
+    }
+}

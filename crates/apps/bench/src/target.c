@@ -1,0 +1,124 @@
+// The program that `tiptoe bench` traces: functions of every first instruction, called in loops.
+// Reads one question a line from stdin and answers with one line.
+//
+//   measure SITE DEPTH THREADS MS   ns of CPU time a call; the calls
+//   probed SITE                     how many of the site's functions are not as they were at the start
+//   gap MS                          the longest time, in ns, that a thread that never waits did not run
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct site {
+    const char *name;
+    void (*run[2])(long rounds);  // depth 0, and under 5 callers
+    unsigned char *first;
+    long stride, functions;       // the functions lie one behind the other
+    unsigned char *original;
+};
+
+#define SITE(name, functions)                                                                 \
+    void run0_##name(long), run5_##name(long);                                                \
+    extern unsigned char first_##name[], second_##name[];
+#include "sites.h"
+#undef SITE
+#define SITE(name, functions) {#name, {run0_##name, run5_##name}, first_##name, 0, functions, 0},
+static struct site sites[] = {
+#include "sites.h"
+};
+#undef SITE
+enum { SITES = sizeof sites / sizeof sites[0], HEAD = 8 };
+
+static void remember(void) {
+    static unsigned char *const seconds[] = {
+#define SITE(name, functions) second_##name,
+#include "sites.h"
+    };
+    for (int i = 0; i < SITES; i++) {
+        struct site *site = &sites[i];
+        site->stride = seconds[i] - site->first;
+        site->original = malloc((size_t)site->functions * HEAD);
+        for (long f = 0; f < site->functions; f++)
+            memcpy(site->original + f * HEAD, site->first + f * site->stride, HEAD);
+    }
+}
+
+static long probed(const struct site *site) {
+    long count = 0;
+    for (long f = 0; f < site->functions; f++)
+        count += memcmp(site->original + f * HEAD, site->first + f * site->stride, HEAD) != 0;
+    return count;
+}
+
+static double seconds(clockid_t clock) {
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+struct work { const struct site *site; int deep; double limit, ns; long calls; };
+
+// Rounds in growing batches until the time is spent; the ns of the thread's own CPU time.
+static void *measure(void *argument) {
+    struct work *work = argument;
+    long batch = 1;
+    work->site->run[work->deep](1);
+    double from = seconds(CLOCK_THREAD_CPUTIME_ID), spent;
+    do {
+        work->site->run[work->deep](batch);
+        work->calls += batch * work->site->functions;
+        spent = seconds(CLOCK_THREAD_CPUTIME_ID) - from;
+        if (spent < work->limit / 8 && batch < 1 << 20) batch *= 2;
+    } while (spent < work->limit);
+    work->ns = spent * 1e9;
+    return NULL;
+}
+
+static void measure_all(const struct site *site, int depth, int threads, double limit) {
+    struct work work[64];
+    pthread_t ids[64];
+    double ns = 0;
+    long calls = 0;
+    if (threads > 64) threads = 64;
+    for (int i = 0; i < threads; i++) work[i] = (struct work){site, depth > 0, limit, 0, 0};
+    if (threads == 1) measure(&work[0]);
+    else {
+        for (int i = 0; i < threads; i++) pthread_create(&ids[i], NULL, measure, &work[i]);
+        for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
+    }
+    for (int i = 0; i < threads; i++) { ns += work[i].ns; calls += work[i].calls; }
+    printf("%.4f %ld\n", ns / (double)calls, calls);
+}
+
+static double gap(double limit) {
+    double longest = 0, from = seconds(CLOCK_MONOTONIC), last = from, now;
+    do {
+        now = seconds(CLOCK_MONOTONIC);
+        if (now - last > longest) longest = now - last;
+        last = now;
+    } while (now - from < limit);
+    return longest * 1e9;
+}
+
+static const struct site *find(const char *name) {
+    for (int i = 0; i < SITES; i++) if (!strcmp(sites[i].name, name)) return &sites[i];
+    fprintf(stderr, "no site %s\n", name);
+    exit(1);
+}
+
+int main(void) {
+    char line[200], name[64];
+    int depth, threads, ms;
+    remember();
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        if (sscanf(line, "measure %63s %d %d %d", name, &depth, &threads, &ms) == 4)
+            measure_all(find(name), depth, threads, ms / 1e3);
+        else if (sscanf(line, "probed %63s", name) == 1) printf("%ld\n", probed(find(name)));
+        else if (sscanf(line, "gap %d", &ms) == 1) printf("%.0f\n", gap(ms / 1e3));
+        else return 1;
+    }
+    return 0;
+}

@@ -1,2 +1,36 @@
-//! The `tiptoe` command.
-fn main() {}
+//! The `tiptoe` command: words in, words out. It reads the command line, hands a
+//! list of events to the driver, and prints the session that comes back.
+//!
+//! It alone formats errors: one line that says what failed, where there is one a
+//! line that says what to do, and exit status 2. A reader that goes away (a
+//! broken pipe) is no failure.
+#![forbid(unsafe_code)]
+
+mod args;
+mod failure;
+mod observer;
+mod output;
+mod probe;
+mod processes;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::usage(&error),
+    };
+    run(cli).unwrap_or_else(|failure| failure.report())
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    match cli.command {
+        Command::Probe(args) => probe::run(args),
+    }
+}

@@ -1,0 +1,99 @@
+//! What failed, and what to do about it.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+/// The exit status where tiptoe itself failed.
+pub const FAILED: u8 = 2;
+
+/// A failure as the user reads it: at most two lines.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// What failed, in one line.
+    pub fn new(what: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    /// With what to do about it, in one line.
+    pub fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// Something that is part of the plan, and not built.
+    pub fn not_yet(what: impl Display, instead: &str) -> Failure {
+        Failure::new(format!("{what} is not implemented yet")).hint(instead)
+    }
+
+    /// Prints it; the exit status.
+    pub fn report(&self) -> ExitCode {
+        eprint_lines(&self.what, self.hint.as_deref());
+        ExitCode::from(FAILED)
+    }
+}
+
+impl From<tiptoe_collector::Error> for Failure {
+    fn from(error: tiptoe_collector::Error) -> Failure {
+        Failure {
+            what: error.to_string(),
+            hint: error.hint(),
+        }
+    }
+}
+
+/// What clap has to say, in two lines; `--help` and `--version` in full.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A reader that has gone away has seen enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(FAILED);
+    }
+    let (what, hint) = two_lines(&error.to_string());
+    eprint_lines(&what, Some(&hint));
+    ExitCode::from(FAILED)
+}
+
+/// The first paragraph is what failed; of the rest, a tip or the usage is what to do.
+fn two_lines(message: &str) -> (String, String) {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut paragraphs = message.split("\n\n").map(words);
+    let what = paragraphs.next().unwrap_or_default();
+    let rest: Vec<String> = paragraphs.collect();
+    let starting = |start: &str| rest.iter().find(|text| text.starts_with(start));
+    let hint = starting("tip: ").map(|tip| tip["tip: ".len()..].to_owned());
+    let usage = || starting("Usage: ").map(|usage| usage["Usage: ".len()..].to_owned());
+    let hint = hint
+        .or_else(usage)
+        .unwrap_or_else(|| "tiptoe --help".to_owned());
+    (
+        what.strip_prefix("error: ").unwrap_or(&what).to_owned(),
+        hint,
+    )
+}
+
+/// Prints without `eprintln!`, which panics where stderr is closed.
+fn eprint_lines(what: &str, hint: Option<&str>) {
+    let hint = hint
+        .map(|hint| format!("hint: {hint}\n"))
+        .unwrap_or_default();
+    crate::output::to_stderr(&format!("error: {what}\n{hint}"));
+}

@@ -1,0 +1,169 @@
+//! `tiptoe probe`: a list of events for the driver, and the report of what came back.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use tiptoe_collector::{By, Outcome, Request, RequestTarget};
+use tiptoe_event::{Kind, Spec};
+use tiptoe_session::Session;
+
+use crate::args::{Common, ProbeArgs};
+use crate::failure::{FAILED, Failure};
+use crate::observer::Terminal;
+use crate::output::Output;
+use crate::processes;
+
+/// Runs the instrument; the exit status is the command's own where one was started.
+pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
+    args.specs.iter().try_for_each(|spec| check(spec))?;
+    let common = args.common;
+    let target = target(&common)?;
+    let output = place(&common, &target)?;
+    let stop = on_signals(&target)?;
+    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop));
+    let request = Request {
+        specs: args.specs,
+        filter: args.filter,
+        target,
+        via: common.via,
+        by: args.by.map(By::from),
+        duration: common.duration,
+        delay: common.delay,
+        interval: common.interval,
+        budget: common.budget,
+        force: args.force,
+        stop,
+    };
+    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
+    outcome.session.intervals = observer.into_intervals();
+    let written = report(&outcome.session, output, &common);
+    Ok(exit_code(&outcome, written))
+}
+
+/// Whether a spec can be traced at all, before anything is started.
+fn check(text: &str) -> Result<(), Failure> {
+    const GRAMMAR: &str =
+        "an event is [BINARY:]FUNCTION[+OFFSET], such as redis-server:dictFind or 'libc.so.6:mem*'";
+    let spec = Spec::parse(text).map_err(|error| {
+        Failure::new(format!("'{}': {error}", text.escape_debug())).hint(GRAMMAR)
+    })?;
+    if spec.kind != Kind::Uprobe {
+        return Err(Failure::not_yet(format!("'{}:'", spec.kind), GRAMMAR));
+    }
+    if let Some((option, _)) = spec.options.iter().next() {
+        return Err(Failure::not_yet(
+            format!("the event option '{option}'"),
+            GRAMMAR,
+        ));
+    }
+    Ok(())
+}
+
+/// Whom to trace, from the options.
+fn target(common: &Common) -> Result<RequestTarget, Failure> {
+    const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whom to trace";
+    let reserved = [
+        (common.all, "-a"),
+        (common.cgroup.is_some(), "--cgroup"),
+        (common.follow, "-f"),
+    ];
+    if let Some((_, option)) = reserved.into_iter().find(|(given, _)| *given) {
+        return Err(Failure::not_yet(option, TARGETS));
+    }
+    if !common.command.is_empty() {
+        return Ok(RequestTarget::Command(common.command.clone()));
+    }
+    if let Some(comm) = &common.comm {
+        return processes::named(comm).map(RequestTarget::Pids);
+    }
+    match common.pids.as_slice() {
+        [] => Err(Failure::new("no process to trace").hint(TARGETS)),
+        pids => Ok(RequestTarget::Pids(without_repeats(pids))),
+    }
+}
+
+fn without_repeats(pids: &[u32]) -> Vec<u32> {
+    let mut pids = pids.to_vec();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
+    match (&common.output, target) {
+        (Some(path), _) => Output::file(path),
+        (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
+        (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
+    }
+}
+
+/// Ctrl-C and SIGTERM end the trace, not tiptoe. With `-p`, a second one ends
+/// tiptoe too; a command gets Ctrl-C itself, and decides how many it takes.
+fn on_signals(target: &RequestTarget) -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
+    for signal in [SIGINT, SIGTERM] {
+        if let RequestTarget::Pids(_) = target {
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+                .map_err(failed)?;
+        }
+        flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+    }
+    Ok(stop)
+}
+
+fn report(session: &Session, output: Output, common: &Common) -> Result<(), Failure> {
+    let report = match common.json {
+        true => tiptoe_report::json(session)
+            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
+        false => tiptoe_report::text(session, &output.options(common.top)),
+    };
+    output.write(&report)
+}
+
+/// The command's own status comes first; a report that was lost is a failure of ours.
+fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
+    let lost = written.map_err(|failure| failure.report()).is_err();
+    let own = outcome.exit_status.unwrap_or(0);
+    match u8::try_from(own) {
+        Ok(0) if lost => ExitCode::from(FAILED),
+        Ok(status) => ExitCode::from(status),
+        Err(_) => ExitCode::from(u8::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs_are_checked_before_anything_starts() {
+        assert!(check("redis-server:dict*").is_ok() && check("uprobe:ns::f+0x10").is_ok());
+        for (spec, said) in [
+            ("prog:", "a function is missing (at character 6)"),
+            ("mem:stats", "'mem:' is not implemented yet"),
+            ("uretprobe:f", "'uretprobe:' is not implemented yet"),
+            ("f/latency/", "'latency' is not implemented yet"),
+        ] {
+            let failure = check(spec).expect_err(spec);
+            assert!(format!("{failure:?}").contains(said), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_commands_own_status_comes_first() {
+        let outcome = |exit_status| Outcome {
+            session: Session::default(),
+            exit_status,
+        };
+        let lost = || Err(Failure::new("disk full"));
+        assert_eq!(exit_code(&outcome(None), Ok(())), ExitCode::SUCCESS);
+        assert_eq!(exit_code(&outcome(Some(143)), Ok(())), ExitCode::from(143));
+        assert_eq!(exit_code(&outcome(Some(3)), lost()), ExitCode::from(3));
+        assert_eq!(exit_code(&outcome(Some(0)), lost()), ExitCode::from(FAILED));
+        assert_eq!(exit_code(&outcome(None), lost()), ExitCode::from(FAILED));
+    }
+}

@@ -1,0 +1,61 @@
+//! Running processes by name.
+
+use std::fs;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// The kernel keeps this many bytes of a name.
+const COMM_BYTES: usize = 15;
+
+/// The processes whose comm is `name`, this one aside, in the order of their ids.
+pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
+    let found = named_in(Path::new("/proc"), name)
+        .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;
+    if found.is_empty() {
+        let what = format!("no running process is named '{name}'");
+        return Err(Failure::new(what).hint("ps -eo pid,comm lists the names"));
+    }
+    Ok(found)
+}
+
+fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
+    let name = &name.as_bytes()[..name.len().min(COMM_BYTES)];
+    let own = std::process::id();
+    let mut found: Vec<u32> = fs::read_dir(proc)?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != own && comm(proc, *pid).is_some_and(|comm| comm == name))
+        .collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// A process's name; `None` where it has gone.
+fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
+    let mut comm = fs::read(proc.join(pid.to_string()).join("comm")).ok()?;
+    comm.pop_if(|last| *last == b'\n');
+    Some(comm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_as_the_kernel_cuts_them() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, comm) in [
+            ("30", "redis-server\n"),
+            ("4", "redis-server\n"),
+            ("5", "redis\n"),
+            ("6", "a-very-long-nam\n"),
+        ] {
+            fs::create_dir(proc.path().join(pid)).unwrap();
+            fs::write(proc.path().join(pid).join("comm"), comm).unwrap();
+        }
+        fs::create_dir(proc.path().join("self")).unwrap();
+        assert_eq!(named_in(proc.path(), "redis-server").unwrap(), [4, 30]);
+        assert_eq!(named_in(proc.path(), "a-very-long-name").unwrap(), [6]);
+        assert!(named_in(proc.path(), "nginx").unwrap().is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+//! Bad input: one line what failed, one line what to do, exit status 2.
+
+use std::process::{Command, Output};
+
+fn tiptoe(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tiptoe"));
+    command.args(args).output().expect("tiptoe runs")
+}
+
+#[track_caller]
+fn refuses(args: &[&str], what: &str) {
+    let output = tiptoe(args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+    assert!(output.stdout.is_empty());
+    assert!(
+        lines[0].starts_with("error: ") && lines[0].contains(what),
+        "{said}"
+    );
+    assert!(lines.len() == 2 && lines[1].starts_with("hint: "), "{said}");
+}
+
+#[test]
+fn bad_specs() {
+    refuses(
+        &["probe", "prog:", "-p", "1"],
+        "'prog:': a function is missing (at character 6)",
+    );
+    refuses(&["probe", "f+zz", "-p", "1"], "not an offset");
+    refuses(
+        &["probe", "/bin/true", "--", "true"],
+        "a path without ':FUNCTION'",
+    );
+    refuses(
+        &["probe", "mem:stats.hits", "-p", "1"],
+        "'mem:' is not implemented yet",
+    );
+    refuses(
+        &["probe", "f/latency/", "-p", "1"],
+        "'latency' is not implemented yet",
+    );
+}
+
+#[test]
+fn bad_options() {
+    refuses(
+        &["probe", "f", "-p", "1", "--filter", "size > 3"],
+        "an argument (arg0 to arg5)",
+    );
+    refuses(
+        &["probe", "f", "-p", "1", "--via", "magic"],
+        "agent, kernel, auto",
+    );
+    refuses(
+        &["probe", "f", "-p", "1", "--budget", "lots"],
+        "not a budget",
+    );
+    refuses(
+        &["probe", "f", "-p", "1", "--interval", "often"],
+        "not a time",
+    );
+    refuses(&["probe", "f", "-p", "1", "--nonsense"], "--nonsense");
+    refuses(&["probe"], "required");
+}
+
+#[test]
+fn no_target_or_one_that_is_reserved() {
+    refuses(&["probe", "f"], "no process to trace");
+    refuses(&["probe", "f", "-a"], "-a is not implemented yet");
+    refuses(
+        &["probe", "f", "-f", "--", "true"],
+        "-f is not implemented yet",
+    );
+    refuses(
+        &["probe", "f", "--cgroup", "/x"],
+        "--cgroup is not implemented yet",
+    );
+    refuses(
+        &["probe", "f", "--comm", "no/such/name"],
+        "no running process is named",
+    );
+}
+
+#[test]
+fn an_output_that_cannot_be_is_said_before_the_command_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = folder.path().join("made");
+    let made = made.to_str().expect("a path");
+    refuses(
+        &["probe", "f", "-o", "/nonexistent/r", "--", "touch", made],
+        "cannot be written",
+    );
+    assert!(!std::path::Path::new(made).exists());
+}
+
+#[test]
+fn help_and_version_are_no_failure() {
+    for args in [&["--help"][..], &["--version"], &["probe", "--help"]] {
+        let output = tiptoe(args);
+        assert!(output.status.success() && output.stderr.is_empty());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("tiptoe"));
+    }
+}

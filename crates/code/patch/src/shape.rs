@@ -13,7 +13,7 @@
 //! offered where the function's own branches, or the return of a displaced call,
 //! go to such a head.
 
-use iced_x86::{Instruction, Mnemonic, Register, RflagsBits};
+use iced_x86::{Instruction, RflagsBits};
 
 use crate::Refusal;
 use crate::code::Code;
@@ -283,17 +283,121 @@ fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     false
 }
 
-/// `mov $15,%eax; syscall`, perhaps behind a no-operation.
+/// `mov $15,%eax; syscall` (rt_sigreturn) at the very beginning, or a few bytes
+/// behind it: its unwind information starts early, inside the padding in front.
 fn returns_from_signal(body: &[u8]) -> bool {
-    const SIGRETURN: u64 = 15;
-    let mut decoder = iced_x86::Decoder::new(64, body, iced_x86::DecoderOptions::NONE);
-    let mut instruction = decoder.decode();
-    while instruction.mnemonic() == Mnemonic::Nop {
-        instruction = decoder.decode();
+    const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    let starts = |&from: &usize| {
+        let rest = body.get(from..).unwrap_or_default();
+        rest.starts_with(&LONG) || rest.starts_with(&SHORT)
+    };
+    (0..8).any(|from| starts(&from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(bytes: &[u8], offset: usize) -> Result<Shape, Refusal> {
+        shape(
+            &FunctionCode {
+                address: 0x1000,
+                bytes,
+                size: bytes.len(),
+            },
+            offset,
+        )
     }
-    let number = instruction.mnemonic() == Mnemonic::Mov
-        && instruction.op0_register().full_register() == Register::RAX
-        && instruction.op_count() == 2
-        && instruction.try_immediate(1).is_ok_and(|nr| nr == SIGRETURN);
-    number && decoder.decode().mnemonic() == Mnemonic::Syscall
+
+    /// The site's offset and, for each strategy, what it displaces and its heads.
+    fn check(bytes: &[u8], offset: usize, site: u64, want: &[(Strategy, usize, &[u8])]) {
+        let shape = look(bytes, offset).expect("a shape");
+        assert_eq!(shape.site, 0x1000 + site, "{bytes:x?}");
+        let found: Vec<(Strategy, usize, &[u8])> = shape
+            .windows
+            .iter()
+            .map(|w| (w.strategy, w.displaced, &w.heads[..]))
+            .collect();
+        assert_eq!(found, want, "{bytes:x?}");
+    }
+
+    #[test]
+    fn windows_follow_from_the_instructions() {
+        use Strategy::{Jump, Short, Trap};
+        // push %rbp; mov %rsp,%rbp; sub $16,%rsp
+        let frame = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x10, 0xc3];
+        check(
+            &frame,
+            0,
+            0,
+            &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
+        );
+        check(
+            &frame,
+            1,
+            1,
+            &[(Jump, 7, &[3]), (Short, 3, &[]), (Trap, 3, &[])],
+        );
+        let marked = [&ENDBR64[..], &frame].concat();
+        check(
+            &marked,
+            0,
+            4,
+            &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
+        );
+        // A loop that goes back behind the mark is no call.
+        let looped = [&ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
+        check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
+        // A function of two bytes, and nothing behind it.
+        check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);
+        // A call that would return to a head: call *%rdi; xor %eax,%eax; pop %rdx; ret
+        check(
+            &[0xff, 0xd7, 0x31, 0xc0, 0x5a, 0xc3],
+            0,
+            0,
+            &[(Short, 2, &[]), (Trap, 2, &[])],
+        );
+    }
+
+    #[test]
+    fn a_function_may_lean_on_its_padding() {
+        let bytes = [0xc3, 0xcc, 0xcc, 0xcc, 0xcc];
+        let shape = shape(
+            &FunctionCode {
+                address: 0x1000,
+                bytes: &bytes,
+                size: 1,
+            },
+            0,
+        );
+        let strategies: Vec<_> = shape.expect("a shape").strategies().collect();
+        assert_eq!(strategies[0], Strategy::Jump);
+    }
+
+    #[test]
+    fn code_that_reads_flags_is_no_entry() {
+        assert!(
+            look(&[0x31, 0xc0, 0x74, 0x00, 0xc3], 0)
+                .expect("a shape")
+                .is_entry()
+        );
+        assert!(
+            !look(&[0x74, 0x00, 0x31, 0xc0, 0xc3], 0)
+                .expect("a shape")
+                .is_entry()
+        );
+        assert!(!look(&[0x90, 0xc3], 1).expect("a shape").is_entry());
+    }
+
+    #[test]
+    fn the_signal_return_is_left_alone() {
+        let code = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+        assert_eq!(look(&code, 0).err(), Some(Refusal::SignalReturn));
+        // glibc's unwind information begins one byte in front, inside a no-operation.
+        assert_eq!(
+            look(&[&[0][..], &code].concat(), 0).err(),
+            Some(Refusal::SignalReturn)
+        );
+    }
 }

@@ -1,0 +1,38 @@
+//! ELF symbols: whatever the bytes, parsing and asking end soon, do not panic,
+//! and name no byte outside the file. The first byte splits the input into a
+//! specification to ask for and the file, so that both are explored; a second
+//! file, for the separate debug file, is the same bytes.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_symbol::{Bytes, DebugSource, Image};
+
+/// Every debug file that is asked for exists, and is the image itself.
+struct Mirror<'f>(&'f [u8]);
+
+impl DebugSource for Mirror<'_> {
+    fn image_path(&self) -> Option<&Path> {
+        Some(Path::new("/bin/image"))
+    }
+
+    fn read(&self, _: &Path) -> Option<Bytes> {
+        Some(Box::new(self.0.to_vec()))
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&length, rest)) = input.split_first() else { return };
+    let (spec, file) = rest.split_at(usize::from(length).min(rest.len()));
+    let Ok(image) = Image::parse(file, &Mirror(file)) else { return };
+    if let Ok(spec) = std::str::from_utf8(spec) {
+        let _ = image.find(spec).map(|found| found.len());
+    }
+    for function in image.functions() {
+        assert!((function.offset_in_file as usize) < file.len());
+        assert_eq!(image.layout().offset_of(function.address), Some(function.offset_in_file));
+        let _ = (function.display_name(), image.ifunc_slots(function));
+        let _ = image.function_containing(function.end());
+    }
+});

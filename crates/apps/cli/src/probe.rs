@@ -16,6 +16,9 @@ use crate::observer::Terminal;
 use crate::output::Output;
 use crate::processes;
 
+/// The agent, as the build made it: `tiptoe` carries what it brings into targets.
+const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
+
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
@@ -25,6 +28,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let stop = on_signals(&target)?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop));
     let request = Request {
+        agent: AGENT,
         specs: args.specs,
         filter: args.filter,
         target,

@@ -1,0 +1,142 @@
+//! The report as text: at most 100 columns, no colour, nothing that a log file would spoil.
+
+use std::fmt::Write;
+
+use super::rows::{Instrument, Row, State};
+use super::{Report, Unseen};
+
+const INSTRUMENTS: [Instrument; 4] = [
+    Instrument::Probe,
+    Instrument::Watch,
+    Instrument::Lock,
+    Instrument::Stat,
+];
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = head(&mut out, report)
+        .and_then(|()| table(&mut out, &report.checks))
+        .and_then(|()| missing(&mut out, &report.checks))
+        .and_then(|()| others(&mut out, report));
+    out
+}
+
+fn head(out: &mut String, report: &Report) -> std::fmt::Result {
+    let rights = match &report.capabilities[..] {
+        [] => "no capabilities".into(),
+        held => held.join(" "),
+    };
+    writeln!(out, "tiptoe {}, Linux {}, uid {}", report.tiptoe, report.kernel, report.uid)?;
+    writeln!(out, "{rights}\n")
+}
+
+/// One line per check; a letter under each instrument that it limits.
+fn table(out: &mut String, rows: &[Row]) -> std::fmt::Result {
+    let names = INSTRUMENTS.map(Instrument::name).join(" ");
+    writeln!(out, "  {:<24} {:<5} {:<44} LIMITS {names}", "CHECK", "", "FOUND")?;
+    for row in rows {
+        let limited = INSTRUMENTS.map(|i| {
+            let mark = if row.limits.iter().any(|l| l.instrument == i) { "x" } else { "." };
+            format!("{mark:^width$}", width = i.name().len())
+        });
+        let line = format!(
+            "  {:<24} {:<5} {:<51} {}",
+            row.name,
+            state(row.state),
+            clip(&row.found, 51),
+            limited.join(" ")
+        );
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Ok => "ok",
+        State::Part => "part",
+        State::No => "NO",
+    }
+}
+
+fn missing(out: &mut String, rows: &[Row]) -> std::fmt::Result {
+    let mut rows = rows.iter().filter(|r| !r.limits.is_empty()).peekable();
+    if rows.peek().is_none() {
+        return writeln!(out, "\nNothing is missing.");
+    }
+    writeln!(out, "\nWHAT IS MISSING, AND WHAT BRINGS IT")?;
+    for row in rows {
+        writeln!(out, "  {}: {}", row.name, row.found)?;
+        for limit in &row.limits {
+            writeln!(out, "    {:<6} {}", limit.instrument.name(), limit.effect)?;
+        }
+        if let Some(fix) = &row.fix {
+            writeln!(out, "    to do  {fix}")?;
+        }
+    }
+    Ok(())
+}
+
+fn others(out: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(out, "\nWHO ELSE TRACES THIS MACHINE")?;
+    if report.foreign.is_empty() {
+        writeln!(out, "  nobody that can be seen")?;
+    }
+    for tracer in &report.foreign {
+        let pid = tracer.pid.map_or_else(String::new, |pid| pid.to_string());
+        writeln!(out, "  {pid:>8} {:<16} {}", tracer.comm, clip(&tracer.what, 71))?;
+    }
+    for line in unseen(&report.unseen) {
+        writeln!(out, "  not seen: {line}")?;
+    }
+    Ok(())
+}
+
+fn unseen(unseen: &Unseen) -> Vec<String> {
+    let mut lines = Vec::new();
+    if unseen.processes > 0 {
+        lines.push(format!("what {} processes hold (no permission)", unseen.processes));
+    }
+    if unseen.other_pid_namespaces {
+        lines.push("processes outside this container".into());
+    }
+    if unseen.bpf {
+        lines.push("BPF programs that no visible process holds (needs cap_sys_admin)".into());
+    }
+    if unseen.tracefs {
+        lines.push("events that are switched on in tracefs (see above)".into());
+    }
+    lines.push("what others' perf events count, and in which cgroups: the kernel does not tell".into());
+    lines
+}
+
+/// At most this many characters, with a mark where some are left out.
+fn clip(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        None => text.into(),
+        Some(_) => text.chars().take(width - 2).chain("..".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_sys::host::Capabilities;
+    use tiptoe_sys::host::tracers::Scan;
+
+    #[test]
+    fn no_line_is_wider_than_a_hundred_columns() {
+        let report = Report::new(Capabilities::get(), Scan::default());
+        let text = text(&report);
+        let wide = text.lines().find(|l| l.chars().count() > 100);
+        assert_eq!(wide, None, "{text}");
+    }
+
+    #[test]
+    fn long_words_are_clipped_with_a_mark() {
+        assert_eq!(clip("abcdef", 6), "abcdef");
+        assert_eq!(clip("abcdefg", 6), "abcd..");
+    }
+}

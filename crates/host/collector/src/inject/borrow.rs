@@ -1,0 +1,269 @@
+//! Borrowing a thread: choose one, stop it, look where it stands, send it to the stub.
+//!
+//! All of it happens on one thread of ours, made for this, because a tracer is a thread; when
+//! that thread ends the kernel lets go of whatever it still holds.
+
+use std::time::{Duration, Instant};
+
+use libc::user_regs_struct;
+
+use super::process::{self, Mapping, Process};
+use super::restart::{self, Rank};
+use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
+use super::tracee::{Held, Missed};
+use super::unwind::{Place, Stacks};
+use super::cave::{self, Cave};
+use super::InjectError;
+
+/// How long one thread may take to stop.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Slices of about 0.15 ms: 0.3 s without a heartbeat, and the stub goes home alone.
+const LEASE: u64 = 2000;
+/// The stub's stack; the loader's own frames take a few tens of KiB.
+const STACK: u64 = 256 << 10;
+
+/// A thread that runs the stub.
+pub(super) struct Borrowed {
+    pub tid: u32,
+    /// Where the stub lives (or will, once it has arrived).
+    pub home: u64,
+    /// The bytes that the stub's image replaced, to be put back if it cannot do so itself.
+    pub cave: Option<(u64, Vec<u8>)>,
+}
+
+/// Where the stub starts.
+enum Ground {
+    /// In the home that an earlier injection left.
+    Home(u64),
+    /// In a cave, on its way to a free address.
+    Cave { cave: Cave, home: u64 },
+}
+
+/// Borrows a thread of `process` before `deadline`.
+pub(super) fn borrow(
+    process: &Process,
+    mappings: &[Mapping],
+    loader: u64,
+    deadline: Instant,
+) -> Result<Borrowed, InjectError> {
+    let mut search = Search {
+        process,
+        stacks: Stacks::new(process, mappings.to_vec(), loader),
+        ground: ground(process, mappings)?,
+        started: Instant::now(),
+        deadline,
+        why: "no thread was seen".into(),
+    };
+    while Instant::now() < deadline {
+        // A fresh thread for each search: its end lets go of a thread that would not stop.
+        let hand = std::thread::scope(|scope| scope.spawn(|| search.run()).join());
+        if let Some(borrowed) = hand.unwrap_or(Ok(None))? {
+            return Ok(borrowed);
+        }
+    }
+    Err(InjectError::Busy { pid: process.pid, why: search.why })
+}
+
+fn ground(process: &Process, mappings: &[Mapping]) -> Result<Ground, InjectError> {
+    if let Some(home) = cave::old_home(process, mappings) {
+        return Ok(Ground::Home(home));
+    }
+    let cave = cave::find(process, mappings)?;
+    let home =
+        cave::free_address(mappings).ok_or(InjectError::NoCave { pid: process.pid })?;
+    Ok(Ground::Cave { cave, home })
+}
+
+/// One search for a thread.
+struct Search<'a> {
+    process: &'a Process,
+    stacks: Stacks<'a>,
+    ground: Ground,
+    started: Instant,
+    deadline: Instant,
+    /// Why the last candidate was let go.
+    why: String,
+}
+
+impl Search<'_> {
+    /// `None` when a thread would not stop, or time is over.
+    fn run(&mut self) -> Result<Option<Borrowed>, InjectError> {
+        for round in 1u32.. {
+            for tid in self.candidates()? {
+                match self.try_thread(tid) {
+                    Ok(borrowed) => return Ok(Some(borrowed)),
+                    Err(Missed::Gone) => {}
+                    Err(Missed::Refused(why)) => self.why = format!("thread {tid} {why}"),
+                    Err(Missed::Late) => {
+                        self.why = format!("thread {tid} does not stop");
+                        return Ok(None);
+                    }
+                    Err(Missed::Os(errno)) => return Err(self.ptrace_failed(tid, errno)),
+                }
+            }
+            if Instant::now() > self.deadline {
+                return Ok(None);
+            }
+            if round % 64 == 0 {
+                self.stacks.refresh()?;
+            }
+            std::thread::sleep(random_pause());
+        }
+        Ok(None)
+    }
+
+    /// The threads worth a try, best first. Those whose time-outs would start anew are left
+    /// alone for half of the time: most leave their call by themselves.
+    fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
+        let pid = self.process.pid;
+        let late = Instant::now() > self.started + (self.deadline - self.started) / 2;
+        let worst = if late { Rank::Timed } else { Rank::Running };
+        let mut ranked = Vec::new();
+        for tid in process::threads(pid)? {
+            let Ok(status) = process::status(pid, tid) else { continue };
+            if status.tracer != 0 {
+                return Err(InjectError::AlreadyTraced { pid, by: status.tracer });
+            }
+            let rank = restart::rank(&process::syscall(pid, tid));
+            if !matches!(status.state, 'R' | 'S') {
+                self.why = format!("thread {tid} is in state {}", status.state);
+            } else if rank > worst {
+                self.why = format!("thread {tid} is in a call that should not be interrupted");
+            } else {
+                ranked.push((rank, tid));
+            }
+        }
+        ranked.sort_unstable();
+        Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
+    }
+
+    /// Stops one thread, and sends it to the stub if it stands well.
+    fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
+        let held = Held::stop(tid, PATIENCE)?;
+        let regs = held.registers()?;
+        self.check_thread(tid, &held, &regs)?;
+        match self.stacks.place(&regs) {
+            Place::Free => self.send(tid, held, regs),
+            Place::Inside => Err(Missed::Refused("stands in the allocator, the loader or fork")),
+            Place::Unknown => Err(Missed::Refused("runs a signal handler over unknown frames")),
+        }
+    }
+
+    /// What has to hold of the thread itself, wherever its stack leads.
+    fn check_thread(&self, tid: u32, held: &Held, regs: &user_regs_struct) -> Result<(), Missed> {
+        const USER_CS_64: u64 = 0x33;
+        if regs.cs != USER_CS_64 {
+            return Err(Missed::Refused("runs 32-bit code"));
+        }
+        if !is_known_to_libc(tid, regs.fs_base) {
+            return Err(Missed::Refused("is no thread of the program's libc"));
+        }
+        if held.in_rseq(|address| self.process.read_u64(address), regs.rip) {
+            return Err(Missed::Refused("stands in a restartable sequence"));
+        }
+        let (to, _) = restart::resume(regs);
+        let mut code = [0; 2];
+        let mut entered_by_syscall = || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
+        if to.rip != regs.rip && !entered_by_syscall() {
+            return Err(Missed::Refused("entered the kernel in an unknown way"));
+        }
+        let late = Instant::now() > self.started + (self.deadline - self.started) / 2;
+        if restart::stands_in_raw_eintr(regs) && restart::is_timed(regs) && !late {
+            return Err(Missed::Refused("waits with a time-out"));
+        }
+        Ok(())
+    }
+
+    /// Puts the stub in its place and the thread on it. The thread is the stub's from the
+    /// moment its registers change, whether or not anybody is left to watch.
+    fn send(&self, tid: u32, held: Held, regs: user_regs_struct) -> Result<Borrowed, Missed> {
+        let (registers, restart) = restart::resume(&regs);
+        let mut params = Params {
+            magic: MAGIC,
+            home: 0,
+            cave_page: 0,
+            scratch: STACK + xsave_size().next_multiple_of(PAGE),
+            all_signals: u64::MAX,
+            mask: held.signal_mask()?,
+            lease: LEASE,
+            restart: restart as u64,
+            registers,
+            interrupted_rip: regs.rip,
+        };
+        let io = |_: std::io::Error| Missed::Gone;
+        match &self.ground {
+            Ground::Home(home) => {
+                params.home = *home;
+                self.process.write(home + PAGE, &[0; size_of::<Mailbox>()]).map_err(io)?;
+                self.process.write(*home, &stub::image(&params)).map_err(io)?;
+                held.send_to(regs, home + stub::from_home())?;
+                Ok(Borrowed { tid, home: *home, cave: None })
+            }
+            Ground::Cave { cave, home } => {
+                (params.home, params.cave_page) = (*home, cave.page);
+                let image = stub::image(&params);
+                let mut before = vec![0; image.len()];
+                self.process.read(cave.address, &mut before).map_err(io)?;
+                self.process.write(cave.address, &image).map_err(io)?;
+                held.send_to(regs, cave.address + stub::FROM_CAVE).inspect_err(|_| {
+                    let _ = self.process.write(cave.address, &before);
+                })?;
+                Ok(Borrowed { tid, home: *home, cave: Some((cave.address, before)) })
+            }
+        }
+    }
+
+    fn ptrace_failed(&self, tid: u32, errno: nix::errno::Errno) -> InjectError {
+        let pid = self.process.pid;
+        match process::status(pid, tid) {
+            Ok(status) if status.tracer != 0 => {
+                InjectError::AlreadyTraced { pid, by: status.tracer }
+            }
+            _ => InjectError::os(pid, "ptrace", errno.into()),
+        }
+    }
+}
+
+/// Puts the cave's bytes back when the stub could not: only if its thread is not in them.
+pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
+    let Some((address, before)) = &borrowed.cave else { return };
+    let mut now = vec![0; before.len()];
+    if process.read(*address, &mut now).is_err() || now == *before {
+        return;
+    }
+    let inside = *address..*address + before.len() as u64;
+    let hand = || -> Result<(), Missed> {
+        let held = Held::stop(borrowed.tid, PATIENCE)?;
+        if !inside.contains(&held.registers()?.rip) {
+            process.write(*address, before).map_err(|_| Missed::Gone)?;
+        }
+        Ok(())
+    };
+    // A process that is gone, or a thread that will not stop, leaves bytes that nobody runs.
+    let _ = std::thread::scope(|scope| scope.spawn(hand).join());
+}
+
+/// Whether libc made this thread: it registers a robust list inside the thread's control block,
+/// which a raw clone that shares its creator's has not.
+fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
+    const CONTROL_BLOCK: u64 = 4096;
+    let (mut head, mut length) = (0u64, 0usize);
+    // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
+    let result = unsafe {
+        libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut length)
+    };
+    result == 0 && head.wrapping_sub(fs_base) < CONTROL_BLOCK
+}
+
+/// Bytes that XSAVE writes with all the state that this kernel has enabled.
+fn xsave_size() -> u64 {
+    const EXTENDED_STATE: u32 = 0xd;
+    u64::from(std::arch::x86_64::__cpuid_count(EXTENDED_STATE, 0).ebx)
+}
+
+/// Up to 0.5 ms, so as not to run in step with the target.
+fn random_pause() -> Duration {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    Duration::from_micros(random % 500)
+}

@@ -1,0 +1,68 @@
+//! Room for the stub: unused bytes of a text page to start in, free addresses to live at.
+
+use object::ReadCache;
+
+use super::process::{Mapping, Process};
+use super::stub::{self, MAGIC, Mailbox, PAGE};
+use super::{InjectError, image};
+
+/// Bytes behind the end of a text segment, on its last page.
+#[derive(Clone, Debug)]
+pub(super) struct Cave {
+    /// Where the stub goes.
+    pub address: u64,
+    /// The page, which can be dropped because it is the file's own.
+    pub page: u64,
+}
+
+/// Finds a cave. The segment's own bytes, and so every function of the program, stay as they
+/// are; the page must be clean, so that dropping our copy of it brings the file's bytes back.
+pub(super) fn find(process: &Process, mappings: &[Mapping]) -> Result<Cave, InjectError> {
+    let texts = mappings.iter().filter(|mapping| mapping.is_text());
+    texts
+        .filter_map(|text| behind(process, text))
+        .find(|cave| process.is_clean(cave.page).unwrap_or(false))
+        .ok_or(InjectError::NoCave { pid: process.pid })
+}
+
+/// The bytes behind the segment that ends in this mapping, if they are enough.
+fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
+    let cache = ReadCache::new(process.open_file(text).ok()?);
+    let segments = image::segments(&cache)?;
+    let shown = text.offset..text.offset + (text.end - text.start);
+    let end = segments
+        .iter()
+        .filter(|segment| segment.executable)
+        .map(|segment| segment.offset + segment.file_size)
+        .find(|end| shown.contains(end) && shown.end - end < PAGE)?;
+    let address = (text.start + (end - text.offset)).next_multiple_of(16);
+    let room = text.end.checked_sub(address)?;
+    (room >= stub::len() as u64).then_some(Cave { address, page: text.end - PAGE })
+}
+
+/// An address where nothing is mapped: below the libraries, well away from a growing heap.
+pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
+    const NEAR: u64 = 64 << 20;
+    let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
+    let user = gaps.filter(|(_, end)| *end < 1 << 47);
+    let (start, end) = user.max_by_key(|(start, end)| end.saturating_sub(*start))?;
+    (end - start > 4 * NEAR).then(|| (end - NEAR) & !(PAGE - 1))
+}
+
+/// A home that an earlier injection left, if its thread has gone.
+pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
+    let pairs = mappings.windows(2).filter(|pair| {
+        &pair[0].permissions == b"r-xp"
+            && pair[0].inode == 0
+            && pair[0].end - pair[0].start == PAGE
+            && &pair[1].permissions == b"rw-p"
+            && pair[1].start == pair[0].end
+    });
+    pairs.map(|pair| pair[0].start).find(|home| {
+        let mut magic = [0; MAGIC.len()];
+        let left = home + PAGE + std::mem::offset_of!(Mailbox, left) as u64;
+        process.read(*home, &mut magic).is_ok()
+            && magic == MAGIC
+            && process.read_u32(left).is_ok_and(|left| left != 0)
+    })
+}

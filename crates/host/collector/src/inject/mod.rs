@@ -1,0 +1,255 @@
+//! Bringing the agent into a running process, so that tiptoe may die at any instant.
+//!
+//! One thread of the target is borrowed for some milliseconds; the others never stop.
+//!
+//! 1. [`borrow`] chooses a thread by what it waits in, stops it (ptrace), unwinds its stack,
+//!    and takes it only if no frame needs a lock that the loader needs too.
+//! 2. The thread is sent to the [`stub`], with everything that it takes to come back in the
+//!    stub's own parameters, and ptrace ends there: in the program's favour, whoever dies.
+//! 3. The stub makes three memfds; tiptoe takes them over ([`offer`]), fills and seals them.
+//! 4. The stub has the program's own loader load the agent, calls its entry, cleans up, and
+//!    enters the interrupted system call again.
+//!
+//! What stays behind: the agent, and two pages (the stub's *home*) where the next injection
+//! starts without touching any text. No byte of any segment of a file is ever changed; for
+//! some microseconds the unused rest of one text page is.
+//!
+//! What is not covered: a program whose borrowed thread holds a lock of its own that a library
+//! constructor in another thread waits for, under the loader's lock, waits with it for ever. No
+//! stack shows that.
+
+mod borrow;
+mod cave;
+mod error;
+mod image;
+mod offer;
+mod process;
+mod restart;
+mod stub;
+mod talk;
+mod tracee;
+mod unblock;
+mod unwind;
+
+use std::fs::File;
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+pub use error::InjectError;
+pub use unblock::unblock;
+
+use borrow::Borrowed;
+use image::{Image, Role};
+use offer::Offer;
+use process::{Mapping, Process};
+use stub::{Mailbox, state};
+use talk::Talk;
+
+/// Called once tiptoe holds the data and the plan, sized and sealed against truncation: maps
+/// the plan writable (later nobody can) and writes what the agent needs at its entry. The
+/// borrowed thread waits meanwhile, so it should take no longer than it must.
+pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
+
+/// What to bring where.
+pub struct Inject<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The agent, a shared object.
+    pub agent: &'a [u8],
+    /// Where `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64` is, from the load base on.
+    pub entry_offset: u64,
+    /// That function's address in an agent that is there already: then none is loaded.
+    pub existing_entry: Option<u64>,
+    /// Bytes of the data segment.
+    pub data_size: u64,
+    /// Bytes of the plan segment.
+    pub plan_size: u64,
+    /// Signals that the agent needs unblocked, bit N-1 for signal N.
+    pub unblock: u64,
+    /// Whether a process under seccomp is taken all the same.
+    pub allow_seccomp: bool,
+    /// How long it may take to find a thread, and then to load the agent.
+    pub deadline: Duration,
+    /// Fills the segments.
+    pub prepare: &'a mut Prepare<'a>,
+}
+
+/// What was brought in.
+#[derive(Debug)]
+pub struct Injected {
+    /// The segment that the target writes.
+    pub data: OwnedFd,
+    /// The segment that tiptoe writes, through the mapping that `prepare` made.
+    pub plan: OwnedFd,
+    /// What the agent's entry returned.
+    pub entry_result: i64,
+    /// The agent's load base; 0 where it was there already.
+    pub agent_base: u64,
+    /// Threads that block signals of `unblock`, and which.
+    pub blocked: Vec<(u32, u64)>,
+}
+
+/// Brings the agent into a running process.
+pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
+    let deadline = Instant::now() + request.deadline;
+    let process = Process::open(request.pid)?;
+    let _turn = take_turn(request.pid, deadline)?;
+    let mappings = process.mappings()?;
+    let loader = check_program(&process, &mappings, request.allow_seccomp)?;
+    let calls = Calls::find(&process, &mappings)?;
+    let borrowed = borrow::borrow(&process, &mappings, loader, deadline)?;
+
+    // A thread that was borrowed late still gets the time that the loader needs.
+    let deadline = deadline.max(Instant::now() + request.deadline / 2);
+    let talk = Talk::new(&process, &borrowed, deadline);
+    let (stop, stopped) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let talk = &talk;
+        scope.spawn(move || talk.beat(&stopped));
+        let outcome = converse(request, &process, &borrowed, talk, &calls);
+        if outcome.is_err() {
+            talk.abandon();
+            borrow::mend(&process, &borrowed);
+        }
+        drop(stop);
+        outcome
+    })
+}
+
+/// The conversation with the stub, from its arrival to its departure.
+fn converse(
+    request: Inject<'_>,
+    process: &Process,
+    borrowed: &Borrowed,
+    talk: &Talk<'_>,
+    calls: &Calls,
+) -> Result<Injected, InjectError> {
+    let pid = request.pid;
+    let os = |call| move |error| InjectError::os(pid, call, error);
+    talk.arrival()?;
+    if talk.u32(offset_of!(Mailbox, cave_result))? != 0 {
+        borrow::mend(process, borrowed);
+    }
+    talk.go(1)?;
+    talk.wait(state::OFFERED)?;
+    let at = offset_of!(Mailbox, fds);
+    let fds = [talk.u32(at)? as i32, talk.u32(at + 4)? as i32, talk.u32(at + 8)? as i32];
+    let offer = Offer::take(pid, borrowed.tid, fds)?;
+    offer
+        .fill(request.agent, request.data_size, request.plan_size)
+        .map_err(os("filling a memfd"))?;
+    (request.prepare)(&offer.data, &offer.plan).map_err(os("preparing the segments"))?;
+    offer.close_plan().map_err(os("sealing a memfd"))?;
+
+    talk.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
+    talk.put(offset_of!(Mailbox, errno_location), &calls.errno_location.to_le_bytes())?;
+    talk.put(offset_of!(Mailbox, entry), &request.existing_entry.unwrap_or(0).to_le_bytes())?;
+    talk.put(offset_of!(Mailbox, entry_offset), &request.entry_offset.to_le_bytes())?;
+    talk.put(offset_of!(Mailbox, path), unique_path(fds[0]).as_bytes())?;
+    talk.go(2)?;
+    talk.wait(state::DONE)?;
+    let entry_result = talk.u64(offset_of!(Mailbox, result))? as i64;
+    let agent_base = talk.u64(offset_of!(Mailbox, base))?;
+    talk.departure()?;
+    Ok(Injected {
+        data: offer.data,
+        plan: offer.plan,
+        entry_result,
+        agent_base,
+        blocked: unblock::blocked(pid, request.unblock)?,
+    })
+}
+
+/// The functions of libc that the stub calls.
+struct Calls {
+    dlopen: u64,
+    errno_location: u64,
+}
+
+impl Calls {
+    fn find(process: &Process, mappings: &[Mapping]) -> Result<Self, InjectError> {
+        let texts = || mappings.iter().filter(|mapping| mapping.is_text());
+        let read = |text| Image::read(process, mappings, text, Role::Libc);
+        let libc = texts().find(|text| unwind::is_libc(text)).and_then(read);
+        let libdl = || texts().find(|text| text.path.contains("/libdl")).and_then(read);
+        let find = || {
+            let libc = libc?;
+            Some(Self {
+                dlopen: libc.function("dlopen").or_else(|| libdl()?.function("dlopen"))?,
+                errno_location: libc.function("__errno_location")?,
+            })
+        };
+        find().ok_or(InjectError::NoLibc { pid: process.pid })
+    }
+}
+
+/// One injection into a process at a time: a lock that the kernel drops with its holder.
+fn take_turn(pid: u32, deadline: Instant) -> Result<File, InjectError> {
+    let os = |error| InjectError::os(pid, "lock of /proc/PID/maps", error);
+    let file = File::open(format!("/proc/{pid}/maps")).map_err(os)?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(std::fs::TryLockError::Error(error)) => return Err(os(error)),
+            Err(std::fs::TryLockError::WouldBlock) if Instant::now() > deadline => {
+                return Err(InjectError::Busy { pid, why: "another tiptoe is at it".into() });
+            }
+            Err(std::fs::TryLockError::WouldBlock) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// Refuses what cannot be helped from inside; else the dynamic loader's address.
+fn check_program(
+    process: &Process,
+    mappings: &[Mapping],
+    allow_seccomp: bool,
+) -> Result<u64, InjectError> {
+    const ELF_CLASS_AND_MACHINE: [(usize, u8); 3] = [(4, 2), (18, 62), (19, 0)];
+    let pid = process.pid;
+    let status = process::status(pid, pid)?;
+    if status.tracer != 0 {
+        return Err(InjectError::AlreadyTraced { pid, by: status.tracer });
+    }
+    if status.seccomp && !allow_seccomp {
+        return Err(InjectError::Seccomp { pid });
+    }
+    let exe = File::open(format!("/proc/{pid}/exe"));
+    let exe = exe.map_err(|error| InjectError::os(pid, "open of /proc/PID/exe", error))?;
+    let mut head = [0; 20];
+    let read = std::os::unix::fs::FileExt::read_exact_at(&exe, &mut head, 0);
+    if read.is_err() || ELF_CLASS_AND_MACHINE.iter().any(|(at, value)| head[*at] != *value) {
+        return Err(InjectError::Foreign { pid });
+    }
+    if mappings.iter().any(|mapping| mapping.path.contains("/ld-musl-")) {
+        return Err(InjectError::Musl { pid });
+    }
+    let loader = loader(pid).filter(|base| mappings.iter().any(|m| m.start == *base));
+    loader.ok_or(InjectError::Static { pid })
+}
+
+/// AT_BASE of the auxiliary vector: where the kernel put the program's interpreter.
+fn loader(pid: u32) -> Option<u64> {
+    let auxv = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+    auxv.chunks_exact(16).find_map(|entry| {
+        (word(&entry[..8])? == libc::AT_BASE).then(|| word(&entry[8..]))?
+    })
+}
+
+/// A name for the agent's descriptor that the loader has not seen: it would take another file
+/// of the same name for the same library. Sixteen random bits, written as `/` or `/./`.
+fn unique_path(fd: i32) -> String {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let nonce = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let mut path = String::from("/proc/self/fd");
+    for bit in 0..16 {
+        path.push_str(if nonce >> bit & 1 == 0 { "/" } else { "/./" });
+    }
+    format!("{path}{fd}\0")
+}

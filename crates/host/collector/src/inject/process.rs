@@ -1,0 +1,176 @@
+//! What /proc says of the target: its mappings, its threads, their state.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use super::InjectError;
+
+/// One line of /proc/PID/maps.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub permissions: [u8; 4],
+    /// Device and inode, as maps prints them; inode 0 is no file.
+    pub device: String,
+    pub inode: u64,
+    pub path: String,
+}
+
+impl Mapping {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(6, ' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        let permissions = words.next()?.as_bytes().try_into().ok()?;
+        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+        let device = words.next()?.to_owned();
+        let inode = words.next()?.parse().ok()?;
+        Some(Self {
+            start: u64::from_str_radix(start, 16).ok()?,
+            end: u64::from_str_radix(end, 16).ok()?,
+            offset,
+            permissions,
+            device,
+            inode,
+            path: words.next().unwrap_or("").trim_start().to_owned(),
+        })
+    }
+
+    /// Whether this is a private mapping of a file that can be executed but not written.
+    pub(super) fn is_text(&self) -> bool {
+        &self.permissions == b"r-xp" && self.inode != 0
+    }
+
+    /// Whether both show the same file.
+    pub(super) fn same_file(&self, other: &Self) -> bool {
+        self.inode == other.inode && self.device == other.device && self.path == other.path
+    }
+}
+
+/// A thread's line of /proc that matters here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Status {
+    pub state: char,
+    pub tracer: u32,
+    pub seccomp: bool,
+    /// The signals that it blocks.
+    pub blocked: u64,
+}
+
+/// The target, seen from outside.
+pub(super) struct Process {
+    pub pid: u32,
+    memory: File,
+}
+
+impl Process {
+    /// Opens the target's memory; says why not.
+    pub(super) fn open(pid: u32) -> Result<Self, InjectError> {
+        let status = status(pid, pid)?;
+        if matches!(status.state, 'Z' | 'X') && threads(pid)?.len() < 2 {
+            return Err(InjectError::NoSuchProcess { pid });
+        }
+        let memory = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(format!("/proc/{pid}/mem"))
+            .map_err(|error| InjectError::os(pid, "open of /proc/PID/mem", error))?;
+        Ok(Self { pid, memory })
+    }
+
+    /// The mappings, in order of address.
+    pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
+        let text = fs::read(format!("/proc/{}/maps", self.pid))
+            .map_err(|error| InjectError::os(self.pid, "read of /proc/PID/maps", error))?;
+        if text.is_empty() {
+            return Err(InjectError::Died { pid: self.pid });
+        }
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.lines().filter_map(Mapping::parse).collect())
+    }
+
+    /// Fills `bytes` from the target's memory.
+    pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.memory.read_exact_at(bytes, address)
+    }
+
+    /// Reads one word.
+    pub(super) fn read_u64(&self, address: u64) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Reads half a word.
+    pub(super) fn read_u32(&self, address: u64) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// Writes into the target's memory, whatever its protection.
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory.write_all_at(bytes, address)
+    }
+
+    /// Whether the page at `address` still is the file's own, not a private copy.
+    pub(super) fn is_clean(&self, address: u64) -> io::Result<bool> {
+        const PRESENT: u64 = 1 << 63;
+        const FILE: u64 = 1 << 61;
+        self.read_u64(address)?;
+        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid))?;
+        let mut entry = [0; 8];
+        pagemap.read_exact_at(&mut entry, address / super::stub::PAGE * 8)?;
+        Ok(u64::from_le_bytes(entry) & (PRESENT | FILE) == PRESENT | FILE)
+    }
+
+    /// Opens the file behind a mapping, if it is a regular file and still the same one.
+    pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
+        let root = PathBuf::from(format!("/proc/{}/root{}", self.pid, mapping.path));
+        let by_address = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, mapping.start, mapping.end);
+        let same = |file: &File| {
+            file.metadata().is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
+        };
+        let open = |path: PathBuf| {
+            fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+        };
+        match open(root) {
+            Ok(file) if same(&file) => Ok(file),
+            _ => open(by_address.into()),
+        }
+    }
+}
+
+/// The threads of a process, in no order.
+pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))
+        .map_err(|error| InjectError::os(pid, "read of /proc/PID/task", error))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// What a thread's status file says.
+pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))
+        .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;
+    let mut status = Status::default();
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(":\t") else { continue };
+        match key {
+            "State" => status.state = value.chars().next().unwrap_or('X'),
+            "TracerPid" => status.tracer = value.parse().unwrap_or(0),
+            "Seccomp" => status.seccomp = value != "0",
+            "SigBlk" => status.blocked = u64::from_str_radix(value, 16).unwrap_or(0),
+            _ => {}
+        }
+    }
+    Ok(status)
+}
+
+/// What a thread's syscall file says; empty where it may not be read.
+pub(super) fn syscall(pid: u32, tid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default()
+}

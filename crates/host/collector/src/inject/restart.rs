@@ -1,0 +1,211 @@
+//! Which system calls may be interrupted, and how each is entered again.
+//!
+//! The kernel restarts most interrupted calls by itself (the codes 512 to 516, which only a
+//! tracer sees). A few return a raw EINTR: nothing has been done then, and entering them again
+//! is what the program would have seen, but a time-out starts anew. Calls that may return a
+//! part of their work are left alone.
+
+use libc::user_regs_struct;
+
+use super::stub::Registers;
+
+const ERESTARTSYS: i64 = 512;
+const ERESTARTNOINTR: i64 = 513;
+const ERESTARTNOHAND: i64 = 514;
+const ERESTART_RESTARTBLOCK: i64 = 516;
+/// Not in libc's tables.
+const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// What a signal handler that is due does to the call that the thread stood in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Restart {
+    /// Nothing: no call, or one that always goes on.
+    Always = 0,
+    /// Ends it with EINTR, unless the handler was installed with SA_RESTART.
+    UnlessHandled = 1,
+    /// Ends it with EINTR.
+    NeverHandled = 2,
+}
+
+/// How likely a thread is to be borrowed without a trace, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// Asleep in a call that goes on as if nothing had been.
+    Asleep,
+    /// Runs, or cannot be seen.
+    Running,
+    /// In a call whose time-out would start anew.
+    Timed,
+    /// In a call that could return a part of its work, or that cannot be interrupted.
+    Never,
+}
+
+/// Ranks a thread by what /proc/PID/task/TID/syscall says of it.
+pub(super) fn rank(line: &str) -> Rank {
+    let mut words = line.split_ascii_whitespace();
+    let Some(Ok(number)) = words.next().map(str::parse::<i64>) else {
+        return Rank::Running;
+    };
+    let mut args = [0u64; 6];
+    for (arg, word) in args.iter_mut().zip(words) {
+        *arg = u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0);
+    }
+    match number {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait if (args[3] as i32) < 0 => Rank::Asleep,
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop if args[3] == 0 => Rank::Asleep,
+        libc::SYS_rt_sigtimedwait if args[2] == 0 => Rank::Asleep,
+        libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_semtimedop
+        | libc::SYS_rt_sigtimedwait
+        | libc::SYS_io_getevents
+        | SYS_IO_PGETEVENTS
+        | libc::SYS_io_uring_enter
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect => Rank::Timed,
+        _ if is_partial(number) => Rank::Never,
+        _ => Rank::Asleep,
+    }
+}
+
+/// Calls that return early with what they have done so far, or make or wait for a process.
+fn is_partial(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_tee
+            | libc::SYS_vmsplice
+            | libc::SYS_copy_file_range
+            | libc::SYS_getrandom
+            | libc::SYS_close
+            | libc::SYS_vfork
+            | libc::SYS_fork
+            | libc::SYS_clone
+            | libc::SYS_clone3
+            | libc::SYS_execve
+            | libc::SYS_execveat
+            | libc::SYS_exit
+            | libc::SYS_exit_group
+    )
+}
+
+/// Whether a raw EINTR of this call means that nothing was done, so that it may be entered again.
+fn is_raw_eintr(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_epoll_wait
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+            | libc::SYS_semop
+            | libc::SYS_semtimedop
+            | libc::SYS_rt_sigtimedwait
+            | libc::SYS_io_getevents
+            | SYS_IO_PGETEVENTS
+            | libc::SYS_io_uring_enter
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_accept
+            | libc::SYS_accept4
+            | libc::SYS_connect
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+    )
+}
+
+/// Whether the thread stands behind a call of its own that ended with a raw EINTR.
+pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
+    regs.rax as i64 == -i64::from(libc::EINTR) && is_raw_eintr(regs.orig_rax as i64)
+}
+
+/// Whether such a call has a time-out, which would start anew.
+pub(super) fn is_timed(regs: &user_regs_struct) -> bool {
+    match regs.orig_rax as i64 {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => regs.r10 as i32 >= 0,
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => regs.r10 != 0,
+        libc::SYS_rt_sigtimedwait => regs.rdx != 0,
+        libc::SYS_semop => false,
+        _ => true,
+    }
+}
+
+/// Lets the kernel itself restart such a call: it does so for this code unless a handler runs.
+pub(super) fn heal_raw_eintr(regs: &mut user_regs_struct) {
+    regs.rax = -ERESTARTNOHAND as u64;
+}
+
+/// How the program goes on from a stop with these registers.
+pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
+    let mut to = Registers {
+        rax: regs.rax,
+        rbx: regs.rbx,
+        rcx: regs.rcx,
+        rdx: regs.rdx,
+        rsi: regs.rsi,
+        rdi: regs.rdi,
+        rbp: regs.rbp,
+        rsp: regs.rsp,
+        r8: regs.r8,
+        r9: regs.r9,
+        r10: regs.r10,
+        r11: regs.r11,
+        r12: regs.r12,
+        r13: regs.r13,
+        r14: regs.r14,
+        r15: regs.r15,
+        flags: regs.eflags,
+        rip: regs.rip,
+    };
+    if (regs.orig_rax as i64) < 0 {
+        return (to, Restart::Always);
+    }
+    let (number, restart) = match -(regs.rax as i64) {
+        ERESTARTSYS => (regs.orig_rax, Restart::UnlessHandled),
+        ERESTARTNOINTR => (regs.orig_rax, Restart::Always),
+        ERESTARTNOHAND => (regs.orig_rax, Restart::NeverHandled),
+        ERESTART_RESTARTBLOCK => (libc::SYS_restart_syscall as u64, Restart::NeverHandled),
+        _ if stands_in_raw_eintr(regs) => (regs.orig_rax, Restart::NeverHandled),
+        _ => return (to, Restart::Always),
+    };
+    to.rax = number;
+    to.rip -= 2;
+    (to, restart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_ranked_by_their_call() {
+        let cases = [
+            ("running", Rank::Running),
+            ("35 0x7ffd 0x7ffe 0x0 0x0 0x0 0x0 0x7ff0 0x7f01", Rank::Asleep),
+            ("232 0x5 0x7f 0x80 0xffffffff 0x0 0x0 0x7f 0x7f", Rank::Asleep),
+            ("232 0x5 0x7f 0x80 0x64 0x0 0x0 0x7f 0x7f", Rank::Timed),
+            ("128 0x5 0x7f 0x0 0x8 0x0 0x0 0x7f 0x7f", Rank::Asleep),
+            ("45 0x5 0x7f 0x0 0x8 0x0 0x0 0x7f 0x7f", Rank::Timed),
+            ("1 0x5 0x7f 0x0 0x8 0x0 0x0 0x7f 0x7f", Rank::Never),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(rank(line), expected, "{line}");
+        }
+    }
+}

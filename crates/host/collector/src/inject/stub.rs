@@ -1,0 +1,199 @@
+//! The code that runs in the borrowed thread, and the block of values that it carries.
+//!
+//! One position-independent image: [`Params`], then code. It is written into unused bytes of a
+//! text page (the *cave*), maps two pages of its own (the *home*: image, then [`Mailbox`]),
+//! copies itself there, drops the cave's page so that the file's own bytes are back, and from
+//! then on lives at home. Home stays mapped after the stub has left, because no code can unmap
+//! the ground that it stands on; the next injection starts there and needs no cave.
+//!
+//! # Rules of the code
+//! 1. It needs nobody outside: every wait ends when tiptoe's heartbeat stops for a lease.
+//! 2. All signals are blocked from its first call to its last. The last one restores the mask
+//!    when the program's own stack pointer and flags are already in place.
+//! 3. No call of its own may touch the kernel's restart block (so it waits in ppoll, not in
+//!    nanosleep or futex): an interrupted nanosleep is resumed through it.
+//! 4. A restartable call is entered again only if no handler is due for a signal that came
+//!    meanwhile; else it fails with EINTR, as it would have without us.
+//! 5. `left` is stored by the last instruction but one: home is free to be rewritten then.
+
+use std::mem::{offset_of, size_of};
+
+/// First bytes of every home, by which a later injection finds it.
+pub(super) const MAGIC: [u8; 16] = *b"tiptoe stub v1\0\0";
+/// Size of a page on x86-64.
+pub(super) const PAGE: u64 = 4096;
+
+/// The registers with which the program goes on.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct Registers {
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub rsp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub flags: u64,
+    pub rip: u64,
+}
+
+/// What the stub has to know before anybody can talk to it. All words, so without padding.
+#[repr(C)]
+pub(super) struct Params {
+    pub magic: [u8; 16],
+    /// Where the two pages of home are (to be).
+    pub home: u64,
+    /// The page of the cave, which is to be dropped; 0 when started at home.
+    pub cave_page: u64,
+    /// Bytes of the temporary mapping: the extended state at its start, the stack at its end.
+    pub scratch: u64,
+    /// A signal set of all ones.
+    pub all_signals: u64,
+    /// The program's own signal mask.
+    pub mask: u64,
+    /// Slices of about 0.15 ms without a heartbeat after which tiptoe counts as dead.
+    pub lease: u64,
+    /// One of `crate::inject::restart::Restart`.
+    pub restart: u64,
+    /// How the program goes on.
+    pub registers: Registers,
+    /// Where it goes on, with EINTR, if a handler is due that interrupts the call.
+    pub interrupted_rip: u64,
+}
+
+/// The words through which tiptoe and the stub talk: tiptoe through /proc/PID/mem.
+#[repr(C)]
+pub(super) struct Mailbox {
+    /// The stub's: one of `state`.
+    pub state: u32,
+    /// tiptoe's: the highest step that the stub may take.
+    pub go: u32,
+    /// tiptoe's: changes while tiptoe lives.
+    pub heartbeat: u32,
+    /// tiptoe's: non-zero, give up.
+    pub abandon: u32,
+    /// The stub's: non-zero, the thread is back in the program.
+    pub left: u32,
+    /// The stub's: what dropping the cave's page returned.
+    pub cave_result: i32,
+    /// The stub's: agent, data and plan; negative is an errno.
+    pub fds: [i32; 4],
+    /// The stub's: the agent's load base.
+    pub base: u64,
+    /// The stub's: what the agent's entry returned.
+    pub result: u64,
+    /// tiptoe's: `dlopen`.
+    pub dlopen: u64,
+    /// tiptoe's: `__errno_location`.
+    pub errno_location: u64,
+    /// tiptoe's: the entry of an agent that is there already, or 0.
+    pub entry: u64,
+    /// tiptoe's: the entry's distance from the load base.
+    pub entry_offset: u64,
+    /// The stub's own: pending signals, then a kernel `sigaction`.
+    pub work: [u64; 5],
+    /// tiptoe's: the name to give to `dlopen`.
+    pub path: [u8; 128],
+}
+
+/// The values of [`Mailbox::state`].
+pub(super) mod state {
+    /// At home; waits for step 1.
+    pub(crate) const ARRIVED: u32 = 1;
+    /// The descriptors are there; waits for step 2.
+    pub(crate) const OFFERED: u32 = 2;
+    // 3: step 2 was seen, the loader and the agent run now.
+    /// `base` and `result` are valid.
+    pub(crate) const DONE: u32 = 4;
+    /// tiptoe was silent or said so.
+    pub(crate) const ABANDONED: u32 = 5;
+    /// `dlopen` returned NULL.
+    pub(crate) const REFUSED: u32 = 6;
+    /// A system call failed: `fds[3]` is the errno.
+    pub(crate) const FAILED: u32 = 7;
+}
+
+const _: () = assert!(size_of::<Params>() == 16 + 26 * 8);
+const _: () = assert!(size_of::<Mailbox>() == 40 + 11 * 8 + 128);
+
+std::arch::global_asm!(
+    include_str!("stub.s"),
+    params = const size_of::<Params>(),
+    home = const offset_of!(Params, home),
+    cave_page = const offset_of!(Params, cave_page),
+    scratch = const offset_of!(Params, scratch),
+    all_signals = const offset_of!(Params, all_signals),
+    mask = const offset_of!(Params, mask),
+    lease = const offset_of!(Params, lease),
+    restart = const offset_of!(Params, restart),
+    registers = const offset_of!(Params, registers),
+    interrupted_rip = const offset_of!(Params, interrupted_rip),
+    state = const offset_of!(Mailbox, state),
+    go = const offset_of!(Mailbox, go),
+    heartbeat = const offset_of!(Mailbox, heartbeat),
+    abandon = const offset_of!(Mailbox, abandon),
+    left = const offset_of!(Mailbox, left),
+    cave_result = const offset_of!(Mailbox, cave_result),
+    fds = const offset_of!(Mailbox, fds),
+    base = const offset_of!(Mailbox, base),
+    result = const offset_of!(Mailbox, result),
+    dlopen = const offset_of!(Mailbox, dlopen),
+    errno_location = const offset_of!(Mailbox, errno_location),
+    entry = const offset_of!(Mailbox, entry),
+    entry_offset = const offset_of!(Mailbox, entry_offset),
+    work = const offset_of!(Mailbox, work),
+    path = const offset_of!(Mailbox, path),
+);
+
+unsafe extern "C" {
+    static tiptoe_stub_begin: u8;
+    static tiptoe_stub_from_home: u8;
+    static tiptoe_stub_end: u8;
+}
+
+/// The image's bytes, with `params` filled in.
+pub(super) fn image(params: &Params) -> Vec<u8> {
+    let begin = &raw const tiptoe_stub_begin;
+    // SAFETY: the assembler put `len()` initialized, constant bytes from `begin` on.
+    let mut bytes = unsafe { std::slice::from_raw_parts(begin, len()) }.to_vec();
+    // SAFETY: `Params` is repr(C), of words only, so every one of its bytes is initialized.
+    let head = unsafe {
+        std::slice::from_raw_parts(std::ptr::from_ref(params).cast::<u8>(), size_of::<Params>())
+    };
+    bytes[..head.len()].copy_from_slice(head);
+    bytes
+}
+
+/// Bytes of the image, parameters and code.
+pub(super) fn len() -> usize {
+    (&raw const tiptoe_stub_end).addr() - (&raw const tiptoe_stub_begin).addr()
+}
+
+/// Where execution starts in an image that lies in a cave.
+pub(super) const FROM_CAVE: u64 = size_of::<Params>() as u64;
+
+/// Where execution starts in an image that is at home already.
+pub(super) fn from_home() -> u64 {
+    ((&raw const tiptoe_stub_from_home).addr() - (&raw const tiptoe_stub_begin).addr()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_fits_a_page_and_is_small_enough_for_most_caves() {
+        assert!(len() < 1600, "{} bytes", len());
+        assert!(from_home() > FROM_CAVE);
+    }
+}

@@ -1,0 +1,126 @@
+//! Talking with the stub through its mailbox.
+
+use std::mem::offset_of;
+use std::sync::mpsc::{RecvTimeoutError, Receiver};
+use std::time::{Duration, Instant};
+
+use super::borrow::Borrowed;
+use super::process::Process;
+use super::stub::{MAGIC, Mailbox, PAGE, state};
+use super::{InjectError, process};
+
+/// How often tiptoe looks at the mailbox.
+const GLANCE: Duration = Duration::from_micros(50);
+/// How often tiptoe shows that it lives.
+const BEAT: Duration = Duration::from_millis(20);
+
+/// The mailbox of a borrowed thread.
+pub(super) struct Talk<'a> {
+    process: &'a Process,
+    home: u64,
+    deadline: Instant,
+}
+
+impl<'a> Talk<'a> {
+    /// The mailbox of `borrowed`.
+    pub(super) fn new(process: &'a Process, borrowed: &Borrowed, deadline: Instant) -> Self {
+        Self { process, home: borrowed.home, deadline }
+    }
+
+    /// Waits until the stub is at home.
+    pub(super) fn arrival(&self) -> Result<(), InjectError> {
+        let mut magic = [0; MAGIC.len()];
+        while self.process.read(self.home, &mut magic).is_err() || magic != MAGIC {
+            self.glance("the borrowed thread did not arrive")?;
+        }
+        self.wait(state::ARRIVED)
+    }
+
+    /// Waits until the stub has got to `wanted`.
+    pub(super) fn wait(&self, wanted: u32) -> Result<(), InjectError> {
+        let pid = self.process.pid;
+        loop {
+            match self.u32(offset_of!(Mailbox, state))? {
+                state::ABANDONED => {
+                    return Err(InjectError::Abandoned { pid, why: "tiptoe was too slow" });
+                }
+                state::REFUSED => return Err(InjectError::Refused { pid }),
+                state::FAILED => return Err(self.failure()?),
+                now if now >= wanted => return Ok(()),
+                _ => self.glance("the deadline came")?,
+            }
+        }
+    }
+
+    /// Waits until the thread is back in the program; it goes there by itself.
+    pub(super) fn departure(&self) -> Result<(), InjectError> {
+        while self.u32(offset_of!(Mailbox, left))? == 0 {
+            self.glance("the borrowed thread is not back yet")?;
+        }
+        Ok(())
+    }
+
+    /// Lets the stub take a step.
+    pub(super) fn go(&self, step: u32) -> Result<(), InjectError> {
+        self.put(offset_of!(Mailbox, go), &step.to_le_bytes())
+    }
+
+    /// Tells the stub to give up at its next look.
+    pub(super) fn abandon(&self) {
+        // A failure means that there is nobody to tell.
+        let _ = self.put(offset_of!(Mailbox, abandon), &1u32.to_le_bytes());
+    }
+
+    /// Beats until told to stop, from a thread of its own. Before the stub has arrived there
+    /// is nothing to write to, which is no harm.
+    pub(super) fn beat(&self, stop: &Receiver<()>) {
+        let mut beat = 0u32;
+        while stop.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+            beat = beat.wrapping_add(1);
+            let _ = self.put(offset_of!(Mailbox, heartbeat), &beat.to_le_bytes());
+        }
+    }
+
+    /// Writes one field.
+    pub(super) fn put(&self, field: usize, bytes: &[u8]) -> Result<(), InjectError> {
+        self.process.write(self.at(field), bytes).map_err(|_| self.died())
+    }
+
+    /// Reads one half-word field.
+    pub(super) fn u32(&self, field: usize) -> Result<u32, InjectError> {
+        self.process.read_u32(self.at(field)).map_err(|_| self.died())
+    }
+
+    /// Reads one word field.
+    pub(super) fn u64(&self, field: usize) -> Result<u64, InjectError> {
+        self.process.read_u64(self.at(field)).map_err(|_| self.died())
+    }
+
+    fn at(&self, field: usize) -> u64 {
+        self.home + PAGE + field as u64
+    }
+
+    fn died(&self) -> InjectError {
+        InjectError::Died { pid: self.process.pid }
+    }
+
+    fn failure(&self) -> Result<InjectError, InjectError> {
+        let fds = offset_of!(Mailbox, fds);
+        let errno = (0..4).map(|fd| self.u32(fds + 4 * fd).map(|value| value as i32));
+        let errno = errno.collect::<Result<Vec<_>, _>>()?.into_iter().find(|fd| *fd < -1);
+        let error = std::io::Error::from_raw_os_error(-errno.unwrap_or(-libc::EPERM));
+        Ok(InjectError::InTarget { pid: self.process.pid, call: "memfd_create or mmap", error })
+    }
+
+    fn glance(&self, why: &'static str) -> Result<(), InjectError> {
+        let pid = self.process.pid;
+        if Instant::now() > self.deadline {
+            return Err(InjectError::Abandoned { pid, why });
+        }
+        if process::status(pid, pid).map_or(true, |status| matches!(status.state, 'Z' | 'X')) {
+            return Err(self.died());
+        }
+        std::thread::sleep(GLANCE);
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! One thread, held by ptrace for as long as it takes to look at it.
+//!
+//! Only PTRACE_INTERRUPT stops are ever made. A tracer that dies leaves such a stop without a
+//! signal; single steps and system call stops would leave a SIGTRAP that kills the target, and
+//! so are never used. The thread that seizes must be the one that lets go; when it ends, so
+//! does every hold of its.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use libc::user_regs_struct;
+use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::restart;
+
+/// Why a thread is not held.
+#[derive(Debug)]
+pub(super) enum Missed {
+    /// The thread has ended.
+    Gone,
+    /// It did not stop in time.
+    Late,
+    /// It stands where it should not be borrowed.
+    Refused(&'static str),
+    /// The kernel said no.
+    Os(Errno),
+}
+
+impl From<Errno> for Missed {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::ESRCH | Errno::ECHILD => Self::Gone,
+            errno => Self::Os(errno),
+        }
+    }
+}
+
+/// A stopped thread. Dropping it lets it go on, its system call restored.
+pub(super) struct Held {
+    tid: Pid,
+    held: bool,
+}
+
+impl Held {
+    /// Seizes a thread and stops it. A thread that does not stop in time is let go only when
+    /// the calling thread ends.
+    pub(super) fn stop(tid: u32, patience: Duration) -> Result<Self, Missed> {
+        let tid = Pid::from_raw(tid as i32);
+        ptrace::seize(tid, ptrace::Options::empty())?;
+        ptrace::interrupt(tid)?;
+        let until = Instant::now() + patience;
+        loop {
+            match waitpid(tid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))? {
+                WaitStatus::StillAlive if Instant::now() > until => return Err(Missed::Late),
+                WaitStatus::StillAlive => std::thread::yield_now(),
+                WaitStatus::PtraceEvent(..) => return Ok(Self { tid, held: true }),
+                WaitStatus::Stopped(_, signal) => ptrace::cont(tid, Some(signal))?,
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(Missed::Gone),
+                _ => ptrace::cont(tid, None::<Signal>)?,
+            }
+        }
+    }
+
+    /// The registers at the stop.
+    pub(super) fn registers(&self) -> Result<user_regs_struct, Missed> {
+        Ok(ptrace::getregs(self.tid)?)
+    }
+
+    /// The signal mask that the program set, also inside a call with a mask of its own.
+    pub(super) fn signal_mask(&self) -> Result<u64, Missed> {
+        let mut mask = 0u64;
+        // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.
+        let result = unsafe {
+            libc::ptrace(libc::PTRACE_GETSIGMASK, self.tid.as_raw(), 8usize, &raw mut mask)
+        };
+        Errno::result(result)?;
+        Ok(mask)
+    }
+
+    /// Sets the signal mask.
+    pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), Missed> {
+        // SAFETY: the kernel reads eight bytes from `mask`, which lives for the call.
+        let result = unsafe {
+            libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid.as_raw(), 8usize, &raw const mask)
+        };
+        Errno::result(result)?;
+        Ok(())
+    }
+
+    /// Sends the thread to `rip` as if no system call had been interrupted, all signals
+    /// blocked, and lets it go. What runs there restores everything. The registers change
+    /// first, in one piece: from then on the thread needs nobody.
+    pub(super) fn send_to(mut self, mut regs: user_regs_struct, rip: u64) -> Result<(), Missed> {
+        regs.rip = rip;
+        regs.orig_rax = u64::MAX;
+        ptrace::setregs(self.tid, regs)?;
+        self.held = false;
+        // The code at `rip` blocks them too: this only closes the gap before it does.
+        let _ = self.set_signal_mask(u64::MAX);
+        ptrace::detach(self.tid, None)?;
+        Ok(())
+    }
+
+    /// Whether the thread stands in a restartable sequence, which it must not leave and re-enter.
+    pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
+        let Some(area) = self.rseq_area() else { return false };
+        let Ok(descriptor) = read(area + 8) else { return false };
+        if descriptor == 0 {
+            return false;
+        }
+        match (read(descriptor + 8), read(descriptor + 16)) {
+            (Ok(start), Ok(length)) => rip.wrapping_sub(start) < length,
+            _ => true,
+        }
+    }
+
+    fn rseq_area(&self) -> Option<u64> {
+        const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+        let mut configuration = [0u64; 3];
+        let size = size_of_val(&configuration);
+        // SAFETY: the kernel writes at most `size` bytes to the array, which lives for the call.
+        let result = unsafe {
+            libc::ptrace(
+                PTRACE_GET_RSEQ_CONFIGURATION,
+                self.tid.as_raw(),
+                size,
+                configuration.as_mut_ptr(),
+            )
+        };
+        (result > 0 && configuration[0] != 0).then_some(configuration[0])
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.held {
+            return;
+        }
+        if let Ok(mut regs) = ptrace::getregs(self.tid)
+            && restart::stands_in_raw_eintr(&regs)
+        {
+            restart::heal_raw_eintr(&mut regs);
+            let _ = ptrace::setregs(self.tid, regs);
+        }
+        let _ = ptrace::detach(self.tid, None);
+    }
+}

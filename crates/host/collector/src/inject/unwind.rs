@@ -1,0 +1,201 @@
+//! Where a stopped thread stands: outside of everything that the loader will need, or not.
+//!
+//! The stack is unwound with the tables of the files it runs through. Where those end (code
+//! made at run time, hand-written frames) the rest of the stack is searched for anything that
+//! looks like a return into unsafe code: that may refuse a thread wrongly, which costs one more
+//! try, but does not accept one wrongly.
+
+use std::collections::HashMap;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
+use libc::user_regs_struct;
+
+use super::InjectError;
+use super::image::{Image, Role};
+use super::process::{Mapping, Process};
+
+/// Frames after which a stack is searched instead of unwound.
+const MAX_FRAMES: usize = 512;
+/// Bytes of a stack that are searched at most.
+const MAX_SEARCH: u64 = 256 << 10;
+/// The code that a signal handler returns to: `mov $15, %rax; syscall`.
+const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+
+/// What a look at a stack said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The thread may be borrowed.
+    Free,
+    /// It stands in the allocator, the loader or fork.
+    Inside,
+    /// It runs a signal handler over something that cannot be told.
+    Unknown,
+}
+
+/// The files of one process, read as stacks lead into them.
+pub(super) struct Stacks<'a> {
+    process: &'a Process,
+    mappings: Vec<Mapping>,
+    loader: u64,
+    images: HashMap<u64, Option<Image>>,
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: CacheX86_64,
+}
+
+impl<'a> Stacks<'a> {
+    /// For a process with these mappings, whose loader lies at `loader`.
+    pub(super) fn new(process: &'a Process, mappings: Vec<Mapping>, loader: u64) -> Self {
+        Self {
+            process,
+            mappings,
+            loader,
+            images: HashMap::new(),
+            unwinder: UnwinderX86_64::new(),
+            cache: CacheX86_64::new(),
+        }
+    }
+
+    /// Looks again at what is mapped; what was read of files stays.
+    pub(super) fn refresh(&mut self) -> Result<(), InjectError> {
+        let mappings = self.process.mappings()?;
+        let known = |start| mappings.iter().any(|m: &Mapping| m.is_text() && m.start == start);
+        if self.images.keys().any(|start| !known(*start)) {
+            *self = Self::new(self.process, mappings, self.loader);
+        } else {
+            self.mappings = mappings;
+        }
+        Ok(())
+    }
+
+    /// Judges the place where a thread with these registers stands.
+    pub(super) fn place(&mut self, regs: &user_regs_struct) -> Place {
+        let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
+        let mut address = FrameAddress::from_instruction_pointer(regs.rip);
+        let mut in_handler = false;
+        for _ in 0..MAX_FRAMES {
+            if self.is_sigreturn(address.address()) {
+                let Some(below) = self.interrupted(at.sp()) else { return Place::Unknown };
+                (address, at) = (FrameAddress::from_instruction_pointer(below.ip()), below);
+                in_handler = true;
+            }
+            let Some(known) = self.visit(address.address_for_lookup()) else {
+                return self.search(at.sp(), in_handler);
+            };
+            if known == Place::Inside {
+                return Place::Inside;
+            }
+            let process = self.process;
+            let mut read = |address| process.read_u64(address).map_err(|_| ());
+            match self.unwinder.unwind_frame(address, &mut at, &mut self.cache, &mut read) {
+                Ok(None) => return Place::Free,
+                Ok(Some(next)) => match FrameAddress::from_return_address(next) {
+                    Some(next) => address = next,
+                    None => return Place::Free,
+                },
+                Err(_) => return self.search(at.sp(), in_handler),
+            }
+        }
+        self.search(at.sp(), in_handler)
+    }
+
+    /// Judges one address; `None` where no file with unwind tables is mapped there.
+    fn visit(&mut self, address: u64) -> Option<Place> {
+        let text = self.text_at(address)?.clone();
+        if !self.images.contains_key(&text.start) {
+            let image = Image::read(self.process, &self.mappings, &text, self.role(&text));
+            if let Some(image) = &image {
+                self.add_module(image);
+            }
+            self.images.insert(text.start, image);
+        }
+        let image = self.images.get(&text.start)?.as_ref()?;
+        if image.is_unsafe(address) {
+            return Some(Place::Inside);
+        }
+        image.eh_frame.as_ref().map(|_| Place::Free)
+    }
+
+    fn text_at(&self, address: u64) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.end <= address);
+        self.mappings.get(after).filter(|mapping| mapping.start <= address && mapping.is_text())
+    }
+
+    fn role(&self, text: &Mapping) -> Role {
+        let first = self.mappings.iter().find(|mapping| mapping.same_file(text));
+        match first {
+            Some(first) if first.start == self.loader => Role::Loader,
+            _ if is_libc(text) => Role::Libc,
+            _ if text.path.contains(".so") => Role::Library,
+            _ => Role::Program,
+        }
+    }
+
+    fn add_module(&mut self, image: &Image) {
+        let (eh_frame_svma, eh_frame) = image.eh_frame.clone().unzip();
+        let (eh_frame_hdr_svma, eh_frame_hdr) = image.eh_frame_hdr.clone().unzip();
+        let sections = ExplicitModuleSectionInfo {
+            eh_frame_svma,
+            eh_frame,
+            eh_frame_hdr_svma,
+            eh_frame_hdr,
+            ..Default::default()
+        };
+        self.unwinder.add_module(Module::new(
+            String::new(),
+            image.span.clone(),
+            image.bias,
+            sections,
+        ));
+    }
+
+    /// Searches the rest of a stack for returns into unsafe code.
+    fn search(&mut self, sp: u64, in_handler: bool) -> Place {
+        if in_handler {
+            return Place::Unknown;
+        }
+        let Some(stack) = self.mappings.iter().find(|m| m.start <= sp && sp < m.end) else {
+            return Place::Unknown;
+        };
+        let mut bytes = vec![0; (stack.end - sp).min(MAX_SEARCH) as usize & !7];
+        if self.process.read(sp, &mut bytes).is_err() {
+            return Place::Unknown;
+        }
+        for word in bytes.chunks_exact(8) {
+            let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+            if word > 8 && self.visit(word - 1) == Some(Place::Inside) && self.follows_call(word) {
+                return Place::Inside;
+            }
+        }
+        Place::Free
+    }
+
+    /// Whether the instruction before `address` can be a call: `e8` or an `ff /2` of any length.
+    fn follows_call(&self, address: u64) -> bool {
+        let mut code = [0; 7];
+        if self.process.read(address - 7, &mut code).is_err() {
+            return false;
+        }
+        code[2] == 0xe8 || (0..6).any(|at| code[at] == 0xff && code[at + 1] & 0x38 == 0x10)
+    }
+
+    fn is_sigreturn(&self, address: u64) -> bool {
+        let mut code = [0; SIGRETURN.len()];
+        self.process.read(address, &mut code).is_ok() && code == SIGRETURN
+    }
+
+    /// The registers that a signal frame at `sp` saved.
+    fn interrupted(&self, sp: u64) -> Option<UnwindRegsX86_64> {
+        const RBP: u64 = 40 + 10 * 8;
+        const RSP: u64 = 40 + 15 * 8;
+        const RIP: u64 = 40 + 16 * 8;
+        let read = |offset| self.process.read_u64(sp + offset).ok();
+        Some(UnwindRegsX86_64::new(read(RIP)?, read(RSP)?, read(RBP)?))
+    }
+}
+
+/// Whether a mapping is of glibc's libc.
+pub(super) fn is_libc(mapping: &Mapping) -> bool {
+    let name = mapping.path.rsplit('/').next().unwrap_or("");
+    name == "libc.so.6" || name.starts_with("libc-2.")
+}

@@ -1,0 +1,76 @@
+// Two threads that spend their lives in one kind of library call and check its results.
+// argv: the control page's file, the kind. Words of the page: stop, rounds, errors, ready.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static volatile long *control;
+static const char *kind;
+static FILE *null;
+
+static int loop_malloc(unsigned *seed) {
+    size_t size = 16 + rand_r(seed) % 70000;
+    unsigned char *p = malloc(size);
+    if (!p) return 1;
+    p[0] = (unsigned char)size;
+    p[size - 1] = 7;
+    p = realloc(p, size + 100);
+    int bad = !p || p[0] != (unsigned char)size || p[size - 1] != 7;
+    free(p);
+    return bad;
+}
+
+static int loop_dlopen(void) {
+    void *m = dlopen("libm.so.6", RTLD_NOW);
+    if (!m) return 1;
+    double (*f)(double) = (double (*)(double))dlsym(m, "cos");
+    int bad = !f || f(0.0) != 1.0;
+    return dlclose(m) || bad;
+}
+
+static int loop_printf(void) {
+    char text[64];
+    fprintf(null, "%d %s %.3f\n", 42, "tiptoe", 1.5);
+    int n = snprintf(text, sizeof text, "%d %s %.3f", 42, "tiptoe", 1.5);
+    return n != 15 || strcmp(text, "42 tiptoe 1.500");
+}
+
+static int loop_spin(void) {
+    static __thread unsigned long x = 1;
+    for (int i = 0; i < 1000; i++) x = x * 6364136223846793005UL + 1;
+    return x == 0;
+}
+
+static void *run(void *arg) {
+    unsigned seed = (unsigned)(long)arg;
+    while (!control[0]) {
+        int bad = !strcmp(kind, "malloc")   ? loop_malloc(&seed)
+                  : !strcmp(kind, "dlopen") ? loop_dlopen()
+                  : !strcmp(kind, "spin")   ? loop_spin()
+                                            : loop_printf();
+        if (bad) __atomic_add_fetch(&control[2], 1, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&control[1], 1, __ATOMIC_SEQ_CST);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    int fd = open(argv[1], O_RDWR);
+    control = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    kind = argv[2];
+    null = fopen("/dev/null", "w");
+    pthread_t thread;
+    if (pthread_create(&thread, 0, run, (void *)1)) return 3;
+    control[3] = getpid();
+    run((void *)2);
+    pthread_join(thread, 0);
+    return control[2] != 0;
+}

@@ -9,7 +9,7 @@ pub type Bytes = Box<dyn AsRef<[u8]>>;
 /// caller decides whose file system is meant (that of a container, say), and a
 /// test can make one up.
 pub trait DebugSource {
-    /// The image's own path, beside which a debug file may lie.
+    /// The image's own path, links followed: a debug file may lie beside it.
     fn image_path(&self) -> Option<&Path>;
 
     /// The whole content of a regular file; `None` if there is none to read.

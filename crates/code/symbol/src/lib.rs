@@ -19,8 +19,10 @@
 //! to the file (MiniDebugInfo: a fixed limit), no loop depends on a number that
 //! the file merely claims, and expansion of names is cut off.
 //!
-//! Cost, on a two-core virtual machine, release build: see
-//! `cargo test -p tiptoe-symbol --release -- --ignored --nocapture time`.
+//! Cost (a busy two-core virtual machine; libLLVM-14, 110 MB, 94,994 functions):
+//! parsing 183 ms, a symbol by its name microseconds, a pattern or a name that
+//! must be compared demangled 0.5 s at worst. Measured by
+//! `TIPTOE_TIME_FILE=FILE cargo test -p tiptoe-symbol --release --test real -- --ignored --nocapture time`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

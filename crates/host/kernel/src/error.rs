@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use tiptoe_sys::host::Error as SysError;
+use tiptoe_sys::host::capabilities::SETCAP;
 
 /// Refusals of the kernel's probes.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +62,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported => Some("use `--via agent`".into()),
-            Self::PermissionDenied => Some(
-                "run as root, or `sudo setcap cap_bpf,cap_perfmon+ep $(command -v tiptoe)`".into(),
-            ),
+            Self::PermissionDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoRoom => Some("ask for fewer functions".into()),
             Self::System(error) => error.hint(),
             _ => None,

@@ -20,7 +20,7 @@ use super::tracefs::Tracefs;
 mod caps;
 mod tries;
 
-pub use caps::{Cap, CapSet};
+pub use caps::{Cap, CapSet, SETCAP};
 
 /// The answer to one trial: it works, or who refused and how.
 pub type Check = Result<(), Refusal>;

@@ -59,9 +59,9 @@ impl Cgroups {
     pub fn describe(&self) -> String {
         match (&self.v2, self.v1.len()) {
             (None, 0) => "not mounted".into(),
-            (None, n) => format!("v1 only, {n} hierarchies"),
+            (None, n) => format!("v1 only ({n} hierarchies)"),
             (Some(v2), 0) => format!("v2 at {}", v2.display()),
-            (Some(v2), n) => format!("v2 at {}, with {n} v1 hierarchies", v2.display()),
+            (Some(v2), n) => format!("v2 at {} (and {n} v1)", v2.display()),
         }
     }
 }

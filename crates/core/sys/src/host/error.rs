@@ -5,6 +5,8 @@ use std::prelude::rust_2024::*;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::capabilities::SETCAP;
+
 /// The result of a question to the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -62,9 +64,10 @@ pub enum Error {
     },
 }
 
-/// Looking into another process takes the same user, or this capability.
-const PTRACE_HINT: &str =
-    "run as the user of that process, or `sudo setcap cap_sys_ptrace+ep $(command -v tiptoe)`";
+/// Looking into another process takes the same user, or a capability.
+fn ptrace_hint() -> String {
+    format!("run as the user of that process, or `{SETCAP}`")
+}
 
 impl Error {
     /// What to do about it: a command or a right, where one is known.
@@ -85,7 +88,7 @@ impl Error {
             Some(libc::ENOENT | libc::ESRCH) => Self::NoSuchProcess { pid },
             Some(libc::EACCES | libc::EPERM) => Self::PermissionDenied {
                 what: format!("{} of process {pid}", what.into()),
-                hint: PTRACE_HINT.into(),
+                hint: ptrace_hint(),
             },
             _ => Self::Io {
                 what: format!("{} of process {pid}", what.into()),

@@ -4,6 +4,12 @@ use std::prelude::rust_2024::*;
 
 use std::fmt;
 
+/// The command that gives tiptoe all rights it can use.
+///
+/// One line for every purpose, because setcap(8) replaces what was given before.
+pub const SETCAP: &str = "sudo setcap \
+    cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep $(command -v tiptoe)";
+
 /// The capabilities that matter to tracing, with the kernel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

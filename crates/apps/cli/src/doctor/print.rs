@@ -2,15 +2,8 @@
 
 use std::fmt::Write;
 
-use super::rows::{Instrument, Row, State};
+use super::rows::{Row, State};
 use super::{Report, Unseen};
-
-const INSTRUMENTS: [Instrument; 4] = [
-    Instrument::Probe,
-    Instrument::Watch,
-    Instrument::Lock,
-    Instrument::Stat,
-];
 
 /// The whole report.
 pub fn text(report: &Report) -> String {
@@ -28,29 +21,36 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         [] => "no capabilities".into(),
         held => held.join(" "),
     };
-    writeln!(out, "tiptoe {}, Linux {}, uid {}", report.tiptoe, report.kernel, report.uid)?;
+    writeln!(
+        out,
+        "tiptoe {}, Linux {}, uid {}",
+        report.tiptoe, report.kernel, report.uid
+    )?;
     writeln!(out, "{rights}\n")
 }
 
-/// One line per check; a letter under each instrument that it limits.
+/// One line per check, with the instruments that it limits.
 fn table(out: &mut String, rows: &[Row]) -> std::fmt::Result {
-    let names = INSTRUMENTS.map(Instrument::name).join(" ");
-    writeln!(out, "  {:<24} {:<5} {:<44} LIMITS {names}", "CHECK", "", "FOUND")?;
+    writeln!(
+        out,
+        "  {:<24} {:<6} {:<50} LIMITS",
+        "CHECK", "STATE", "FOUND"
+    )?;
     for row in rows {
-        let limited = INSTRUMENTS.map(|i| {
-            let mark = if row.limits.iter().any(|l| l.instrument == i) { "x" } else { "." };
-            format!("{mark:^width$}", width = i.name().len())
-        });
+        let limited: Vec<_> = row.limits.iter().map(|l| l.instrument.name()).collect();
         let line = format!(
-            "  {:<24} {:<5} {:<51} {}",
+            "  {:<24} {:<6} {:<50} {}",
             row.name,
             state(row.state),
-            clip(&row.found, 51),
+            clip(&row.found, 50),
             limited.join(" ")
         );
         writeln!(out, "{}", line.trim_end())?;
     }
-    Ok(())
+    writeln!(
+        out,
+        "  (of the instruments, watch, lock and stat are still to come)"
+    )
 }
 
 fn state(state: State) -> &'static str {
@@ -61,32 +61,46 @@ fn state(state: State) -> &'static str {
     }
 }
 
+/// What is missing, by what brings it: one command often brings several things.
 fn missing(out: &mut String, rows: &[Row]) -> std::fmt::Result {
-    let mut rows = rows.iter().filter(|r| !r.limits.is_empty()).peekable();
-    if rows.peek().is_none() {
-        return writeln!(out, "\nNothing is missing.");
+    let mut commands: Vec<&str> = Vec::new();
+    for fix in rows.iter().filter_map(|row| row.fix.as_deref()) {
+        if !commands.contains(&fix) {
+            commands.push(fix);
+        }
+    }
+    if commands.is_empty() {
+        return writeln!(out, "\nNothing is missing.\n");
     }
     writeln!(out, "\nWHAT IS MISSING, AND WHAT BRINGS IT")?;
-    for row in rows {
-        writeln!(out, "  {}: {}", row.name, row.found)?;
-        for limit in &row.limits {
-            writeln!(out, "    {:<6} {}", limit.instrument.name(), limit.effect)?;
+    for command in commands {
+        for row in rows
+            .iter()
+            .filter(|row| row.fix.as_deref() == Some(command))
+        {
+            writeln!(out, "  {}: {}", row.name, row.found)?;
+            for limit in &row.limits {
+                writeln!(out, "    {:<6} {}", limit.instrument.name(), limit.effect)?;
+            }
         }
-        if let Some(fix) = &row.fix {
-            writeln!(out, "    to do  {fix}")?;
-        }
+        writeln!(out, "  => {command}\n")?;
     }
     Ok(())
 }
 
 fn others(out: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(out, "\nWHO ELSE TRACES THIS MACHINE")?;
+    writeln!(out, "WHO ELSE TRACES THIS MACHINE")?;
     if report.foreign.is_empty() {
         writeln!(out, "  nobody that can be seen")?;
     }
     for tracer in &report.foreign {
         let pid = tracer.pid.map_or_else(String::new, |pid| pid.to_string());
-        writeln!(out, "  {pid:>8} {:<16} {}", tracer.comm, clip(&tracer.what, 71))?;
+        writeln!(
+            out,
+            "  {pid:>8} {:<16} {}",
+            tracer.comm,
+            clip(&tracer.what, 71)
+        )?;
     }
     for line in unseen(&report.unseen) {
         writeln!(out, "  not seen: {line}")?;
@@ -97,7 +111,10 @@ fn others(out: &mut String, report: &Report) -> std::fmt::Result {
 fn unseen(unseen: &Unseen) -> Vec<String> {
     let mut lines = Vec::new();
     if unseen.processes > 0 {
-        lines.push(format!("what {} processes hold (no permission)", unseen.processes));
+        lines.push(format!(
+            "open files of {} process(es) (no permission)",
+            unseen.processes
+        ));
     }
     if unseen.other_pid_namespaces {
         lines.push("processes outside this container".into());
@@ -106,9 +123,11 @@ fn unseen(unseen: &Unseen) -> Vec<String> {
         lines.push("BPF programs that no visible process holds (needs cap_sys_admin)".into());
     }
     if unseen.tracefs {
-        lines.push("events that are switched on in tracefs (see above)".into());
+        lines.push("what is switched on in tracefs (see above)".into());
     }
-    lines.push("what others' perf events count, and in which cgroups: the kernel does not tell".into());
+    lines.push(
+        "what others' perf events count, and in which cgroups: the kernel does not tell".into(),
+    );
     lines
 }
 

@@ -16,7 +16,7 @@ pub enum Instrument {
 }
 
 /// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It is there.
@@ -71,7 +71,10 @@ impl Row {
     }
 
     fn lacks(self, state: State, instrument: Instrument, effect: &'static str) -> Self {
-        let mut row = Self { state, ..self };
+        let mut row = Self {
+            state: self.state.max(state),
+            ..self
+        };
         row.limits.push(Limit { instrument, effect });
         row
     }
@@ -105,7 +108,7 @@ pub fn all(can: &Capabilities, uid: u32) -> Vec<Row> {
         thread_uprobes(can, grant),
         paranoid(can, grant),
         breakpoints(can, grant),
-        hardware(can),
+        hardware(can, grant),
         software(can, grant),
         bpf(can, grant),
         btf(can),
@@ -159,16 +162,21 @@ fn ptrace_scope(can: &Capabilities, grant: Grant) -> Row {
     match can.ptrace_scope {
         None => Row::ok(name, "no restriction (no Yama)"),
         Some(0) => Row::ok(name, "0: no restriction"),
-        Some(scope @ 1..=2) if free => Row::ok(name, format!("{scope}, overruled by cap_sys_ptrace")),
+        Some(scope @ 1..=2) if free => {
+            Row::ok(name, format!("{scope}, overruled by cap_sys_ptrace"))
+        }
         Some(1) => Row::ok(name, "1: own children only")
             .part(Instrument::Probe, only_children)
             .fix("sudo sysctl kernel.yama.ptrace_scope=0"),
         Some(2) => Row::ok(name, "2: only with cap_sys_ptrace")
             .no(Instrument::Probe, only_children)
             .fix(grant.command()),
-        Some(scope) => Row::ok(name, format!("{scope}: nobody may attach, until the next boot"))
-            .no(Instrument::Probe, only_children)
-            .fix("remove kernel.yama.ptrace_scope=3 from /etc/sysctl.d and reboot"),
+        Some(scope) => Row::ok(
+            name,
+            format!("{scope}: nobody may attach, until the next boot"),
+        )
+        .no(Instrument::Probe, only_children)
+        .fix("remove kernel.yama.ptrace_scope=3 from /etc/sysctl.d and reboot"),
     }
 }
 
@@ -207,7 +215,10 @@ fn process_uprobes(can: &Capabilities, grant: Grant) -> Row {
     match can.process_uprobes {
         Ok(()) => Row::ok(name, "BPF counts all threads of a process (--via kernel)"),
         Err(e) => Row::ok(name, e.to_string())
-            .no(Instrument::Probe, "--via kernel misses threads that start later")
+            .no(
+                Instrument::Probe,
+                "--via kernel misses threads that start later",
+            )
             .fix(grant.or(e, "Linux 6.6 or later")),
     }
 }
@@ -226,9 +237,6 @@ fn thread_uprobes(can: &Capabilities, grant: Grant) -> Row {
 fn paranoid(can: &Capabilities, grant: Grant) -> Row {
     let name = "perf_event_paranoid";
     let free = can.effective.has(Cap::Perfmon) || can.effective.has(Cap::SysAdmin);
-    let fix = || {
-        if grant.root { grant.command() } else { format!("sudo sysctl kernel.{name}=-1") }
-    };
     match can.perf_event_paranoid {
         None => Row::ok(name, "this kernel has no perf events")
             .no(Instrument::Watch, "no kernel watchpoints")
@@ -239,11 +247,11 @@ fn paranoid(can: &Capabilities, grant: Grant) -> Row {
         Some(level @ 1..=2) => Row::ok(name, format!("{level}: own processes only"))
             .part(Instrument::Watch, "thread by thread, not per CPU")
             .part(Instrument::Stat, "no system-wide or cgroup counts")
-            .fix(fix()),
+            .fix(grant.command()),
         Some(level) => Row::ok(name, format!("{level}: nothing for ordinary users"))
             .no(Instrument::Watch, "no kernel watchpoints")
             .no(Instrument::Stat, "no counters")
-            .fix(fix()),
+            .fix(grant.command()),
     }
 }
 
@@ -257,13 +265,13 @@ fn breakpoints(can: &Capabilities, grant: Grant) -> Row {
     }
 }
 
-fn hardware(can: &Capabilities) -> Row {
+fn hardware(can: &Capabilities, grant: Grant) -> Row {
     let name = "hardware counters";
     match can.hardware_counters {
         Ok(()) => Row::ok(name, "cycles, instructions, cache misses"),
         Err(e) if e.is_permission() => Row::ok(name, e.to_string())
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
-            .fix("sudo sysctl kernel.perf_event_paranoid=1"),
+            .fix(grant.command()),
         Err(e) => Row::ok(name, format!("this machine shows none ({e})"))
             .no(Instrument::Stat, "no cycles, instructions or cache misses")
             .fix("in a virtual machine: switch its virtual PMU on (KVM: -cpu host,pmu=on)"),
@@ -284,14 +292,23 @@ fn bpf(can: &Capabilities, grant: Grant) -> Row {
     let name = "BPF programs";
     let kinds = |wanted: bool| {
         let of_state = can.bpf.iter().filter(|(_, check)| check.is_ok() == wanted);
-        of_state.map(|(kind, _)| kind.to_string()).collect::<Vec<_>>().join(", ")
+        of_state
+            .map(|(kind, _)| kind.to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     match can.bpf.iter().find_map(|(_, check)| check.err()) {
         None => Row::ok(name, kinds(true)),
-        Some(e) => Row::ok(name, format!("not {} ({e})", kinds(false)))
-            .no(Instrument::Watch, "no aggregation at the hit, costlier watchpoints")
+        Some(e) => Row::ok(name, format!("refused: {e}; not {}", kinds(false)))
+            .no(
+                Instrument::Watch,
+                "no aggregation at the hit, costlier watchpoints",
+            )
             .no(Instrument::Lock, "no kernel locks, no static programs")
-            .no(Instrument::Stat, "perf's own cgroup mode, ten times the cost")
+            .no(
+                Instrument::Stat,
+                "perf's own cgroup mode, ten times the cost",
+            )
             .fix(grant.or(e, "a kernel with CONFIG_BPF_SYSCALL")),
     }
 }
@@ -311,14 +328,20 @@ fn tracefs(can: &Capabilities) -> Row {
     let name = "tracefs";
     let row = match &can.tracefs {
         Tracefs::Readable(root) => return Row::ok(name, root.display().to_string()),
-        Tracefs::NotMounted => Row::ok(name, "not mounted")
-            .fix("sudo mount -t tracefs tracefs /sys/kernel/tracing"),
-        Tracefs::Unreadable(root) => Row::ok(name, format!("closed to this user: {}", root.display()))
-            .fix(format!("sudo mount -o remount,mode=755 {}", root.display())),
+        Tracefs::NotMounted => {
+            Row::ok(name, "not mounted").fix("sudo mount -t tracefs tracefs /sys/kernel/tracing")
+        }
+        Tracefs::Unreadable(root) => {
+            Row::ok(name, format!("closed to this user: {}", root.display()))
+                .fix(format!("sudo mount -o remount,mode=755 {}", root.display()))
+        }
     };
-    row.no(Instrument::Lock, "no kernel locks, no futex tracepoints")
-        .part(Instrument::Stat, "no tracepoints")
-        .part(Instrument::Probe, "others' uprobes through tracefs are not seen")
+    row.part(
+        Instrument::Probe,
+        "uprobes that others define there are not seen",
+    )
+    .no(Instrument::Lock, "no kernel locks, no futex tracepoints")
+    .part(Instrument::Stat, "no tracepoints")
 }
 
 fn cgroups(can: &Capabilities) -> Row {
@@ -382,8 +405,14 @@ mod tests {
 
     #[test]
     fn permissions_are_granted_to_the_file_or_by_the_container() {
-        let denied = Refusal { call: "bpf", errno: 1 };
-        let absent = Refusal { call: "bpf", errno: 38 };
+        let denied = Refusal {
+            call: "bpf",
+            errno: 1,
+        };
+        let absent = Refusal {
+            call: "bpf",
+            errno: 38,
+        };
         assert!(Grant { root: false }.or(denied, "x").contains("setcap"));
         assert!(Grant { root: true }.or(denied, "x").contains("--cap-add"));
         assert_eq!(Grant { root: true }.or(absent, "x"), "x");

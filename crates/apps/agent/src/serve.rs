@@ -23,8 +23,6 @@ pub fn greet(shared: &Shared, data: &Data) {
         tls: tls::descriptor_offset(),
         cold_entry: tiptoe_cold_entry as *const () as u64,
         hook_entry: tiptoe_hook_entry as *const () as u64,
-        sites: shared.records(),
-        site_count: shared.table.len() as u64,
     });
     if let Some(owner) = data.owner() {
         raw::futex::wake(owner, u32::MAX);
@@ -41,6 +39,7 @@ pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool
         Request::Map => map(shared, plan, data, count),
         Request::Copy => copy(plan, data, count),
         Request::Arm => arm(shared, plan, data, count),
+        Request::ArmAgain => arm_again(shared, plan, data, count),
         Request::Disarm => disarm(shared, plan, data, count),
         Request::Resolve => resolve(plan, data, count),
         Request::Prepare => prepare(shared),
@@ -138,6 +137,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {
         return EINVAL;
     };
+    shared.publish_sites();
     in_batches(
         count,
         |index| plan.site(index),
@@ -149,6 +149,36 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             }
         },
     );
+    signals::insist();
+    0
+}
+
+/// Patches sites that are in the table already.
+fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
+    let Ok(text) = SelfMemory::open() else {
+        return EIO;
+    };
+    let site = |index| {
+        shared
+            .table
+            .find(plan.address(index))
+            .map(|found| found.site)
+    };
+    if (0..count)
+        .filter_map(site)
+        .any(|site| site.flags.has(SiteFlags::NEEDS_SIGILL))
+    {
+        signals::own(signals::ILL);
+    }
+    in_batches(count, site, |start, sites| {
+        let outcomes = patcher::arm(&text, sites);
+        for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
+            data.set_result(start + offset, *outcome as u64);
+            if let Some(found) = shared.table.find(plan.address(start + offset)) {
+                set_armed(shared, found.index, *outcome == Outcome::Done);
+            }
+        }
+    });
     signals::insist();
     0
 }

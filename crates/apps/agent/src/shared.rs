@@ -52,6 +52,11 @@ pub struct Shared {
     retired_len: AtomicUsize,
 }
 
+/// Where a later tiptoe finds the table of sites before it attaches: the
+/// address of its records and how many there are.
+#[unsafe(no_mangle)]
+static TIPTOE_SITES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The agent's state, once [`create`] made it.
@@ -115,9 +120,11 @@ pub fn create() -> Result<&'static Shared, Errno> {
 }
 
 impl Shared {
-    /// Address of the table's records, for a later tiptoe to read.
-    pub fn records(&self) -> u64 {
-        self.records as u64
+    /// Publishes how many sites the table holds, for a later tiptoe to read.
+    pub fn publish_sites(&self) {
+        let [records, count] = &TIPTOE_SITES;
+        records.store(self.records as u64, Ordering::Relaxed); // read from outside
+        count.store(self.table.len() as u64, Ordering::Release); // after the records
     }
 
     /// The top of the agent thread's stack.

@@ -16,8 +16,6 @@ const PID: usize = 5;
 const TLS: usize = 6;
 const COLD_ENTRY: usize = 7;
 const HOOK_ENTRY: usize = 8;
-const SITES: usize = 9;
-const SITE_COUNT: usize = 10;
 const THREAD: usize = 11;
 
 /// What the agent is doing.
@@ -43,10 +41,6 @@ pub struct Hello {
     pub cold_entry: u64,
     /// Address that system call hooks call.
     pub hook_entry: u64,
-    /// Address of the agent's table of sites, in wire form.
-    pub sites: u64,
-    /// How many sites it holds.
-    pub site_count: u64,
 }
 
 /// A view of a data segment with a known shape.
@@ -78,8 +72,6 @@ impl<'a> Data<'a> {
         self.words.store(TLS, hello.tls as u64);
         self.words.store(COLD_ENTRY, hello.cold_entry);
         self.words.store(HOOK_ENTRY, hello.hook_entry);
-        self.words.store(SITES, hello.sites);
-        self.words.store(SITE_COUNT, hello.site_count);
         self.words.store(MAGIC_WORD, MAGIC);
         self.set_state(State::Serving);
     }
@@ -92,8 +84,6 @@ impl<'a> Data<'a> {
             tls: self.words.load(TLS) as i64,
             cold_entry: self.words.load(COLD_ENTRY),
             hook_entry: self.words.load(HOOK_ENTRY),
-            sites: self.words.load(SITES),
-            site_count: self.words.load(SITE_COUNT),
         })
     }
 

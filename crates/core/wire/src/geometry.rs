@@ -23,6 +23,9 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Bytes of one slab's directory entry.
+    pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
+
     /// A segment with room for `slots` counters in each of as many slabs as fit
     /// (64 to 16,384).
     pub fn for_slots(slots: u32) -> Geometry {
@@ -52,6 +55,16 @@ impl Geometry {
     pub fn slab(&self, index: u32) -> usize {
         let directory_end = self.entry(self.slabs);
         directory_end.next_multiple_of(PAGE_WORDS) + index as usize * self.stride()
+    }
+
+    /// Byte offset of slab `index`'s directory entry: owner, then 16 bytes of name.
+    pub fn entry_offset(&self, index: u32) -> u64 {
+        self.entry(index) as u64 * 8
+    }
+
+    /// Byte offset of slab `index`.
+    pub fn slab_offset(&self, index: u32) -> u64 {
+        self.slab(index) as u64 * 8
     }
 
     /// Bytes of the whole segment.

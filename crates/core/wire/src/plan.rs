@@ -38,14 +38,18 @@ pub enum Request {
     Detach = 7,
     /// Let a program that was started under tiptoe run its constructors.
     Go = 8,
+    /// Patch sites again that the agent has known since an earlier session: addresses.
+    ArmAgain = 9,
 }
 
 impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
-        [Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go]
-            .into_iter()
-            .find(|request| *request as u64 == word)
+        [
+            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain,
+        ]
+        .into_iter()
+        .find(|request| *request as u64 == word)
     }
 }
 

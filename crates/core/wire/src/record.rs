@@ -65,6 +65,11 @@ pub struct Site {
     pub head_count: u8,
     /// Instruction heads inside the window; the first is offset 0.
     pub heads: [Head; MAX_HEADS],
+    /// Bytes of the trampoline, so that a later tiptoe knows what is taken.
+    pub code_len: u16,
+    /// Tells bodies apart (filter and kind), so that a later tiptoe knows whether
+    /// this trampoline is the one it wants.
+    pub body: u32,
 }
 
 impl Site {
@@ -87,6 +92,7 @@ impl Site {
         words[5] = u64::from_le_bytes(self.patched);
         words[6] = u64::from_le_bytes(self.island_original);
         words[7] = u64::from_le_bytes(self.island_patched);
+        words[11] = self.code_len as u64 | (self.body as u64) << 16;
         for (index, head) in self.heads.iter().enumerate() {
             let bits = head.offset as u64 | (head.resume as u64) << 8;
             if let Some(word) = words.get_mut(8 + index / 2) {
@@ -111,6 +117,8 @@ impl Site {
             island_original: words[6].to_le_bytes(),
             island_patched: words[7].to_le_bytes(),
             heads: [Head::default(); MAX_HEADS],
+            code_len: words[11] as u16,
+            body: (words[11] >> 16) as u32,
         };
         for (index, head) in site.heads.iter_mut().enumerate() {
             let bits = words.get(8 + index / 2).copied().unwrap_or(0) >> (32 * (index % 2));
@@ -157,6 +165,8 @@ mod tests {
             island_patched: [11; 8],
             head_count: 3,
             heads,
+            code_len: 77,
+            body: 0xdead_beef,
         }
     }
 

@@ -1,1 +1,34 @@
-//! To be written.
+//! The one driver that all instruments share: from a list of events and a
+//! target to a session.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`request`] | what a run is asked, and what it hands back |
+//! | [`module`] | the files that a target has mapped, and their functions |
+//! | [`resolve`] | from specs to probes |
+//! | [`planner`] | from probes to patches: where, with which bytes |
+//! | [`inject`], [`preload`] | the two ways to bring the agent in |
+//! | [`link`] | the two segments shared with an agent, and requests to it |
+//! | [`counts`] | slabs to counts; everything read is a claim of the target's |
+//! | [`tracee`] | one process: who counts what in it |
+//! | [`calibrate`] | what one hit costs on this machine |
+//! | [`driver`] | the loop, and the session it writes |
+//!
+//! Whatever a target wrote is distrusted: sizes come from our own geometry, and
+//! addresses that an agent reports are only ever used inside that same target.
+#![warn(missing_docs)]
+
+pub mod calibrate;
+mod counts;
+mod driver;
+pub mod inject;
+mod link;
+mod module;
+mod planner;
+mod preload;
+mod request;
+mod resolve;
+mod tracee;
+
+pub use driver::run;
+pub use request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};

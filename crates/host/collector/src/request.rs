@@ -11,6 +11,8 @@ use tiptoe_session::Session;
 /// Everything that one run of the driver is asked.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// The agent: the shared object that is brought into targets.
+    pub agent: &'static [u8],
     /// The events, each in the event grammar.
     pub specs: Vec<String>,
     /// Which hits count; without it, all.

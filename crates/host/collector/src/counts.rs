@@ -1,0 +1,91 @@
+//! From slabs to counts.
+//!
+//! Read through the memfd, not the mapping: a hole then reads as zeroes without
+//! becoming a page. The target could have written anything, so each number is
+//! no more than its claim; nothing read here is used as an index.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_wire::Geometry;
+
+use crate::request::By;
+
+/// What has been counted in one process.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// For each slot, the sum over all threads.
+    pub totals: Vec<u64>,
+    /// For each thread or name, and slot, its part.
+    pub parts: BTreeMap<String, Vec<u64>>,
+}
+
+/// Bytes of a directory entry.
+const ENTRY: usize = Geometry::ENTRY_BYTES;
+/// Key of what threads counted that had to share the overflow slab.
+const OTHERS: &str = "(other threads)";
+
+/// Reads all slabs.
+pub fn read(file: &File, geometry: Geometry, by: Option<By>) -> std::io::Result<Counts> {
+    let mut counts = Counts { totals: vec![0; geometry.slots as usize], ..Counts::default() };
+    let mut directory = vec![0; (geometry.slabs as usize) * ENTRY];
+    file.read_exact_at(&mut directory, geometry.entry_offset(0))?;
+    for (slab, entry) in directory.chunks_exact(ENTRY).enumerate() {
+        let (slab, owner) = (slab as u32, SlabOwner::read(entry));
+        if slab > 0 && owner.is_none() {
+            continue;
+        }
+        let values = values(file, geometry, slab)?;
+        for (total, value) in counts.totals.iter_mut().zip(&values) {
+            *total = total.wrapping_add(*value);
+        }
+        if let Some(by) = by {
+            let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
+            counts.add_part(key, &values);
+        }
+    }
+    Ok(counts)
+}
+
+impl Counts {
+    fn add_part(&mut self, key: String, values: &[u64]) {
+        if values.iter().all(|value| *value == 0) {
+            return;
+        }
+        let part = self.parts.entry(key).or_insert_with(|| vec![0; values.len()]);
+        for (sum, value) in part.iter_mut().zip(values) {
+            *sum = sum.wrapping_add(*value);
+        }
+    }
+}
+
+struct SlabOwner {
+    tid: u32,
+    comm: String,
+}
+
+impl SlabOwner {
+    /// Reads a directory entry; `None` where nobody entered.
+    fn read(entry: &[u8]) -> Option<SlabOwner> {
+        let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
+        let name = entry[8..24].split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let plain = |c: char| if c.is_control() { '?' } else { c };
+        let comm = String::from_utf8_lossy(name).chars().map(plain).collect();
+        (tid != 0).then_some(SlabOwner { tid, comm })
+    }
+
+    fn key(&self, by: By) -> String {
+        match by {
+            By::Comm => self.comm.clone(),
+            By::Thread => format!("{} {}", self.tid, self.comm),
+        }
+    }
+}
+
+fn values(file: &File, geometry: Geometry, slab: u32) -> std::io::Result<Vec<u64>> {
+    let mut bytes = vec![0; geometry.slots as usize * 8];
+    file.read_exact_at(&mut bytes, geometry.slab_offset(slab))?;
+    let words = bytes.chunks_exact(8);
+    Ok(words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
+}

@@ -1,0 +1,437 @@
+//! The loop: attach, tell intervals, stop, detach, and write down what it was.
+
+use std::collections::BTreeMap;
+use std::process::Child;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_session::{Event, Part, Process, Refusal, Session};
+
+use crate::calibrate::{UnitCosts, Want, unit_costs};
+use crate::module::{Cache, Module, Object};
+use crate::preload::{self, Started};
+use crate::request::{By, Error, Observer, Outcome, Request, RequestTarget};
+use crate::resolve;
+use crate::tracee::{Offer, Plan, Reads, Source, Tracee};
+
+/// How often the loop looks whether to stop.
+const TICK: Duration = Duration::from_millis(10);
+/// How often it looks whether a target runs another program now.
+const EXEC_TICK: Duration = Duration::from_millis(100);
+/// How long a started program may take to reach the agent's constructor.
+const REACH: Duration = Duration::from_secs(10);
+/// Slots beyond the specs' own for a command whose libraries are not known yet.
+const COMMAND_SLOTS: u32 = 1 << 16;
+
+/// Runs a request to its end.
+pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    for spec in &request.specs {
+        resolve::parse(spec)?;
+    }
+    let plan = Plan {
+        agent: request.agent,
+        specs: &request.specs,
+        filter: request.filter,
+        via: request.via,
+        by: request.by,
+        force: request.force,
+    };
+    let started_at = SystemTime::now();
+    let (tracees, child) = match &request.target {
+        RequestTarget::Pids(pids) => (attach_all(&request, pids, &plan)?, None),
+        RequestTarget::Command(command) => {
+            let (tracee, child) = start(command, &plan)?;
+            (vec![tracee], Some(child))
+        }
+    };
+    let mut run = Run::new(&request, tracees, child, started_at);
+    for note in run.session.notes.clone() {
+        observer.note(&note);
+    }
+    let looped = run.watch(observer);
+    let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
+    looped?;
+    run.finish()?;
+    if let Err(error) = detached {
+        run.session.notes.push(error.to_string());
+    }
+    let exit_status = run.wait_for_command();
+    Ok(Outcome { session: run.session, exit_status })
+}
+
+fn attach_all(request: &Request, pids: &[u32], plan: &Plan) -> Result<Vec<Tracee>, Error> {
+    if let Some(delay) = request.delay {
+        let until = Instant::now() + delay;
+        while Instant::now() < until && !request.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK.min(delay));
+        }
+    }
+    let mut cache = Cache::default();
+    let mut tracees = Vec::new();
+    for pid in pids {
+        match Tracee::attach(*pid, plan, &mut cache) {
+            Ok(tracee) => tracees.push(tracee),
+            Err(error) => {
+                // A failed run leaves nothing in any target.
+                for tracee in &tracees {
+                    let _ = Tracee::detach(tracee);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(tracees)
+}
+
+/// Starts a command with the agent in it, or, where that cannot be, under the
+/// kernel's probes.
+fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
+    let path = preload::find_program(&command[0])?;
+    let object = Object::of_program(&path);
+    let against = match &object {
+        Ok(object) => object.image.header().refusal_in_process().map(str::to_owned),
+        // A script: its interpreter decides.
+        Err(_) => None,
+    };
+    if let (Via::Agent, Some(reason)) = (plan.via, &against) {
+        return Err(Error::new(format!("the agent cannot enter {}: {reason}", path.display()))
+            .with_hint("`--via kernel` counts the same functions"));
+    }
+    match (plan.via, against) {
+        (Via::Kernel, _) => start_under_kernel(command, object?, plan, None),
+        (_, Some(reason)) => start_under_kernel(command, object?, plan, Some(reason)),
+        _ => start_with_agent(command, plan),
+    }
+}
+
+fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error {
+    Error::new(format!("cannot run `{}`: {error}", command[0].display()))
+}
+
+fn start_with_agent(
+    command: &[std::ffi::OsString],
+    plan: &Plan,
+) -> Result<(Tracee, Child), Error> {
+    let offer = Offer::new(COMMAND_SLOTS)?;
+    let failed = |error: std::io::Error| cannot_start(command, &error);
+    let started = preload::start(command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
+    let pid = started.pid;
+    let link = offer.open(plan.by == Some(By::Thread), pid)?;
+    let mut child = started.proceed().map_err(failed)?;
+    if link.wait_for_hello(REACH).is_none() {
+        let status = child.try_wait().ok().flatten();
+        let _ = child.kill();
+        let _ = child.wait();
+        let why = match status {
+            Some(status) => format!("it ended before that ({status})"),
+            None => "its loader did not take the agent (setuid, or not glibc?)".to_owned(),
+        };
+        return Err(Error::new(format!(
+            "the agent did not get into `{}`: {why}",
+            command[0].display()
+        ))
+        .with_hint("`--via kernel` needs no agent"));
+    }
+    match Tracee::adopt(pid, link, plan, &mut Cache::default()) {
+        Ok(tracee) => Ok((tracee, child)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+fn start_under_kernel(
+    command: &[std::ffi::OsString],
+    object: Object,
+    plan: &Plan,
+    reason: Option<String>,
+) -> Result<(Tracee, Child), Error> {
+    let path = preload::find_program(&command[0])?;
+    let failed = |error: std::io::Error| cannot_start(command, &error);
+    let started: Started = preload::start(command, None).map_err(failed)?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let module = Module {
+        name: name.unwrap_or_default(),
+        object: std::rc::Rc::new(object),
+        path: path.canonicalize().unwrap_or(path),
+        bias: 0,
+        text: Vec::new(),
+        is_program: true,
+    };
+    let mut tracee = Tracee::kernel_only(started.pid, &[module], plan)?;
+    tracee.notes.extend(reason.map(|reason| format!("traced by the kernel: {reason}")));
+    Ok((tracee, started.proceed().map_err(failed)?))
+}
+
+/// A run that is on.
+struct Run<'a> {
+    request: &'a Request,
+    tracees: Vec<Tracee>,
+    child: Option<Child>,
+    exit_status: Option<i32>,
+    session: Session,
+    start: Instant,
+    baseline: BTreeMap<String, Reading>,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        request: &'a Request,
+        tracees: Vec<Tracee>,
+        child: Option<Child>,
+        started_at: SystemTime,
+    ) -> Run<'a> {
+        let command = match &request.target {
+            RequestTarget::Command(command) => {
+                command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+            }
+            RequestTarget::Pids(_) => tracees.first().map(|t| t.command.clone()).unwrap_or_default(),
+        };
+        let mut session = Session::new(command);
+        session.started_unix_ns =
+            started_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        for tracee in &tracees {
+            let (pid, comm) = (tracee.process.pid(), tracee.comm.clone());
+            session.targets.push(Process { pid, comm });
+            session.notes.extend(tracee.notes.iter().cloned());
+            let refusal = |(event, why): &(String, String)| Refusal::new(event, why);
+            session.refusals.extend(tracee.refused.iter().map(refusal));
+        }
+        let start = tracees.first().map_or_else(Instant::now, |tracee| tracee.since);
+        let baseline = BTreeMap::new();
+        Run { request, tracees, child, exit_status: None, session, start, baseline }
+    }
+
+    /// Runs until the target ends, time is over, or the user stops it.
+    fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let delay = match self.request.target {
+            RequestTarget::Command(_) => self.request.delay,
+            RequestTarget::Pids(_) => None,
+        };
+        let end = self.request.duration.map(|d| self.start + d + delay.unwrap_or_default());
+        let mut begin = delay.map(|delay| self.start + delay);
+        let mut next = self.request.interval.map(|interval| self.start + interval);
+        let mut next_exec_look = self.start + EXEC_TICK;
+        let mut last = Events::default();
+        loop {
+            let now = Instant::now();
+            if begin.is_some_and(|begin| now >= begin) {
+                begin = None;
+                self.baseline = self.events()?.readings();
+            }
+            if let (Some(at), Some(interval)) = (next, self.request.interval)
+                && now >= at
+            {
+                next = Some(at + interval);
+                last = self.tell_interval(last, interval, observer)?;
+            }
+            if now >= next_exec_look {
+                next_exec_look = now + EXEC_TICK;
+                if self.all_execed(observer) {
+                    return Ok(());
+                }
+            }
+            let stopped = self.request.stop.load(Ordering::Relaxed);
+            if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            let wake = [next, end, begin].into_iter().flatten().min();
+            let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
+            std::thread::sleep(pause.max(Duration::from_micros(100)));
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        match &self.child {
+            Some(child) => has_exited(child.id()),
+            None => self.tracees.iter().all(Tracee::is_gone),
+        }
+    }
+
+    fn all_execed(&mut self, observer: &mut dyn Observer) -> bool {
+        for tracee in self.tracees.iter().filter(|tracee| tracee.has_execed()) {
+            let note = format!(
+                "process {} ({}) ran another program after {:.1} s: the trace of the old one ended there",
+                tracee.process.pid(),
+                tracee.comm,
+                tracee.since.elapsed().as_secs_f64(),
+            );
+            if !self.session.notes.contains(&note) {
+                observer.note(&note);
+                self.session.notes.push(note);
+            }
+        }
+        self.tracees.iter().all(Tracee::has_execed)
+    }
+
+    fn events(&self) -> Result<Events, Error> {
+        let mut events = Events::default();
+        for tracee in &self.tracees {
+            tracee.cpu_time();
+            events.add(tracee, tracee.read(self.request.by)?);
+        }
+        for (name, before) in &self.baseline {
+            if let Some(total) = events.by_name.get_mut(name) {
+                total.reading = total.reading.since(*before);
+            }
+        }
+        Ok(events)
+    }
+
+    fn tell_interval(
+        &mut self,
+        last: Events,
+        interval: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<Events, Error> {
+        let now = self.events()?;
+        let mut deltas = Session::new(self.session.command.clone());
+        deltas.duration_ns = interval.as_nanos() as u64;
+        let before = last.readings();
+        for name in &now.order {
+            let Some(total) = now.by_name.get(name) else { continue };
+            let earlier = before.get(name).copied().unwrap_or_default();
+            deltas.events.push(Event::new(name, total.via, total.reading.since(earlier)));
+        }
+        let at = self.start.elapsed().as_nanos() as u64;
+        self.session.intervals.push(deltas.as_interval(at));
+        observer.interval(&deltas);
+        Ok(now)
+    }
+
+    /// Takes the last counts and puts a price on them.
+    fn finish(&mut self) -> Result<(), Error> {
+        let events = self.events()?;
+        self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
+        let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
+        self.session.cpu_ns = cpu.as_nanos() as u64;
+        let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
+        let costs = unit_costs(Want {
+            trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
+            kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
+        });
+        let prices = Prices { costs, filtered: self.request.filter.is_some() };
+        let mut sum = Cost::default();
+        let mut hits = 0;
+        let extra = UnitCosts::extra_for_sites(events.hot_sites());
+        for name in &events.order {
+            let Some(total) = events.by_name.get(name) else { continue };
+            let unit = prices.of(total, extra);
+            let cost = unit.times(total.reading.count);
+            sum = sum.plus(cost);
+            hits += total.reading.count;
+            let mut event = Event::new(name, total.via, total.reading);
+            event.cost_ns = cost.ns;
+            event.names = total.names.clone();
+            event.notes = total.notes();
+            event.by = total.parts.iter().map(|(key, count)| Part::new(key, *count)).collect();
+            event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
+            self.session.events.push(event);
+        }
+        self.session.cost = tiptoe_session::Cost::estimated(hits, sum, self.session.cpu_ns);
+        Ok(())
+    }
+
+    fn wait_for_command(&mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.as_mut()?.wait().ok()?;
+        self.exit_status = status.code().or(status.signal().map(|signal| 128 + signal));
+        self.exit_status
+    }
+}
+
+/// Whether a child has exited, without reaping it: its times can still be read.
+fn has_exited(pid: u32) -> bool {
+    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is valid for the length of the call.
+    let asked = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
+    // SAFETY: waitid sets the field, or leaves the zero.
+    asked != 0 || unsafe { info.si_pid() } != 0
+}
+
+/// One event over all processes.
+struct Total {
+    reading: Reading,
+    via: Via,
+    trap: bool,
+    names: Vec<String>,
+    parts: BTreeMap<String, u64>,
+}
+
+impl Total {
+    fn notes(&self) -> Vec<String> {
+        let trap = self.trap.then(|| "trap: no jump fits there".to_owned());
+        trap.into_iter().collect()
+    }
+}
+
+/// All events over all processes.
+#[derive(Default)]
+struct Events {
+    order: Vec<String>,
+    by_name: BTreeMap<String, Total>,
+}
+
+impl Events {
+    fn add(&mut self, tracee: &Tracee, reads: Reads) {
+        for (index, counter) in tracee.counters.iter().enumerate() {
+            let reading = reads.readings.get(index).copied().unwrap_or_default();
+            let (via, trap) = match counter.source {
+                Source::Agent { trap, .. } => (Via::Agent, trap),
+                Source::Kernel(_) => (Via::Kernel, false),
+            };
+            let total = self.by_name.entry(counter.event.clone()).or_insert_with(|| {
+                self.order.push(counter.event.clone());
+                let (names, parts) = (counter.names.clone(), BTreeMap::new());
+                Total { reading: Reading::default(), via, trap, names, parts }
+            });
+            total.reading = total.reading.plus(reading);
+            for (key, values) in &reads.parts {
+                let count = values.get(index).copied().unwrap_or(0);
+                if count > 0 {
+                    *total.parts.entry(key.clone()).or_insert(0) += count;
+                }
+            }
+        }
+    }
+
+    fn readings(&self) -> BTreeMap<String, Reading> {
+        self.by_name.iter().map(|(name, total)| (name.clone(), total.reading)).collect()
+    }
+
+    /// How many sites make 99% of all hits.
+    fn hot_sites(&self) -> usize {
+        let mut counts: Vec<u64> = self.by_name.values().map(|total| total.reading.count).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let enough = counts.iter().sum::<u64>() as f64 * 0.99;
+        let mut sum = 0.0;
+        counts.iter().take_while(|count| {
+            let more = sum < enough;
+            sum += **count as f64;
+            more
+        }).count()
+    }
+}
+
+/// What a hit of each kind costs.
+struct Prices {
+    costs: UnitCosts,
+    filtered: bool,
+}
+
+impl Prices {
+    fn of(&self, total: &Total, extra_ns: f64) -> Cost {
+        let unit = match (total.via, total.trap) {
+            (Via::Kernel, _) => return self.costs.kernel,
+            (_, true) => return self.costs.trap,
+            _ if self.filtered => self.costs.count.plus(self.costs.filtered),
+            _ => self.costs.count,
+        };
+        unit.plus(Cost { ns: extra_ns, low_ns: extra_ns, high_ns: extra_ns })
+    }
+}

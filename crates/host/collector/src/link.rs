@@ -1,0 +1,356 @@
+//! The two segments shared with one agent, and requests to it.
+//!
+//! While a [`Link`] lives, a thread of its own holds the owner word as a robust
+//! futex: when tiptoe dies, in whatever way, the kernel marks the word and
+//! wakes the agent, which then puts everything back.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use tiptoe_wire::{Copy, Data, Geometry, Hello, Map, Plan, Site, State, Words};
+
+use crate::request::Error;
+
+/// How long an agent may take for one request before it is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A mapped memfd.
+pub struct Segment {
+    file: File,
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the mapping is only seen as atomics, from any thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Maps `len` bytes of a memfd that is sized and cannot shrink any more.
+    pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let len = len as usize;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Segment { file: File::from(fd), base: base.cast(), len })
+    }
+
+    fn words(&self) -> Words<'_> {
+        // SAFETY: mapped for the life of `self`, page-aligned; the seals keep the
+        // target from shrinking it.
+        unsafe { Words::from_raw(self.base, self.len) }
+    }
+
+    /// The memfd, for reading parts without touching the mapping.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; no view outlives `self`.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// What is shared with one agent.
+pub struct Link {
+    /// Dropped first: the agent is let go before the segments are.
+    owner: Option<Owner>,
+    data: Segment,
+    plan: Segment,
+    geometry: Geometry,
+    gone: Box<dyn Fn() -> bool + Send>,
+}
+
+impl Link {
+    /// Takes both segments, writes the plan's header, and holds the owner word.
+    /// `gone` tells whether the target is no more.
+    pub fn new(
+        data: OwnedFd,
+        plan: OwnedFd,
+        geometry: Geometry,
+        keep_slabs: bool,
+        gone: Box<dyn Fn() -> bool + Send>,
+    ) -> io::Result<Link> {
+        let data = Segment::map(data, geometry.data_bytes())?;
+        let plan = Segment::map(plan, Plan::BYTES)?;
+        let mut link = Link { owner: None, data, plan, geometry, gone };
+        link.plan().format(geometry, keep_slabs);
+        link.owner = Some(Owner::hold(&link.data)?);
+        Ok(link)
+    }
+
+    fn plan(&self) -> Plan<'_> {
+        Plan::new(self.plan.words())
+    }
+
+    /// The data segment.
+    pub fn data(&self) -> Data<'_> {
+        Data::new(self.data.words(), self.geometry).expect("mapped with this geometry")
+    }
+
+    /// The data segment's file.
+    pub fn data_file(&self) -> &File {
+        self.data.file()
+    }
+
+    /// The data segment's shape.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Whether the target is no more.
+    pub fn is_gone(&self) -> bool {
+        (self.gone)()
+    }
+
+    /// Waits for the agent to say who it is; `None` when the target is gone or
+    /// `patience` is over.
+    pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(hello) = self.data().hello() {
+                return Some(hello);
+            }
+            if self.is_gone() || Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Publishes a request whose records stand in the plan and waits for the answer.
+    fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), Error> {
+        let sequence = self.plan().publish(request, count);
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_micros(20);
+        while self.data().acknowledged() < sequence {
+            if self.is_gone() {
+                return Err(Error::new("the target ended while it was being traced"));
+            }
+            if Instant::now() > deadline {
+                return Err(Error::new(format!("the agent did not answer request {request:?}"))
+                    .with_hint("is the target stopped (SIGSTOP, a debugger)?"));
+            }
+            if let Some(owner) = self.data().owner() {
+                wake(owner);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+        match self.data().outcome() {
+            0 => Ok(()),
+            errno => {
+                let why = io::Error::from_raw_os_error(errno as i32);
+                Err(Error::new(format!("the agent could not serve request {request:?}: {why}")))
+            }
+        }
+    }
+
+    fn results(&self, count: usize) -> Vec<u64> {
+        (0..count).map(|index| self.data().result(index)).collect()
+    }
+
+    /// Maps arenas; each result is 0 or an errno.
+    pub fn map(&self, arenas: &[Map]) -> Result<Vec<u64>, Error> {
+        let mut results = Vec::new();
+        for chunk in arenas.chunks(Plan::MAX_RECORDS) {
+            for (index, arena) in chunk.iter().enumerate() {
+                self.plan().put_map(index, *arena);
+            }
+            self.ask(tiptoe_wire::Request::Map, chunk.len())?;
+            results.extend(self.results(chunk.len()));
+        }
+        Ok(results)
+    }
+
+    /// Writes code at addresses inside arenas.
+    pub fn copy(&self, codes: &[(u64, &[u8])]) -> Result<(), Error> {
+        let mut rest = codes;
+        while !rest.is_empty() {
+            let taken = self.copy_some(rest)?;
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    /// Writes as many codes as one request carries.
+    fn copy_some(&self, codes: &[(u64, &[u8])]) -> Result<usize, Error> {
+        let mut offset = 0;
+        let mut count = 0;
+        for (address, code) in codes.iter().take(Plan::MAX_RECORDS) {
+            if offset + code.len() > Plan::BLOB_BYTES {
+                break;
+            }
+            let copy = Copy { address: *address, offset: offset as u32, len: code.len() as u32 };
+            self.plan().put_blob(offset, code);
+            self.plan().put_copy(count, copy);
+            offset = (offset + code.len()).next_multiple_of(8);
+            count += 1;
+        }
+        self.ask(tiptoe_wire::Request::Copy, count)?;
+        match self.results(count).iter().all(|result| *result == 0) {
+            true => Ok(count),
+            false => Err(Error::new("the agent could not write a trampoline")),
+        }
+    }
+
+    /// Patches sites, ascending by address; each result is a patcher's outcome.
+    pub fn arm(&self, sites: &[Site]) -> Result<Vec<u64>, Error> {
+        let mut results = Vec::new();
+        for chunk in sites.chunks(Plan::MAX_RECORDS) {
+            for (index, site) in chunk.iter().enumerate() {
+                self.plan().put_site(index, site);
+            }
+            self.ask(tiptoe_wire::Request::Arm, chunk.len())?;
+            results.extend(self.results(chunk.len()));
+        }
+        Ok(results)
+    }
+
+    /// Patches sites that the agent knows from an earlier session.
+    pub fn arm_again(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+        self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
+    }
+
+    /// Puts the original bytes of sites back.
+    pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+        self.by_address(tiptoe_wire::Request::Disarm, addresses)
+    }
+
+    /// Calls resolvers of indirect functions; each result is what it chose.
+    pub fn resolve(&self, resolvers: &[u64]) -> Result<Vec<u64>, Error> {
+        self.by_address(tiptoe_wire::Request::Resolve, resolvers)
+    }
+
+    fn by_address(
+        &self,
+        request: tiptoe_wire::Request,
+        addresses: &[u64],
+    ) -> Result<Vec<u64>, Error> {
+        let mut results = Vec::new();
+        for chunk in addresses.chunks(Plan::MAX_RECORDS) {
+            for (index, address) in chunk.iter().enumerate() {
+                self.plan().put_address(index, *address);
+            }
+            self.ask(request, chunk.len())?;
+            results.extend(self.results(chunk.len()));
+        }
+        Ok(results)
+    }
+
+    /// Makes the agent own its signals and opens the gates.
+    pub fn prepare(&self) -> Result<(), Error> {
+        self.ask(tiptoe_wire::Request::Prepare, 0)
+    }
+
+    /// Lets a program that was started under tiptoe run.
+    pub fn go(&self) -> Result<(), Error> {
+        self.ask(tiptoe_wire::Request::Go, 0)
+    }
+
+    /// Puts everything back and waits until the agent sleeps.
+    pub fn detach(&self) -> Result<(), Error> {
+        self.ask(tiptoe_wire::Request::Detach, 0)?;
+        let deadline = Instant::now() + PATIENCE;
+        while self.data().state() != State::Dormant && !self.is_gone() && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+fn wake(word: &AtomicU32) {
+    // SAFETY: FUTEX_WAKE reads no memory; the word's address is its key.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// The kernel's list of robust futexes of a thread (set_robust_list(2)).
+#[repr(C)]
+struct RobustList {
+    first: *const RobustList,
+    futex_offset: libc::c_long,
+    pending: *const RobustList,
+    /// The one entry: a link back to the head. Its futex is `futex_offset` away.
+    entry: *const RobustList,
+}
+
+const FUTEX_WAITERS: u32 = 0x8000_0000;
+
+/// A thread that holds the owner word.
+struct Owner {
+    release: Option<mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Owner {
+    fn hold(data: &Segment) -> io::Result<Owner> {
+        let file = data.file.as_fd().try_clone_to_owned()?;
+        let (release, released) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let len = data.len as u64;
+        let thread = std::thread::Builder::new().name("tiptoe-owner".into()).spawn(move || {
+            let held = Segment::map(file, len).map(|segment| own(&segment, &ready, &released));
+            if let Err(error) = held {
+                let _ = ready.send(Err(error));
+            }
+        })?;
+        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("no owner thread")))?;
+        Ok(Owner { release: Some(release), thread: Some(thread) })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.release.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Holds the word until told to release it, or until the process dies.
+fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc::Receiver<()>) {
+    // The owner word is at a fixed place, whatever the geometry.
+    let geometry = Geometry { slots: 1, slabs: 1 };
+    let Some(word) = Data::new(segment.words(), geometry).and_then(|data| data.owner()) else {
+        let _ = ready.send(Err(io::Error::other("the data segment is too small")));
+        return;
+    };
+    let mut list = Box::new(RobustList {
+        first: std::ptr::null(),
+        futex_offset: 0,
+        pending: std::ptr::null(),
+        entry: std::ptr::null(),
+    });
+    let head: *const RobustList = &raw const *list;
+    let entry = (&raw const list.entry).cast::<RobustList>();
+    list.first = entry;
+    list.entry = head;
+    list.futex_offset = word.as_ptr() as libc::c_long - entry as libc::c_long;
+    let len = std::mem::offset_of!(RobustList, entry);
+    // SAFETY: the list lives until this thread ends, after which the kernel has
+    // read it; the thread holds no robust mutex of libc's.
+    unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
+    // SAFETY: gettid has no arguments.
+    let tid = unsafe { libc::gettid() } as u32;
+    // Release: whoever sees the word sees the plan's header.
+    word.store(tid | FUTEX_WAITERS, Ordering::Release);
+    let _ = ready.send(Ok(()));
+    let _ = released.recv();
+    list.first = head;
+    word.store(0, Ordering::Release); // a clean farewell: also means "put back"
+    wake(word);
+}

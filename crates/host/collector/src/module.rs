@@ -1,0 +1,196 @@
+//! The files that a target has mapped executable, and their functions.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use memmap2::Mmap;
+use tiptoe_patch::{FunctionCode, Padding, padding};
+use tiptoe_symbol::{Bytes, DebugSource, Function, Image};
+use tiptoe_sys::host::procfs::{Mapping, Process};
+
+use crate::request::Error;
+
+/// A parsed file, shared by all processes that map it.
+pub struct Object {
+    /// What is known of it.
+    pub image: Image,
+    bytes: Mmap,
+    /// The open file: what the kernel's uprobes are given.
+    pub file: File,
+}
+
+/// A file mapped into one process.
+pub struct Module {
+    /// The file.
+    pub object: Rc<Object>,
+    /// The name that it goes by in resolved specs.
+    pub name: String,
+    /// Its path as the target sees it.
+    pub path: PathBuf,
+    /// What to add to a link-time address.
+    pub bias: u64,
+    /// Its executable mappings.
+    pub text: Vec<Range<u64>>,
+    /// Whether it is the program itself.
+    pub is_program: bool,
+}
+
+/// Parsed files by device and inode, so that each is read once a run.
+#[derive(Default)]
+pub struct Cache(HashMap<(u32, u32, u64), Option<Rc<Object>>>);
+
+/// Debug files are looked for inside the target's root.
+struct TargetFiles {
+    process: Process,
+    path: PathBuf,
+}
+
+struct Mapped(Mmap);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DebugSource for TargetFiles {
+    fn image_path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn read(&self, path: &Path) -> Option<Bytes> {
+        let file = self.process.open_in_root(path).ok()?;
+        Some(Box::new(Mapped(map(&file).ok()?)))
+    }
+}
+
+fn map(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the bytes are only parsed, with every index checked; whoever
+    // truncates a program's file under us would crash the program just as well.
+    unsafe { Mmap::map(file) }
+}
+
+impl Object {
+    fn open(process: Process, mapping: &Mapping, path: &Path) -> Option<Object> {
+        let file = process.open_mapped(mapping).ok()?;
+        let bytes = map(&file).ok()?;
+        let source = TargetFiles { process, path: path.to_owned() };
+        let image = Image::parse(&bytes, &source).ok()?;
+        Some(Object { image, bytes, file })
+    }
+
+    /// A program's file that no process has mapped yet.
+    pub fn of_program(path: &Path) -> Result<Object, Error> {
+        let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
+        let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+        let bytes = map(&file).map_err(|error| failed(error.to_string()))?;
+        let source = TargetFiles { process: Process::current(), path: path.to_owned() };
+        let image = Image::parse(&bytes, &source).map_err(|error| failed(error.to_string()))?;
+        Ok(Object { image, bytes, file })
+    }
+
+    /// The function's bytes and those up to the next one, at `bias`.
+    pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
+        let layout = self.image.layout();
+        let section = layout.executable.iter().find(|range| range.contains(&function.address))?;
+        let next = self.image.next_function_after(function.address);
+        let end = next.map_or(section.end, |next| next.address.min(section.end));
+        let room = end.saturating_sub(function.address) as usize;
+        let start = layout.offset_of(function.address)? as usize;
+        let bytes = self.bytes.get(start..start.checked_add(room)?)?;
+        let size = match function.size as usize {
+            0 => room,
+            size => size.min(room),
+        };
+        Some(FunctionCode { address: function.address.wrapping_add(bias), bytes, size })
+    }
+
+    /// Paddings within reach of a short jump from a link-time address.
+    pub fn paddings_near(&self, address: u64, bias: u64) -> Vec<Padding> {
+        let functions = self.image.functions();
+        let near = |function: &&Function| function.end() + 160 > address;
+        let start = functions.partition_point(|function| function.address + 4096 < address);
+        let candidates = functions[start..].iter().take_while(|f| f.address < address + 160);
+        let codes = candidates.filter(near).filter_map(|function| self.code(function, bias));
+        codes.filter_map(|code| padding(&code)).collect()
+    }
+}
+
+impl Cache {
+    fn object(&mut self, process: Process, mapping: &Mapping, path: &Path) -> Option<Rc<Object>> {
+        let key = (mapping.dev.major, mapping.dev.minor, mapping.inode);
+        let open = || Object::open(process, mapping, path).map(Rc::new);
+        self.0.entry(key).or_insert_with(open).clone()
+    }
+
+    /// The modules of a process, the program first.
+    pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
+        let exe = process.exe().map_err(from_sys)?;
+        let mut modules: Vec<Module> = Vec::new();
+        for mapping in maps.iter().filter(|mapping| mapping.perms.exec && mapping.inode != 0) {
+            let Some(path) = mapping.file() else { continue };
+            let text = mapping.start..mapping.end;
+            let Some(object) = self.object(process, mapping, path) else { continue };
+            let Some(bias) = bias(&object.image, mapping) else { continue };
+            match modules.iter_mut().find(|m| m.bias == bias && Rc::ptr_eq(&m.object, &object)) {
+                Some(module) => module.text.push(text),
+                None => modules.push(Module {
+                    name: name_of(process, path, path == exe, &object.image),
+                    object,
+                    path: path.to_owned(),
+                    bias,
+                    text: vec![text],
+                    is_program: path == exe,
+                }),
+            }
+        }
+        modules.sort_by_key(|module| !module.is_program);
+        Ok(modules)
+    }
+}
+
+/// The name that a module goes by. Debian's redis-server is a link to
+/// redis-check-rdb: the name it was started by is the one that its user knows.
+fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
+    let base = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let base = base.unwrap_or_else(|| path.display().to_string());
+    match (is_program, process.comm()) {
+        (true, Ok(comm)) if started_as(process, &comm) => comm,
+        (true, _) => base,
+        (false, _) => image.header().soname.clone().unwrap_or(base),
+    }
+}
+
+/// Whether the process was started under this name.
+pub fn started_as(process: Process, name: &str) -> bool {
+    let first = process.command_line().ok().and_then(|line| line.into_iter().next());
+    first.is_some_and(|first| {
+        let first = first.to_string_lossy();
+        // redis writes `redis-server *:6379` over its arguments.
+        let word = first.split(' ').next().unwrap_or_default();
+        Path::new(word).file_name().is_some_and(|base| base == name)
+    })
+}
+
+/// What to add to the image's link-time addresses where this mapping has them.
+fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
+    let end = mapping.offset + (mapping.end - mapping.start);
+    let segments = image.layout().segments.iter();
+    let segment = segments
+        .filter(|segment| segment.executable)
+        .find(|segment| segment.offset < end && segment.offset + segment.file_size > mapping.offset)?;
+    let start_of_file = mapping.start.wrapping_sub(mapping.offset);
+    Some(start_of_file.wrapping_add(segment.offset).wrapping_sub(segment.address))
+}
+
+/// An error of the host layer, with its hint.
+pub fn from_sys(error: tiptoe_sys::host::Error) -> Error {
+    let said = Error::new(error.to_string());
+    match error.hint() {
+        Some(hint) => said.with_hint(hint),
+        None => said,
+    }
+}

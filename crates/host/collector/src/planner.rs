@@ -1,0 +1,249 @@
+//! From probes to patches: where each goes, with which bytes.
+//!
+//! Sites of an earlier session are used again as they are, where their
+//! trampoline does what is wanted, so that attaching a thousand times takes no
+//! more memory than attaching once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use tiptoe_event::Filter;
+use tiptoe_patch::{
+    ARENA_LEN, Abi, Arena, Body, Patch, Planner, Space, Strategy, UsedArena, shape, syscall_sites,
+};
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::{Head, Site, SiteFlags};
+
+use crate::module::Module;
+use crate::resolve::Probe;
+
+/// System calls that the agent performs for the program, so that the program
+/// finds its signals and credentials as they are without us.
+const REPLACED: [u32; 13] = [13, 14, 127, 128, 105, 106, 113, 114, 116, 117, 119, 272, 308];
+/// System calls before which the agent takes the calling thread's slab away,
+/// because the child shares its memory: clone, vfork, clone3.
+const PRECEDED: [u32; 3] = [56, 58, 435];
+/// How far below a stack nothing is put, for it to grow.
+const STACK_ROOM: u64 = 128 << 20;
+
+/// A site that is to be armed, and whether the agent knows it already.
+pub struct Planned {
+    /// The site.
+    pub site: Site,
+    /// How it is patched.
+    pub strategy: Strategy,
+    /// The trampoline; empty where the agent has it.
+    pub code: Vec<u8>,
+    /// It stands in the agent's table from an earlier session.
+    pub known: bool,
+}
+
+/// What was planned for one process.
+#[derive(Default)]
+pub struct Plan {
+    /// Arenas to map first.
+    pub arenas: Vec<Arena>,
+    /// The agent's own hooks.
+    pub hooks: Vec<Planned>,
+    /// For each probe its site, or why there is none.
+    pub probes: Vec<Result<Planned, String>>,
+}
+
+/// What the planner knows of a process before it begins.
+pub struct Ground<'a> {
+    /// Its mappings.
+    pub maps: &'a [Mapping],
+    /// Sites that the agent has from earlier sessions.
+    pub known: &'a [Site],
+    /// Where the agent's entries are.
+    pub abi: Abi,
+    /// Which hits count.
+    pub filter: Option<Filter>,
+}
+
+struct Draft<'a> {
+    planner: Planner,
+    known: HashMap<u64, &'a Site>,
+    filter: Option<Filter>,
+    next_slot: u32,
+}
+
+/// The first slot that no site of an earlier session uses.
+pub fn first_free_slot(known: &[Site]) -> u32 {
+    let counting = known.iter().filter(|site| !site.flags.has(SiteFlags::HOOK));
+    counting.map(|site| site.slot.saturating_add(1)).max().unwrap_or(0)
+}
+
+/// Plans hooks in the C library among `modules`, and all probes.
+pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
+    let mut draft = Draft {
+        planner: Planner::new(ground.abi, space(ground.maps, ground.known)),
+        known: ground.known.iter().map(|site| (site.address, site)).collect(),
+        filter: ground.filter,
+        next_slot: first_free_slot(ground.known),
+    };
+    let mut plan = Plan::default();
+    for module in modules.iter().filter(|module| is_libc(module)) {
+        plan.hooks.extend(draft.hooks(module));
+    }
+    plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
+    plan.arenas = draft.planner.new_arenas();
+    plan
+}
+
+fn is_libc(module: &Module) -> bool {
+    let name = module.name.as_str();
+    name.starts_with("libc.so") || name.starts_with("libc-") || name.starts_with("ld-musl")
+        || name.starts_with("libc.musl") || name.starts_with("libpthread")
+}
+
+impl Draft<'_> {
+    fn hooks(&mut self, module: &Module) -> Vec<Planned> {
+        let numbers: Vec<u32> = REPLACED.into_iter().chain(PRECEDED).collect();
+        let mut hooks = BTreeMap::new();
+        for function in module.object.image.functions() {
+            let Some(code) = module.object.code(function, module.bias) else { continue };
+            if !may_call(code.bytes, &numbers) {
+                continue;
+            }
+            for site in syscall_sites(&code, &numbers) {
+                let body = match PRECEDED.contains(&site.nr) {
+                    true => Body::SyscallBefore { nr: site.nr },
+                    false => Body::SyscallReplace { nr: site.nr },
+                };
+                if let Some(known) = self.known.get(&site.address)
+                    && known.body == body_hash(&body)
+                {
+                    hooks.insert(site.address, again(known));
+                } else if let Ok(patch) = self.planner.place(&site.shape, &body, &[])
+                    && patch.strategy == Strategy::Jump
+                {
+                    hooks.insert(site.address, planned(patch, 0, &body));
+                }
+            }
+        }
+        hooks.into_values().collect()
+    }
+
+    fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
+        let code = probe.object.code(&probe.function, probe.bias);
+        let code = code.ok_or("no code is known there")?;
+        let shape = shape(&code, probe.offset as usize).map_err(|refusal| refusal.to_string())?;
+        let body = |slot| Body::Count { slot, filter: self.filter };
+        if let Some(known) = self.known.get(&shape.site())
+            && known.body == body_hash(&body(0))
+        {
+            return Ok(again(known));
+        }
+        let known = self.known.get(&shape.site()).map(|known| known.slot);
+        let slot = known.unwrap_or(self.next_slot);
+        let body = body(slot);
+        let islands = probe.object.paddings_near(shape.site() - probe.bias, probe.bias);
+        let patch = self.planner.place(&shape, &body, &islands);
+        let patch = patch.map_err(|refusal| refusal.to_string())?;
+        self.next_slot += u32::from(known.is_none());
+        Ok(planned(patch, slot, &body))
+    }
+}
+
+/// Whether bytes hold a `mov $NUMBER,%eax` and a `syscall` at all.
+fn may_call(bytes: &[u8], numbers: &[u32]) -> bool {
+    bytes.windows(2).any(|pair| pair == [0x0f, 0x05])
+        && bytes.windows(5).any(|five| {
+            five[0] == 0xb8
+                && numbers.contains(&u32::from_le_bytes([five[1], five[2], five[3], five[4]]))
+        })
+}
+
+fn again(known: &Site) -> Planned {
+    let strategy = match known.len {
+        1 => Strategy::Trap,
+        2 => Strategy::Short,
+        _ => Strategy::Jump,
+    };
+    Planned { site: *known, strategy, code: Vec::new(), known: true }
+}
+
+/// Tells what a trampoline does, its slot aside.
+fn body_hash(body: &Body) -> u32 {
+    let text = match body {
+        Body::Count { filter, .. } => format!("count {filter:?}"),
+        other => format!("{other:?}"),
+    };
+    // FNV-1a: a later tiptoe of the same protocol must compute the same.
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ byte as u32).wrapping_mul(0x0100_0193))
+}
+
+fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
+    let mut site = Site {
+        address: patch.site,
+        trampoline: patch.trampoline,
+        slot,
+        len: patch.len,
+        original: patch.original,
+        patched: patch.patched,
+        head_count: patch.heads.len() as u8,
+        code_len: patch.code.len() as u16,
+        body: body_hash(body),
+        ..Site::default()
+    };
+    for (to, head) in site.heads.iter_mut().zip(&patch.heads) {
+        *to = Head { offset: head.offset, resume: head.resume };
+    }
+    if let Some(island) = &patch.island {
+        site.island = island.address;
+        site.island_original[..5].copy_from_slice(&island.original);
+        site.island_patched[..5].copy_from_slice(&island.patched);
+    }
+    let flags = [
+        (patch.needs_sigill, SiteFlags::NEEDS_SIGILL),
+        (patch.strategy == Strategy::Trap, SiteFlags::TRAP),
+        (!matches!(body, Body::Count { .. }), SiteFlags::HOOK),
+    ];
+    for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
+        site.flags = site.flags.with(flag);
+    }
+    Planned { site, strategy: patch.strategy, code: patch.code, known: false }
+}
+
+/// Where arenas may be: the gaps between mappings. Where the heap would grow is
+/// the last resort, and below a stack nothing is put at all.
+fn space(maps: &[Mapping], known: &[Site]) -> Space {
+    let mut space = Space { arenas: arenas_of(known), ..Space::default() };
+    let mut end = 0x1_0000;
+    let mut above_heap = false;
+    for mapping in maps {
+        let path = mapping.path.as_deref().and_then(|path| path.to_str());
+        let is_stack = path == Some("[stack]");
+        let top = if is_stack { mapping.start.saturating_sub(STACK_ROOM) } else { mapping.start };
+        if top > end {
+            let gap = end..top;
+            match above_heap {
+                true => space.last_resort.push(gap),
+                false => space.preferred.push(gap),
+            }
+        }
+        end = end.max(mapping.end);
+        above_heap = path == Some("[heap]") || is_program_end(maps, mapping);
+    }
+    space
+}
+
+/// Whether the heap begins behind this mapping: the last of the program's own,
+/// which is the first file in the list, where there is no heap yet.
+fn is_program_end(maps: &[Mapping], mapping: &Mapping) -> bool {
+    let has_heap = maps.iter().any(|m| m.path.as_deref().is_some_and(|p| p.as_os_str() == "[heap]"));
+    let program = maps.iter().find(|m| m.inode != 0).map(|m| (m.dev, m.inode));
+    let last = maps.iter().rfind(|m| Some((m.dev, m.inode)) == program);
+    !has_heap && last.is_some_and(|last| mapping.start >= last.start && mapping.start <= last.end)
+}
+
+fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
+    let mut arenas: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
+    for site in known {
+        let base = site.trampoline & !(ARENA_LEN - 1);
+        let used = site.trampoline..site.trampoline + site.code_len as u64;
+        arenas.entry(base).or_default().push(used);
+    }
+    arenas.into_iter().map(|(base, used)| UsedArena { base, used }).collect()
+}

@@ -1,0 +1,192 @@
+//! Starting a command with the agent in it: through LD_PRELOAD, taken out of the
+//! environment again before the program can see it.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use crate::request::Error;
+
+/// Descriptors that the program inherits are numbered from here on, out of the
+/// way of its own.
+const HIGH: i32 = 200;
+
+/// A memfd of `len` bytes that nobody can shrink or grow.
+pub fn memfd(name: &std::ffi::CStr, len: u64) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is NUL-terminated.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(len)?;
+    seal(file.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
+    Ok(OwnedFd::from(file))
+}
+
+/// Adds seals to a memfd.
+pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
+    // SAFETY: fcntl with an integer argument touches no memory.
+    match unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What the program needs to find the agent.
+pub struct Passed {
+    fds: [OwnedFd; 3],
+}
+
+impl Passed {
+    /// Copies of the agent's file and both segments that survive exec.
+    pub fn new(agent: &[u8], data: &OwnedFd, plan: &OwnedFd) -> io::Result<Passed> {
+        let file = memfd(c"tiptoe-agent", agent.len() as u64)?;
+        let mut writer = File::from(file.try_clone()?);
+        writer.write_all(agent)?;
+        let passed = [&file, data, plan].map(inheritable);
+        let [agent, data, plan] = passed;
+        Ok(Passed { fds: [agent?, data?, plan?] })
+    }
+
+    fn message(&self) -> (OsString, OsString) {
+        let [agent, data, plan] = &self.fds;
+        let [agent, data, plan] = [agent, data, plan].map(AsRawFd::as_raw_fd);
+        let preload = format!("/proc/self/fd/{agent}");
+        (preload.into(), format!("TIPTOE_AGENT={agent},{data},{plan}").into())
+    }
+}
+
+fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD touches no memory.
+    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, HIGH) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// The file that a command's first word means, as execvp(3) finds it.
+pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
+    let missing = || {
+        Error::new(format!("cannot run `{}`: no such program", word.display()))
+            .with_hint("give its path, or check PATH")
+    };
+    if word.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(word);
+        return if path.exists() { Ok(path) } else { Err(missing()) };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let mut found = std::env::split_paths(&path).map(|folder| folder.join(word));
+    found.find(|file| is_executable(file)).ok_or_else(missing)
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// A command that is about to exec.
+pub struct Started {
+    /// Its process.
+    pub pid: u32,
+    proceed: File,
+    spawned: std::thread::JoinHandle<io::Result<Child>>,
+}
+
+impl Started {
+    /// Lets it exec, and waits until it did.
+    pub fn proceed(mut self) -> io::Result<Child> {
+        self.proceed.write_all(&[1])?;
+        drop(self.proceed);
+        self.spawned.join().unwrap_or_else(|_| Err(io::Error::other("the starter died")))
+    }
+}
+
+/// Forks a process for `command`, which waits for [`Started::proceed`] before it
+/// execs. With `passed`, the agent will be in it.
+pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started> {
+    let (mut tell_pid, said_pid) = pipe()?;
+    let (go, proceed) = pipe()?;
+    let argv = c_strings(command.iter().cloned())?;
+    let message = passed.as_ref().map(Passed::message);
+    let envp = c_strings(environment(message))?;
+    let mut child = Command::new(&command[0]);
+    let (mut say, mut wait) = (said_pid, go);
+    let hook = move || {
+        say.write_all(&std::process::id().to_le_bytes())?;
+        wait.read_exact(&mut [0])?;
+        let argv = pointers(&argv);
+        let envp = pointers(&envp);
+        // SAFETY: both arrays end with NULL and outlive the call, which does not
+        // return where it succeeds.
+        unsafe { libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr()) };
+        Err(io::Error::last_os_error())
+    };
+    // SAFETY: the forked child of the starter thread only writes, reads and
+    // execs; the two short allocations use a malloc that fork(3) keeps usable.
+    unsafe { child.pre_exec(hook) };
+    let spawned = std::thread::spawn(move || {
+        let spawned = child.spawn();
+        drop(passed);
+        spawned
+    });
+    let mut pid = [0; 4];
+    tell_pid.read_exact(&mut pid)?;
+    Ok(Started { pid: u32::from_le_bytes(pid), proceed, spawned })
+}
+
+fn pipe() -> io::Result<(File, File)> {
+    let mut fds = [0; 2];
+    // SAFETY: the kernel writes two descriptors into the array.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fresh descriptors that nobody else owns.
+    let [read, write] = fds.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+    Ok((read, write))
+}
+
+fn c_strings(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {
+    let to_c = |word: OsString| CString::new(word.as_bytes()).map_err(io::Error::from);
+    words.map(to_c).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Our own environment in its own order, with the agent's message in it.
+fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = OsString> {
+    let mut entries: Vec<OsString> = std::env::vars_os()
+        .map(|(name, value)| {
+            let mut entry = name;
+            entry.push("=");
+            entry.push(value);
+            entry
+        })
+        .collect();
+    if let Some((preload, told)) = message {
+        let own = entries.iter_mut().find(|entry| entry.as_bytes().starts_with(b"LD_PRELOAD="));
+        let mut first = OsString::from("LD_PRELOAD=");
+        first.push(&preload);
+        match own {
+            Some(entry) => {
+                first.push(":");
+                first.push(OsStr::from_bytes(&entry.as_bytes()["LD_PRELOAD=".len()..]));
+                *entry = first;
+            }
+            None => entries.push(first),
+        }
+        entries.push(told);
+    }
+    entries.into_iter()
+}

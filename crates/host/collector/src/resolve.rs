@@ -1,0 +1,208 @@
+//! From specs to probes: which functions of which mapped files.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::rc::Rc;
+
+use tiptoe_event::spec::{self, Function as Wanted, Kind, Spec};
+use tiptoe_symbol::{Function, Image, Kind as CodeKind};
+use tiptoe_sys::host::procfs::Process;
+
+use crate::module::{Module, Object, started_as};
+use crate::request::Error;
+
+/// One place to count at, in one process.
+#[derive(Clone)]
+pub struct Probe {
+    /// The resolved spec, such as `uprobe:redis-server:dictFind`.
+    pub event: String,
+    /// Other names of the same code.
+    pub names: Vec<String>,
+    /// The file.
+    pub object: Rc<Object>,
+    /// What to add to link-time addresses.
+    pub bias: u64,
+    /// The function.
+    pub function: Function,
+    /// Bytes behind its first.
+    pub offset: u64,
+}
+
+impl Probe {
+    /// The run-time address of the probed instruction.
+    pub fn address(&self) -> u64 {
+        (self.function.address + self.offset).wrapping_add(self.bias)
+    }
+
+    /// The file offset of the probed instruction: what a uprobe is placed by.
+    pub fn file_offset(&self) -> u64 {
+        self.function.offset_in_file + self.offset
+    }
+}
+
+/// What a spec came to.
+#[derive(Default)]
+pub struct Resolved {
+    /// The probes, each place once.
+    pub probes: Vec<Probe>,
+    /// IFUNCs whose choice is known only inside the target.
+    pub ifuncs: Vec<Probe>,
+    /// What was matched and cannot be probed: the spec and the reason.
+    pub refused: Vec<(String, String)>,
+    /// Things to tell the user once.
+    pub notes: Vec<String>,
+}
+
+/// Resolves all specs against a process's modules.
+pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result<Resolved, Error> {
+    let mut resolved = Resolved::default();
+    let mut seen = Seen::new();
+    for text in specs {
+        let spec = parse(text)?;
+        let chosen: Vec<&Module> =
+            modules.iter().filter(|module| matches(&spec, process, module)).collect();
+        if chosen.is_empty() {
+            return Err(no_binary(&spec, process, modules));
+        }
+        let mut failure = None;
+        let mut found = false;
+        for module in chosen {
+            match module.object.image.find(&wanted(&spec)) {
+                Ok(functions) => {
+                    found = true;
+                    add(&mut resolved, &mut seen, &spec, module, functions);
+                }
+                Err(error) => {
+                    failure.get_or_insert_with(|| not_found(module, &error));
+                }
+            }
+        }
+        if let Some(failure) = failure.filter(|_| !found) {
+            return Err(failure);
+        }
+    }
+    Ok(resolved)
+}
+
+/// Reads a spec and refuses what is not built yet.
+pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
+    let spec = Spec::parse(text)
+        .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
+    if spec.kind != Kind::Uprobe {
+        return Err(Error::new(format!("`{}:` events are not there yet", spec.kind))
+            .with_hint("this version counts function entries: `uprobe:BINARY:FUNCTION`"));
+    }
+    if let Some((option, _)) = spec.options.iter().next() {
+        return Err(Error::new(format!("unknown option `{option}` of the event `{text}`")));
+    }
+    Ok(spec)
+}
+
+fn wanted(spec: &Spec) -> String {
+    match spec.function {
+        Wanted::Name(name) | Wanted::Glob(name) | Wanted::Unparsed(name) => name.to_owned(),
+        Wanted::Offset(offset) => format!("{offset:#x}"),
+    }
+}
+
+/// Whether a module is the binary that the spec means: as given, by soname, by
+/// its last path component, through links, and the program by its comm.
+fn matches(spec: &Spec, process: Process, module: &Module) -> bool {
+    let Some(binary) = spec.binary else { return module.is_program };
+    let soname = module.object.image.header().soname.as_deref();
+    let base = module.path.file_name().and_then(|name| name.to_str());
+    let full = module.path.to_str();
+    if spec::is_glob(binary) {
+        let pattern = glob::Pattern::new(binary);
+        let fits = |name: &str| pattern.as_ref().is_ok_and(|pattern| pattern.matches(name));
+        return [soname, base, full].into_iter().flatten().any(fits);
+    }
+    if [soname, base, full].into_iter().flatten().any(|name| name == binary) {
+        return true;
+    }
+    let same_file = Path::new(binary).canonicalize().is_ok_and(|path| path == module.path);
+    let named_so = || process.comm().is_ok_and(|comm| comm == binary) || started_as(process, binary);
+    (binary.contains('/') && same_file) || (module.is_program && named_so())
+}
+
+type Seen = BTreeSet<u64>;
+
+fn add(
+    resolved: &mut Resolved,
+    seen: &mut Seen,
+    spec: &Spec,
+    module: &Module,
+    functions: Vec<Cow<'_, Function>>,
+) {
+        for function in functions {
+        let event = event_name(&module.name, &function, spec.offset);
+        if let Some(reason) = unsuitable(&function) {
+            resolved.refused.push((event, reason.to_owned()));
+            continue;
+        }
+        let probe = Probe {
+            event,
+            names: aliases(&function),
+            object: module.object.clone(),
+            bias: module.bias,
+            function: function.into_owned(),
+            offset: spec.offset,
+        };
+        if !seen.insert(probe.address()) {
+            continue;
+        }
+        match probe.function.is_ifunc {
+            true => resolved.ifuncs.push(probe),
+            false => resolved.probes.push(probe),
+        }
+    }
+    note_stripped(resolved, spec, module);
+}
+
+fn unsuitable(function: &Function) -> Option<&'static str> {
+    match function.kind {
+        CodeKind::Plain => None,
+        CodeKind::Plt => Some("a stub of lazy binding, not a function"),
+        CodeKind::SignalReturn => Some("signal handlers return through it"),
+    }
+}
+
+fn event_name(module: &str, function: &Function, offset: u64) -> String {
+    let name = function.display_name();
+    match offset {
+        0 => format!("uprobe:{module}:{name}"),
+        offset => format!("uprobe:{module}:{name}+{offset:#x}"),
+    }
+}
+
+fn aliases(function: &Function) -> Vec<String> {
+    function.names.iter().skip(1).map(|name| name.to_string()).collect()
+}
+
+fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
+    let image: &Image = &module.object.image;
+    if matches!(spec.function, Wanted::Glob(_))
+        && image.is_stripped()
+        && let Some(hint) = image.symbols_hint(&module.path, None)
+        && !resolved.notes.contains(&hint)
+    {
+        resolved.notes.push(hint);
+    }
+}
+
+fn not_found(module: &Module, error: &tiptoe_symbol::Error) -> Error {
+    let said = Error::new(format!("{}: {error}", module.path.display()));
+    let image = &module.object.image;
+    match image.is_stripped().then(|| image.symbols_hint(&module.path, None)).flatten() {
+        Some(hint) => said.with_hint(hint),
+        None => said,
+    }
+}
+
+fn no_binary(spec: &Spec, process: Process, modules: &[Module]) -> Error {
+    let binary = spec.binary.unwrap_or("the program");
+    let said = Error::new(format!("process {} has no binary `{binary}` mapped", process.pid()));
+    let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
+    said.with_hint(format!("it has: {}", names.join(", ")))
+}

@@ -25,6 +25,8 @@ pub enum Command {
     /// Count how often functions of a program run
     #[command(after_help = PROBE_HELP)]
     Probe(ProbeArgs),
+    /// Show what this machine and user can do, and how to enable the rest
+    Doctor(DoctorArgs),
 }
 
 const PROBE_HELP: &str = "\
@@ -149,6 +151,14 @@ pub struct Common {
     pub command: Vec<OsString>,
 }
 
+/// `tiptoe doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,11 +167,10 @@ mod tests {
         let words = ["tiptoe", "probe"]
             .into_iter()
             .chain(line.split_whitespace());
-        Cli::try_parse_from(words).map(
-            |Cli {
-                 command: Command::Probe(args),
-             }| args,
-        )
+        Cli::try_parse_from(words).map(|cli| match cli.command {
+            Command::Probe(args) => args,
+            other => panic!("not a probe: {other:?}"),
+        })
     }
 
     #[test]

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod doctor;
 mod failure;
 mod observer;
 mod output;
@@ -32,5 +33,6 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Probe(args) => probe::run(args),
+        Command::Doctor(args) => Ok(doctor::run(args.json)),
     }
 }

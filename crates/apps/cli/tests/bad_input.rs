@@ -95,6 +95,13 @@ fn an_output_that_cannot_be_is_said_before_the_command_runs() {
 }
 
 #[test]
+fn doctor_prints_one_json_value() {
+    let output = tiptoe(&["doctor", "--json"]);
+    assert!(output.status.success());
+    assert!(serde_json::from_slice::<serde_json::Value>(&output.stdout).is_ok());
+}
+
+#[test]
 fn help_and_version_are_no_failure() {
     for args in [&["--help"][..], &["--version"], &["probe", "--help"]] {
         let output = tiptoe(args);

@@ -38,12 +38,16 @@ impl Control {
 
     fn get(&self, word: u64) -> i64 {
         let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, word * 8).expect("control word");
+        self.file
+            .read_exact_at(&mut bytes, word * 8)
+            .expect("control word");
         i64::from_le_bytes(bytes)
     }
 
     fn set(&self, word: u64, value: i64) {
-        self.file.write_all_at(&value.to_le_bytes(), word * 8).expect("control word");
+        self.file
+            .write_all_at(&value.to_le_bytes(), word * 8)
+            .expect("control word");
     }
 
     fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
@@ -88,7 +92,8 @@ impl Target {
     /// Stops a looping target and checks what it says of itself.
     fn finish(mut self) {
         let rounds = self.control.get(1);
-        self.control.wait("progress", |control| control.get(1) > rounds + 10);
+        self.control
+            .wait("progress", |control| control.get(1) > rounds + 10);
         self.control.set(0, 1);
         let status = self.child.wait().expect("the target ends");
         assert!(status.success(), "{status}: {} errors", self.control.get(2));
@@ -106,7 +111,8 @@ impl Drop for Target {
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inject-{}", std::process::id()));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inject-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("test folder");
         folder
     })
@@ -119,7 +125,12 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let output = folder().join(name);
     if !done.contains(&output) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/inject/{name}.c"));
-        let status = Command::new("cc").arg(source).arg("-o").arg(&output).args(flags).status();
+        let status = Command::new("cc")
+            .arg(source)
+            .arg("-o")
+            .arg(&output)
+            .args(flags)
+            .status();
         assert!(status.expect("cc runs").success(), "cc {name}.c");
         done.push(output.clone());
     }
@@ -131,12 +142,18 @@ fn agent() -> (Vec<u8>, u64) {
     let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-Wl,-z,noexecstack"];
     let bytes = fs::read(compile("agent", &flags)).expect("agent");
     let file = object::File::parse(&*bytes).expect("agent's ELF");
-    let entry = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("entry"));
+    let entry = file
+        .dynamic_symbols()
+        .find(|symbol| symbol.name() == Ok("entry"));
     let entry = entry.expect("entry").address();
     (bytes, entry)
 }
 
-fn attach(pid: u32, existing_entry: Option<u64>, deadline: Duration) -> Result<Injected, InjectError> {
+fn attach(
+    pid: u32,
+    existing_entry: Option<u64>,
+    deadline: Duration,
+) -> Result<Injected, InjectError> {
     let (agent, entry_offset) = agent();
     inject(Inject {
         pid,
@@ -167,13 +184,22 @@ fn check(injected: &Injected, calls: i64) {
     let mut word = [0; 8];
     let data = File::from(injected.data.try_clone().expect("data"));
     data.read_exact_at(&mut word, 0).expect("data");
-    assert_eq!(i64::from_le_bytes(word), calls + 1000, "what the agent left in the data segment");
-    assert!(data.set_len(1).is_err(), "the data segment can be truncated");
+    assert_eq!(
+        i64::from_le_bytes(word),
+        calls + 1000,
+        "what the agent left in the data segment"
+    );
+    assert!(
+        data.set_len(1).is_err(),
+        "the data segment can be truncated"
+    );
 }
 
 /// `full` times the scale, at least 3.
 fn scaled(full: u32) -> u32 {
-    let scale = std::env::var("TIPTOE_TEST_SCALE").ok().and_then(|scale| scale.parse().ok());
+    let scale = std::env::var("TIPTOE_TEST_SCALE")
+        .ok()
+        .and_then(|scale| scale.parse().ok());
     ((f64::from(full) * scale.unwrap_or(0.01f64)) as u32).max(3)
 }
 
@@ -181,7 +207,10 @@ fn scaled(full: u32) -> u32 {
 fn assert_text_is_the_files(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("mem");
-    for line in maps.lines().filter(|line| line.contains(" r-xp ") && line.contains(" /")) {
+    for line in maps
+        .lines()
+        .filter(|line| line.contains(" r-xp ") && line.contains(" /"))
+    {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         if words[5].starts_with("/memfd:") {
             continue;
@@ -191,18 +220,35 @@ fn assert_text_is_the_files(pid: u32) {
         let mut now = vec![0; (hex(end) - hex(start)) as usize];
         memory.read_exact_at(&mut now, hex(start)).expect("text");
         let mut file = vec![0; now.len()];
-        let read = File::open(words[5]).expect("file").read_at(&mut file, hex(words[2])).expect("read");
-        assert!(now[..read] == file[..read], "text of {} differs from its file", words[5]);
+        let read = File::open(words[5])
+            .expect("file")
+            .read_at(&mut file, hex(words[2]))
+            .expect("read");
+        assert!(
+            now[..read] == file[..read],
+            "text of {} differs from its file",
+            words[5]
+        );
     }
 }
 
 /// No thread, descriptor or mapping of ours but the agent and the stub's two pages.
 fn assert_clean(pid: u32, threads: usize) {
-    let count = |folder| fs::read_dir(format!("/proc/{pid}/{folder}")).expect(folder).count();
+    let count = |folder| {
+        fs::read_dir(format!("/proc/{pid}/{folder}"))
+            .expect(folder)
+            .count()
+    };
     assert_eq!(count("task"), threads, "threads");
-    for fd in fs::read_dir(format!("/proc/{pid}/fd")).expect("fd").flatten() {
+    for fd in fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("fd")
+        .flatten()
+    {
         let link = fs::read_link(fd.path()).unwrap_or_default();
-        assert!(!link.to_string_lossy().contains("tiptoe-"), "descriptor {link:?} is left");
+        assert!(
+            !link.to_string_lossy().contains("tiptoe-"),
+            "descriptor {link:?} is left"
+        );
     }
     assert_text_is_the_files(pid);
 }
@@ -239,7 +285,10 @@ fn registers_survive() {
     let target = Target::start("registers", &[], 3);
     let entry = first(target.pid());
     for call in 2..=scaled(500) {
-        check(&attach(target.pid(), Some(entry), PATIENT).expect("attach"), i64::from(call));
+        check(
+            &attach(target.pid(), Some(entry), PATIENT).expect("attach"),
+            i64::from(call),
+        );
     }
     assert_clean(target.pid(), 1);
     target.finish();
@@ -247,7 +296,14 @@ fn registers_survive() {
 
 #[test]
 fn a_target_in_other_namespaces_is_reached() {
-    let wrapper = ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"];
+    let wrapper = [
+        "unshare",
+        "--pid",
+        "--mount",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ];
     let target = Target::start_under(&wrapper, "loops", &["spin"], 3);
     let children = format!("/proc/{0}/task/{0}/children", target.pid());
     let inner = fs::read_to_string(children).expect("children");
@@ -263,13 +319,20 @@ fn wait_in(call: &str, ms: i64, deadline: Duration, wake: impl Fn(&mut Target)) 
     std::thread::sleep(Duration::from_millis(50));
     let injected = attach(target.pid(), None, deadline).unwrap_or_else(|e| panic!("{call}: {e}"));
     check(&injected, 1);
-    assert_eq!(target.control.get(0), 0, "{call} returned during the injection");
+    assert_eq!(
+        target.control.get(0),
+        0,
+        "{call} returned during the injection"
+    );
     assert_clean(target.pid(), 1);
     wake(&mut target);
     target.control.wait(call, |control| control.get(0) != 0);
     if ms > 0 {
         let elapsed = target.control.get(3);
-        assert!(elapsed >= ms - 2, "{call} of {ms} ms returned after {elapsed} ms");
+        assert!(
+            elapsed >= ms - 2,
+            "{call} of {ms} ms returned after {elapsed} ms"
+        );
     }
     (target.control.get(1), target.control.get(2))
 }
@@ -297,7 +360,13 @@ fn waits_with_a_time_out_end_when_they_should() {
 
 #[test]
 fn waits_without_a_time_out_end_by_their_event() {
-    for (call, expected) in [("epoll", 1), ("poll", 1), ("ppoll", 1), ("select", 1), ("read", 1)] {
+    for (call, expected) in [
+        ("epoll", 1),
+        ("poll", 1),
+        ("ppoll", 1),
+        ("select", 1),
+        ("read", 1),
+    ] {
         let got = wait_in(call, -1, PATIENT, |target| {
             let stdin = target.child.stdin.as_mut().expect("stdin");
             stdin.write_all(b"x").expect("write");
@@ -310,10 +379,14 @@ fn waits_without_a_time_out_end_by_their_event() {
 fn waits_for_a_signal_still_get_it() {
     let interrupted = (-1, i64::from(libc::EINTR));
     for call in ["pause", "sigsuspend", "epoll", "poll", "select", "read"] {
-        let got = wait_in(call, -1, PATIENT, |target| signal(target.pid(), libc::SIGUSR1));
+        let got = wait_in(call, -1, PATIENT, |target| {
+            signal(target.pid(), libc::SIGUSR1)
+        });
         assert_eq!(got, interrupted, "{call}");
     }
-    let got = wait_in("sigtimedwait", -1, PATIENT, |target| signal(target.pid(), libc::SIGUSR2));
+    let got = wait_in("sigtimedwait", -1, PATIENT, |target| {
+        signal(target.pid(), libc::SIGUSR2)
+    });
     assert_eq!(got, (i64::from(libc::SIGUSR2), 0));
 }
 
@@ -342,7 +415,11 @@ fn a_signal_during_the_injection_is_not_lost() {
         })
         .expect(call);
         target.control.wait(call, |control| control.get(0) != 0);
-        let got = (target.control.get(1), target.control.get(2), target.control.get(5));
+        let got = (
+            target.control.get(1),
+            target.control.get(2),
+            target.control.get(5),
+        );
         assert_eq!(got, (-1, i64::from(libc::EINTR), 1), "{call}");
     }
 }
@@ -355,7 +432,9 @@ fn signal(pid: u32, signal: i32) {
 /// Not a test by itself: the process that `an_injector_may_be_killed_at_any_moment` kills.
 #[test]
 fn injector() {
-    let Ok(pid) = std::env::var("TIPTOE_TEST_INJECT") else { return };
+    let Ok(pid) = std::env::var("TIPTOE_TEST_INJECT") else {
+        return;
+    };
     let pid = pid.parse().expect("pid");
     while attach(pid, None, PATIENT).is_ok() {}
 }
@@ -379,7 +458,9 @@ fn an_injector_may_be_killed_at_any_moment() {
         injector.kill().expect("kill");
         injector.wait().expect("wait");
         let rounds = target.control.get(1);
-        target.control.wait("life", |control| control.get(1) > rounds + 10);
+        target
+            .control
+            .wait("life", |control| control.get(1) > rounds + 10);
     }
     // The stub goes home alone within its lease.
     std::thread::sleep(Duration::from_millis(800));
@@ -392,24 +473,47 @@ fn blocked_signals_are_told_and_unblocked() {
     let mut target = Target::start("waits", &["sigsuspend", "-1"], 4);
     std::thread::sleep(Duration::from_millis(50));
     let usr2 = 1 << (libc::SIGUSR2 - 1);
-    assert_eq!(unblock(target.pid(), &[target.pid()], usr2).expect("unblock"), 1);
+    assert_eq!(
+        unblock(target.pid(), &[target.pid()], usr2).expect("unblock"),
+        1
+    );
     assert_eq!(target.control.get(0), 0, "sigsuspend returned");
     signal(target.pid(), libc::SIGUSR1);
-    target.control.wait("sigsuspend", |control| control.get(0) != 0);
+    target
+        .control
+        .wait("sigsuspend", |control| control.get(0) != 0);
     assert_eq!(target.control.get(5), 1);
     target.child.wait().expect("the target ends");
 }
 
 #[test]
 fn refusals_say_why() {
-    let gone = { Command::new("true").spawn().map(|mut c| (c.id(), c.wait())).expect("true").0 };
+    let gone = {
+        Command::new("true")
+            .spawn()
+            .map(|mut c| (c.id(), c.wait()))
+            .expect("true")
+            .0
+    };
     let error = attach(gone, None, PATIENT).expect_err("gone");
-    assert!(matches!(error, InjectError::NoSuchProcess { .. }), "{error}");
+    assert!(
+        matches!(error, InjectError::NoSuchProcess { .. }),
+        "{error}"
+    );
 
     let source = folder().join("static.c");
-    fs::write(&source, "#include <unistd.h>\nint main(void) { return pause(); }").expect("source");
+    fs::write(
+        &source,
+        "#include <unistd.h>\nint main(void) { return pause(); }",
+    )
+    .expect("source");
     let program = folder().join("static");
-    let cc = Command::new("cc").arg("-static").arg(&source).arg("-o").arg(&program).status();
+    let cc = Command::new("cc")
+        .arg("-static")
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
     assert!(cc.expect("cc").success());
     let mut child = Command::new(program).spawn().expect("static");
     std::thread::sleep(Duration::from_millis(50));

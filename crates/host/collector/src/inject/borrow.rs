@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use libc::user_regs_struct;
 
+use super::InjectError;
+use super::cave::{self, Cave};
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
 use super::tracee::{Held, Missed};
 use super::unwind::{Place, Stacks};
-use super::cave::{self, Cave};
-use super::InjectError;
 
 /// How long one thread may take to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -49,7 +49,7 @@ pub(super) fn borrow(
     let mut search = Search {
         process,
         stacks: Stacks::new(process, mappings.to_vec(), loader),
-        ground: ground(process, mappings)?,
+        ground: ground(process, mappings, loader)?,
         started: Instant::now(),
         deadline,
         why: "no thread was seen".into(),
@@ -61,16 +61,18 @@ pub(super) fn borrow(
             return Ok(borrowed);
         }
     }
-    Err(InjectError::Busy { pid: process.pid, why: search.why })
+    Err(InjectError::Busy {
+        pid: process.pid,
+        why: search.why,
+    })
 }
 
-fn ground(process: &Process, mappings: &[Mapping]) -> Result<Ground, InjectError> {
+fn ground(process: &Process, mappings: &[Mapping], loader: u64) -> Result<Ground, InjectError> {
     if let Some(home) = cave::old_home(process, mappings) {
         return Ok(Ground::Home(home));
     }
-    let cave = cave::find(process, mappings)?;
-    let home =
-        cave::free_address(mappings).ok_or(InjectError::NoCave { pid: process.pid })?;
+    let cave = cave::find(process, mappings, loader)?;
+    let home = cave::free_address(mappings).ok_or(InjectError::NoCave { pid: process.pid })?;
     Ok(Ground::Cave { cave, home })
 }
 
@@ -120,9 +122,14 @@ impl Search<'_> {
         let worst = if late { Rank::Timed } else { Rank::Running };
         let mut ranked = Vec::new();
         for tid in process::threads(pid)? {
-            let Ok(status) = process::status(pid, tid) else { continue };
+            let Ok(status) = process::status(pid, tid) else {
+                continue;
+            };
             if status.tracer != 0 {
-                return Err(InjectError::AlreadyTraced { pid, by: status.tracer });
+                return Err(InjectError::AlreadyTraced {
+                    pid,
+                    by: status.tracer,
+                });
             }
             let rank = restart::rank(&process::syscall(pid, tid));
             if !matches!(status.state, 'R' | 'S') {
@@ -144,7 +151,9 @@ impl Search<'_> {
         self.check_thread(tid, &held, &regs)?;
         match self.stacks.place(&regs) {
             Place::Free => self.send(tid, held, regs),
-            Place::Inside => Err(Missed::Refused("stands in the allocator, the loader or fork")),
+            Place::Inside => Err(Missed::Refused(
+                "stands in the allocator, the loader or fork",
+            )),
             Place::Unknown => Err(Missed::Refused("runs a signal handler over unknown frames")),
         }
     }
@@ -163,7 +172,8 @@ impl Search<'_> {
         }
         let (to, _) = restart::resume(regs);
         let mut code = [0; 2];
-        let mut entered_by_syscall = || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
+        let mut entered_by_syscall =
+            || self.process.read(to.rip, &mut code).is_ok() && code == [0x0f, 0x05];
         if to.rip != regs.rip && !entered_by_syscall() {
             return Err(Missed::Refused("entered the kernel in an unknown way"));
         }
@@ -194,10 +204,18 @@ impl Search<'_> {
         match &self.ground {
             Ground::Home(home) => {
                 params.home = *home;
-                self.process.write(home + PAGE, &[0; size_of::<Mailbox>()]).map_err(io)?;
-                self.process.write(*home, &stub::image(&params)).map_err(io)?;
+                self.process
+                    .write(home + PAGE, &[0; size_of::<Mailbox>()])
+                    .map_err(io)?;
+                self.process
+                    .write(*home, &stub::image(&params))
+                    .map_err(io)?;
                 held.send_to(regs, home + stub::from_home())?;
-                Ok(Borrowed { tid, home: *home, cave: None })
+                Ok(Borrowed {
+                    tid,
+                    home: *home,
+                    cave: None,
+                })
             }
             Ground::Cave { cave, home } => {
                 (params.home, params.cave_page) = (*home, cave.page);
@@ -205,10 +223,15 @@ impl Search<'_> {
                 let mut before = vec![0; image.len()];
                 self.process.read(cave.address, &mut before).map_err(io)?;
                 self.process.write(cave.address, &image).map_err(io)?;
-                held.send_to(regs, cave.address + stub::FROM_CAVE).inspect_err(|_| {
-                    let _ = self.process.write(cave.address, &before);
-                })?;
-                Ok(Borrowed { tid, home: *home, cave: Some((cave.address, before)) })
+                held.send_to(regs, cave.address + stub::FROM_CAVE)
+                    .inspect_err(|_| {
+                        let _ = self.process.write(cave.address, &before);
+                    })?;
+                Ok(Borrowed {
+                    tid,
+                    home: *home,
+                    cave: Some((cave.address, before)),
+                })
             }
         }
     }
@@ -216,9 +239,10 @@ impl Search<'_> {
     fn ptrace_failed(&self, tid: u32, errno: nix::errno::Errno) -> InjectError {
         let pid = self.process.pid;
         match process::status(pid, tid) {
-            Ok(status) if status.tracer != 0 => {
-                InjectError::AlreadyTraced { pid, by: status.tracer }
-            }
+            Ok(status) if status.tracer != 0 => InjectError::AlreadyTraced {
+                pid,
+                by: status.tracer,
+            },
             _ => InjectError::os(pid, "ptrace", errno.into()),
         }
     }
@@ -226,7 +250,9 @@ impl Search<'_> {
 
 /// Puts the cave's bytes back when the stub could not: only if its thread is not in them.
 pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
-    let Some((address, before)) = &borrowed.cave else { return };
+    let Some((address, before)) = &borrowed.cave else {
+        return;
+    };
     let mut now = vec![0; before.len()];
     if process.read(*address, &mut now).is_err() || now == *before {
         return;
@@ -250,7 +276,12 @@ fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     let (mut head, mut length) = (0u64, 0usize);
     // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
     let result = unsafe {
-        libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut length)
+        libc::syscall(
+            libc::SYS_get_robust_list,
+            tid,
+            &raw mut head,
+            &raw mut length,
+        )
     };
     result == 0 && head.wrapping_sub(fs_base) < CONTROL_BLOCK
 }
@@ -264,6 +295,8 @@ fn xsave_size() -> u64 {
 /// Up to 0.5 ms, so as not to run in step with the target.
 fn random_pause() -> Duration {
     use std::hash::{BuildHasher as _, Hasher as _};
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let random = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
     Duration::from_micros(random % 500)
 }

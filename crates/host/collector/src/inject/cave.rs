@@ -4,7 +4,7 @@ use object::ReadCache;
 
 use super::process::{Mapping, Process};
 use super::stub::{self, MAGIC, Mailbox, PAGE};
-use super::{InjectError, image};
+use super::{InjectError, image, unwind};
 
 /// Bytes behind the end of a text segment, on its last page.
 #[derive(Clone, Debug)]
@@ -16,13 +16,40 @@ pub(super) struct Cave {
 }
 
 /// Finds a cave. The segment's own bytes, and so every function of the program, stay as they
-/// are; the page must be clean, so that dropping our copy of it brings the file's bytes back.
-pub(super) fn find(process: &Process, mappings: &[Mapping]) -> Result<Cave, InjectError> {
+/// are; the page must be clean, so that dropping our copy of it brings the file's bytes back;
+/// and its file must be one that no `dlclose` unmaps.
+pub(super) fn find(
+    process: &Process,
+    mappings: &[Mapping],
+    loader: u64,
+) -> Result<Cave, InjectError> {
+    let program = program(process, mappings);
+    let needed = program
+        .map(|text| image::needed(process, text))
+        .unwrap_or_default();
+    let stays = |text: &&Mapping| {
+        let name = text.path.rsplit('/').next().unwrap_or("");
+        unwind::is_libc(text)
+            || program.is_some_and(|program| program.same_file(text))
+            || mappings
+                .iter()
+                .any(|first| first.start == loader && first.same_file(text))
+            || needed.iter().any(|needed| needed == name)
+    };
     let texts = mappings.iter().filter(|mapping| mapping.is_text());
     texts
+        .filter(stays)
         .filter_map(|text| behind(process, text))
         .find(|cave| process.is_clean(cave.page).unwrap_or(false))
         .ok_or(InjectError::NoCave { pid: process.pid })
+}
+
+/// The text of the program itself: that with the entry point which the kernel was told.
+fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping> {
+    let entry = process.auxv(libc::AT_ENTRY)?;
+    mappings
+        .iter()
+        .find(|text| text.is_text() && text.start <= entry && entry < text.end)
 }
 
 /// The bytes behind the segment that ends in this mapping, if they are enough.
@@ -37,16 +64,20 @@ fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
         .find(|end| shown.contains(end) && shown.end - end < PAGE)?;
     let address = (text.start + (end - text.offset)).next_multiple_of(16);
     let room = text.end.checked_sub(address)?;
-    (room >= stub::len() as u64).then_some(Cave { address, page: text.end - PAGE })
+    (room >= stub::len() as u64).then_some(Cave {
+        address,
+        page: text.end - PAGE,
+    })
 }
 
 /// An address where nothing is mapped: below the libraries, well away from a growing heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
-    const NEAR: u64 = 64 << 20;
+    // Farther than a new thread's heap or stack reaches, which come right below the lowest.
+    const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
     let (start, end) = user.max_by_key(|(start, end)| end.saturating_sub(*start))?;
-    (end - start > 4 * NEAR).then(|| (end - NEAR) & !(PAGE - 1))
+    (end - start > 2 * NEAR).then(|| (end - NEAR) & !(PAGE - 1))
 }
 
 /// A home that an earlier injection left, if its thread has gone.

@@ -63,14 +63,19 @@ impl Image {
 
     /// Where the program finds a dynamic function.
     pub(super) fn function(&self, name: &str) -> Option<u64> {
-        let found = self.functions.iter().find(|(_, _, function)| function == name)?;
+        let found = self
+            .functions
+            .iter()
+            .find(|(_, _, function)| function == name)?;
         Some(found.0.wrapping_add(self.bias))
     }
 
     /// Whether a thread whose stack shows this address may not be borrowed.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
-        self.unsafe_code.iter().any(|range| range.contains(&address))
+        self.unsafe_code
+            .iter()
+            .any(|range| range.contains(&address))
     }
 }
 
@@ -79,8 +84,11 @@ fn bias(cache: &ReadCache<std::fs::File>, text: &Mapping) -> Option<u64> {
     segments(cache)?.into_iter().find_map(|segment| {
         let page = segment.offset & !0xfff;
         let skipped = text.offset.checked_sub(page)?;
-        (segment.executable && text.offset < segment.offset + segment.file_size)
-            .then(|| text.start.wrapping_sub(skipped).wrapping_sub(segment.address & !0xfff))
+        (segment.executable && text.offset < segment.offset + segment.file_size).then(|| {
+            text.start
+                .wrapping_sub(skipped)
+                .wrapping_sub(segment.address & !0xfff)
+        })
     })
 }
 
@@ -105,6 +113,25 @@ pub(super) fn segments(cache: &ReadCache<std::fs::File>) -> Option<Vec<Segment>>
         executable: header.p_flags(endian).0 & object::elf::PF_X.0 != 0,
     };
     Some(load.map(segment).collect())
+}
+
+/// The names of the libraries that a file needs: they stay as long as it does.
+pub(super) fn needed(process: &Process, text: &Mapping) -> Vec<String> {
+    let needed = || {
+        let cache = ReadCache::new(process.open_file(text).ok()?);
+        let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;
+        let table = file.elf_dynamic_table().ok()?;
+        let needed = table
+            .iter()
+            .filter(|entry| entry.tag == object::elf::DT_NEEDED);
+        let names = needed.filter_map(|entry| table.string(entry).ok());
+        Some(
+            names
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect(),
+        )
+    };
+    needed().unwrap_or_default()
 }
 
 fn section<'a>(file: &impl object::Object<'a>, name: &str) -> Option<(Range<u64>, Vec<u8>)> {
@@ -149,8 +176,15 @@ fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> 
 /// functions without names lie in between.
 fn neighbourhood(functions: &[(u64, u64, String)], index: usize) -> Range<u64> {
     let other = |(_, _, name): &&(u64, u64, String)| !is_allocator(name);
-    let below = functions[..index].iter().rev().find(other).map_or(0, |(_, end, _)| *end);
-    let above = functions[index..].iter().find(other).map_or(u64::MAX, |(start, _, _)| *start);
+    let below = functions[..index]
+        .iter()
+        .rev()
+        .find(other)
+        .map_or(0, |(_, end, _)| *end);
+    let above = functions[index..]
+        .iter()
+        .find(other)
+        .map_or(u64::MAX, |(start, _, _)| *start);
     below..above
 }
 
@@ -183,7 +217,8 @@ fn is_loader_or_fork(name: &str) -> bool {
     name.starts_with("dl_")
         || matches!(
             name,
-            "dlopen" | "dlopen_mode"
+            "dlopen"
+                | "dlopen_mode"
                 | "dlclose"
                 | "dlsym"
                 | "dlvsym"

@@ -136,7 +136,11 @@ fn converse(
     talk.go(1)?;
     talk.wait(state::OFFERED)?;
     let at = offset_of!(Mailbox, fds);
-    let fds = [talk.u32(at)? as i32, talk.u32(at + 4)? as i32, talk.u32(at + 8)? as i32];
+    let fds = [
+        talk.u32(at)? as i32,
+        talk.u32(at + 4)? as i32,
+        talk.u32(at + 8)? as i32,
+    ];
     let offer = Offer::take(pid, borrowed.tid, fds)?;
     offer
         .fill(request.agent, request.data_size, request.plan_size)
@@ -145,9 +149,18 @@ fn converse(
     offer.close_plan().map_err(os("sealing a memfd"))?;
 
     talk.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
-    talk.put(offset_of!(Mailbox, errno_location), &calls.errno_location.to_le_bytes())?;
-    talk.put(offset_of!(Mailbox, entry), &request.existing_entry.unwrap_or(0).to_le_bytes())?;
-    talk.put(offset_of!(Mailbox, entry_offset), &request.entry_offset.to_le_bytes())?;
+    talk.put(
+        offset_of!(Mailbox, errno_location),
+        &calls.errno_location.to_le_bytes(),
+    )?;
+    talk.put(
+        offset_of!(Mailbox, entry),
+        &request.existing_entry.unwrap_or(0).to_le_bytes(),
+    )?;
+    talk.put(
+        offset_of!(Mailbox, entry_offset),
+        &request.entry_offset.to_le_bytes(),
+    )?;
     talk.put(offset_of!(Mailbox, path), unique_path(fds[0]).as_bytes())?;
     talk.go(2)?;
     talk.wait(state::DONE)?;
@@ -174,11 +187,17 @@ impl Calls {
         let texts = || mappings.iter().filter(|mapping| mapping.is_text());
         let read = |text| Image::read(process, mappings, text, Role::Libc);
         let libc = texts().find(|text| unwind::is_libc(text)).and_then(read);
-        let libdl = || texts().find(|text| text.path.contains("/libdl")).and_then(read);
+        let libdl = || {
+            texts()
+                .find(|text| text.path.contains("/libdl"))
+                .and_then(read)
+        };
         let find = || {
             let libc = libc?;
             Some(Self {
-                dlopen: libc.function("dlopen").or_else(|| libdl()?.function("dlopen"))?,
+                dlopen: libc
+                    .function("dlopen")
+                    .or_else(|| libdl()?.function("dlopen"))?,
                 errno_location: libc.function("__errno_location")?,
             })
         };
@@ -195,7 +214,10 @@ fn take_turn(pid: u32, deadline: Instant) -> Result<File, InjectError> {
             Ok(()) => return Ok(file),
             Err(std::fs::TryLockError::Error(error)) => return Err(os(error)),
             Err(std::fs::TryLockError::WouldBlock) if Instant::now() > deadline => {
-                return Err(InjectError::Busy { pid, why: "another tiptoe is at it".into() });
+                return Err(InjectError::Busy {
+                    pid,
+                    why: "another tiptoe is at it".into(),
+                });
             }
             Err(std::fs::TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(1));
@@ -204,7 +226,7 @@ fn take_turn(pid: u32, deadline: Instant) -> Result<File, InjectError> {
     }
 }
 
-/// Refuses what cannot be helped from inside; else the dynamic loader's address.
+/// Refuses what cannot be traced from inside; else the dynamic loader's address.
 fn check_program(
     process: &Process,
     mappings: &[Mapping],
@@ -214,7 +236,10 @@ fn check_program(
     let pid = process.pid;
     let status = process::status(pid, pid)?;
     if status.tracer != 0 {
-        return Err(InjectError::AlreadyTraced { pid, by: status.tracer });
+        return Err(InjectError::AlreadyTraced {
+            pid,
+            by: status.tracer,
+        });
     }
     if status.seccomp && !allow_seccomp {
         return Err(InjectError::Seccomp { pid });
@@ -223,30 +248,31 @@ fn check_program(
     let exe = exe.map_err(|error| InjectError::os(pid, "open of /proc/PID/exe", error))?;
     let mut head = [0; 20];
     let read = std::os::unix::fs::FileExt::read_exact_at(&exe, &mut head, 0);
-    if read.is_err() || ELF_CLASS_AND_MACHINE.iter().any(|(at, value)| head[*at] != *value) {
+    if read.is_err()
+        || ELF_CLASS_AND_MACHINE
+            .iter()
+            .any(|(at, value)| head[*at] != *value)
+    {
         return Err(InjectError::Foreign { pid });
     }
-    if mappings.iter().any(|mapping| mapping.path.contains("/ld-musl-")) {
+    if mappings
+        .iter()
+        .any(|mapping| mapping.path.contains("/ld-musl-"))
+    {
         return Err(InjectError::Musl { pid });
     }
-    let loader = loader(pid).filter(|base| mappings.iter().any(|m| m.start == *base));
+    let base = process.auxv(libc::AT_BASE);
+    let loader = base.filter(|base| mappings.iter().any(|m| m.start == *base));
     loader.ok_or(InjectError::Static { pid })
-}
-
-/// AT_BASE of the auxiliary vector: where the kernel put the program's interpreter.
-fn loader(pid: u32) -> Option<u64> {
-    let auxv = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
-    auxv.chunks_exact(16).find_map(|entry| {
-        (word(&entry[..8])? == libc::AT_BASE).then(|| word(&entry[8..]))?
-    })
 }
 
 /// A name for the agent's descriptor that the loader has not seen: it would take another file
 /// of the same name for the same library. Sixteen random bits, written as `/` or `/./`.
 fn unique_path(fd: i32) -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
-    let nonce = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let nonce = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
     let mut path = String::from("/proc/self/fd");
     for bit in 0..16 {
         path.push_str(if nonce >> bit & 1 == 0 { "/" } else { "/./" });

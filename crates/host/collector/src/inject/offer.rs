@@ -23,18 +23,31 @@ impl Offer {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, "pidfd_getfd", error);
         let process = pidfd(pid, tid).map_err(os)?;
-        let [agent, data, plan] =
-            fds.map(|fd| getfd(&process, fd).map_err(os).and_then(|fd| fresh(pid, fd)));
-        Ok(Self { agent: agent?, data: data?, plan: plan? })
+        let [agent, data, plan] = fds.map(|fd| {
+            getfd(&process, fd)
+                .map_err(os)
+                .and_then(|fd| fresh(pid, fd))
+        });
+        Ok(Self {
+            agent: agent?,
+            data: data?,
+            plan: plan?,
+        })
     }
 
     /// Writes the agent, sizes the segments, and seals all that tiptoe no longer changes.
     pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
         file.write_all_at(agent, 0)?;
-        seal(&self.agent, libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        seal(
+            &self.agent,
+            libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+        )?;
         File::from(self.data.try_clone()?).set_len(data)?;
-        seal(&self.data, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        seal(
+            &self.data,
+            libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+        )?;
         File::from(self.plan.try_clone()?).set_len(plan)?;
         seal(&self.plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
     }
@@ -75,7 +88,9 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
         return Err(hostile("a descriptor is no sealable memory"));
     }
     let file = File::from(fd);
-    let empty = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+    let empty = file
+        .metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.len() == 0);
     if !empty {
         return Err(hostile("a descriptor is not empty"));
     }

@@ -128,20 +128,54 @@ impl Process {
         Ok(u64::from_le_bytes(entry) & (PRESENT | FILE) == PRESENT | FILE)
     }
 
+    /// An entry of the auxiliary vector.
+    pub(super) fn auxv(&self, key: u64) -> Option<u64> {
+        let auxv = fs::read(format!("/proc/{}/auxv", self.pid)).ok()?;
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+        let entry = auxv
+            .chunks_exact(16)
+            .find(|entry| word(&entry[..8]) == Some(key))?;
+        word(&entry[8..])
+    }
+
     /// Opens the file behind a mapping, if it is a regular file and still the same one.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
         let root = PathBuf::from(format!("/proc/{}/root{}", self.pid, mapping.path));
-        let by_address = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, mapping.start, mapping.end);
+        let by_address = format!(
+            "/proc/{}/map_files/{:x}-{:x}",
+            self.pid, mapping.start, mapping.end
+        );
         let same = |file: &File| {
-            file.metadata().is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
+            file.metadata()
+                .is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
         };
         let open = |path: PathBuf| {
-            fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+            fs::OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(path)
         };
         match open(root) {
             Ok(file) if same(&file) => Ok(file),
-            _ => open(by_address.into()),
+            // An overlay's inode numbers differ: then the bytes have to be the same.
+            Ok(file) => open(by_address.into()).or_else(|error| {
+                if self.shows(mapping, &file) {
+                    Ok(file)
+                } else {
+                    Err(error)
+                }
+            }),
+            Err(_) => open(by_address.into()),
         }
+    }
+
+    /// Whether the first page of a mapping is that of `file`.
+    fn shows(&self, mapping: &Mapping, file: &File) -> bool {
+        let (mut memory, mut disk) = ([0; 4096], [0; 4096]);
+        file.metadata().is_ok_and(|meta| meta.is_file())
+            && self.read(mapping.start, &mut memory).is_ok()
+            && file.read_exact_at(&mut disk, mapping.offset).is_ok()
+            && memory == disk
     }
 }
 
@@ -149,7 +183,10 @@ impl Process {
 pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task", error))?;
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
 }
 
 /// What a thread's status file says.
@@ -158,7 +195,9 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;
     let mut status = Status::default();
     for line in text.lines() {
-        let Some((key, value)) = line.split_once(":\t") else { continue };
+        let Some((key, value)) = line.split_once(":\t") else {
+            continue;
+        };
         match key {
             "State" => status.state = value.chars().next().unwrap_or('X'),
             "TracerPid" => status.tracer = value.parse().unwrap_or(0),

@@ -1,7 +1,7 @@
 //! Talking with the stub through its mailbox.
 
 use std::mem::offset_of;
-use std::sync::mpsc::{RecvTimeoutError, Receiver};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::borrow::Borrowed;
@@ -24,7 +24,11 @@ pub(super) struct Talk<'a> {
 impl<'a> Talk<'a> {
     /// The mailbox of `borrowed`.
     pub(super) fn new(process: &'a Process, borrowed: &Borrowed, deadline: Instant) -> Self {
-        Self { process, home: borrowed.home, deadline }
+        Self {
+            process,
+            home: borrowed.home,
+            deadline,
+        }
     }
 
     /// Waits until the stub is at home.
@@ -42,7 +46,10 @@ impl<'a> Talk<'a> {
         loop {
             match self.u32(offset_of!(Mailbox, state))? {
                 state::ABANDONED => {
-                    return Err(InjectError::Abandoned { pid, why: "tiptoe was too slow" });
+                    return Err(InjectError::Abandoned {
+                        pid,
+                        why: "tiptoe was too slow",
+                    });
                 }
                 state::REFUSED => return Err(InjectError::Refused { pid }),
                 state::FAILED => return Err(self.failure()?),
@@ -83,17 +90,23 @@ impl<'a> Talk<'a> {
 
     /// Writes one field.
     pub(super) fn put(&self, field: usize, bytes: &[u8]) -> Result<(), InjectError> {
-        self.process.write(self.at(field), bytes).map_err(|_| self.died())
+        self.process
+            .write(self.at(field), bytes)
+            .map_err(|_| self.died())
     }
 
     /// Reads one half-word field.
     pub(super) fn u32(&self, field: usize) -> Result<u32, InjectError> {
-        self.process.read_u32(self.at(field)).map_err(|_| self.died())
+        self.process
+            .read_u32(self.at(field))
+            .map_err(|_| self.died())
     }
 
     /// Reads one word field.
     pub(super) fn u64(&self, field: usize) -> Result<u64, InjectError> {
-        self.process.read_u64(self.at(field)).map_err(|_| self.died())
+        self.process
+            .read_u64(self.at(field))
+            .map_err(|_| self.died())
     }
 
     fn at(&self, field: usize) -> u64 {
@@ -101,15 +114,24 @@ impl<'a> Talk<'a> {
     }
 
     fn died(&self) -> InjectError {
-        InjectError::Died { pid: self.process.pid }
+        InjectError::Died {
+            pid: self.process.pid,
+        }
     }
 
     fn failure(&self) -> Result<InjectError, InjectError> {
         let fds = offset_of!(Mailbox, fds);
         let errno = (0..4).map(|fd| self.u32(fds + 4 * fd).map(|value| value as i32));
-        let errno = errno.collect::<Result<Vec<_>, _>>()?.into_iter().find(|fd| *fd < -1);
+        let errno = errno
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .find(|fd| *fd < -1);
         let error = std::io::Error::from_raw_os_error(-errno.unwrap_or(-libc::EPERM));
-        Ok(InjectError::InTarget { pid: self.process.pid, call: "memfd_create or mmap", error })
+        Ok(InjectError::InTarget {
+            pid: self.process.pid,
+            call: "memfd_create or mmap",
+            error,
+        })
     }
 
     fn glance(&self, why: &'static str) -> Result<(), InjectError> {

@@ -75,7 +75,12 @@ impl Held {
         let mut mask = 0u64;
         // SAFETY: the kernel writes eight bytes to `mask`, which lives for the call.
         let result = unsafe {
-            libc::ptrace(libc::PTRACE_GETSIGMASK, self.tid.as_raw(), 8usize, &raw mut mask)
+            libc::ptrace(
+                libc::PTRACE_GETSIGMASK,
+                self.tid.as_raw(),
+                8usize,
+                &raw mut mask,
+            )
         };
         Errno::result(result)?;
         Ok(mask)
@@ -85,7 +90,12 @@ impl Held {
     pub(super) fn set_signal_mask(&self, mask: u64) -> Result<(), Missed> {
         // SAFETY: the kernel reads eight bytes from `mask`, which lives for the call.
         let result = unsafe {
-            libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid.as_raw(), 8usize, &raw const mask)
+            libc::ptrace(
+                libc::PTRACE_SETSIGMASK,
+                self.tid.as_raw(),
+                8usize,
+                &raw const mask,
+            )
         };
         Errno::result(result)?;
         Ok(())
@@ -107,8 +117,12 @@ impl Held {
 
     /// Whether the thread stands in a restartable sequence, which it must not leave and re-enter.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
-        let Some(area) = self.rseq_area() else { return false };
-        let Ok(descriptor) = read(area + 8) else { return false };
+        let Some(area) = self.rseq_area() else {
+            return false;
+        };
+        let Ok(descriptor) = read(area + 8) else {
+            return false;
+        };
         if descriptor == 0 {
             return false;
         }

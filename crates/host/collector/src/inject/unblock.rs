@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::InjectError;
 use super::process::{self, Process};
 use super::tracee::{Held, Missed};
-use super::InjectError;
 
 /// How long one thread may take to stop.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -59,7 +59,11 @@ impl<'a> Stacks<'a> {
     /// Looks again at what is mapped; what was read of files stays.
     pub(super) fn refresh(&mut self) -> Result<(), InjectError> {
         let mappings = self.process.mappings()?;
-        let known = |start| mappings.iter().any(|m: &Mapping| m.is_text() && m.start == start);
+        let known = |start| {
+            mappings
+                .iter()
+                .any(|m: &Mapping| m.is_text() && m.start == start)
+        };
         if self.images.keys().any(|start| !known(*start)) {
             *self = Self::new(self.process, mappings, self.loader);
         } else {
@@ -75,7 +79,9 @@ impl<'a> Stacks<'a> {
         let mut in_handler = false;
         for _ in 0..MAX_FRAMES {
             if self.is_sigreturn(address.address()) {
-                let Some(below) = self.interrupted(at.sp()) else { return Place::Unknown };
+                let Some(below) = self.interrupted(at.sp()) else {
+                    return Place::Unknown;
+                };
                 (address, at) = (FrameAddress::from_instruction_pointer(below.ip()), below);
                 in_handler = true;
             }
@@ -87,7 +93,10 @@ impl<'a> Stacks<'a> {
             }
             let process = self.process;
             let mut read = |address| process.read_u64(address).map_err(|_| ());
-            match self.unwinder.unwind_frame(address, &mut at, &mut self.cache, &mut read) {
+            match self
+                .unwinder
+                .unwind_frame(address, &mut at, &mut self.cache, &mut read)
+            {
                 Ok(None) => return Place::Free,
                 Ok(Some(next)) => match FrameAddress::from_return_address(next) {
                     Some(next) => address = next,
@@ -117,8 +126,12 @@ impl<'a> Stacks<'a> {
     }
 
     fn text_at(&self, address: u64) -> Option<&Mapping> {
-        let after = self.mappings.partition_point(|mapping| mapping.end <= address);
-        self.mappings.get(after).filter(|mapping| mapping.start <= address && mapping.is_text())
+        let after = self
+            .mappings
+            .partition_point(|mapping| mapping.end <= address);
+        self.mappings
+            .get(after)
+            .filter(|mapping| mapping.start <= address && mapping.is_text())
     }
 
     fn role(&self, text: &Mapping) -> Role {

@@ -104,5 +104,6 @@ int main(int argc, char **argv) {
     control[2] = errno;
     control[3] = now() - start;
     control[0] = 1;
+    usleep(200000); // so that the injector can see it leave
     return 0;
 }

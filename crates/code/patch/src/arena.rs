@@ -138,10 +138,9 @@ struct Open {
 
 impl Open {
     fn new(base: u64, used: &[Range<u64>]) -> Open {
-        let mut open = Open {
-            base,
-            free: vec![base + CODE..base + ARENA_LEN],
-        };
+        let whole = base + CODE..base + ARENA_LEN;
+        let free = vec![whole];
+        let mut open = Open { base, free };
         used.iter().for_each(|used| open.take(used));
         open
     }
@@ -382,7 +381,8 @@ mod tests {
     #[test]
     fn an_arena_of_before_is_used_on() {
         let base = base_of(SITE - (1 << 28));
-        let used = vec![base + CODE..base + CODE + 100];
+        let first = base + CODE..base + CODE + 100;
+        let used = vec![first];
         let space = Space {
             arenas: vec![UsedArena { base, used }],
             ..Space::default()

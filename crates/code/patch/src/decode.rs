@@ -117,12 +117,16 @@ impl Survey {
     pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
         let body = function.body().len();
         let end = function.address + body as u64;
-        let reached = self.targets.iter().any(|&t| t >= end && t - end < 16);
-        if !self.ends || reached {
-            0
-        } else {
+        let len = if self.ends {
             filler(&function.bytes[body..], end)
-        }
+        } else {
+            0
+        };
+        let reached = self
+            .targets
+            .iter()
+            .any(|t| (end..end + len as u64).contains(t));
+        if reached { 0 } else { len }
     }
 }
 

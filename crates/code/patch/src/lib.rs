@@ -3,8 +3,8 @@
 //! # What this removes
 //! A breakpoint enters the kernel on each hit, and other patchers stop every
 //! thread of the target while they write. A jump to a trampoline that counts in
-//! place does neither: a hit costs two jumps and an increment, about a
-//! nanosecond, and the patch can be written while threads run the function.
+//! place does neither: a hit costs two jumps and an increment, and the patch can
+//! be written while threads run the function.
 //!
 //! # How
 //! ```text
@@ -27,6 +27,9 @@
 //! 3. A displaced call pushes the address that the original call would have
 //!    pushed, so that unwinders and the callee see nothing new.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
+//!
+//! Not kept: under a hardware shadow stack a displaced call, which pushes and
+//! jumps, would fault on its return.
 //!
 //! # Duties of the caller
 //! The bytes given must be the ones in memory; [`Space`] must list only ranges

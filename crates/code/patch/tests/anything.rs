@@ -9,8 +9,8 @@ use tiptoe_patch::{
 const AT: u64 = 0x5555_5555_0000;
 
 fn planner(low: u64, high: u64) -> Planner {
-    let preferred = Vec::from([AT - (3 << 30)..AT - low]);
-    let last_resort = Vec::from([AT + high..AT + (3 << 30)]);
+    let (below, above) = (AT - (3 << 30)..AT - low, AT + high..AT + (3 << 30));
+    let (preferred, last_resort) = (vec![below], vec![above]);
     let space = Space {
         preferred,
         last_resort,

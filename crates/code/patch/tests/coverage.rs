@@ -85,12 +85,13 @@ impl Program {
     }
 
     fn space(&self) -> Space {
-        let (start, end) = (self.image.start, self.image.end + 0xffff & !0xffff);
+        let (start, end) = (self.image.start, (self.image.end + 0xffff) & !0xffff);
         let below = start.saturating_sub(2 * GIB + (GIB / 2))..start.saturating_sub(1 << 20);
         let above = end + GIB..end + 2 * GIB;
+        let heap = end..end + GIB;
         Space {
-            preferred: Vec::from([below, above]),
-            last_resort: Vec::from([end..end + GIB]),
+            preferred: vec![below, above],
+            last_resort: vec![heap],
             arenas: Vec::new(),
         }
     }

@@ -8,7 +8,8 @@
 //! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also those that start later |
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that were there when it was opened |
 //!
-//! Perf events cannot follow new threads: one with `inherit` set makes the
+//! The second is taken where the first is refused, and for a process whose main
+//! thread has ended already. Perf events cannot follow new threads: one with `inherit` set makes the
 //! target's clone(2) fail with EFAULT, because the kernel reads the probe's path
 //! again in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] tells
 //! which it is, so that a report never passes one off as the other.
@@ -75,11 +76,12 @@ impl UprobeSet {
     /// places in files, and are armed when the file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         match UprobeCounters::new(probes.len()) {
-            Ok(counters) => {
+            // The kernel knows a process by its main thread, whose memory must be there.
+            Ok(counters) if !process.outlived_main_thread() => {
                 let (means, refused) = ProcessProbes::open(counters, process, probes)?;
                 Ok(Self::new(Means::Process(means), refused))
             }
-            Err(_) => Self::open_threads(&process.threads()?, probes),
+            _ => Self::open_threads(&process.threads()?, probes),
         }
     }
 

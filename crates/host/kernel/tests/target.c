@@ -3,6 +3,7 @@
  *   worker N   the thread that has always been there does
  *   thread N   a new thread does, and ends
  *   fork N     a forked child does, and ends
+ *   leave 0    the main thread ends, another goes on reading commands
  * Prints the address of counted() first, and one line when a command is done. */
 #include <errno.h>
 #include <pthread.h>
@@ -35,15 +36,10 @@ static void *once(void *n) {
     return 0;
 }
 
-int main(void) {
+static void *obey(void *unused) {
     char command[16];
     long n;
-    pthread_t always, extra;
-    sem_init(&go, 0, 0);
-    sem_init(&done, 0, 0);
-    pthread_create(&always, 0, worker, 0);
-    setvbuf(stdout, 0, _IONBF, 0);
-    printf("%p\n", (void *)counted);
+    pthread_t extra;
     while (scanf("%15s %ld", command, &n) == 2) {
         if (!strcmp(command, "main")) {
             call(n);
@@ -65,6 +61,21 @@ int main(void) {
             waitpid(child, 0, 0);
         }
         puts("done");
+        if (!strcmp(command, "leave")) {
+            pthread_create(&extra, 0, obey, 0);
+            pthread_exit(0);
+        }
     }
-    return 0;
+    exit(0);
+    return unused;
+}
+
+int main(void) {
+    pthread_t always;
+    sem_init(&go, 0, 0);
+    sem_init(&done, 0, 0);
+    pthread_create(&always, 0, worker, 0);
+    setvbuf(stdout, 0, _IONBF, 0);
+    printf("%p\n", (void *)counted);
+    obey(0);
 }

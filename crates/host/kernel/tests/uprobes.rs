@@ -208,6 +208,28 @@ fn many_probes_cost_one_descriptor() {
 }
 
 #[test]
+fn a_process_outlives_its_main_thread() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("leave");
+    let early = target.open();
+    target.run("leave 0");
+    while target.process().status().unwrap().state != 'Z' {
+        std::thread::yield_now();
+    }
+    target.run("main 20");
+    assert_eq!(count(&early), 20, "opened before it ended");
+    drop(early);
+    let (probe, _file) = target.probe();
+    let late = UprobeSet::open(target.process(), &[probe]).unwrap();
+    target.run("main 30");
+    assert_eq!(count(&late), 30, "opened afterwards");
+    let threads = target.process().threads().unwrap();
+    assert_eq!(late.who(), Who::Threads(threads));
+}
+
+#[test]
 fn a_dropped_set_leaves_nothing() {
     if !allowed() {
         return;

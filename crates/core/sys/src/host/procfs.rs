@@ -78,7 +78,27 @@ impl Process {
 
     /// What it maps, in ascending order of address. A zombie maps nothing.
     pub fn maps(self) -> Result<Vec<Mapping>> {
-        maps::parse(&self.read("maps")?)
+        maps::parse(&self.alive().read("maps")?)
+    }
+
+    /// Whether its main thread has ended while others go on (`pthread_exit` in `main`).
+    pub fn outlived_main_thread(self) -> bool {
+        self.alive() != self
+    }
+
+    /// The process seen through a thread that still has its memory and files: the
+    /// main thread, or after that has ended any other one.
+    fn alive(self) -> Self {
+        let ended = |tid| {
+            self.thread_status(tid)
+                .is_ok_and(|s| matches!(s.state, 'Z' | 'X'))
+        };
+        if !ended(self.pid) {
+            return self;
+        }
+        let threads = self.threads().unwrap_or_default();
+        let living = threads.into_iter().find(|tid| !ended(*tid));
+        living.map_or(self, |pid| Self { pid })
     }
 
     /// Its status: ids, signals, seccomp, capabilities.

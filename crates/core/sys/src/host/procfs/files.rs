@@ -26,7 +26,7 @@ use crate::host::error::{Error, Result};
 impl Process {
     /// The path of its program, as the process sees it, without ` (deleted)`.
     pub fn exe(self) -> Result<PathBuf> {
-        let path = fs::read_link(self.path("exe"))
+        let path = fs::read_link(self.alive().path("exe"))
             .map_err(|e| Error::of_process(self.pid, "read exe", e))?;
         let bytes = path.as_os_str().as_bytes();
         Ok(match bytes.strip_suffix(b" (deleted)") {
@@ -37,7 +37,7 @@ impl Process {
 
     /// Its program, also when it was unlinked or lies in another mount namespace.
     pub fn open_exe(self) -> Result<File> {
-        let found = hold(&self.path("exe"));
+        let found = hold(&self.alive().path("exe"));
         let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
         read_regular(held, Path::new("exe"))
     }
@@ -46,7 +46,7 @@ impl Process {
     pub fn open_mapped(self, mapping: &Mapping) -> Result<File> {
         let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
         let path = mapping.file().unwrap_or(Path::new("anonymous memory"));
-        match hold(&self.path(&link)) {
+        match hold(&self.alive().path(&link)) {
             Ok(held) => read_regular(held, path),
             Err(_) => self.open_mapped_by_path(mapping, path),
         }
@@ -54,7 +54,7 @@ impl Process {
 
     /// A file by its path inside the target's root.
     pub fn open_in_root(self, path: &Path) -> Result<File> {
-        let root = hold(&self.path("root"))
+        let root = hold(&self.alive().path("root"))
             .map_err(|e| Error::of_process(self.pid, "open the root directory", e))?;
         let held = hold_below(&root, path).map_err(|e| Error::of_file(path, e))?;
         read_regular(held, path)

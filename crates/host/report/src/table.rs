@@ -49,7 +49,7 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
     let mut rows = vec![heading(options)];
     for event in &events[..shown] {
         rows.push(options.fit(&event_row(event, total, session).line()));
-        rows.extend(part_rows(event, options));
+        rows.extend(part_rows(event, session, options));
     }
     rows.extend(left_out(&events[shown..]));
     rows
@@ -79,11 +79,20 @@ fn event_row(event: &Event, total: u64, session: &Session) -> Row {
     };
     Row {
         count: format!("{scaled}{}", grouped(event.scaled())),
-        rate: rate(event.scaled(), event.time_enabled_ns),
+        rate: rate(event.scaled(), window_ns(event, session)),
         share: share(event.scaled(), total),
         cost,
         via: event.via.word(),
         event: printable(&event.event) + &remarks(event),
+    }
+}
+
+/// The wall time that an event's rate is over. An event of several processes
+/// holds the sum of their times, which is no time that passed.
+fn window_ns(event: &Event, session: &Session) -> u64 {
+    match event.time_enabled_ns {
+        0 => session.duration_ns,
+        enabled => enabled.min(session.duration_ns),
     }
 }
 
@@ -107,13 +116,13 @@ fn remarks(event: &Event) -> String {
     }
 }
 
-fn part_rows(event: &Event, options: &Options) -> Vec<String> {
+fn part_rows(event: &Event, session: &Session, options: &Options) -> Vec<String> {
     let mut parts: Vec<&Part> = event.by.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
     let shown = options.shown(parts.len());
     let row = |part: &&Part| Row {
         count: grouped(part.count),
-        rate: rate(part.count, event.time_running_ns),
+        rate: rate(part.count, window_ns(event, session)),
         share: share(part.count, event.count),
         cost: String::new(),
         via: "",

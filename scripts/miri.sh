@@ -9,6 +9,6 @@ fi
 # Property tests run few cases here: miri is a few hundred times slower.
 export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable-isolation}
 for crate in "$@"; do
-    cargo +nightly miri test -p "$crate" --lib --target-dir target/miri
+    cargo +nightly miri test -p "$crate" --lib --tests --target-dir target/miri
 done
 passed miri

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -155,20 +156,46 @@ fn attach(
     deadline: Duration,
 ) -> Result<Injected, InjectError> {
     let (agent, entry_offset) = agent();
+    let prepare = &mut |_: &OwnedFd, plan: &OwnedFd| {
+        File::from(plan.try_clone()?).write_all_at(&1000i64.to_le_bytes(), 0)
+    };
     inject(Inject {
-        pid,
-        agent: &agent,
         entry_offset,
         existing_entry,
+        deadline,
+        ..request(pid, &agent, prepare)
+    })
+}
+
+fn inject_with(
+    pid: u32,
+    agent: &[u8],
+    prepare: &mut dyn FnMut(&OwnedFd, &OwnedFd) -> std::io::Result<()>,
+) -> Result<Injected, InjectError> {
+    let entry_offset = self::agent().1;
+    inject(Inject {
+        entry_offset,
+        ..request(pid, agent, prepare)
+    })
+}
+
+fn request<'a>(
+    pid: u32,
+    agent: &'a [u8],
+    prepare: &'a mut dyn FnMut(&OwnedFd, &OwnedFd) -> std::io::Result<()>,
+) -> Inject<'a> {
+    Inject {
+        pid,
+        agent,
+        entry_offset: 0,
+        existing_entry: None,
         data_size: 8192,
         plan_size: 4096,
         unblock: 0,
         allow_seccomp: false,
-        deadline,
-        prepare: &mut |_, plan| {
-            File::from(plan.try_clone()?).write_all_at(&1000i64.to_le_bytes(), 0)
-        },
-    })
+        deadline: PATIENT,
+        prepare,
+    }
 }
 
 const PATIENT: Duration = Duration::from_secs(20);
@@ -393,25 +420,14 @@ fn waits_for_a_signal_still_get_it() {
 /// A signal that comes while the thread runs the stub interrupts the call that it left.
 #[test]
 fn a_signal_during_the_injection_is_not_lost() {
-    let (agent, entry_offset) = agent();
+    let (agent, _) = agent();
     for call in ["pause", "poll", "read", "epoll"] {
         let target = Target::start("waits", &[call, "-1"], 4);
         std::thread::sleep(Duration::from_millis(50));
         let pid = target.pid();
-        inject(Inject {
-            pid,
-            agent: &agent,
-            entry_offset,
-            existing_entry: None,
-            data_size: 4096,
-            plan_size: 4096,
-            unblock: 0,
-            allow_seccomp: false,
-            deadline: PATIENT,
-            prepare: &mut |_, _| {
-                signal(pid, libc::SIGUSR1);
-                Ok(())
-            },
+        inject_with(pid, &agent, &mut |_, _| {
+            signal(pid, libc::SIGUSR1);
+            Ok(())
         })
         .expect(call);
         target.control.wait(call, |control| control.get(0) != 0);
@@ -441,31 +457,34 @@ fn injector() {
 
 #[test]
 fn an_injector_may_be_killed_at_any_moment() {
-    let target = Target::start("loops", &["malloc"], 3);
     agent();
-    let mut after = Duration::from_millis(1);
-    for _ in 0..scaled(500) {
-        let mut injector = Command::new(std::env::current_exe().expect("own path"))
-            .args(["--exact", "injector"])
-            .env("TIPTOE_TEST_INJECT", target.pid().to_string())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the injector starts");
-        // Moments spread evenly: the golden section of 0.4 s, again and again.
-        after = Duration::from_micros((after.as_micros() as u64 + 247_214) % 400_000);
-        std::thread::sleep(after);
-        injector.kill().expect("kill");
-        injector.wait().expect("wait");
-        let rounds = target.control.get(1);
-        target
-            .control
-            .wait("life", |control| control.get(1) > rounds + 10);
+    let mut step = 0u64;
+    for _ in 0..scaled(100) {
+        // The first injection into a target goes through a cave, the others do not.
+        let target = Target::start("loops", &["malloc"], 3);
+        for longest in [40_000, 40_000, 400_000, 400_000, 400_000] {
+            let mut injector = Command::new(std::env::current_exe().expect("own path"))
+                .args(["--exact", "injector"])
+                .env("TIPTOE_TEST_INJECT", target.pid().to_string())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the injector starts");
+            // Moments spread evenly: multiples of the golden section.
+            step += 1;
+            std::thread::sleep(Duration::from_micros(step * 618_034 % longest));
+            injector.kill().expect("kill");
+            injector.wait().expect("wait");
+            let rounds = target.control.get(1);
+            target
+                .control
+                .wait("life", |control| control.get(1) > rounds + 10);
+        }
+        // The stub goes home alone within its lease.
+        std::thread::sleep(Duration::from_millis(800));
+        assert_clean(target.pid(), 2);
+        target.finish();
     }
-    // The stub goes home alone within its lease.
-    std::thread::sleep(Duration::from_millis(800));
-    assert_clean(target.pid(), 2);
-    target.finish();
 }
 
 #[test]
@@ -484,6 +503,66 @@ fn blocked_signals_are_told_and_unblocked() {
         .wait("sigsuspend", |control| control.get(0) != 0);
     assert_eq!(target.control.get(5), 1);
     target.child.wait().expect("the target ends");
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_reached() {
+    let target = Target::start("loops", &["orphan"], 3);
+    first(target.pid());
+    target.finish();
+}
+
+#[test]
+fn a_target_that_dies_is_said_to_have_died() {
+    let target = Target::start("loops", &["spin"], 3);
+    let pid = target.pid();
+    let error = inject_with(pid, &agent().0, &mut |_, _| {
+        signal(pid, libc::SIGKILL);
+        Ok(())
+    });
+    let error = error.expect_err("dead");
+    assert!(matches!(error, InjectError::Died { .. }), "{error}");
+}
+
+#[test]
+fn a_refused_agent_leaves_the_target_as_it_was() {
+    let target = Target::start("loops", &["malloc"], 3);
+    let error = inject_with(target.pid(), b"no agent", &mut |_, _| Ok(())).expect_err("refused");
+    assert!(matches!(error, InjectError::Refused { .. }), "{error}");
+    let failing = &mut |_: &OwnedFd, _: &OwnedFd| Err(std::io::Error::other("no plan"));
+    let error = inject_with(target.pid(), &agent().0, failing).expect_err("no plan");
+    assert!(error.to_string().contains("no plan"), "{error}");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_clean(target.pid(), 2);
+    first(target.pid());
+    target.finish();
+}
+
+#[test]
+fn a_traced_or_stopped_target_is_left_alone() {
+    let target = Target::start("loops", &["spin"], 3);
+    let pid = nix::unistd::Pid::from_raw(target.pid() as i32);
+    let options = nix::sys::ptrace::Options::empty();
+    std::thread::spawn(move || {
+        nix::sys::ptrace::seize(pid, options).expect("seize");
+        let error = attach(pid.as_raw() as u32, None, PATIENT).expect_err("traced");
+        assert!(
+            matches!(error, InjectError::AlreadyTraced { .. }),
+            "{error}"
+        );
+    })
+    .join()
+    .expect("the tracer");
+
+    signal(target.pid(), libc::SIGSTOP);
+    let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("stopped");
+    assert!(
+        matches!(&error, InjectError::Busy { why, .. } if why.contains("state T")),
+        "{error}"
+    );
+    signal(target.pid(), libc::SIGCONT);
+    first(target.pid());
+    target.finish();
 }
 
 #[test]

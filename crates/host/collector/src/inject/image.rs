@@ -156,10 +156,9 @@ fn functions<'a>(file: &impl object::Object<'a>) -> Vec<(u64, u64, String)> {
 /// Code whose locks `dlopen` needs: the loader, the allocator and fork.
 fn unsafe_code(functions: &[(u64, u64, String)], role: Role) -> Vec<Range<u64>> {
     let allocator = functions.iter().any(|(_, _, name)| name == "malloc");
-    match role {
-        Role::Loader => return vec![0..u64::MAX],
-        Role::Library if allocator => return vec![0..u64::MAX],
-        _ => {}
+    if role == Role::Loader || (role == Role::Library && allocator) {
+        let everything = 0..u64::MAX;
+        return vec![everything];
     }
     let mut ranges = Vec::new();
     for (index, (start, end, name)) in functions.iter().enumerate() {

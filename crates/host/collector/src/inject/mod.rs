@@ -96,7 +96,7 @@ pub struct Injected {
 pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     let deadline = Instant::now() + request.deadline;
     let process = Process::open(request.pid)?;
-    let _turn = take_turn(request.pid, deadline)?;
+    let _turn = take_turn(&process, deadline)?;
     let mappings = process.mappings()?;
     let loader = check_program(&process, &mappings, request.allow_seccomp)?;
     let calls = Calls::find(&process, &mappings)?;
@@ -206,9 +206,10 @@ impl Calls {
 }
 
 /// One injection into a process at a time: a lock that the kernel drops with its holder.
-fn take_turn(pid: u32, deadline: Instant) -> Result<File, InjectError> {
+fn take_turn(process: &Process, deadline: Instant) -> Result<File, InjectError> {
+    let pid = process.pid;
     let os = |error| InjectError::os(pid, "lock of /proc/PID/maps", error);
-    let file = File::open(format!("/proc/{pid}/maps")).map_err(os)?;
+    let file = File::open(process.proc("maps")).map_err(os)?;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
@@ -244,8 +245,11 @@ fn check_program(
     if status.seccomp && !allow_seccomp {
         return Err(InjectError::Seccomp { pid });
     }
-    let exe = File::open(format!("/proc/{pid}/exe"));
-    let exe = exe.map_err(|error| InjectError::os(pid, "open of /proc/PID/exe", error))?;
+    let exe = File::open(process.proc("exe")).map_err(|error| match error.kind() {
+        // A thread of the kernel has none.
+        io::ErrorKind::NotFound => InjectError::Foreign { pid },
+        _ => InjectError::os(pid, "open of /proc/PID/exe", error),
+    })?;
     let mut head = [0; 20];
     let read = std::os::unix::fs::FileExt::read_exact_at(&exe, &mut head, 0);
     if read.is_err()
@@ -273,7 +277,7 @@ fn unique_path(fd: i32) -> String {
     let nonce = std::collections::hash_map::RandomState::new()
         .build_hasher()
         .finish();
-    let mut path = String::from("/proc/self/fd");
+    let mut path = String::from("/proc/thread-self/fd");
     for bit in 0..16 {
         path.push_str(if nonce >> bit & 1 == 0 { "/" } else { "/./" });
     }

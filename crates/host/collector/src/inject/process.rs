@@ -20,6 +20,13 @@ pub(super) struct Mapping {
     pub path: String,
 }
 
+impl Status {
+    /// Whether the thread has not ended.
+    fn lives(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
 impl Mapping {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(6, ' ');
@@ -63,32 +70,43 @@ pub(super) struct Status {
 /// The target, seen from outside.
 pub(super) struct Process {
     pub pid: u32,
+    /// The thread whose /proc folder shows the memory: the first, if it lives.
+    view: u32,
     memory: File,
 }
 
 impl Process {
     /// Opens the target's memory; says why not.
     pub(super) fn open(pid: u32) -> Result<Self, InjectError> {
-        let status = status(pid, pid)?;
-        if matches!(status.state, 'Z' | 'X') && threads(pid)?.len() < 2 {
-            return Err(InjectError::NoSuchProcess { pid });
-        }
+        let lives = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.lives());
+        let mut tids = threads(pid)?;
+        tids.sort_unstable_by_key(|tid| (*tid != pid, *tid));
+        let view = tids
+            .into_iter()
+            .find(lives)
+            .ok_or(InjectError::NoSuchProcess { pid })?;
         let memory = fs::OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(libc::O_CLOEXEC)
-            .open(format!("/proc/{pid}/mem"))
+            .open(format!("/proc/{view}/mem"))
             .map_err(|error| InjectError::os(pid, "open of /proc/PID/mem", error))?;
-        Ok(Self { pid, memory })
+        Ok(Self { pid, view, memory })
+    }
+
+    /// A file of the target's /proc folder.
+    pub(super) fn proc(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.view))
+    }
+
+    /// Whether the thread that shows the memory lives.
+    pub(super) fn lives(&self) -> bool {
+        status(self.pid, self.view).is_ok_and(|status| status.lives())
     }
 
     /// The mappings, in order of address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
-        let text = fs::read(format!("/proc/{}/maps", self.pid))
+        let text = fs::read(self.proc("maps"))
             .map_err(|error| InjectError::os(self.pid, "read of /proc/PID/maps", error))?;
-        if text.is_empty() {
-            return Err(InjectError::Died { pid: self.pid });
-        }
         let text = String::from_utf8_lossy(&text);
         Ok(text.lines().filter_map(Mapping::parse).collect())
     }
@@ -122,7 +140,7 @@ impl Process {
         const PRESENT: u64 = 1 << 63;
         const FILE: u64 = 1 << 61;
         self.read_u64(address)?;
-        let pagemap = File::open(format!("/proc/{}/pagemap", self.pid))?;
+        let pagemap = File::open(self.proc("pagemap"))?;
         let mut entry = [0; 8];
         pagemap.read_exact_at(&mut entry, address / super::stub::PAGE * 8)?;
         Ok(u64::from_le_bytes(entry) & (PRESENT | FILE) == PRESENT | FILE)
@@ -130,7 +148,7 @@ impl Process {
 
     /// An entry of the auxiliary vector.
     pub(super) fn auxv(&self, key: u64) -> Option<u64> {
-        let auxv = fs::read(format!("/proc/{}/auxv", self.pid)).ok()?;
+        let auxv = fs::read(self.proc("auxv")).ok()?;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         let entry = auxv
             .chunks_exact(16)
@@ -140,11 +158,8 @@ impl Process {
 
     /// Opens the file behind a mapping, if it is a regular file and still the same one.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
-        let root = PathBuf::from(format!("/proc/{}/root{}", self.pid, mapping.path));
-        let by_address = format!(
-            "/proc/{}/map_files/{:x}-{:x}",
-            self.pid, mapping.start, mapping.end
-        );
+        let root = self.proc(&format!("root{}", mapping.path));
+        let by_address = self.proc(&format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
         let same = |file: &File| {
             file.metadata()
                 .is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
@@ -158,14 +173,14 @@ impl Process {
         match open(root) {
             Ok(file) if same(&file) => Ok(file),
             // An overlay's inode numbers differ: then the bytes have to be the same.
-            Ok(file) => open(by_address.into()).or_else(|error| {
+            Ok(file) => open(by_address).or_else(|error| {
                 if self.shows(mapping, &file) {
                     Ok(file)
                 } else {
                     Err(error)
                 }
             }),
-            Err(_) => open(by_address.into()),
+            Err(_) => open(by_address),
         }
     }
 

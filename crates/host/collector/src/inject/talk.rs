@@ -4,10 +4,10 @@ use std::mem::offset_of;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use super::InjectError;
 use super::borrow::Borrowed;
 use super::process::Process;
 use super::stub::{MAGIC, Mailbox, PAGE, state};
-use super::{InjectError, process};
 
 /// How often tiptoe looks at the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
@@ -139,7 +139,7 @@ impl<'a> Talk<'a> {
         if Instant::now() > self.deadline {
             return Err(InjectError::Abandoned { pid, why });
         }
-        if process::status(pid, pid).map_or(true, |status| matches!(status.state, 'Z' | 'X')) {
+        if !self.process.lives() {
             return Err(self.died());
         }
         std::thread::sleep(GLANCE);

@@ -52,8 +52,8 @@ static void *run(void *arg) {
     while (!control[0]) {
         int bad = !strcmp(kind, "malloc")   ? loop_malloc(&seed)
                   : !strcmp(kind, "dlopen") ? loop_dlopen()
-                  : !strcmp(kind, "spin")   ? loop_spin()
-                                            : loop_printf();
+                  : !strcmp(kind, "printf") ? loop_printf()
+                                            : loop_spin();
         if (bad) __atomic_add_fetch(&control[2], 1, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(&control[1], 1, __ATOMIC_SEQ_CST);
     }
@@ -70,6 +70,7 @@ int main(int argc, char **argv) {
     pthread_t thread;
     if (pthread_create(&thread, 0, run, (void *)1)) return 3;
     control[3] = getpid();
+    if (!strcmp(kind, "orphan")) pthread_exit(0);
     run((void *)2);
     pthread_join(thread, 0);
     return control[2] != 0;

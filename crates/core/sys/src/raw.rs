@@ -43,6 +43,7 @@ pub mod nr {
     pub const CAPSET: usize = 126;
     pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const SETPRIORITY: usize = 141;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -51,6 +52,7 @@ pub mod nr {
     pub const UNSHARE: usize = 272;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const SETNS: usize = 308;
+    pub const SCHED_SETATTR: usize = 314;
     pub const MEMBARRIER: usize = 324;
     pub const CLONE3: usize = 435;
     pub const CLOSE_RANGE: usize = 436;
@@ -60,6 +62,7 @@ pub mod nr {
 ///
 /// # Safety
 /// The caller answers for what the call does to memory and to the process.
+#[expect(clippy::too_many_arguments, reason = "the kernel's own form")]
 #[inline(always)]
 pub unsafe fn syscall6(
     number: usize,

@@ -28,7 +28,10 @@ const OTHERS: &str = "(other threads)";
 
 /// Reads all slabs.
 pub fn read(file: &File, geometry: Geometry, by: Option<By>) -> std::io::Result<Counts> {
-    let mut counts = Counts { totals: vec![0; geometry.slots as usize], ..Counts::default() };
+    let mut counts = Counts {
+        totals: vec![0; geometry.slots as usize],
+        ..Counts::default()
+    };
     let mut directory = vec![0; (geometry.slabs as usize) * ENTRY];
     file.read_exact_at(&mut directory, geometry.entry_offset(0))?;
     for (slab, entry) in directory.chunks_exact(ENTRY).enumerate() {
@@ -53,7 +56,10 @@ impl Counts {
         if values.iter().all(|value| *value == 0) {
             return;
         }
-        let part = self.parts.entry(key).or_insert_with(|| vec![0; values.len()]);
+        let part = self
+            .parts
+            .entry(key)
+            .or_insert_with(|| vec![0; values.len()]);
         for (sum, value) in part.iter_mut().zip(values) {
             *sum = sum.wrapping_add(*value);
         }
@@ -87,5 +93,7 @@ fn values(file: &File, geometry: Geometry, slab: u32) -> std::io::Result<Vec<u64
     let mut bytes = vec![0; geometry.slots as usize * 8];
     file.read_exact_at(&mut bytes, geometry.slab_offset(slab))?;
     let words = bytes.chunks_exact(8);
-    Ok(words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
+    Ok(words
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+        .collect())
 }

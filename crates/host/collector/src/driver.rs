@@ -46,9 +46,6 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         }
     };
     let mut run = Run::new(&request, tracees, child, started_at);
-    for note in run.session.notes.clone() {
-        observer.note(&note);
-    }
     let looped = run.watch(observer);
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;
@@ -57,7 +54,10 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         run.session.notes.push(error.to_string());
     }
     let exit_status = run.wait_for_command();
-    Ok(Outcome { session: run.session, exit_status })
+    Ok(Outcome {
+        session: run.session,
+        exit_status,
+    })
 }
 
 fn attach_all(request: &Request, pids: &[u32], plan: &Plan) -> Result<Vec<Tracee>, Error> {
@@ -90,13 +90,20 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
     let path = preload::find_program(&command[0])?;
     let object = Object::of_program(&path);
     let against = match &object {
-        Ok(object) => object.image.header().refusal_in_process().map(str::to_owned),
+        Ok(object) => object
+            .image
+            .header()
+            .refusal_in_process()
+            .map(str::to_owned),
         // A script: its interpreter decides.
         Err(_) => None,
     };
     if let (Via::Agent, Some(reason)) = (plan.via, &against) {
-        return Err(Error::new(format!("the agent cannot enter {}: {reason}", path.display()))
-            .with_hint("`--via kernel` counts the same functions"));
+        return Err(Error::new(format!(
+            "the agent cannot enter {}: {reason}",
+            path.display()
+        ))
+        .with_hint("`--via kernel` counts the same functions"));
     }
     match (plan.via, against) {
         (Via::Kernel, _) => start_under_kernel(command, object?, plan, None),
@@ -109,10 +116,7 @@ fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error
     Error::new(format!("cannot run `{}`: {error}", command[0].display()))
 }
 
-fn start_with_agent(
-    command: &[std::ffi::OsString],
-    plan: &Plan,
-) -> Result<(Tracee, Child), Error> {
+fn start_with_agent(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
     let offer = Offer::new(COMMAND_SLOTS)?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
@@ -152,7 +156,9 @@ fn start_under_kernel(
     let path = preload::find_program(&command[0])?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started: Started = preload::start(command, None).map_err(failed)?;
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
     let module = Module {
         name: name.unwrap_or_default(),
         object: std::rc::Rc::new(object),
@@ -162,7 +168,9 @@ fn start_under_kernel(
         is_program: true,
     };
     let mut tracee = Tracee::kernel_only(started.pid, &[module], plan)?;
-    tracee.notes.extend(reason.map(|reason| format!("traced by the kernel: {reason}")));
+    tracee
+        .notes
+        .extend(reason.map(|reason| format!("traced by the kernel: {reason}")));
     Ok((tracee, started.proceed().map_err(failed)?))
 }
 
@@ -185,14 +193,19 @@ impl<'a> Run<'a> {
         started_at: SystemTime,
     ) -> Run<'a> {
         let command = match &request.target {
-            RequestTarget::Command(command) => {
-                command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-            }
-            RequestTarget::Pids(_) => tracees.first().map(|t| t.command.clone()).unwrap_or_default(),
+            RequestTarget::Command(command) => command
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            RequestTarget::Pids(_) => tracees
+                .first()
+                .map(|t| t.command.clone())
+                .unwrap_or_default(),
         };
         let mut session = Session::new(command);
-        session.started_unix_ns =
-            started_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        session.started_unix_ns = started_at
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos() as u64);
         for tracee in &tracees {
             let (pid, comm) = (tracee.process.pid(), tracee.comm.clone());
             session.targets.push(Process { pid, comm });
@@ -200,9 +213,19 @@ impl<'a> Run<'a> {
             let refusal = |(event, why): &(String, String)| Refusal::new(event, why);
             session.refusals.extend(tracee.refused.iter().map(refusal));
         }
-        let start = tracees.first().map_or_else(Instant::now, |tracee| tracee.since);
+        let start = tracees
+            .first()
+            .map_or_else(Instant::now, |tracee| tracee.since);
         let baseline = BTreeMap::new();
-        Run { request, tracees, child, exit_status: None, session, start, baseline }
+        Run {
+            request,
+            tracees,
+            child,
+            exit_status: None,
+            session,
+            start,
+            baseline,
+        }
     }
 
     /// Runs until the target ends, time is over, or the user stops it.
@@ -211,7 +234,10 @@ impl<'a> Run<'a> {
             RequestTarget::Command(_) => self.request.delay,
             RequestTarget::Pids(_) => None,
         };
-        let end = self.request.duration.map(|d| self.start + d + delay.unwrap_or_default());
+        let end = self
+            .request
+            .duration
+            .map(|d| self.start + d + delay.unwrap_or_default());
         let mut begin = delay.map(|delay| self.start + delay);
         let mut next = self.request.interval.map(|interval| self.start + interval);
         let mut next_exec_look = self.start + EXEC_TICK;
@@ -292,9 +318,13 @@ impl<'a> Run<'a> {
         deltas.duration_ns = interval.as_nanos() as u64;
         let before = last.readings();
         for name in &now.order {
-            let Some(total) = now.by_name.get(name) else { continue };
+            let Some(total) = now.by_name.get(name) else {
+                continue;
+            };
             let earlier = before.get(name).copied().unwrap_or_default();
-            deltas.events.push(Event::new(name, total.via, total.reading.since(earlier)));
+            deltas
+                .events
+                .push(Event::new(name, total.via, total.reading.since(earlier)));
         }
         let at = self.start.elapsed().as_nanos() as u64;
         self.session.intervals.push(deltas.as_interval(at));
@@ -313,12 +343,17 @@ impl<'a> Run<'a> {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
             kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
         });
-        let prices = Prices { costs, filtered: self.request.filter.is_some() };
+        let prices = Prices {
+            costs,
+            filtered: self.request.filter.is_some(),
+        };
         let mut sum = Cost::default();
         let mut hits = 0;
         let extra = UnitCosts::extra_for_sites(events.hot_sites());
         for name in &events.order {
-            let Some(total) = events.by_name.get(name) else { continue };
+            let Some(total) = events.by_name.get(name) else {
+                continue;
+            };
             let unit = prices.of(total, extra);
             let cost = unit.times(total.reading.count);
             sum = sum.plus(cost);
@@ -327,7 +362,11 @@ impl<'a> Run<'a> {
             event.cost_ns = cost.ns;
             event.names = total.names.clone();
             event.notes = total.notes();
-            event.by = total.parts.iter().map(|(key, count)| Part::new(key, *count)).collect();
+            event.by = total
+                .parts
+                .iter()
+                .map(|(key, count)| Part::new(key, *count))
+                .collect();
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
         }
@@ -385,11 +424,20 @@ impl Events {
                 Source::Agent { trap, .. } => (Via::Agent, trap),
                 Source::Kernel(_) => (Via::Kernel, false),
             };
-            let total = self.by_name.entry(counter.event.clone()).or_insert_with(|| {
-                self.order.push(counter.event.clone());
-                let (names, parts) = (counter.names.clone(), BTreeMap::new());
-                Total { reading: Reading::default(), via, trap, names, parts }
-            });
+            let total = self
+                .by_name
+                .entry(counter.event.clone())
+                .or_insert_with(|| {
+                    self.order.push(counter.event.clone());
+                    let (names, parts) = (counter.names.clone(), BTreeMap::new());
+                    Total {
+                        reading: Reading::default(),
+                        via,
+                        trap,
+                        names,
+                        parts,
+                    }
+                });
             total.reading = total.reading.plus(reading);
             for (key, values) in &reads.parts {
                 let count = values.get(index).copied().unwrap_or(0);
@@ -401,20 +449,30 @@ impl Events {
     }
 
     fn readings(&self) -> BTreeMap<String, Reading> {
-        self.by_name.iter().map(|(name, total)| (name.clone(), total.reading)).collect()
+        self.by_name
+            .iter()
+            .map(|(name, total)| (name.clone(), total.reading))
+            .collect()
     }
 
     /// How many sites make 99% of all hits.
     fn hot_sites(&self) -> usize {
-        let mut counts: Vec<u64> = self.by_name.values().map(|total| total.reading.count).collect();
+        let mut counts: Vec<u64> = self
+            .by_name
+            .values()
+            .map(|total| total.reading.count)
+            .collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let enough = counts.iter().sum::<u64>() as f64 * 0.99;
         let mut sum = 0.0;
-        counts.iter().take_while(|count| {
-            let more = sum < enough;
-            sum += **count as f64;
-            more
-        }).count()
+        counts
+            .iter()
+            .take_while(|count| {
+                let more = sum < enough;
+                sum += **count as f64;
+                more
+            })
+            .count()
     }
 }
 
@@ -432,6 +490,10 @@ impl Prices {
             _ if self.filtered => self.costs.count.plus(self.costs.filtered),
             _ => self.costs.count,
         };
-        unit.plus(Cost { ns: extra_ns, low_ns: extra_ns, high_ns: extra_ns })
+        unit.plus(Cost {
+            ns: extra_ns,
+            low_ns: extra_ns,
+            high_ns: extra_ns,
+        })
     }
 }

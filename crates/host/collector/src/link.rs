@@ -37,11 +37,24 @@ impl Segment {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let len = len as usize;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_raw_fd(), 0) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                flags,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Segment { file: File::from(fd), base: base.cast(), len })
+        Ok(Segment {
+            file: File::from(fd),
+            base: base.cast(),
+            len,
+        })
     }
 
     fn words(&self) -> Words<'_> {
@@ -85,7 +98,13 @@ impl Link {
     ) -> io::Result<Link> {
         let data = Segment::map(data, geometry.data_bytes())?;
         let plan = Segment::map(plan, Plan::BYTES)?;
-        let mut link = Link { owner: None, data, plan, geometry, gone };
+        let mut link = Link {
+            owner: None,
+            data,
+            plan,
+            geometry,
+            gone,
+        };
         link.plan().format(geometry, keep_slabs);
         link.owner = Some(Owner::hold(&link.data)?);
         Ok(link)
@@ -140,8 +159,10 @@ impl Link {
                 return Err(Error::new("the target ended while it was being traced"));
             }
             if Instant::now() > deadline {
-                return Err(Error::new(format!("the agent did not answer request {request:?}"))
-                    .with_hint("is the target stopped (SIGSTOP, a debugger)?"));
+                return Err(
+                    Error::new(format!("the agent did not answer request {request:?}"))
+                        .with_hint("is the target stopped (SIGSTOP, a debugger)?"),
+                );
             }
             if let Some(owner) = self.data().owner() {
                 wake(owner);
@@ -153,7 +174,9 @@ impl Link {
             0 => Ok(()),
             errno => {
                 let why = io::Error::from_raw_os_error(errno as i32);
-                Err(Error::new(format!("the agent could not serve request {request:?}: {why}")))
+                Err(Error::new(format!(
+                    "the agent could not serve request {request:?}: {why}"
+                )))
             }
         }
     }
@@ -193,7 +216,11 @@ impl Link {
             if offset + code.len() > Plan::BLOB_BYTES {
                 break;
             }
-            let copy = Copy { address: *address, offset: offset as u32, len: code.len() as u32 };
+            let copy = Copy {
+                address: *address,
+                offset: offset as u32,
+                len: code.len() as u32,
+            };
             self.plan().put_blob(offset, code);
             self.plan().put_copy(count, copy);
             offset = (offset + code.len()).next_multiple_of(8);
@@ -257,12 +284,17 @@ impl Link {
 
     /// Lets a program that was started under tiptoe run.
     pub fn go(&self) -> Result<(), Error> {
-        self.ask(tiptoe_wire::Request::Go, 0)
+        self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
+    }
+
+    /// A target that ended meanwhile needs nothing any more.
+    fn unless_gone(&self, asked: Result<(), Error>) -> Result<(), Error> {
+        asked.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
     /// Puts everything back and waits until the agent sleeps.
     pub fn detach(&self) -> Result<(), Error> {
-        self.ask(tiptoe_wire::Request::Detach, 0)?;
+        self.unless_gone(self.ask(tiptoe_wire::Request::Detach, 0))?;
         let deadline = Instant::now() + PATIENCE;
         while self.data().state() != State::Dormant && !self.is_gone() && Instant::now() < deadline
         {
@@ -301,14 +333,21 @@ impl Owner {
         let (release, released) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
         let len = data.len as u64;
-        let thread = std::thread::Builder::new().name("tiptoe-owner".into()).spawn(move || {
-            let held = Segment::map(file, len).map(|segment| own(&segment, &ready, &released));
-            if let Err(error) = held {
-                let _ = ready.send(Err(error));
-            }
-        })?;
-        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("no owner thread")))?;
-        Ok(Owner { release: Some(release), thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("tiptoe-owner".into())
+            .spawn(move || {
+                let held = Segment::map(file, len).map(|segment| own(&segment, &ready, &released));
+                if let Err(error) = held {
+                    let _ = ready.send(Err(error));
+                }
+            })?;
+        is_ready
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("no owner thread")))?;
+        Ok(Owner {
+            release: Some(release),
+            thread: Some(thread),
+        })
     }
 }
 

@@ -77,7 +77,10 @@ impl Object {
     fn open(process: Process, mapping: &Mapping, path: &Path) -> Option<Object> {
         let file = process.open_mapped(mapping).ok()?;
         let bytes = map(&file).ok()?;
-        let source = TargetFiles { process, path: path.to_owned() };
+        let source = TargetFiles {
+            process,
+            path: path.to_owned(),
+        };
         let image = Image::parse(&bytes, &source).ok()?;
         Some(Object { image, bytes, file })
     }
@@ -87,7 +90,10 @@ impl Object {
         let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
         let bytes = map(&file).map_err(|error| failed(error.to_string()))?;
-        let source = TargetFiles { process: Process::current(), path: path.to_owned() };
+        let source = TargetFiles {
+            process: Process::current(),
+            path: path.to_owned(),
+        };
         let image = Image::parse(&bytes, &source).map_err(|error| failed(error.to_string()))?;
         Ok(Object { image, bytes, file })
     }
@@ -95,7 +101,10 @@ impl Object {
     /// The function's bytes and those up to the next one, at `bias`.
     pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
         let layout = self.image.layout();
-        let section = layout.executable.iter().find(|range| range.contains(&function.address))?;
+        let section = layout
+            .executable
+            .iter()
+            .find(|range| range.contains(&function.address))?;
         let next = self.image.next_function_after(function.address);
         let end = next.map_or(section.end, |next| next.address.min(section.end));
         let room = end.saturating_sub(function.address) as usize;
@@ -105,7 +114,11 @@ impl Object {
             0 => room,
             size => size.min(room),
         };
-        Some(FunctionCode { address: function.address.wrapping_add(bias), bytes, size })
+        Some(FunctionCode {
+            address: function.address.wrapping_add(bias),
+            bytes,
+            size,
+        })
     }
 
     /// Paddings within reach of a short jump from a link-time address.
@@ -113,8 +126,12 @@ impl Object {
         let functions = self.image.functions();
         let near = |function: &&Function| function.end() + 160 > address;
         let start = functions.partition_point(|function| function.address + 4096 < address);
-        let candidates = functions[start..].iter().take_while(|f| f.address < address + 160);
-        let codes = candidates.filter(near).filter_map(|function| self.code(function, bias));
+        let candidates = functions[start..]
+            .iter()
+            .take_while(|f| f.address < address + 160);
+        let codes = candidates
+            .filter(near)
+            .filter_map(|function| self.code(function, bias));
         codes.filter_map(|code| padding(&code)).collect()
     }
 }
@@ -130,12 +147,22 @@ impl Cache {
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
         let exe = process.exe().map_err(from_sys)?;
         let mut modules: Vec<Module> = Vec::new();
-        for mapping in maps.iter().filter(|mapping| mapping.perms.exec && mapping.inode != 0) {
+        for mapping in maps
+            .iter()
+            .filter(|mapping| mapping.perms.exec && mapping.inode != 0)
+        {
             let Some(path) = mapping.file() else { continue };
             let text = mapping.start..mapping.end;
-            let Some(object) = self.object(process, mapping, path) else { continue };
-            let Some(bias) = bias(&object.image, mapping) else { continue };
-            match modules.iter_mut().find(|m| m.bias == bias && Rc::ptr_eq(&m.object, &object)) {
+            let Some(object) = self.object(process, mapping, path) else {
+                continue;
+            };
+            let Some(bias) = bias(&object.image, mapping) else {
+                continue;
+            };
+            match modules
+                .iter_mut()
+                .find(|m| m.bias == bias && Rc::ptr_eq(&m.object, &object))
+            {
                 Some(module) => module.text.push(text),
                 None => modules.push(Module {
                     name: name_of(process, path, path == exe, &object.image),
@@ -155,7 +182,9 @@ impl Cache {
 /// The name that a module goes by. Debian's redis-server is a link to
 /// redis-check-rdb: the name it was started by is the one that its user knows.
 fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> String {
-    let base = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let base = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
     let base = base.unwrap_or_else(|| path.display().to_string());
     match (is_program, process.comm()) {
         (true, Ok(comm)) if started_as(process, &comm) => comm,
@@ -166,7 +195,10 @@ fn name_of(process: Process, path: &Path, is_program: bool, image: &Image) -> St
 
 /// Whether the process was started under this name.
 pub fn started_as(process: Process, name: &str) -> bool {
-    let first = process.command_line().ok().and_then(|line| line.into_iter().next());
+    let first = process
+        .command_line()
+        .ok()
+        .and_then(|line| line.into_iter().next());
     first.is_some_and(|first| {
         let first = first.to_string_lossy();
         // redis writes `redis-server *:6379` over its arguments.
@@ -181,9 +213,15 @@ fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
     let segments = image.layout().segments.iter();
     let segment = segments
         .filter(|segment| segment.executable)
-        .find(|segment| segment.offset < end && segment.offset + segment.file_size > mapping.offset)?;
+        .find(|segment| {
+            segment.offset < end && segment.offset + segment.file_size > mapping.offset
+        })?;
     let start_of_file = mapping.start.wrapping_sub(mapping.offset);
-    Some(start_of_file.wrapping_add(segment.offset).wrapping_sub(segment.address))
+    Some(
+        start_of_file
+            .wrapping_add(segment.offset)
+            .wrapping_sub(segment.address),
+    )
 }
 
 /// An error of the host layer, with its hint.

@@ -19,7 +19,9 @@ use crate::resolve::Probe;
 
 /// System calls that the agent performs for the program, so that the program
 /// finds its signals and credentials as they are without us.
-const REPLACED: [u32; 13] = [13, 14, 127, 128, 105, 106, 113, 114, 116, 117, 119, 272, 308];
+const REPLACED: [u32; 13] = [
+    13, 14, 127, 128, 105, 106, 113, 114, 116, 117, 119, 272, 308,
+];
 /// System calls before which the agent takes the calling thread's slab away,
 /// because the child shares its memory: clone, vfork, clone3.
 const PRECEDED: [u32; 3] = [56, 58, 435];
@@ -71,14 +73,21 @@ struct Draft<'a> {
 /// The first slot that no site of an earlier session uses.
 pub fn first_free_slot(known: &[Site]) -> u32 {
     let counting = known.iter().filter(|site| !site.flags.has(SiteFlags::HOOK));
-    counting.map(|site| site.slot.saturating_add(1)).max().unwrap_or(0)
+    counting
+        .map(|site| site.slot.saturating_add(1))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Plans hooks in the C library among `modules`, and all probes.
 pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
         planner: Planner::new(ground.abi, space(ground.maps, ground.known)),
-        known: ground.known.iter().map(|site| (site.address, site)).collect(),
+        known: ground
+            .known
+            .iter()
+            .map(|site| (site.address, site))
+            .collect(),
         filter: ground.filter,
         next_slot: first_free_slot(ground.known),
     };
@@ -93,8 +102,11 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
 
 fn is_libc(module: &Module) -> bool {
     let name = module.name.as_str();
-    name.starts_with("libc.so") || name.starts_with("libc-") || name.starts_with("ld-musl")
-        || name.starts_with("libc.musl") || name.starts_with("libpthread")
+    name.starts_with("libc.so")
+        || name.starts_with("libc-")
+        || name.starts_with("ld-musl")
+        || name.starts_with("libc.musl")
+        || name.starts_with("libpthread")
 }
 
 impl Draft<'_> {
@@ -102,7 +114,9 @@ impl Draft<'_> {
         let numbers: Vec<u32> = REPLACED.into_iter().chain(PRECEDED).collect();
         let mut hooks = BTreeMap::new();
         for function in module.object.image.functions() {
-            let Some(code) = module.object.code(function, module.bias) else { continue };
+            let Some(code) = module.object.code(function, module.bias) else {
+                continue;
+            };
             if !may_call(code.bytes, &numbers) {
                 continue;
             }
@@ -128,8 +142,15 @@ impl Draft<'_> {
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
-        let shape = shape(&code, probe.offset as usize).map_err(|refusal| refusal.to_string())?;
-        let body = |slot| Body::Count { slot, filter: self.filter };
+        let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
+        if probe.function.is_cold {
+            // Jumped into from the middle of its function: nothing is dead there.
+            shape = shape.preserving_everything();
+        }
+        let body = |slot| Body::Count {
+            slot,
+            filter: self.filter,
+        };
         if let Some(known) = self.known.get(&shape.site())
             && known.body == body_hash(&body(0))
         {
@@ -138,7 +159,9 @@ impl Draft<'_> {
         let known = self.known.get(&shape.site()).map(|known| known.slot);
         let slot = known.unwrap_or(self.next_slot);
         let body = body(slot);
-        let islands = probe.object.paddings_near(shape.site() - probe.bias, probe.bias);
+        let islands = probe
+            .object
+            .paddings_near(shape.site() - probe.bias, probe.bias);
         let patch = self.planner.place(&shape, &body, &islands);
         let patch = patch.map_err(|refusal| refusal.to_string())?;
         self.next_slot += u32::from(known.is_none());
@@ -161,7 +184,12 @@ fn again(known: &Site) -> Planned {
         2 => Strategy::Short,
         _ => Strategy::Jump,
     };
-    Planned { site: *known, strategy, code: Vec::new(), known: true }
+    Planned {
+        site: *known,
+        strategy,
+        code: Vec::new(),
+        known: true,
+    }
 }
 
 /// Tells what a trampoline does, its slot aside.
@@ -171,7 +199,9 @@ fn body_hash(body: &Body) -> u32 {
         other => format!("{other:?}"),
     };
     // FNV-1a: a later tiptoe of the same protocol must compute the same.
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ byte as u32).wrapping_mul(0x0100_0193))
+    text.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ byte as u32).wrapping_mul(0x0100_0193)
+    })
 }
 
 fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
@@ -188,7 +218,10 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         ..Site::default()
     };
     for (to, head) in site.heads.iter_mut().zip(&patch.heads) {
-        *to = Head { offset: head.offset, resume: head.resume };
+        *to = Head {
+            offset: head.offset,
+            resume: head.resume,
+        };
     }
     if let Some(island) = &patch.island {
         site.island = island.address;
@@ -203,19 +236,31 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
         site.flags = site.flags.with(flag);
     }
-    Planned { site, strategy: patch.strategy, code: patch.code, known: false }
+    Planned {
+        site,
+        strategy: patch.strategy,
+        code: patch.code,
+        known: false,
+    }
 }
 
 /// Where arenas may be: the gaps between mappings. Where the heap would grow is
 /// the last resort, and below a stack nothing is put at all.
 fn space(maps: &[Mapping], known: &[Site]) -> Space {
-    let mut space = Space { arenas: arenas_of(known), ..Space::default() };
+    let mut space = Space {
+        arenas: arenas_of(known),
+        ..Space::default()
+    };
     let mut end = 0x1_0000;
     let mut above_heap = false;
     for mapping in maps {
         let path = mapping.path.as_deref().and_then(|path| path.to_str());
         let is_stack = path == Some("[stack]");
-        let top = if is_stack { mapping.start.saturating_sub(STACK_ROOM) } else { mapping.start };
+        let top = if is_stack {
+            mapping.start.saturating_sub(STACK_ROOM)
+        } else {
+            mapping.start
+        };
         if top > end {
             let gap = end..top;
             match above_heap {
@@ -232,7 +277,9 @@ fn space(maps: &[Mapping], known: &[Site]) -> Space {
 /// Whether the heap begins behind this mapping: the last of the program's own,
 /// which is the first file in the list, where there is no heap yet.
 fn is_program_end(maps: &[Mapping], mapping: &Mapping) -> bool {
-    let has_heap = maps.iter().any(|m| m.path.as_deref().is_some_and(|p| p.as_os_str() == "[heap]"));
+    let has_heap = maps
+        .iter()
+        .any(|m| m.path.as_deref().is_some_and(|p| p.as_os_str() == "[heap]"));
     let program = maps.iter().find(|m| m.inode != 0).map(|m| (m.dev, m.inode));
     let last = maps.iter().rfind(|m| Some((m.dev, m.inode)) == program);
     !has_heap && last.is_some_and(|last| mapping.start >= last.start && mapping.start <= last.end)
@@ -245,5 +292,8 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
         let used = site.trampoline..site.trampoline + site.code_len as u64;
         arenas.entry(base).or_default().push(used);
     }
-    arenas.into_iter().map(|(base, used)| UsedArena { base, used }).collect()
+    arenas
+        .into_iter()
+        .map(|(base, used)| UsedArena { base, used })
+        .collect()
 }

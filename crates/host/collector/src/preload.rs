@@ -53,14 +53,19 @@ impl Passed {
         writer.write_all(agent)?;
         let passed = [&file, data, plan].map(inheritable);
         let [agent, data, plan] = passed;
-        Ok(Passed { fds: [agent?, data?, plan?] })
+        Ok(Passed {
+            fds: [agent?, data?, plan?],
+        })
     }
 
     fn message(&self) -> (OsString, OsString) {
         let [agent, data, plan] = &self.fds;
         let [agent, data, plan] = [agent, data, plan].map(AsRawFd::as_raw_fd);
         let preload = format!("/proc/self/fd/{agent}");
-        (preload.into(), format!("TIPTOE_AGENT={agent},{data},{plan}").into())
+        (
+            preload.into(),
+            format!("TIPTOE_AGENT={agent},{data},{plan}").into(),
+        )
     }
 }
 
@@ -82,7 +87,11 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
     };
     if word.as_bytes().contains(&b'/') {
         let path = PathBuf::from(word);
-        return if path.exists() { Ok(path) } else { Err(missing()) };
+        return if path.exists() {
+            Ok(path)
+        } else {
+            Err(missing())
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(word));
@@ -91,7 +100,8 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
 
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// A command that is about to exec.
@@ -107,7 +117,9 @@ impl Started {
     pub fn proceed(mut self) -> io::Result<Child> {
         self.proceed.write_all(&[1])?;
         drop(self.proceed);
-        self.spawned.join().unwrap_or_else(|_| Err(io::Error::other("the starter died")))
+        self.spawned
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the starter died")))
     }
 }
 
@@ -141,7 +153,11 @@ pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started
     });
     let mut pid = [0; 4];
     tell_pid.read_exact(&mut pid)?;
-    Ok(Started { pid: u32::from_le_bytes(pid), proceed, spawned })
+    Ok(Started {
+        pid: u32::from_le_bytes(pid),
+        proceed,
+        spawned,
+    })
 }
 
 fn pipe() -> io::Result<(File, File)> {
@@ -161,7 +177,11 @@ fn c_strings(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> 
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    strings
+        .iter()
+        .map(|text| text.as_ptr())
+        .chain([std::ptr::null()])
+        .collect()
 }
 
 /// Our own environment in its own order, with the agent's message in it.
@@ -175,7 +195,9 @@ fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = Os
         })
         .collect();
     if let Some((preload, told)) = message {
-        let own = entries.iter_mut().find(|entry| entry.as_bytes().starts_with(b"LD_PRELOAD="));
+        let own = entries
+            .iter_mut()
+            .find(|entry| entry.as_bytes().starts_with(b"LD_PRELOAD="));
         let mut first = OsString::from("LD_PRELOAD=");
         first.push(&preload);
         match own {

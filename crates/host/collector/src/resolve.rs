@@ -60,8 +60,10 @@ pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result
     let mut seen = Seen::new();
     for text in specs {
         let spec = parse(text)?;
-        let chosen: Vec<&Module> =
-            modules.iter().filter(|module| matches(&spec, process, module)).collect();
+        let chosen: Vec<&Module> = modules
+            .iter()
+            .filter(|module| matches(&spec, process, module))
+            .collect();
         if chosen.is_empty() {
             return Err(no_binary(&spec, process, modules));
         }
@@ -90,11 +92,15 @@ pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     let spec = Spec::parse(text)
         .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
     if spec.kind != Kind::Uprobe {
-        return Err(Error::new(format!("`{}:` events are not there yet", spec.kind))
-            .with_hint("this version counts function entries: `uprobe:BINARY:FUNCTION`"));
+        return Err(
+            Error::new(format!("`{}:` events are not there yet", spec.kind))
+                .with_hint("this version counts function entries: `uprobe:BINARY:FUNCTION`"),
+        );
     }
     if let Some((option, _)) = spec.options.iter().next() {
-        return Err(Error::new(format!("unknown option `{option}` of the event `{text}`")));
+        return Err(Error::new(format!(
+            "unknown option `{option}` of the event `{text}`"
+        )));
     }
     Ok(spec)
 }
@@ -109,7 +115,9 @@ fn wanted(spec: &Spec) -> String {
 /// Whether a module is the binary that the spec means: as given, by soname, by
 /// its last path component, through links, and the program by its comm.
 fn matches(spec: &Spec, process: Process, module: &Module) -> bool {
-    let Some(binary) = spec.binary else { return module.is_program };
+    let Some(binary) = spec.binary else {
+        return module.is_program;
+    };
     let soname = module.object.image.header().soname.as_deref();
     let base = module.path.file_name().and_then(|name| name.to_str());
     let full = module.path.to_str();
@@ -118,11 +126,18 @@ fn matches(spec: &Spec, process: Process, module: &Module) -> bool {
         let fits = |name: &str| pattern.as_ref().is_ok_and(|pattern| pattern.matches(name));
         return [soname, base, full].into_iter().flatten().any(fits);
     }
-    if [soname, base, full].into_iter().flatten().any(|name| name == binary) {
+    if [soname, base, full]
+        .into_iter()
+        .flatten()
+        .any(|name| name == binary)
+    {
         return true;
     }
-    let same_file = Path::new(binary).canonicalize().is_ok_and(|path| path == module.path);
-    let named_so = || process.comm().is_ok_and(|comm| comm == binary) || started_as(process, binary);
+    let same_file = Path::new(binary)
+        .canonicalize()
+        .is_ok_and(|path| path == module.path);
+    let named_so =
+        || process.comm().is_ok_and(|comm| comm == binary) || started_as(process, binary);
     (binary.contains('/') && same_file) || (module.is_program && named_so())
 }
 
@@ -135,7 +150,7 @@ fn add(
     module: &Module,
     functions: Vec<Cow<'_, Function>>,
 ) {
-        for function in functions {
+    for function in functions {
         let event = event_name(&module.name, &function, spec.offset);
         if let Some(reason) = unsuitable(&function) {
             resolved.refused.push((event, reason.to_owned()));
@@ -177,7 +192,12 @@ fn event_name(module: &str, function: &Function, offset: u64) -> String {
 }
 
 fn aliases(function: &Function) -> Vec<String> {
-    function.names.iter().skip(1).map(|name| name.to_string()).collect()
+    function
+        .names
+        .iter()
+        .skip(1)
+        .map(|name| name.to_string())
+        .collect()
 }
 
 fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
@@ -185,16 +205,23 @@ fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
     if matches!(spec.function, Wanted::Glob(_))
         && image.is_stripped()
         && let Some(hint) = image.symbols_hint(&module.path, None)
-        && !resolved.notes.contains(&hint)
     {
-        resolved.notes.push(hint);
+        // A note is one sentence: the state, and the first way to mend it.
+        let note = hint.lines().take(2).collect::<Vec<_>>().join("; ");
+        if !resolved.notes.contains(&note) {
+            resolved.notes.push(note);
+        }
     }
 }
 
 fn not_found(module: &Module, error: &tiptoe_symbol::Error) -> Error {
     let said = Error::new(format!("{}: {error}", module.path.display()));
     let image = &module.object.image;
-    match image.is_stripped().then(|| image.symbols_hint(&module.path, None)).flatten() {
+    match image
+        .is_stripped()
+        .then(|| image.symbols_hint(&module.path, None))
+        .flatten()
+    {
         Some(hint) => said.with_hint(hint),
         None => said,
     }
@@ -202,7 +229,10 @@ fn not_found(module: &Module, error: &tiptoe_symbol::Error) -> Error {
 
 fn no_binary(spec: &Spec, process: Process, modules: &[Module]) -> Error {
     let binary = spec.binary.unwrap_or("the program");
-    let said = Error::new(format!("process {} has no binary `{binary}` mapped", process.pid()));
+    let said = Error::new(format!(
+        "process {} has no binary `{binary}` mapped",
+        process.pid()
+    ));
     let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
     said.with_hint(format!("it has: {}", names.join(", ")))
 }

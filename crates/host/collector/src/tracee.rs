@@ -116,19 +116,29 @@ impl Offer {
         let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
         let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
         match (data, plan) {
-            (Ok(data), Ok(plan)) => Ok(Offer { geometry, data, plan }),
+            (Ok(data), Ok(plan)) => Ok(Offer {
+                geometry,
+                data,
+                plan,
+            }),
             (data, plan) => Err(shared_memory(data.err().or(plan.err()))),
         }
     }
 
     /// What the program inherits, and the link that waits for its agent.
     pub fn open(&self, keep_slabs: bool, process: u32) -> Result<Link, Error> {
-        let copies = self.data.try_clone().and_then(|data| Ok((data, self.plan.try_clone()?)));
+        let copies = self
+            .data
+            .try_clone()
+            .and_then(|data| Ok((data, self.plan.try_clone()?)));
         let linked = copies.and_then(|(data, plan)| {
             let link = Link::new(data, plan, self.geometry, keep_slabs, gone(process))?;
             let last = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
             preload::seal(std::os::fd::AsRawFd::as_raw_fd(&self.plan), last)?;
-            preload::seal(std::os::fd::AsRawFd::as_raw_fd(&self.data), libc::F_SEAL_SEAL)?;
+            preload::seal(
+                std::os::fd::AsRawFd::as_raw_fd(&self.data),
+                libc::F_SEAL_SEAL,
+            )?;
             Ok(link)
         });
         linked.map_err(|error| shared_memory(Some(error)))
@@ -160,7 +170,9 @@ impl Tracee {
         Tracee {
             process,
             comm: process.comm().unwrap_or_default(),
-            command: words.map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
             counters: Vec::new(),
             refused: Vec::new(),
             notes: Vec::new(),
@@ -190,31 +202,30 @@ impl Tracee {
         }
         if let Some(reason) = &agent_refusal {
             if plan.via == Via::Agent {
-                return Err(Error::new(format!("the agent cannot enter process {pid}: {reason}"))
-                    .with_hint("`--via kernel` counts the same functions"));
+                return Err(
+                    Error::new(format!("the agent cannot enter process {pid}: {reason}"))
+                        .with_hint("`--via kernel` counts the same functions"),
+                );
             }
-            tracee.notes.push(format!("process {pid} is traced by the kernel: {reason}"));
+            tracee
+                .notes
+                .push(format!("process {pid} is traced by the kernel: {reason}"));
         }
         tracee.begin(plan, resolved, &modules)?;
         Ok(tracee)
     }
 
     /// Takes over a command that waits in the agent's constructor.
-    pub fn adopt(
-        pid: u32,
-        link: Link,
-        plan: &Plan,
-        cache: &mut Cache,
-    ) -> Result<Tracee, Error> {
+    pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
         let mut tracee = Tracee::new(process);
-        tracee.cpu_at_start = Duration::ZERO;
         tracee.link = Some(link);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
         let resolved = resolve::resolve(plan.specs, process, &modules)?;
         tracee.begin(plan, resolved, &modules)?;
         if let Some(link) = &tracee.link {
+            tracee.since = Instant::now();
             link.go()?;
         }
         Ok(tracee)
@@ -224,7 +235,6 @@ impl Tracee {
     pub fn kernel_only(pid: u32, modules: &[Module], plan: &Plan) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
         let mut tracee = Tracee::new(process);
-        tracee.cpu_at_start = Duration::ZERO;
         let resolved = resolve::resolve(plan.specs, process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
@@ -236,7 +246,10 @@ impl Tracee {
         if let Some(reason) = program.object.image.header().refusal_in_process() {
             return Some(reason.to_owned());
         }
-        let seccomp = self.process.status().is_ok_and(|status| status.seccomp != 0);
+        let seccomp = self
+            .process
+            .status()
+            .is_ok_and(|status| status.seccomp != 0);
         (seccomp && !plan.force).then(|| {
             "it runs under seccomp, which may kill it for a system call of the agent's \
              (`--force` enters all the same)"
@@ -244,11 +257,7 @@ impl Tracee {
         })
     }
 
-    fn bring_in(
-        &self,
-        plan: &Plan,
-        resolved: &Resolved,
-    ) -> Result<Link, Error> {
+    fn bring_in(&self, plan: &Plan, resolved: &Resolved) -> Result<Link, Error> {
         let agent = AgentFile::parse(plan.agent)?;
         let pid = self.process.pid();
         let base = dormant_agent(self.process);
@@ -300,13 +309,13 @@ impl Tracee {
     }
 
     /// Patches what the agent can, leaves the rest to the kernel, and starts the clock.
-    fn begin(
-        &mut self,
-        plan: &Plan,
-        resolved: Resolved,
-        modules: &[Module],
-    ) -> Result<(), Error> {
-        let Resolved { mut probes, ifuncs, refused, notes } = resolved;
+    fn begin(&mut self, plan: &Plan, resolved: Resolved, modules: &[Module]) -> Result<(), Error> {
+        let Resolved {
+            mut probes,
+            ifuncs,
+            refused,
+            notes,
+        } = resolved;
         self.refused.extend(refused);
         self.notes.extend(notes);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
@@ -318,9 +327,13 @@ impl Tracee {
             }
             None => {
                 let unresolved = ifuncs.into_iter().map(|probe| {
-                    (probe.event, "which implementation it chose is known only to the agent")
+                    (
+                        probe.event,
+                        "which implementation it chose is known only to the agent",
+                    )
                 });
-                self.refused.extend(unresolved.map(|(event, why)| (event, why.to_owned())));
+                self.refused
+                    .extend(unresolved.map(|(event, why)| (event, why.to_owned())));
                 to_kernel.extend(probes.into_iter().map(|probe| (probe, None)));
             }
         }
@@ -328,7 +341,8 @@ impl Tracee {
             self.count_in_kernel(plan, to_kernel)?;
         }
         self.since = Instant::now();
-        self.cpu_last.set(self.process.cpu_time().unwrap_or(self.cpu_at_start));
+        self.cpu_at_start = self.process.cpu_time().unwrap_or(self.cpu_at_start);
+        self.cpu_last.set(self.cpu_at_start);
         Ok(())
     }
 
@@ -342,7 +356,10 @@ impl Tracee {
         ifuncs: Vec<Probe>,
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
-            Error::new(format!("the agent in process {} did not greet", self.process.pid()))
+            Error::new(format!(
+                "the agent in process {} did not greet",
+                self.process.pid()
+            ))
         })?;
         self.agent_thread = agent_thread(self.process, link.data().thread());
         let abi = Abi {
@@ -350,13 +367,18 @@ impl Tracee {
             cold_entry: hello.cold_entry,
             hook_entry: hello.hook_entry,
         };
-        probes.extend(self.chosen(link, modules, ifuncs)?);
+        merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps().map_err(from_sys)?;
         let known = match dormant_agent(self.process) {
             Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
             None => Vec::new(),
         };
-        let ground = Ground { maps: &maps, known: &known, abi, filter: plan.filter };
+        let ground = Ground {
+            maps: &maps,
+            known: &known,
+            abi,
+            filter: plan.filter,
+        };
         let planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
         link.prepare()?;
@@ -406,7 +428,9 @@ impl Tracee {
         let chosen = link.resolve(&resolvers)?;
         let mut probes = Vec::new();
         for (ifunc, address) in ifuncs.into_iter().zip(chosen) {
-            let home = modules.iter().find(|m| m.text.iter().any(|range| range.contains(&address)));
+            let home = modules
+                .iter()
+                .find(|m| m.text.iter().any(|range| range.contains(&address)));
             let function = home.and_then(|module| {
                 let image = &module.object.image;
                 let found = image.function_containing(address.wrapping_sub(module.bias))?;
@@ -418,7 +442,13 @@ impl Tracee {
                     let mut names = ifunc.names;
                     names.extend(function.names.first().map(|name| name.to_string()));
                     let object = module.object.clone();
-                    probes.push(Probe { names, object, bias: module.bias, function, ..ifunc });
+                    probes.push(Probe {
+                        names,
+                        object,
+                        bias: module.bias,
+                        function,
+                        ..ifunc
+                    });
                 }
                 None => self.refused.push((
                     ifunc.event,
@@ -436,7 +466,10 @@ impl Tracee {
     ) -> Result<(), Error> {
         let refuse_all = |why: &str| {
             let reason = |own: Option<String>| own.unwrap_or_else(|| why.to_owned());
-            probes.iter().map(|(p, own)| (p.event.clone(), reason(own.clone()))).collect::<Vec<_>>()
+            probes
+                .iter()
+                .map(|(p, own)| (p.event.clone(), reason(own.clone())))
+                .collect::<Vec<_>>()
         };
         if plan.via == Via::Agent {
             self.refused.extend(refuse_all("the agent cannot patch it"));
@@ -460,17 +493,23 @@ impl Tracee {
         let set = match UprobeSet::open(self.process, &places) {
             Ok(set) => set,
             Err(error) if self.link.is_some() => {
-                self.notes.push(format!("the kernel takes no probe: {error}"));
+                self.notes
+                    .push(format!("the kernel takes no probe: {error}"));
                 self.refused.extend(refuse_all("the agent cannot patch it"));
                 return Ok(());
             }
             Err(error) => {
                 let said = Error::new(error.to_string());
-                return Err(error.hint().map_or(said, |hint| Error::new(error.to_string()).with_hint(hint)));
+                return Err(error
+                    .hint()
+                    .map_or(said, |hint| Error::new(error.to_string()).with_hint(hint)));
             }
         };
-        let refusals: BTreeMap<usize, String> =
-            set.refused().iter().map(|refused| (refused.probe, refused.error.to_string())).collect();
+        let refusals: BTreeMap<usize, String> = set
+            .refused()
+            .iter()
+            .map(|refused| (refused.probe, refused.error.to_string()))
+            .collect();
         for (index, (probe, _)) in probes.into_iter().enumerate() {
             match refusals.get(&index) {
                 Some(why) => self.refused.push((probe.event, why.clone())),
@@ -515,7 +554,11 @@ impl Tracee {
         };
         Ok(Reads {
             readings: self.counters.iter().map(reading).collect(),
-            parts: counts.parts.iter().map(|(key, values)| (key.clone(), part(values))).collect(),
+            parts: counts
+                .parts
+                .iter()
+                .map(|(key, values)| (key.clone(), part(values)))
+                .collect(),
         })
     }
 
@@ -535,7 +578,9 @@ impl Tracee {
     /// Whether the process runs another program than the one that was traced:
     /// the agent's thread went with the old one.
     pub fn has_execed(&self) -> bool {
-        let Some(tid) = self.agent_thread else { return false };
+        let Some(tid) = self.agent_thread else {
+            return false;
+        };
         let path = format!("/proc/{}/task/{tid}", self.process.pid());
         !std::path::Path::new(&path).exists()
             && !self.is_gone()
@@ -551,10 +596,45 @@ impl Tracee {
     }
 }
 
+/// Adds probes; one whose place is there already becomes another name of it.
+fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
+    let mut places: BTreeMap<u64, usize> = probes
+        .iter()
+        .enumerate()
+        .map(|(index, probe)| (probe.address(), index))
+        .collect();
+    for probe in more {
+        match places.get(&probe.address()) {
+            Some(index) => {
+                let known = &mut probes[*index].names;
+                let name = probe
+                    .event
+                    .rsplit(':')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+                known.extend([name].into_iter().chain(probe.names));
+                known.sort();
+                known.dedup();
+            }
+            None => {
+                places.insert(probe.address(), probes.len());
+                probes.push(probe);
+            }
+        }
+    }
+}
+
 /// Maps arenas and returns the bases of those that could not be.
 fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
-    let maps: Vec<Map> =
-        plan.arenas.iter().map(|arena| Map { base: arena.base, len: arena.len }).collect();
+    let maps: Vec<Map> = plan
+        .arenas
+        .iter()
+        .map(|arena| Map {
+            base: arena.base,
+            len: arena.len,
+        })
+        .collect();
     let results = link.map(&maps)?;
     let mapped = plan.arenas.iter().zip(&results);
     let prologues: Vec<(u64, &[u8])> = mapped
@@ -563,29 +643,37 @@ fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
         .map(|(arena, _)| (arena.base + 4096, arena.prologue.as_slice()))
         .collect();
     link.copy(&prologues)?;
-    Ok(mapped.filter(|(_, result)| **result != 0).map(|(arena, _)| arena.base).collect())
+    Ok(mapped
+        .filter(|(_, result)| **result != 0)
+        .map(|(arena, _)| arena.base)
+        .collect())
 }
 
 /// Writes trampolines and arms sites; for each, why it is not armed.
-fn install(
-    link: &Link,
-    planned: &[&Planned],
-    lost: &[u64],
-) -> Result<Vec<Option<String>>, Error> {
-    let has_room = |plan: &&Planned| {
-        !lost.contains(&(plan.site.trampoline & !(tiptoe_patch::ARENA_LEN - 1)))
-    };
-    let mut order: Vec<usize> = (0..planned.len()).filter(|i| has_room(&planned[*i])).collect();
+fn install(link: &Link, planned: &[&Planned], lost: &[u64]) -> Result<Vec<Option<String>>, Error> {
+    let has_room =
+        |plan: &&Planned| !lost.contains(&(plan.site.trampoline & !(tiptoe_patch::ARENA_LEN - 1)));
+    let mut order: Vec<usize> = (0..planned.len())
+        .filter(|i| has_room(&planned[*i]))
+        .collect();
     order.sort_by_key(|index| planned[*index].site.address);
     let (again, fresh): (Vec<usize>, Vec<usize>) =
         order.into_iter().partition(|index| planned[*index].known);
     let codes: Vec<(u64, &[u8])> = fresh
         .iter()
-        .map(|index| (planned[*index].site.trampoline, planned[*index].code.as_slice()))
+        .map(|index| {
+            (
+                planned[*index].site.trampoline,
+                planned[*index].code.as_slice(),
+            )
+        })
         .collect();
     link.copy(&codes)?;
     let sites: Vec<Site> = fresh.iter().map(|index| planned[*index].site).collect();
-    let known: Vec<u64> = again.iter().map(|index| planned[*index].site.address).collect();
+    let known: Vec<u64> = again
+        .iter()
+        .map(|index| planned[*index].site.address)
+        .collect();
     let mut reasons = vec![Some("no room for its trampoline any more".to_owned()); planned.len()];
     let outcomes = link.arm(&sites)?.into_iter().chain(link.arm_again(&known)?);
     for (index, outcome) in fresh.into_iter().chain(again).zip(outcomes) {
@@ -622,7 +710,10 @@ fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> {
         let count = word(8).min(MAX_SITES) as usize;
         let mut bytes = vec![0; count * SITE_WORDS * 8];
         memory.read_exact_at(&mut bytes, word(0))?;
-        Ok(bytes.chunks_exact(SITE_WORDS * 8).filter_map(decode).collect())
+        Ok(bytes
+            .chunks_exact(SITE_WORDS * 8)
+            .filter_map(decode)
+            .collect())
     };
     // A site that was planned twice counts as it was the last time.
     let mut sites: BTreeMap<u64, Site> = BTreeMap::new();
@@ -641,7 +732,9 @@ fn decode(bytes: &[u8]) -> Option<Site> {
 /// The agent's thread as tiptoe's pid namespace knows it.
 fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     let own = |candidate: &u32| {
-        process.thread_status(*candidate).is_ok_and(|status| status.ns_pids.last() == Some(&tid))
+        process
+            .thread_status(*candidate)
+            .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
     process.threads().ok()?.into_iter().find(own)
 }
@@ -654,12 +747,21 @@ struct AgentFile {
 
 impl AgentFile {
     fn parse(bytes: &[u8]) -> Result<AgentFile, Error> {
-        let broken = |what: &str| Error::new(format!("this tiptoe was built without a whole agent: {what}"));
+        let broken = |what: &str| {
+            Error::new(format!(
+                "this tiptoe was built without a whole agent: {what}"
+            ))
+        };
         let file = object::File::parse(bytes).map_err(|error| broken(&error.to_string()))?;
         let symbol = |name: &str| {
             let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
-            found.map(|symbol| symbol.address()).ok_or_else(|| broken(name))
+            found
+                .map(|symbol| symbol.address())
+                .ok_or_else(|| broken(name))
         };
-        Ok(AgentFile { entry: symbol("tiptoe_agent_entry")?, sites: symbol("TIPTOE_SITES")? })
+        Ok(AgentFile {
+            entry: symbol("tiptoe_agent_entry")?,
+            sites: symbol("TIPTOE_SITES")?,
+        })
     }
 }

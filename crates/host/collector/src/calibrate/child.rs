@@ -1,0 +1,117 @@
+//! A forked child that measures what would disturb this process.
+//!
+//! It may have been forked while other threads hold any lock, so that all it does
+//! is async-signal-safe: it reads a question of one byte, answers with one number,
+//! and ends when nobody is there to ask.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// No answer takes so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A child, which ends with this value.
+pub(super) struct Child {
+    pid: i32,
+    line: UnixStream,
+}
+
+impl Child {
+    /// Forks a child that answers each question with what `answer` makes of it.
+    ///
+    /// # Safety
+    /// `answer` must do only what a signal handler may: no allocation, no lock, no
+    /// panic.
+    pub(super) unsafe fn start(answer: fn(u8) -> f64) -> io::Result<Child> {
+        let (line, theirs) = UnixStream::pair()?;
+        line.set_read_timeout(Some(PATIENCE))?;
+        // SAFETY: the child only closes, reads, writes, calls `answer` and ends, all
+        // async-signal-safe (for `answer` by this function's contract).
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => serve(line.as_raw_fd(), theirs.as_raw_fd(), answer),
+            pid => Ok(Child { pid, line }),
+        }
+    }
+
+    /// The child's process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(&mut self, question: u8) -> io::Result<f64> {
+        let mut answer = [0; 8];
+        self.line.write_all(&[question])?;
+        self.line.read_exact(&mut answer)?;
+        Ok(f64::from_ne_bytes(answer))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and not waited for yet, so the id is still its own.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+    }
+}
+
+/// The child's life. `parents` is closed, so that the end of the parent is seen.
+fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
+    // SAFETY: descriptors of this process, buffers of the lengths given.
+    unsafe {
+        libc::close(parents);
+        let mut question = 0u8;
+        while libc::read(line, (&raw mut question).cast(), 1) == 1 {
+            let bytes = answer(question).to_ne_bytes();
+            if libc::write(line, bytes.as_ptr().cast(), bytes.len()) != bytes.len() as isize {
+                break;
+            }
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Nanoseconds of a clock that only goes forward; async-signal-safe.
+pub(super) fn now_ns() -> f64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is there to be written.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_answers_until_it_is_dropped() {
+        // SAFETY: a conversion of a number.
+        let mut child = unsafe { Child::start(f64::from) }.expect("a child");
+        assert_eq!(child.ask(7).expect("an answer"), 7.0);
+        assert_eq!(child.ask(255).expect("an answer"), 255.0);
+        let pid = child.pid();
+        drop(child);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_child_that_dies_is_an_error() {
+        fn die(_: u8) -> f64 {
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(3) }
+        }
+        // SAFETY: `_exit` is async-signal-safe.
+        let mut child = unsafe { Child::start(die) }.expect("a child");
+        assert!(child.ask(0).is_err());
+    }
+}

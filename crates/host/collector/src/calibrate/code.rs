@@ -1,0 +1,143 @@
+//! Private memory for generated code: writable or executable, never both.
+
+use std::io;
+use std::ops::Range;
+use std::ptr;
+
+const PAGE: u64 = 4096;
+const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
+/// Trampolines go up to 832 MiB below their sites, where trap bytes lead.
+const RESERVED: usize = 1 << 30;
+/// The end of the reservation is for functions, the rest for trampolines.
+const FUNCTIONS: u64 = 1 << 20;
+
+/// A reservation of addresses, and what was opened in it to be written.
+pub(super) struct Draft {
+    base: *mut u8,
+    opened: Vec<Range<u64>>,
+}
+
+impl Draft {
+    /// Reserves addresses; memory is taken only by what is written.
+    pub(super) fn reserve() -> io::Result<Draft> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel likes, which replaces none.
+        let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Draft {
+            base: base.cast(),
+            opened: Vec::new(),
+        })
+    }
+
+    fn start(&self) -> u64 {
+        self.base as u64
+    }
+
+    /// Where functions may go.
+    pub(super) fn functions(&self) -> Range<u64> {
+        let end = self.start() + RESERVED as u64;
+        end - FUNCTIONS..end
+    }
+
+    /// Where trampolines may go.
+    pub(super) fn trampolines(&self) -> Range<u64> {
+        self.start()..self.functions().start
+    }
+
+    /// Makes a page-aligned part writable, and later executable.
+    pub(super) fn open(&mut self, part: Range<u64>) -> io::Result<()> {
+        self.protect(&part, WRITABLE)?;
+        self.opened.push(part);
+        Ok(())
+    }
+
+    /// Writes to a part that is open; panics elsewhere.
+    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+        let end = at + bytes.len() as u64;
+        let open = self.opened.iter().any(|p| p.start <= at && end <= p.end);
+        assert!(open, "{at:#x} is not open");
+        let to = self.base.wrapping_add((at - self.start()) as usize);
+        // SAFETY: the destination lies in a part of our mapping that was made
+        // writable, and nobody holds a reference to it.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Ends the writing: all opened parts can be executed.
+    pub(super) fn into_executable(mut self) -> io::Result<Code> {
+        for part in std::mem::take(&mut self.opened) {
+            self.protect(&part, EXECUTABLE)?;
+        }
+        Ok(Code { draft: self })
+    }
+
+    fn protect(&self, part: &Range<u64>, protection: i32) -> io::Result<()> {
+        let inside = self.start() <= part.start && part.end <= self.functions().end;
+        assert!(inside && part.start % PAGE == 0, "{part:x?} is not ours");
+        let at = self.base.wrapping_add((part.start - self.start()) as usize);
+        let len = (part.end - part.start) as usize;
+        // SAFETY: the part lies in our own mapping, where no Rust value lives.
+        match unsafe { libc::mprotect(at.cast(), len, protection) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // SAFETY: the whole of our own mapping; generated code runs only while its
+        // owner is borrowed.
+        unsafe { libc::munmap(self.base.cast(), RESERVED) };
+    }
+}
+
+/// Generated code that can be run for as long as this lives.
+pub(super) struct Code {
+    draft: Draft,
+}
+
+impl Code {
+    /// Writes a part anew; `&mut` says that nobody is running it.
+    pub(super) fn rewrite(
+        &mut self,
+        part: &Range<u64>,
+        write: impl FnOnce(&mut Draft),
+    ) -> io::Result<()> {
+        self.draft.open(part.clone())?;
+        write(&mut self.draft);
+        self.draft.opened.clear();
+        self.draft.protect(part, EXECUTABLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_code_runs_and_can_be_rewritten() {
+        let mut draft = Draft::reserve().expect("addresses");
+        let at = draft.functions().start;
+        draft.open(at..at + PAGE).expect("memory");
+        draft.write(at, &[0xb8, 42, 0, 0, 0, 0xc3]);
+        let mut code = draft.into_executable().expect("executable memory");
+        // SAFETY: `mov $42,%eax; ret`, and the code lives until after the calls.
+        let run: extern "C" fn() -> u32 = unsafe { std::mem::transmute(at) };
+        assert_eq!(run(), 42);
+        code.rewrite(&(at..at + PAGE), |draft| draft.write(at + 1, &[43]))
+            .expect("memory");
+        assert_eq!(run(), 43);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not open")]
+    fn only_opened_parts_are_written() {
+        let mut draft = Draft::reserve().expect("addresses");
+        let at = draft.functions().start;
+        draft.write(at, &[0xc3]);
+    }
+}

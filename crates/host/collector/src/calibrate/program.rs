@@ -1,0 +1,225 @@
+//! The generated program, and how to patch and unpatch it.
+//!
+//! Its versions take turns in one place, so that nothing but the patches differs:
+//! side by side, two equal copies differed by 0.14 ns a call. They change while
+//! nothing runs; only the thread that changes them ever runs them.
+
+use std::io;
+use std::ops::Range;
+
+use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
+use tiptoe_patch::{
+    ARENA_LEN, Abi, Body, FunctionCode, Planner, Space, Strategy, UsedArena, shape,
+};
+
+use super::code::{Code, Draft};
+use super::functions::{FUNCTIONS, Surrounding, function, run};
+
+/// Which version of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// As it is.
+    Plain,
+    /// Every function is counted, in the counter of its index.
+    Count,
+    /// Every function has a filter that rejects all calls.
+    Filtered,
+}
+
+/// All of them, in the order of their values.
+pub(super) const VERSIONS: [Version; 3] = [Version::Plain, Version::Count, Version::Filtered];
+
+const PAGE: u64 = 4096;
+/// Where the trampolines' thunks are in an arena.
+const PROLOGUE: u64 = PAGE;
+/// What a compiler aligns functions to.
+const ALIGN: usize = 16;
+/// What it puts between them.
+const FILLER: u8 = 0xcc;
+
+/// The program in one of its versions.
+pub(super) struct Program {
+    code: Code,
+    entry: u64,
+    /// Where its functions are.
+    part: Range<u64>,
+    /// What stands at the functions' entries, by version.
+    edits: [Vec<Edit>; VERSIONS.len()],
+}
+
+/// The bytes of one version at one site.
+struct Edit {
+    at: u64,
+    bytes: [u8; 5],
+}
+
+/// A function's address, and its bytes with the filler behind them.
+type Placed = (u64, Vec<u8>);
+
+impl Program {
+    /// Writes the program and all trampolines, for threads whose word is at `tls`.
+    pub(super) fn new(surrounding: Surrounding, tls: i32) -> io::Result<Program> {
+        let mut draft = Draft::reserve()?;
+        let part = draft.functions();
+        draft.open(part.clone())?;
+        // Both entries of an agent: here no thread is without counters and no system
+        // call is hooked, so that they only return (`ret $8`).
+        draft.write(part.start, &[0xc2, 8, 0]);
+        let abi = Abi {
+            tls,
+            cold_entry: part.start,
+            hook_entry: part.start,
+        };
+        let functions = write_functions(&mut draft, part.start + PAGE, surrounding);
+        let entry = write_entry(&mut draft, &functions);
+        let mut patcher = Patcher {
+            draft,
+            abi,
+            taken: Vec::new(),
+        };
+        let count = patcher.patch_all(&functions, None)?;
+        let filtered = patcher.patch_all(&functions, Some(reject_all()))?;
+        let plain = count
+            .iter()
+            .zip(&functions)
+            .map(|(edit, placed)| edit.undone(placed));
+        let edits = [plain.collect(), count, filtered];
+        Ok(Program {
+            code: patcher.draft.into_executable()?,
+            entry,
+            part,
+            edits,
+        })
+    }
+
+    /// Changes to another version.
+    pub(super) fn become_version(&mut self, version: Version) -> io::Result<()> {
+        let edits = &self.edits[version as usize];
+        self.code.rewrite(&self.part, |draft| {
+            edits
+                .iter()
+                .for_each(|edit| draft.write(edit.at, &edit.bytes));
+        })
+    }
+
+    /// Calls every function once in each lap.
+    ///
+    /// # Safety
+    /// `memory` points to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words,
+    /// and this thread's word at the `tls` given to a descriptor whose first word points
+    /// to [`FUNCTIONS`] of them.
+    pub(super) unsafe fn run(&self, laps: u64, memory: *const std::sync::atomic::AtomicU64) {
+        // SAFETY: `functions::run` stands at the entry, a C function of this type, in
+        // code that lives as long as this value; it writes only what the caller vouches for.
+        unsafe {
+            let run: extern "C" fn(u64, *const std::sync::atomic::AtomicU64) =
+                std::mem::transmute(self.entry);
+            run(laps, memory);
+        }
+    }
+}
+
+impl Edit {
+    /// What stood there before.
+    fn undone(&self, (address, code): &Placed) -> Edit {
+        let start = (self.at - address) as usize;
+        let mut bytes = [0; 5];
+        bytes.copy_from_slice(&code[start..start + 5]);
+        Edit { at: self.at, bytes }
+    }
+}
+
+/// `arg1 == 0`: the second argument of every function is the memory's address.
+fn reject_all() -> Filter {
+    let never = Comparison {
+        arg: 1,
+        width: Width::S64,
+        operator: Operator::Eq,
+        value: 0,
+    };
+    Filter::new(Join::All, &[never]).expect("one comparison")
+}
+
+/// Writes all functions from `at` on.
+fn write_functions(draft: &mut Draft, mut at: u64, surrounding: Surrounding) -> Vec<Placed> {
+    let place = |index| {
+        let mut code = function(index, surrounding);
+        code.resize(code.len().next_multiple_of(ALIGN), FILLER);
+        draft.write(at, &code);
+        let address = at;
+        at += code.len() as u64;
+        (address, code)
+    };
+    (0..FUNCTIONS).map(place).collect()
+}
+
+/// Writes the loop that calls them, behind the last one.
+fn write_entry(draft: &mut Draft, functions: &[Placed]) -> u64 {
+    let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
+    let end = functions
+        .last()
+        .map_or(0, |(address, code)| address + code.len() as u64);
+    draft.write(end, &run(end, &addresses));
+    end
+}
+
+struct Patcher {
+    draft: Draft,
+    abi: Abi,
+    /// Arenas of versions before this one.
+    taken: Vec<UsedArena>,
+}
+
+impl Patcher {
+    /// Writes the trampolines of a version as for a target; what it puts at the sites.
+    fn patch_all(&mut self, functions: &[Placed], filter: Option<Filter>) -> io::Result<Vec<Edit>> {
+        let space = Space {
+            preferred: vec![self.draft.trampolines()],
+            arenas: self.taken.clone(),
+            ..Space::default()
+        };
+        let mut planner = Planner::new(self.abi, space);
+        let sites = functions.iter().zip(0..);
+        let body = |slot| Body::Count { slot, filter };
+        sites
+            .map(|(placed, slot)| self.patch(&mut planner, placed, &body(slot)))
+            .collect()
+    }
+
+    fn patch(
+        &mut self,
+        planner: &mut Planner,
+        (address, bytes): &Placed,
+        body: &Body,
+    ) -> io::Result<Edit> {
+        let size = bytes
+            .iter()
+            .rposition(|&b| b != FILLER)
+            .map_or(0, |last| last + 1);
+        let function = FunctionCode {
+            address: *address,
+            bytes,
+            size,
+        };
+        let shape = shape(&function, 0).map_err(io::Error::other)?;
+        let patch = planner.place(&shape, body, &[]).map_err(io::Error::other)?;
+        if patch.strategy != Strategy::Jump {
+            return Err(io::Error::other("no room for a jump"));
+        }
+        for arena in planner.new_arenas() {
+            self.draft.open(arena.base..arena.base + arena.len)?;
+            self.draft.write(arena.base + PROLOGUE, &arena.prologue);
+            let whole = vec![arena.base..arena.base + ARENA_LEN];
+            self.taken.push(UsedArena {
+                base: arena.base,
+                used: whole,
+            });
+        }
+        self.draft.write(patch.trampoline, &patch.code);
+        let [a, b, c, d, e, ..] = patch.patched;
+        Ok(Edit {
+            at: patch.site,
+            bytes: [a, b, c, d, e],
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! What a breakpoint costs that a signal handler answers.
+
+use std::arch::naked_asm;
+use std::io;
+
+use super::child::{Child, now_ns};
+use super::median;
+
+/// Hits in each of [`REPEATS`] measurements.
+const HITS: u32 = 222;
+const REPEATS: usize = 9;
+
+/// Nanoseconds for each hit.
+pub(super) fn measure() -> io::Result<f64> {
+    // SAFETY: `hits` calls sigaction, sigprocmask and clock_gettime, and what is here.
+    let mut child = unsafe { Child::start(hits) }?;
+    let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(0)).collect();
+    Ok(median(all?))
+}
+
+/// Installs the handler, in the child alone, and runs into the breakpoint.
+fn hits(_: u8) -> f64 {
+    // SAFETY: the sets and the action are initialised before they are used; the
+    // handler touches only the context that it is given; `breakpoint` is a C function.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = move_on as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut());
+        let mut trap: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut trap, libc::SIGTRAP);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &trap, std::ptr::null_mut());
+        let start = now_ns();
+        for _ in 0..HITS {
+            breakpoint();
+        }
+        (now_ns() - start) / f64::from(HITS)
+    }
+}
+
+/// A function whose first instruction is a breakpoint; it never gets to the second.
+#[unsafe(naked)]
+extern "C" fn breakpoint() {
+    naked_asm!("int3", "ud2");
+}
+
+/// What the displaced instructions of [`breakpoint`] would be.
+#[unsafe(naked)]
+extern "C" fn displaced() {
+    naked_asm!("ret");
+}
+
+/// Moves the thread to its trampoline, as the agent's handler does.
+extern "C" fn move_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid context to a handler with SA_SIGINFO.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    if *rip == breakpoint as *const () as i64 + 1 {
+        *rip = displaced as *const () as i64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trap_is_measured_and_leaves_no_handler() {
+        let handler = || {
+            // SAFETY: asks only; all fields may be zero.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut action);
+                action.sa_sigaction
+            }
+        };
+        let before = handler();
+        let ns = measure().expect("a child that traps");
+        assert!(ns.is_finite() && ns > 0.0);
+        assert_eq!(handler(), before);
+    }
+}

@@ -1,0 +1,120 @@
+//! What a hit of the kernel's uprobe costs, by the instruction at the probe.
+//!
+//! The child hits, the parent arms: only the child's memory gets breakpoints.
+
+use std::arch::naked_asm;
+use std::io;
+
+use tiptoe_kernel::{KernelProbe, UprobeSet};
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::procfs::path_of;
+
+use super::child::{Child, now_ns};
+use super::median;
+
+const REPEATS: usize = 5;
+
+/// Nanoseconds for each hit.
+#[derive(Debug)]
+pub(super) struct Steps {
+    /// On a 5-byte no-operation.
+    pub(super) nop: f64,
+    /// On a `push`, which the kernel emulates.
+    pub(super) push: f64,
+    /// On an instruction that it runs out of line, stepping.
+    pub(super) single_step: f64,
+}
+
+/// A place to probe, and how often to go there in one measurement.
+const PLACES: [(extern "C" fn(), u32); 3] = [(nop, 200), (push, 200), (mov, 20)];
+
+/// Measures all three; an error where uprobes are not permitted.
+pub(super) fn measure() -> io::Result<Steps> {
+    // SAFETY: `hits` calls clock_gettime and the three functions below.
+    let mut child = unsafe { Child::start(hits) }?;
+    let probes = open(child.pid())?;
+    let mut costs = [0.0; PLACES.len()];
+    for (place, cost) in costs.iter_mut().enumerate() {
+        let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(place as u8)).collect();
+        *cost = median(all?);
+    }
+    let counted = probes.read().map_err(io::Error::other)?;
+    let hit = |(reading, place): (&tiptoe_event::Reading, &(_, u32))| {
+        reading.count >= u64::from(place.1) * REPEATS as u64
+    };
+    if !counted.iter().zip(&PLACES).all(hit) {
+        return Err(io::Error::other("a kernel uprobe did not count"));
+    }
+    let [nop, push, single_step] = costs;
+    Ok(Steps {
+        nop,
+        push,
+        single_step,
+    })
+}
+
+/// Arms all places in a forked child of this program.
+fn open(pid: u32) -> io::Result<UprobeSet> {
+    let this = Process::current();
+    let maps = this.maps().map_err(io::Error::other)?;
+    let text = PLACES[0].0 as *const () as u64;
+    let text = maps.iter().find(|m| m.contains(text));
+    let text = text.ok_or(io::ErrorKind::NotFound)?;
+    let file = this.open_mapped(text).map_err(io::Error::other)?;
+    let probe = |(place, _): &(extern "C" fn(), u32)| {
+        let offset = text.file_offset(*place as *const () as u64)?;
+        Some(KernelProbe {
+            path: path_of(&file),
+            offset,
+        })
+    };
+    let probes: Option<Vec<KernelProbe>> = PLACES.iter().map(probe).collect();
+    let probes = probes.ok_or(io::ErrorKind::NotFound)?;
+    let child = Process::new(pid).map_err(io::Error::other)?;
+    UprobeSet::open(child, &probes).map_err(io::Error::other)
+}
+
+/// Goes to a place, in the child.
+fn hits(place: u8) -> f64 {
+    let Some(&(function, hits)) = PLACES.get(usize::from(place)) else {
+        return f64::NAN;
+    };
+    function();
+    let start = now_ns();
+    for _ in 0..hits {
+        function();
+    }
+    (now_ns() - start) / f64::from(hits)
+}
+
+#[unsafe(naked)]
+extern "C" fn nop() {
+    naked_asm!(".byte 0x0f, 0x1f, 0x44, 0, 0", "ret");
+}
+
+#[unsafe(naked)]
+extern "C" fn push() {
+    naked_asm!("push rbp", "pop rbp", "ret");
+}
+
+#[unsafe(naked)]
+extern "C" fn mov() {
+    naked_asm!("mov rax, rdi", "ret");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_hits_what_it_is_asked_to() {
+        match measure() {
+            Ok(steps) => {
+                println!("{steps:.0?}");
+                let all = [steps.nop, steps.push, steps.single_step];
+                assert!(all.iter().all(|ns| ns.is_finite() && *ns > 0.0));
+            }
+            Err(why) => println!("skipped: kernel uprobes: {why}"),
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub struct Cli {
 pub enum Command {
     /// Count how often functions of a program run
     #[command(after_help = PROBE_HELP)]
-    Probe(ProbeArgs),
+    Probe(Box<ProbeArgs>),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
 }
@@ -168,7 +168,7 @@ mod tests {
             .into_iter()
             .chain(line.split_whitespace());
         Cli::try_parse_from(words).map(|cli| match cli.command {
-            Command::Probe(args) => args,
+            Command::Probe(args) => *args,
             other => panic!("not a probe: {other:?}"),
         })
     }

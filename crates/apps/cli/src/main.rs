@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
-        Command::Probe(args) => probe::run(args),
+        Command::Probe(args) => probe::run(*args),
         Command::Doctor(args) => Ok(doctor::run(args.json)),
     }
 }

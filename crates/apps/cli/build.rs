@@ -12,7 +12,12 @@ const AGENT: &str = "../agent";
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for watched in [AGENT, "../../core/sys/src/raw.rs", "../../core/wire", "../../engines/uprobe"] {
+    for watched in [
+        AGENT,
+        "../../core/sys/src/raw.rs",
+        "../../core/wire",
+        "../../engines/uprobe",
+    ] {
         println!("cargo:rerun-if-changed={watched}");
     }
     let archive = compile(&out.join("agent"));
@@ -27,11 +32,21 @@ fn compile(target: &Path) -> PathBuf {
     let manifest = Path::new(AGENT).join("Cargo.toml");
     let mut build = Command::new(cargo);
     build
-        .args(["rustc", "--quiet", "--offline", "--lib", "--profile", "agent"])
+        .args([
+            "rustc",
+            "--quiet",
+            "--offline",
+            "--lib",
+            "--profile",
+            "agent",
+        ])
         .args(["--crate-type", "staticlib", "--manifest-path"])
         .arg(manifest)
         .env("CARGO_TARGET_DIR", target)
-        .env("RUSTFLAGS", "-Crelocation-model=pic -Cforce-frame-pointers=no")
+        .env(
+            "RUSTFLAGS",
+            "-Crelocation-model=pic -Cforce-frame-pointers=no",
+        )
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     run(&mut build);
@@ -44,17 +59,33 @@ fn link(archive: &Path, library: &Path) {
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
     let mut cc = Command::new("cc");
-    cc.args(["-shared", "-nostdlib", "-nostartfiles", "-Wl,--gc-sections", "-Wl,--no-undefined"])
-        .args(["-Wl,-z,initfirst", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,--build-id=none"])
-        .args(["-Wl,-soname,libtiptoe_agent.so", "-Wl,-u,tiptoe_agent_entry"])
-        .arg(format!("-Wl,--version-script={}", script.display()))
-        .arg("-o")
-        .arg(library)
-        .arg(archive);
+    cc.args([
+        "-shared",
+        "-nostdlib",
+        "-nostartfiles",
+        "-Wl,--gc-sections",
+        "-Wl,--no-undefined",
+    ])
+    .args([
+        "-Wl,-z,initfirst",
+        "-Wl,-z,now",
+        "-Wl,-z,noexecstack",
+        "-Wl,--build-id=none",
+    ])
+    .args([
+        "-Wl,-soname,libtiptoe_agent.so",
+        "-Wl,-u,tiptoe_agent_entry",
+    ])
+    .arg(format!("-Wl,--version-script={}", script.display()))
+    .arg("-o")
+    .arg(library)
+    .arg(archive);
     run(&mut cc);
 }
 
 fn run(command: &mut Command) {
-    let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let status = command
+        .status()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(status.success(), "{command:?} failed: {status}");
 }

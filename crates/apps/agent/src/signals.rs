@@ -425,26 +425,23 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     let Some(found) = shared.table.find(address) else {
         return false;
     };
-    if found.offset == 0 {
-        *rip = found.resume;
-        return true;
-    }
-    // A thread inside the window: either it was preempted there before the
-    // patch, or somebody else's trap ran our first instruction for us.
+    *rip = found.resume;
     // SAFETY: the thread just executed an instruction on this page.
     let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };
-    let ours = found.site.patched.first() == Some(&first);
     let armed = shared.armed.get(found.index);
     // Relaxed: whether it counts is a matter of when, not of order.
-    if !ours && armed.is_some_and(|armed| armed.load(Ordering::Relaxed) == 1) {
-        if !found.site.flags.has(tiptoe_wire::SiteFlags::HOOK) {
-            crate::hit::cold(found.site.slot as u64);
-        }
-        if found.site.original.first() == Some(&first) {
-            ask_rearm(shared);
-        }
+    if armed.is_none_or(|armed| armed.load(Ordering::Relaxed) == 0) {
+        return true;
     }
-    *rip = found.resume;
+    // A thread inside the window was preempted there before the patch, and is
+    // none of our hits, or somebody else's trap ran our first instruction for us.
+    let ours = found.site.patched.first() == Some(&first);
+    if found.offset != 0 && !ours && !found.site.flags.has(tiptoe_wire::SiteFlags::HOOK) {
+        crate::hit::cold(found.site.slot as u64);
+    }
+    if !ours && found.site.original.first() == Some(&first) {
+        ask_rearm(shared);
+    }
     true
 }
 

@@ -67,6 +67,10 @@ pub struct ProbeArgs {
     #[arg(long)]
     pub force: bool,
 
+    /// Take the probes out and put them in again this many times: a test of the patcher
+    #[arg(long, value_name = "N", hide = true)]
+    pub toggles: Option<u64>,
+
     /// Whom, how long, and where the report goes.
     #[command(flatten)]
     pub common: Common,

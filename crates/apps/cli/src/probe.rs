@@ -41,6 +41,11 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         force: args.force,
         stop,
     };
+    if let Some(times) = args.toggles {
+        let toggled = tiptoe_collector::toggle(&request, times)?;
+        eprintln!("toggled {toggled} times");
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut outcome = tiptoe_collector::run(request, &mut observer)?;
     outcome.session.intervals = observer.into_intervals();
     let written = report(&outcome.session, output, &common);

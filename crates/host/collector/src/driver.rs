@@ -60,6 +60,33 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     })
 }
 
+/// Attaches to one running process, takes its probes out and puts them in again
+/// `times` times while it runs, and detaches: how the patcher is shown to be safe.
+/// Returns how often it did, fewer where `request.stop` was set.
+pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
+    let RequestTarget::Pids(pids) = &request.target else {
+        return Err(Error::new("toggling needs a running process"));
+    };
+    let plan = Plan {
+        agent: request.agent,
+        specs: &request.specs,
+        filter: request.filter,
+        via: Via::Agent,
+        by: None,
+        force: request.force,
+    };
+    let tracees = attach_all(request, pids, &plan)?;
+    let stop = || request.stop.load(Ordering::Relaxed);
+    let toggled = tracees
+        .iter()
+        .map(|tracee| tracee.toggle(times, stop))
+        .sum();
+    for tracee in &tracees {
+        tracee.detach()?;
+    }
+    toggled
+}
+
 fn attach_all(request: &Request, pids: &[u32], plan: &Plan) -> Result<Vec<Tracee>, Error> {
     if let Some(delay) = request.delay {
         let until = Instant::now() + delay;
@@ -438,7 +465,13 @@ impl Events {
                         parts,
                     }
                 });
-            total.reading = total.reading.plus(reading);
+            // Two places of one name count together, over the same time.
+            let time = |a: u64, b: u64| a.max(b);
+            total.reading = Reading {
+                time_enabled_ns: time(total.reading.time_enabled_ns, reading.time_enabled_ns),
+                time_running_ns: time(total.reading.time_running_ns, reading.time_running_ns),
+                ..total.reading.plus(reading)
+            };
             for (key, values) in &reads.parts {
                 let count = values.get(index).copied().unwrap_or(0);
                 if count > 0 {

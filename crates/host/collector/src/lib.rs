@@ -30,5 +30,5 @@ mod request;
 mod resolve;
 mod tracee;
 
-pub use driver::run;
+pub use driver::{run, toggle};
 pub use request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};

@@ -206,8 +206,7 @@ fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
         && image.is_stripped()
         && let Some(hint) = image.symbols_hint(&module.path, None)
     {
-        // A note is one sentence: the state, and the first way to mend it.
-        let note = hint.lines().take(2).collect::<Vec<_>>().join("; ");
+        let note = one_line(&hint);
         if !resolved.notes.contains(&note) {
             resolved.notes.push(note);
         }
@@ -222,9 +221,18 @@ fn not_found(module: &Module, error: &tiptoe_symbol::Error) -> Error {
         .then(|| image.symbols_hint(&module.path, None))
         .flatten()
     {
-        Some(hint) => said.with_hint(hint),
+        Some(hint) => said.with_hint(one_line(&hint)),
         None => said,
     }
+}
+
+/// The state, and the first way to mend it.
+fn one_line(hint: &str) -> String {
+    hint.lines()
+        .take(2)
+        .collect::<Vec<_>>()
+        .join("; ")
+        .replace("hint: ", "")
 }
 
 fn no_binary(spec: &Spec, process: Process, modules: &[Module]) -> Error {

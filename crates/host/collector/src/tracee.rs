@@ -92,6 +92,8 @@ pub struct Tracee {
     link: Option<Link>,
     kernel: Option<UprobeSet>,
     agent_thread: Option<u32>,
+    /// Addresses of the armed sites, hooks aside.
+    sites: Vec<u64>,
 }
 
 /// What has been counted in one process.
@@ -182,6 +184,7 @@ impl Tracee {
             link: None,
             kernel: None,
             agent_thread: None,
+            sites: Vec::new(),
         }
     }
 
@@ -403,18 +406,25 @@ impl Tracee {
                 Ok(_) => outcomes.next().flatten(),
             };
             match (plan, reason) {
-                (Ok(plan), None) => self.counters.push(Counter {
-                    event: probe.event,
-                    names: probe.names,
-                    source: Source::Agent {
-                        slot: plan.site.slot,
-                        trap: plan.strategy == Strategy::Trap,
-                    },
-                }),
+                (Ok(plan), None) => self.count_at(plan, probe),
                 (_, reason) => left.push((probe, reason)),
             }
         }
         Ok(left)
+    }
+
+    fn count_at(&mut self, plan: &Planned, probe: Probe) {
+        self.sites.push(plan.site.address);
+        let trap = plan.strategy == Strategy::Trap;
+        let source = Source::Agent {
+            slot: plan.site.slot,
+            trap,
+        };
+        self.counters.push(Counter {
+            event: probe.event,
+            names: probe.names,
+            source,
+        });
     }
 
     /// The implementations that indirect functions chose in this process.
@@ -508,7 +518,7 @@ impl Tracee {
         let refusals: BTreeMap<usize, String> = set
             .refused()
             .iter()
-            .map(|refused| (refused.probe, refused.error.to_string()))
+            .map(|refused| (refused.probe, kernel_reason(&refused.error)))
             .collect();
         for (index, (probe, _)) in probes.into_iter().enumerate() {
             match refusals.get(&index) {
@@ -587,12 +597,42 @@ impl Tracee {
             && dormant_agent(self.process).is_none()
     }
 
+    /// Takes all jumps and traps out and puts them in again, `times` times.
+    pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
+        let Some(link) = &self.link else { return Ok(0) };
+        for done in 0..times {
+            if stop() {
+                return Ok(done);
+            }
+            for outcome in link
+                .disarm(&self.sites)?
+                .into_iter()
+                .chain(link.arm_again(&self.sites)?)
+            {
+                if let Some(reason) = reason(outcome) {
+                    return Err(Error::new(format!("toggle {done}: {reason}")));
+                }
+            }
+        }
+        Ok(times)
+    }
+
     /// Takes everything out of the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
             Some(link) if !self.is_gone() && !self.has_execed() => link.detach(),
             _ => Ok(()),
         }
+    }
+}
+
+/// Why the kernel refuses a place, without the place: equal reasons group.
+fn kernel_reason(error: &tiptoe_kernel::Error) -> String {
+    match error {
+        tiptoe_kernel::Error::Unprobeable { .. } => {
+            "neither the agent nor the kernel can probe its first instruction".to_owned()
+        }
+        other => other.to_string(),
     }
 }
 

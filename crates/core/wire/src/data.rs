@@ -1,16 +1,15 @@
 //! The data segment: what the agent answers, and what threads counted.
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{Acquire, Release};
-
 use crate::MAGIC;
 use crate::geometry::{Geometry, MAX_RECORDS};
+use crate::primitive::Ordering::{Acquire, Release};
 use crate::words::Words;
 
 const MAGIC_WORD: usize = 0;
 const STATE: usize = 1;
 const ACK: usize = 2;
 const OUTCOME: usize = 3;
+#[cfg(not(tiptoe_loom))]
 const OWNER: usize = 4;
 const PID: usize = 5;
 const TLS: usize = 6;
@@ -62,7 +61,8 @@ impl<'a> Data<'a> {
     }
 
     /// The word that tiptoe holds as a robust futex while it lives.
-    pub fn owner(&self) -> Option<&'a AtomicU32> {
+    #[cfg(not(tiptoe_loom))]
+    pub fn owner(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.words.futex(OWNER)
     }
 
@@ -188,7 +188,7 @@ impl<'a> Data<'a> {
 
     /// Adds one to a counter from outside a trampoline, atomically. (agent, cold path)
     pub fn add(&self, slab: u32, slot: u32) {
-        use core::sync::atomic::Ordering::Relaxed;
+        use crate::primitive::Ordering::Relaxed;
         if slab < self.geometry.slabs
             && slot < self.geometry.slots
             && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
@@ -200,7 +200,7 @@ impl<'a> Data<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use super::*;
     extern crate std;

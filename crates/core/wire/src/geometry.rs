@@ -1,11 +1,11 @@
 //! How large the parts of a data segment are; chosen by tiptoe before it attaches.
 
-/// Words in a page.
-pub(crate) const PAGE_WORDS: usize = 512;
+/// Words in a page; few in a model, where each is an object of its own.
+pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 /// Words that one slab's directory entry takes.
 pub(crate) const ENTRY_WORDS: usize = 8;
 /// The most records that one request may hold, and so the most results.
-pub const MAX_RECORDS: usize = 1 << 16;
+pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 /// The most virtual memory that all slabs together may take, in bytes.
 const MAX_SLAB_BYTES: usize = 1 << 30;
 

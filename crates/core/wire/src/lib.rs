@@ -21,7 +21,12 @@
 
 mod data;
 mod geometry;
+#[cfg(all(test, tiptoe_loom))]
+mod models;
+#[cfg(tiptoe_loom)]
+pub mod mutant;
 mod plan;
+mod primitive;
 mod record;
 mod words;
 

@@ -1,6 +1,6 @@
 //! A shared segment as a slice of atomic words.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// A segment, or a part of one, seen as 64-bit atomics.
 #[derive(Clone, Copy)]
@@ -17,6 +17,7 @@ impl<'a> Words<'a> {
     /// # Safety
     /// - `base` is 8-byte aligned and `bytes` bytes from it stay mapped for `'a`;
     /// - the mapping is readable, and writable where the caller stores.
+    #[cfg(not(tiptoe_loom))]
     pub unsafe fn from_raw(base: *const u8, bytes: usize) -> Self {
         // SAFETY: alignment and lifetime are the caller's; any bit pattern is a
         // valid AtomicU64, and atomics may be shared with other processes.
@@ -54,9 +55,10 @@ impl<'a> Words<'a> {
     }
 
     /// The low half of a word as a futex.
-    pub fn futex(&self, index: usize) -> Option<&'a AtomicU32> {
+    #[cfg(not(tiptoe_loom))]
+    pub fn futex(&self, index: usize) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.at(index).map(|word| {
-            let half = word.as_ptr().cast::<AtomicU32>();
+            let half = word.as_ptr().cast();
             // SAFETY: little-endian low half of a live, aligned word; both types
             // are atomics, and no code mixes sizes on this word.
             unsafe { &*half }

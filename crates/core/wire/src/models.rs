@@ -1,0 +1,180 @@
+//! The edges of the crate's table, under loom: each model, then its mutants.
+
+extern crate std;
+use std::boxed::Box;
+use std::vec::Vec;
+
+use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
+use crate::{Data, Geometry, Hello, Plan, Request, Words};
+
+const SHAPE: Geometry = Geometry { slots: 1, slabs: 2 };
+const PLAN_WORDS: usize = 24;
+const SAID: Hello = Hello {
+    pid: 42,
+    tls: -8,
+    cold_entry: 3,
+    hook_entry: 4,
+};
+
+/// Words for one run of a model. They are leaked: a run lasts microseconds.
+fn words(count: usize) -> Words<'static> {
+    let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+    Words::new(Box::leak(words.into_boxed_slice()))
+}
+
+fn data() -> Data<'static> {
+    Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
+}
+
+/// Answers the newest request, unless it is done; each has one record: its own
+/// sequence. Returns what is done.
+fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
+    let sequence = plan.sequence();
+    if sequence == done {
+        return done;
+    }
+    let kind = if sequence == 1 {
+        Request::Arm
+    } else {
+        Request::Disarm
+    };
+    assert_eq!(
+        plan.request(),
+        Some((kind, 1)),
+        "the request is as published"
+    );
+    assert_eq!(plan.address(0), sequence, "the record is as published");
+    data.set_result(0, 10 * sequence);
+    data.answer(sequence, 100 * sequence);
+    sequence
+}
+
+/// Where a request is answered, its result and outcome are there.
+fn answered(data: &Data, sequence: u64) -> bool {
+    let answered = data.acknowledged() == sequence;
+    if answered {
+        assert_eq!(data.result(0), 10 * sequence, "the result is as answered");
+        assert_eq!(data.outcome(), 100 * sequence, "the outcome is as answered");
+    }
+    answered
+}
+
+/// Edges A and B: two requests in the same words, the second after an answer.
+fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let (plan, data) = (Plan::new(words(PLAN_WORDS)), data());
+        let served = loom::thread::spawn(move || {
+            lose(agent);
+            let done = serve(&plan, &data, 0);
+            serve(&plan, &data, done);
+        });
+        lose(tiptoe);
+        plan.put_address(0, 1);
+        assert_eq!(plan.publish(Request::Arm, 1), 1);
+        if answered(&data, 1) {
+            plan.put_address(0, 2);
+            assert_eq!(plan.publish(Request::Disarm, 1), 2);
+            answered(&data, 2);
+        }
+        served.join().expect("served");
+    });
+}
+
+/// Edge C, and the greeting: who reads an owner reads its name, and who sees that
+/// an agent serves reads all that it said.
+fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let data = data();
+        let thread = loom::thread::spawn(move || {
+            lose(agent);
+            data.enter(1, 42, [1, 2]);
+        });
+        lose(tiptoe);
+        if let Some((tid, comm)) = data.slab_owner(1) {
+            assert_eq!(
+                (tid, comm[0], comm[8]),
+                (42, 1, 2),
+                "the name is the owner's"
+            );
+        }
+        thread.join().expect("entered");
+    });
+}
+
+fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let data = data();
+        let thread = loom::thread::spawn(move || {
+            lose(agent);
+            data.greet(&SAID);
+        });
+        lose(tiptoe);
+        if let Some(hello) = data.hello() {
+            assert_eq!(hello, SAID, "the greeting is whole");
+        }
+        thread.join().expect("greeted");
+    });
+}
+
+#[test]
+fn requests_and_answers_are_read_whole() {
+    requests(None, None);
+}
+
+#[test]
+#[should_panic(expected = "as published")]
+fn mutant_publish_without_release() {
+    requests(Some(Edge::Access(Release)), None);
+}
+
+#[test]
+#[should_panic(expected = "as published")]
+fn mutant_sequence_without_acquire() {
+    requests(None, Some(Edge::Access(Acquire)));
+}
+
+#[test]
+#[should_panic(expected = "as answered")]
+fn mutant_answer_without_release() {
+    requests(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic(expected = "as answered")]
+fn mutant_acknowledged_without_acquire() {
+    requests(Some(Edge::Access(Acquire)), None);
+}
+
+#[test]
+fn an_owner_is_read_with_its_name() {
+    entered(None, None);
+}
+
+#[test]
+#[should_panic(expected = "the name is the owner's")]
+fn mutant_enter_without_release() {
+    entered(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic(expected = "the name is the owner's")]
+fn mutant_owner_without_acquire() {
+    entered(Some(Edge::Access(Acquire)), None);
+}
+
+#[test]
+fn a_greeting_is_read_whole() {
+    greeted(None, None);
+}
+
+#[test]
+#[should_panic(expected = "the greeting is whole")]
+fn mutant_state_without_release() {
+    greeted(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic(expected = "the greeting is whole")]
+fn mutant_state_without_acquire() {
+    greeted(Some(Edge::Access(Acquire)), None);
+}

@@ -1,0 +1,121 @@
+//! loom's atomics, of which a model can take one guarantee away.
+//!
+//! A model shows something only if it fails once the code is wrong. Its mutants
+//! run the same shipped code, but one thread of the model has [lost](lose) an
+//! [`Edge`]: its fences of that order do nothing, its accesses of that order are
+//! relaxed, or its exchanges are torn in two. So no line of the code knows of them.
+
+extern crate std;
+
+use core::cell::Cell;
+
+pub use loom::sync::atomic::Ordering;
+
+/// A guarantee that a thread can lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// Fences of this order do nothing.
+    Fence(Ordering),
+    /// Accesses of this order are relaxed.
+    Access(Ordering),
+    /// A read and write in one is a read, and later a write.
+    Exchange,
+}
+
+loom::thread_local! {
+    static LOST: Cell<Option<Edge>> = Cell::new(None);
+}
+
+/// From here on the calling thread does without `edge`.
+pub fn lose(edge: Option<Edge>) {
+    LOST.with(|lost| lost.set(edge));
+}
+
+fn has_lost(edge: Edge) -> bool {
+    LOST.with(|lost| lost.get() == Some(edge))
+}
+
+fn access(order: Ordering) -> Ordering {
+    match has_lost(Edge::Access(order)) {
+        true => Ordering::Relaxed,
+        false => order,
+    }
+}
+
+/// See [`core::sync::atomic::fence`].
+pub fn fence(order: Ordering) {
+    if !has_lost(Edge::Fence(order)) {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+macro_rules! atomic {
+    ($name:ident, $value:ty) => {
+        /// An atomic integer of core's, as far as ours are used.
+        #[derive(Debug, Default)]
+        pub struct $name(loom::sync::atomic::$name);
+
+        impl $name {
+            /// A new one.
+            pub fn new(value: $value) -> Self {
+                $name(loom::sync::atomic::$name::new(value))
+            }
+
+            /// Reads it.
+            pub fn load(&self, order: Ordering) -> $value {
+                self.0.load(access(order))
+            }
+
+            /// Writes it.
+            pub fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, access(order));
+            }
+
+            /// Adds, and returns what was there.
+            pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                match has_lost(Edge::Exchange) {
+                    true => self.torn(|old| old.wrapping_add(value)),
+                    false => self.0.fetch_add(value, access(order)),
+                }
+            }
+
+            /// Sets bits, and returns what was there.
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                match has_lost(Edge::Exchange) {
+                    true => self.torn(|old| old | value),
+                    false => self.0.fetch_or(value, access(order)),
+                }
+            }
+
+            /// Writes where `current` is there, and returns what was there.
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                if !has_lost(Edge::Exchange) {
+                    return self
+                        .0
+                        .compare_exchange(current, new, access(success), failure);
+                }
+                let found = self.torn(|old| if old == current { new } else { old });
+                if found == current {
+                    Ok(found)
+                } else {
+                    Err(found)
+                }
+            }
+
+            fn torn(&self, change: impl FnOnce($value) -> $value) -> $value {
+                let old = self.0.load(Ordering::Acquire);
+                self.0.store(change(old), Ordering::Release);
+                old
+            }
+        }
+    };
+}
+
+atomic!(AtomicU32, u32);
+atomic!(AtomicU64, u64);

@@ -89,6 +89,9 @@ pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
     let (binary, rest) = split_binary(rest)?;
     let (rest, options) = split_options(rest)?;
     let (function, offset) = split_offset(rest)?;
+    if !split_options(function)?.1.is_empty() {
+        return function.fault(SpecFault::BadOption); // options stand last
+    }
     if binary.is_none() && looks_like_path(function.text) {
         return function.fault(SpecFault::PathWithoutFunction);
     }

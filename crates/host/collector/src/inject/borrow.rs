@@ -17,6 +17,10 @@ use super::unwind::{Place, Stacks};
 
 /// How long one thread may take to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// Files that one stack may lead through before the thread is passed over for a while.
+const MAX_FILES: usize = 64;
+/// How long threads in calls with time-outs are spared.
+const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// Slices of about 0.15 ms: 0.3 s without a heartbeat, and the stub goes home alone.
 const LEASE: u64 = 2000;
 /// The stub's stack; the loader's own frames take a few tens of KiB.
@@ -32,24 +36,43 @@ pub(super) struct Borrowed {
 }
 
 /// Where the stub starts.
-enum Ground {
+pub(super) enum Ground {
     /// In the home that an earlier injection left.
     Home(u64),
     /// In a cave, on its way to a free address.
     Cave { cave: Cave, home: u64 },
 }
 
+impl Ground {
+    /// Chooses a ground in a process whose loader lies at `loader`.
+    pub(super) fn find(
+        process: &Process,
+        mappings: &[Mapping],
+        loader: u64,
+    ) -> Result<Self, InjectError> {
+        if let Some(home) = cave::old_home(process, mappings) {
+            return Ok(Self::Home(home));
+        }
+        let cave = cave::find(process, mappings, loader)?;
+        let home = cave::free_address(mappings);
+        Ok(Self::Cave {
+            cave,
+            home: home.ok_or(InjectError::NoCave { pid: process.pid })?,
+        })
+    }
+}
+
 /// Borrows a thread of `process` before `deadline`.
 pub(super) fn borrow(
     process: &Process,
-    mappings: &[Mapping],
-    loader: u64,
+    stacks: Stacks<'_>,
+    ground: Ground,
     deadline: Instant,
 ) -> Result<Borrowed, InjectError> {
     let mut search = Search {
         process,
-        stacks: Stacks::new(process, mappings.to_vec(), loader),
-        ground: ground(process, mappings, loader)?,
+        stacks,
+        ground,
         started: Instant::now(),
         deadline,
         why: "no thread was seen".into(),
@@ -65,15 +88,6 @@ pub(super) fn borrow(
         pid: process.pid,
         why: search.why,
     })
-}
-
-fn ground(process: &Process, mappings: &[Mapping], loader: u64) -> Result<Ground, InjectError> {
-    if let Some(home) = cave::old_home(process, mappings) {
-        return Ok(Ground::Home(home));
-    }
-    let cave = cave::find(process, mappings, loader)?;
-    let home = cave::free_address(mappings).ok_or(InjectError::NoCave { pid: process.pid })?;
-    Ok(Ground::Cave { cave, home })
 }
 
 /// One search for a thread.
@@ -115,10 +129,10 @@ impl Search<'_> {
     }
 
     /// The threads worth a try, best first. Those whose time-outs would start anew are left
-    /// alone for half of the time: most leave their call by themselves.
+    /// alone for a while: a thread that polls leaves its call by itself, and another may do.
     fn candidates(&mut self) -> Result<Vec<u32>, InjectError> {
         let pid = self.process.pid;
-        let late = Instant::now() > self.started + (self.deadline - self.started) / 2;
+        let late = self.is_late();
         let worst = if late { Rank::Timed } else { Rank::Running };
         let mut ranked = Vec::new();
         for tid in process::threads(pid)? {
@@ -144,18 +158,36 @@ impl Search<'_> {
         Ok(ranked.into_iter().map(|(_, tid)| tid).collect())
     }
 
-    /// Stops one thread, and sends it to the stub if it stands well.
+    /// Whether a time-out that starts anew is better than to wait on.
+    fn is_late(&self) -> bool {
+        let spare = (self.deadline - self.started) / 2;
+        self.started.elapsed() > spare.min(LONGEST_POLL)
+    }
+
+    /// Stops one thread, and sends it to the stub if it stands well. A thread whose stack leads
+    /// into files that were not read yet is let go while they are.
     fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
-        let held = Held::stop(tid, PATIENCE)?;
-        let regs = held.registers()?;
-        self.check_thread(tid, &held, &regs)?;
-        match self.stacks.place(&regs) {
-            Place::Free => self.send(tid, held, regs),
-            Place::Inside => Err(Missed::Refused(
-                "stands in the allocator, the loader or fork",
-            )),
-            Place::Unknown => Err(Missed::Refused("runs a signal handler over unknown frames")),
+        for _ in 0..MAX_FILES {
+            let held = Held::stop(tid, PATIENCE)?;
+            let regs = held.registers()?;
+            self.check_thread(tid, &held, &regs)?;
+            match self.stacks.place(&regs) {
+                Place::Free => return self.send(tid, held, regs),
+                Place::Inside => {
+                    return Err(Missed::Refused(
+                        "stands in the allocator, the loader or fork",
+                    ));
+                }
+                Place::Unknown => {
+                    return Err(Missed::Refused("runs a signal handler over unknown frames"));
+                }
+                Place::Unread => {
+                    drop(held);
+                    self.stacks.read_on();
+                }
+            }
         }
+        Err(Missed::Refused("stands on a stack through too many files"))
     }
 
     /// What has to hold of the thread itself, wherever its stack leads.
@@ -177,7 +209,7 @@ impl Search<'_> {
         if to.rip != regs.rip && !entered_by_syscall() {
             return Err(Missed::Refused("entered the kernel in an unknown way"));
         }
-        let late = Instant::now() > self.started + (self.deadline - self.started) / 2;
+        let late = self.is_late();
         if restart::stands_in_raw_eintr(regs) && restart::is_timed(regs) && !late {
             return Err(Missed::Refused("waits with a time-out"));
         }

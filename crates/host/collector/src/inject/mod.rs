@@ -41,12 +41,12 @@ use std::time::{Duration, Instant};
 pub use error::InjectError;
 pub use unblock::unblock;
 
-use borrow::Borrowed;
-use image::{Image, Role};
+use borrow::{Borrowed, Ground};
 use offer::Offer;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
 use talk::Talk;
+use unwind::Stacks;
 
 /// Called once tiptoe holds the data and the plan, sized and sealed against truncation: maps
 /// the plan writable (later nobody can) and writes what the agent needs at its entry. The
@@ -99,8 +99,10 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     let _turn = take_turn(&process, deadline)?;
     let mappings = process.mappings()?;
     let loader = check_program(&process, &mappings, request.allow_seccomp)?;
-    let calls = Calls::find(&process, &mappings)?;
-    let borrowed = borrow::borrow(&process, &mappings, loader, deadline)?;
+    let ground = Ground::find(&process, &mappings, loader)?;
+    let mut stacks = Stacks::new(&process, mappings, loader);
+    let calls = Calls::find(&mut stacks).ok_or(InjectError::NoLibc { pid: request.pid })?;
+    let borrowed = borrow::borrow(&process, stacks, ground, deadline)?;
 
     // A thread that was borrowed late still gets the time that the loader needs.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
@@ -183,25 +185,15 @@ struct Calls {
 }
 
 impl Calls {
-    fn find(process: &Process, mappings: &[Mapping]) -> Result<Self, InjectError> {
-        let texts = || mappings.iter().filter(|mapping| mapping.is_text());
-        let read = |text| Image::read(process, mappings, text, Role::Libc);
-        let libc = texts().find(|text| unwind::is_libc(text)).and_then(read);
-        let libdl = || {
-            texts()
-                .find(|text| text.path.contains("/libdl"))
-                .and_then(read)
-        };
-        let find = || {
-            let libc = libc?;
-            Some(Self {
-                dlopen: libc
-                    .function("dlopen")
-                    .or_else(|| libdl()?.function("dlopen"))?,
-                errno_location: libc.function("__errno_location")?,
-            })
-        };
-        find().ok_or(InjectError::NoLibc { pid: process.pid })
+    /// Before 2.34, glibc kept `dlopen` in a library of its own.
+    fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
+        let errno_location = stacks.libc()?.function("__errno_location")?;
+        let dlopen = stacks.libc()?.function("dlopen");
+        let dlopen = dlopen.or_else(|| stacks.libdl()?.function("dlopen"))?;
+        Some(Self {
+            dlopen,
+            errno_location,
+        })
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) enum Place {
     Inside,
     /// It runs a signal handler over something that cannot be told.
     Unknown,
+    /// The stack leads into a file that has not been read: let the thread go and read it.
+    Unread,
 }
 
 /// The files of one process, read as stacks lead into them.
@@ -38,7 +40,10 @@ pub(super) struct Stacks<'a> {
     process: &'a Process,
     mappings: Vec<Mapping>,
     loader: u64,
+    /// By the start of their text mapping; `None` is a file that cannot be read.
     images: HashMap<u64, Option<Image>>,
+    /// What a stack led into last that was not read.
+    unread: Option<Mapping>,
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
 }
@@ -51,6 +56,7 @@ impl<'a> Stacks<'a> {
             mappings,
             loader,
             images: HashMap::new(),
+            unread: None,
             unwinder: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
         }
@@ -72,6 +78,42 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
+    /// libc's image.
+    pub(super) fn libc(&mut self) -> Option<&Image> {
+        self.image(is_libc)
+    }
+
+    /// The image of the library that `dlopen` lived in once.
+    pub(super) fn libdl(&mut self) -> Option<&Image> {
+        self.image(|text| text.path.contains("/libdl"))
+    }
+
+    fn image(&mut self, is_wanted: impl Fn(&Mapping) -> bool) -> Option<&Image> {
+        let wanted = |text: &&Mapping| text.is_text() && is_wanted(text);
+        let text = self.mappings.iter().find(wanted)?.clone();
+        self.read(&text);
+        self.images.get(&text.start)?.as_ref()
+    }
+
+    /// Reads the file that a stack led into. No thread should be held meanwhile: it may take
+    /// milliseconds.
+    pub(super) fn read_on(&mut self) {
+        if let Some(text) = self.unread.take() {
+            self.read(&text);
+        }
+    }
+
+    fn read(&mut self, text: &Mapping) {
+        if self.images.contains_key(&text.start) {
+            return;
+        }
+        let image = Image::read(self.process, &self.mappings, text, self.role(text));
+        if let Some(image) = &image {
+            self.add_module(image);
+        }
+        self.images.insert(text.start, image);
+    }
+
     /// Judges the place where a thread with these registers stands.
     pub(super) fn place(&mut self, regs: &user_regs_struct) -> Place {
         let mut at = UnwindRegsX86_64::new(regs.rip, regs.rsp, regs.rbp);
@@ -88,8 +130,8 @@ impl<'a> Stacks<'a> {
             let Some(known) = self.visit(address.address_for_lookup()) else {
                 return self.search(at.sp(), in_handler);
             };
-            if known == Place::Inside {
-                return Place::Inside;
+            if known != Place::Free {
+                return known;
             }
             let process = self.process;
             let mut read = |address| process.read_u64(address).map_err(|_| ());
@@ -110,15 +152,12 @@ impl<'a> Stacks<'a> {
 
     /// Judges one address; `None` where no file with unwind tables is mapped there.
     fn visit(&mut self, address: u64) -> Option<Place> {
-        let text = self.text_at(address)?.clone();
-        if !self.images.contains_key(&text.start) {
-            let image = Image::read(self.process, &self.mappings, &text, self.role(&text));
-            if let Some(image) = &image {
-                self.add_module(image);
-            }
-            self.images.insert(text.start, image);
-        }
-        let image = self.images.get(&text.start)?.as_ref()?;
+        let text = self.text_at(address)?;
+        let Some(image) = self.images.get(&text.start) else {
+            self.unread = Some(text.clone());
+            return Some(Place::Unread);
+        };
+        let image = image.as_ref()?;
         if image.is_unsafe(address) {
             return Some(Place::Inside);
         }
@@ -176,8 +215,11 @@ impl<'a> Stacks<'a> {
         }
         for word in bytes.chunks_exact(8) {
             let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
-            if word > 8 && self.visit(word - 1) == Some(Place::Inside) && self.follows_call(word) {
-                return Place::Inside;
+            if word > 8 && self.follows_call(word) {
+                match self.visit(word - 1) {
+                    Some(Place::Free) | None => {}
+                    Some(place) => return place,
+                }
             }
         }
         Place::Free
@@ -185,6 +227,9 @@ impl<'a> Stacks<'a> {
 
     /// Whether the instruction before `address` can be a call: `e8` or an `ff /2` of any length.
     fn follows_call(&self, address: u64) -> bool {
+        if self.text_at(address - 1).is_none() {
+            return false;
+        }
         let mut code = [0; 7];
         if self.process.read(address - 7, &mut code).is_err() {
             return false;

@@ -2,11 +2,11 @@
 //!
 //! One thread of the target is borrowed for some milliseconds; the others never stop.
 //!
-//! 1. [`borrow`] chooses a thread by what it waits in, stops it (ptrace), unwinds its stack,
+//! 1. `borrow` chooses a thread by what it waits in, stops it (ptrace), unwinds its stack,
 //!    and takes it only if no frame needs a lock that the loader needs too.
-//! 2. The thread is sent to the [`stub`], with everything that it takes to come back in the
+//! 2. The thread is sent to the `stub`, with everything that it takes to come back in the
 //!    stub's own parameters, and ptrace ends there: in the program's favour, whoever dies.
-//! 3. The stub makes three memfds; tiptoe takes them over ([`offer`]), fills and seals them.
+//! 3. The stub makes three memfds; tiptoe takes them over (`offer`), fills and seals them.
 //! 4. The stub has the program's own loader load the agent, calls its entry, cleans up, and
 //!    enters the interrupted system call again.
 //!

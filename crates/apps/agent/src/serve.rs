@@ -40,6 +40,7 @@ pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool
         Request::Copy => copy(plan, data, count),
         Request::Arm => arm(shared, plan, data, count),
         Request::ArmAgain => arm_again(shared, plan, data, count),
+        Request::Toggle => toggle(shared, plan, data, count),
         Request::Disarm => disarm(shared, plan, data, count),
         Request::Resolve => resolve(plan, data, count),
         Request::Prepare => prepare(shared),
@@ -219,6 +220,17 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         }
     });
     0
+}
+
+fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
+    let well = |outcome: u64| outcome == 0 && (0..count).all(|index| data.result(index) == 0);
+    let one =
+        || well(disarm(shared, plan, data, count)) && well(arm_again(shared, plan, data, count));
+    if (0..plan.times()).all(|_| one()) {
+        0
+    } else {
+        EIO
+    }
 }
 
 /// Calls resolvers of indirect functions: pure code that picks an address.

@@ -39,13 +39,16 @@ pub enum Request {
     Go = 8,
     /// Patch sites again that the agent has known since an earlier session: addresses.
     ArmAgain = 9,
+    /// Put original bytes back and patch again, many times: addresses, the first
+    /// with the number of times. A test of the patcher.
+    Toggle = 10,
 }
 
 impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
         [
-            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain,
+            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)
@@ -192,6 +195,16 @@ impl<'a> Plan<'a> {
     /// Stores an address as record `index`. (tiptoe)
     pub fn put_address(&self, index: usize, address: u64) {
         self.put_pair(index, address, 0);
+    }
+
+    /// Stores how often the addresses are to be toggled. (tiptoe)
+    pub fn put_times(&self, times: u64) {
+        self.0.store(RECORDS + 1, times);
+    }
+
+    /// How often the addresses are to be toggled. (agent)
+    pub fn times(&self) -> u64 {
+        self.0.load(RECORDS + 1)
     }
 
     /// Reads record `index` as an address. (agent)

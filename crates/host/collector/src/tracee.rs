@@ -28,6 +28,8 @@ const OWN_SIGNALS: u64 = 1 << 3 | 1 << 4;
 const MAX_SITES: u64 = 1 << 18;
 /// How long finding a thread to borrow may take.
 const BORROW: Duration = Duration::from_secs(5);
+/// Toggles that one request asks for.
+const TOGGLES: u64 = 1000;
 /// How long an agent may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
 
@@ -600,21 +602,13 @@ impl Tracee {
     /// Takes all jumps and traps out and puts them in again, `times` times.
     pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
         let Some(link) = &self.link else { return Ok(0) };
-        for done in 0..times {
-            if stop() {
-                return Ok(done);
-            }
-            for outcome in link
-                .disarm(&self.sites)?
-                .into_iter()
-                .chain(link.arm_again(&self.sites)?)
-            {
-                if let Some(reason) = reason(outcome) {
-                    return Err(Error::new(format!("toggle {done}: {reason}")));
-                }
-            }
+        let mut done = 0;
+        while done < times && !stop() {
+            let some = (times - done).min(TOGGLES);
+            link.toggle(&self.sites, some)?;
+            done += some;
         }
-        Ok(times)
+        Ok(done)
     }
 
     /// Takes everything out of the process; the counts stay readable.

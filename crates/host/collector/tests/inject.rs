@@ -248,7 +248,10 @@ fn assert_text_is_the_files(pid: u32) {
         if memory.read_exact_at(&mut now, hex(start)).is_err() {
             // The target's own dlclose may have come in between.
             let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
-            assert!(!maps.lines().any(|now| now == line), "unreadable text: {line}");
+            assert!(
+                !maps.lines().any(|now| now == line),
+                "unreadable text: {line}"
+            );
             continue;
         }
         let mut file = vec![0; now.len()];

@@ -10,14 +10,17 @@ use tiptoe_session::{Event, Part, Process, Refusal, Session};
 
 use crate::calibrate::{UnitCosts, Want, unit_costs};
 use crate::module::{Cache, Module, Object};
+use crate::offer::Offer;
 use crate::preload::{self, Started};
 use crate::request::{By, Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
-use crate::tracee::{Offer, Plan, Reads, Source, Tracee};
+use crate::totals::{Events, Prices};
+use crate::tracee::{Plan, Source, Tracee};
 
 /// How often the loop looks whether to stop.
 const TICK: Duration = Duration::from_millis(10);
-/// How often it looks whether a target runs another program now.
+/// How often it looks whether a target runs another program now, or is probed
+/// by somebody else too.
 const EXEC_TICK: Duration = Duration::from_millis(100);
 /// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
@@ -47,6 +50,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     };
     let mut run = Run::new(&request, tracees, child, started_at);
     let looped = run.watch(observer);
+    run.look_for_foreign();
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;
     run.finish()?;
@@ -283,7 +287,9 @@ impl<'a> Run<'a> {
             }
             if now >= next_exec_look {
                 next_exec_look = now + EXEC_TICK;
-                if self.all_execed(observer) {
+                self.look_for_foreign();
+                let empty = self.tracees.iter().all(Tracee::only_agent_left);
+                if empty || self.all_execed(observer) {
                     return Ok(());
                 }
             }
@@ -318,6 +324,21 @@ impl<'a> Run<'a> {
             }
         }
         self.tracees.iter().all(Tracee::has_execed)
+    }
+
+    /// Notes events that somebody else probes too.
+    fn look_for_foreign(&mut self) {
+        for tracee in &self.tracees {
+            for event in tracee.foreign_on_top() {
+                let note = format!(
+                    "somebody else's probe stood on {event}: its hits were counted through a trap \
+                     meanwhile, or not at all"
+                );
+                if !self.session.notes.contains(&note) {
+                    self.session.notes.push(note);
+                }
+            }
+        }
     }
 
     fn events(&self) -> Result<Events, Error> {
@@ -418,115 +439,4 @@ fn has_exited(pid: u32) -> bool {
     let asked = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
     // SAFETY: waitid sets the field, or leaves the zero.
     asked != 0 || unsafe { info.si_pid() } != 0
-}
-
-/// One event over all processes.
-struct Total {
-    reading: Reading,
-    via: Via,
-    trap: bool,
-    names: Vec<String>,
-    parts: BTreeMap<String, u64>,
-}
-
-impl Total {
-    fn notes(&self) -> Vec<String> {
-        let trap = self.trap.then(|| "trap: no jump fits there".to_owned());
-        trap.into_iter().collect()
-    }
-}
-
-/// All events over all processes.
-#[derive(Default)]
-struct Events {
-    order: Vec<String>,
-    by_name: BTreeMap<String, Total>,
-}
-
-impl Events {
-    fn add(&mut self, tracee: &Tracee, reads: Reads) {
-        for (index, counter) in tracee.counters.iter().enumerate() {
-            let reading = reads.readings.get(index).copied().unwrap_or_default();
-            let (via, trap) = match counter.source {
-                Source::Agent { trap, .. } => (Via::Agent, trap),
-                Source::Kernel(_) => (Via::Kernel, false),
-            };
-            let total = self
-                .by_name
-                .entry(counter.event.clone())
-                .or_insert_with(|| {
-                    self.order.push(counter.event.clone());
-                    let (names, parts) = (counter.names.clone(), BTreeMap::new());
-                    Total {
-                        reading: Reading::default(),
-                        via,
-                        trap,
-                        names,
-                        parts,
-                    }
-                });
-            // Two places of one name count together, over the same time.
-            let time = |a: u64, b: u64| a.max(b);
-            total.reading = Reading {
-                time_enabled_ns: time(total.reading.time_enabled_ns, reading.time_enabled_ns),
-                time_running_ns: time(total.reading.time_running_ns, reading.time_running_ns),
-                ..total.reading.plus(reading)
-            };
-            for (key, values) in &reads.parts {
-                let count = values.get(index).copied().unwrap_or(0);
-                if count > 0 {
-                    *total.parts.entry(key.clone()).or_insert(0) += count;
-                }
-            }
-        }
-    }
-
-    fn readings(&self) -> BTreeMap<String, Reading> {
-        self.by_name
-            .iter()
-            .map(|(name, total)| (name.clone(), total.reading))
-            .collect()
-    }
-
-    /// How many sites make 99% of all hits.
-    fn hot_sites(&self) -> usize {
-        let mut counts: Vec<u64> = self
-            .by_name
-            .values()
-            .map(|total| total.reading.count)
-            .collect();
-        counts.sort_unstable_by(|a, b| b.cmp(a));
-        let enough = counts.iter().sum::<u64>() as f64 * 0.99;
-        let mut sum = 0.0;
-        counts
-            .iter()
-            .take_while(|count| {
-                let more = sum < enough;
-                sum += **count as f64;
-                more
-            })
-            .count()
-    }
-}
-
-/// What a hit of each kind costs.
-struct Prices {
-    costs: UnitCosts,
-    filtered: bool,
-}
-
-impl Prices {
-    fn of(&self, total: &Total, extra_ns: f64) -> Cost {
-        let unit = match (total.via, total.trap) {
-            (Via::Kernel, _) => return self.costs.kernel,
-            (_, true) => return self.costs.trap,
-            _ if self.filtered => self.costs.count.plus(self.costs.filtered),
-            _ => self.costs.count,
-        };
-        unit.plus(Cost {
-            ns: extra_ns,
-            low_ns: extra_ns,
-            high_ns: extra_ns,
-        })
-    }
 }

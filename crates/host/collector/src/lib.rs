@@ -10,7 +10,9 @@
 //! | [`inject`], [`preload`] | the two ways to bring the agent in |
 //! | [`link`] | the two segments shared with an agent, and requests to it |
 //! | [`counts`] | slabs to counts; everything read is a claim of the target's |
+//! | [`offer`], [`resident`] | segments for an agent to come; what an agent left behind |
 //! | [`tracee`] | one process: who counts what in it |
+//! | [`totals`] | events over all processes, and their price |
 //! | [`calibrate`] | what one hit costs on this machine |
 //! | [`driver`] | the loop, and the session it writes |
 //!
@@ -24,10 +26,13 @@ mod driver;
 pub mod inject;
 mod link;
 mod module;
+mod offer;
 mod planner;
 mod preload;
 mod request;
+mod resident;
 mod resolve;
+mod totals;
 mod tracee;
 
 pub use driver::{run, toggle};

@@ -1,0 +1,60 @@
+//! Fresh segments for a command that is about to start.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use tiptoe_wire::{Geometry, Plan as PlanSegment};
+
+use crate::link::Link;
+use crate::preload;
+use crate::request::Error;
+use crate::tracee::gone;
+
+/// Segments for an agent, before there is one.
+pub struct Offer {
+    geometry: Geometry,
+    data: OwnedFd,
+    plan: OwnedFd,
+}
+
+impl Offer {
+    /// Fresh segments for a command that is about to start.
+    pub fn new(slots: u32) -> Result<Offer, Error> {
+        let geometry = Geometry::for_slots(slots);
+        let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
+        let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
+        match (data, plan) {
+            (Ok(data), Ok(plan)) => Ok(Offer {
+                geometry,
+                data,
+                plan,
+            }),
+            (data, plan) => Err(shared_memory(data.err().or(plan.err()))),
+        }
+    }
+
+    /// What the program inherits, and the link that waits for its agent.
+    pub fn open(&self, keep_slabs: bool, process: u32) -> Result<Link, Error> {
+        let copies = self
+            .data
+            .try_clone()
+            .and_then(|data| Ok((data, self.plan.try_clone()?)));
+        let linked = copies.and_then(|(data, plan)| {
+            let link = Link::new(data, plan, self.geometry, keep_slabs, gone(process))?;
+            let last = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+            preload::seal(self.plan.as_raw_fd(), last)?;
+            preload::seal(self.data.as_raw_fd(), libc::F_SEAL_SEAL)?;
+            Ok(link)
+        });
+        linked.map_err(|error| shared_memory(Some(error)))
+    }
+
+    /// What the program is passed.
+    pub fn passed(&self, agent: &[u8]) -> Result<preload::Passed, Error> {
+        preload::Passed::new(agent, &self.data, &self.plan).map_err(|e| shared_memory(Some(e)))
+    }
+}
+
+fn shared_memory(error: Option<std::io::Error>) -> Error {
+    let why = error.map(|error| error.to_string()).unwrap_or_default();
+    Error::new(format!("cannot make shared memory for the counts: {why}"))
+}

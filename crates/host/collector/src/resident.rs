@@ -1,0 +1,93 @@
+//! What of an agent is in a process already, from an earlier session or a parent.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use object::{Object as _, ObjectSymbol as _};
+use tiptoe_sys::host::procfs::Process;
+use tiptoe_wire::{SITE_WORDS, Site};
+
+use crate::request::Error;
+
+/// The most sites that an agent's table may hold; more is not believed.
+const MAX_SITES: u64 = 1 << 18;
+
+/// What tiptoe must know of its own agent's file.
+pub struct AgentFile {
+    /// Offset of the entry.
+    pub entry: u64,
+    /// Offset of the words that say where the table of sites is.
+    pub sites: u64,
+}
+
+impl AgentFile {
+    /// Finds the two symbols that tiptoe uses.
+    pub fn parse(bytes: &[u8]) -> Result<AgentFile, Error> {
+        let broken = |what: &str| {
+            Error::new(format!(
+                "this tiptoe was built without a whole agent: {what}"
+            ))
+        };
+        let file = object::File::parse(bytes).map_err(|error| broken(&error.to_string()))?;
+        let symbol = |name: &str| {
+            let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
+            found
+                .map(|symbol| symbol.address())
+                .ok_or_else(|| broken(name))
+        };
+        Ok(AgentFile {
+            entry: symbol("tiptoe_agent_entry")?,
+            sites: symbol("TIPTOE_SITES")?,
+        })
+    }
+}
+
+/// Where an agent is mapped already, from an earlier session or a parent.
+pub fn dormant_agent(process: Process) -> Option<u64> {
+    let maps = process.maps().ok()?;
+    let ours = |path: &std::path::Path| path.to_string_lossy().starts_with("/memfd:tiptoe-agent");
+    maps.iter()
+        .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(ours))
+        .map(|m| m.start)
+}
+
+/// The sites that an agent has patched before, read from its own table; what is
+/// not in wire form is left out.
+pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> {
+    let read = || -> std::io::Result<Vec<Site>> {
+        let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
+        let mut head = [0; 16];
+        memory.read_exact_at(&mut head, base + agent.sites)?;
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
+        let count = word(8).min(MAX_SITES) as usize;
+        let mut bytes = vec![0; count * SITE_WORDS * 8];
+        memory.read_exact_at(&mut bytes, word(0))?;
+        Ok(bytes
+            .chunks_exact(SITE_WORDS * 8)
+            .filter_map(decode)
+            .collect())
+    };
+    // A site that was planned twice counts as it was the last time.
+    let mut sites: BTreeMap<u64, Site> = BTreeMap::new();
+    for site in read().unwrap_or_default() {
+        sites.insert(site.address, site);
+    }
+    sites.into_values().collect()
+}
+
+fn decode(bytes: &[u8]) -> Option<Site> {
+    Site::decode(std::array::from_fn(|index| {
+        u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
+    }))
+}
+
+/// The agent's thread as tiptoe's pid namespace knows it.
+pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
+    let own = |candidate: &u32| {
+        process
+            .thread_status(*candidate)
+            .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
+    };
+    process.threads().ok()?.into_iter().find(own)
+}

@@ -1,0 +1,234 @@
+//! Putting hooks and probes into a process that has the agent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tiptoe_patch::{Abi, Strategy};
+use tiptoe_wire::{Map, Site};
+
+use super::{Counter, Plan, Source, Tracee};
+use crate::link::Link;
+use crate::module::{Module, from_sys};
+use crate::planner::{self, Ground, Planned};
+use crate::request::Error;
+use crate::resident::{AgentFile, agent_thread, dormant_agent, known_sites};
+use crate::resolve::Probe;
+
+/// How long an agent may take to greet.
+const GREETING: Duration = Duration::from_secs(5);
+
+impl Tracee {
+    /// Arms hooks and probes; returns the probes that the agent cannot take.
+    pub(super) fn arm(
+        &mut self,
+        link: &Link,
+        plan: &Plan,
+        modules: &[Module],
+        probes: &mut Vec<Probe>,
+        ifuncs: Vec<Probe>,
+    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+        let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
+            Error::new(format!(
+                "the agent in process {} did not greet",
+                self.process.pid()
+            ))
+        })?;
+        self.agent_thread = agent_thread(self.process, link.data().thread());
+        let abi = Abi {
+            tls: i32::try_from(hello.tls).map_err(|_| Error::new("the agent's TLS is too far"))?,
+            cold_entry: hello.cold_entry,
+            hook_entry: hello.hook_entry,
+        };
+        merge(probes, self.chosen(link, modules, ifuncs)?);
+        let maps = self.process.maps().map_err(from_sys)?;
+        let known = match dormant_agent(self.process) {
+            Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
+            None => Vec::new(),
+        };
+        let ground = Ground {
+            maps: &maps,
+            known: &known,
+            abi,
+            filter: plan.filter,
+        };
+        let planned = planner::plan(&ground, modules, probes);
+        let lost = map_arenas(link, &planned)?;
+        link.prepare()?;
+        let hooks: Vec<&Planned> = planned.hooks.iter().collect();
+        install(link, &hooks, &lost)?;
+        self.install_probes(link, probes, planned.probes, &lost)
+    }
+
+    fn install_probes(
+        &mut self,
+        link: &Link,
+        probes: &mut Vec<Probe>,
+        planned: Vec<Result<Planned, String>>,
+        lost: &[u64],
+    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+        let good: Vec<&Planned> = planned.iter().flatten().collect();
+        let mut outcomes = install(link, &good, lost)?.into_iter();
+        let mut left = Vec::new();
+        for (probe, plan) in probes.drain(..).zip(&planned) {
+            let reason = match plan {
+                Err(reason) => Some(reason.clone()),
+                Ok(_) => outcomes.next().flatten(),
+            };
+            match (plan, reason) {
+                (Ok(plan), None) => self.count_at(plan, probe),
+                (_, reason) => left.push((probe, reason)),
+            }
+        }
+        Ok(left)
+    }
+
+    fn count_at(&mut self, plan: &Planned, probe: Probe) {
+        self.sites.push(plan.site);
+        let trap = plan.strategy == Strategy::Trap;
+        let source = Source::Agent {
+            slot: plan.site.slot,
+            trap,
+        };
+        self.counters.push(Counter {
+            event: probe.event,
+            names: probe.names,
+            source,
+        });
+    }
+
+    /// The implementations that indirect functions chose in this process.
+    fn chosen(
+        &mut self,
+        link: &Link,
+        modules: &[Module],
+        ifuncs: Vec<Probe>,
+    ) -> Result<Vec<Probe>, Error> {
+        let resolvers: Vec<u64> = ifuncs.iter().map(Probe::address).collect();
+        let chosen = link.resolve(&resolvers)?;
+        let mut probes = Vec::new();
+        for (ifunc, address) in ifuncs.into_iter().zip(chosen) {
+            let home = modules
+                .iter()
+                .find(|m| m.text.iter().any(|range| range.contains(&address)));
+            let function = home.and_then(|module| {
+                let image = &module.object.image;
+                let found = image.function_containing(address.wrapping_sub(module.bias))?;
+                let here = found.address.wrapping_add(module.bias) == address;
+                here.then(|| (module, found.clone()))
+            });
+            match function {
+                Some((module, function)) => {
+                    let mut names = ifunc.names;
+                    names.extend(function.names.first().map(|name| name.to_string()));
+                    let object = module.object.clone();
+                    probes.push(Probe {
+                        names,
+                        object,
+                        bias: module.bias,
+                        function,
+                        ..ifunc
+                    });
+                }
+                None => self.refused.push((
+                    ifunc.event,
+                    "its resolver chose code that no known function begins at".to_owned(),
+                )),
+            }
+        }
+        Ok(probes)
+    }
+}
+
+/// Adds probes; one whose place is there already becomes another name of it.
+fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
+    let mut places: BTreeMap<u64, usize> = probes
+        .iter()
+        .enumerate()
+        .map(|(index, probe)| (probe.address(), index))
+        .collect();
+    for probe in more {
+        match places.get(&probe.address()) {
+            Some(index) => {
+                let known = &mut probes[*index].names;
+                let name = probe
+                    .event
+                    .rsplit(':')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+                known.extend([name].into_iter().chain(probe.names));
+                known.sort();
+                known.dedup();
+            }
+            None => {
+                places.insert(probe.address(), probes.len());
+                probes.push(probe);
+            }
+        }
+    }
+}
+
+/// Maps arenas and returns the bases of those that could not be.
+fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
+    let maps: Vec<Map> = plan
+        .arenas
+        .iter()
+        .map(|arena| Map {
+            base: arena.base,
+            len: arena.len,
+        })
+        .collect();
+    let results = link.map(&maps)?;
+    let mapped = plan.arenas.iter().zip(&results);
+    let prologues: Vec<(u64, &[u8])> = mapped
+        .clone()
+        .filter(|(_, result)| **result == 0)
+        .map(|(arena, _)| (arena.base + 4096, arena.prologue.as_slice()))
+        .collect();
+    link.copy(&prologues)?;
+    Ok(mapped
+        .filter(|(_, result)| **result != 0)
+        .map(|(arena, _)| arena.base)
+        .collect())
+}
+
+/// Writes trampolines and arms sites; for each, why it is not armed.
+fn install(link: &Link, planned: &[&Planned], lost: &[u64]) -> Result<Vec<Option<String>>, Error> {
+    let has_room =
+        |plan: &&Planned| !lost.contains(&(plan.site.trampoline & !(tiptoe_patch::ARENA_LEN - 1)));
+    let mut order: Vec<usize> = (0..planned.len())
+        .filter(|i| has_room(&planned[*i]))
+        .collect();
+    order.sort_by_key(|index| planned[*index].site.address);
+    let (again, fresh): (Vec<usize>, Vec<usize>) =
+        order.into_iter().partition(|index| planned[*index].known);
+    let codes: Vec<(u64, &[u8])> = fresh
+        .iter()
+        .map(|index| {
+            (
+                planned[*index].site.trampoline,
+                planned[*index].code.as_slice(),
+            )
+        })
+        .collect();
+    link.copy(&codes)?;
+    let sites: Vec<Site> = fresh.iter().map(|index| planned[*index].site).collect();
+    let known: Vec<u64> = again
+        .iter()
+        .map(|index| planned[*index].site.address)
+        .collect();
+    let mut reasons = vec![Some("no room for its trampoline any more".to_owned()); planned.len()];
+    let outcomes = link.arm(&sites)?.into_iter().chain(link.arm_again(&known)?);
+    for (index, outcome) in fresh.into_iter().chain(again).zip(outcomes) {
+        reasons[index] = reason(outcome);
+    }
+    Ok(reasons)
+}
+
+fn reason(outcome: u64) -> Option<String> {
+    match outcome {
+        0 => None,
+        1 => Some("its code in memory is not its file's: somebody else patched it".to_owned()),
+        _ => Some("its code is not mapped any more".to_owned()),
+    }
+}

@@ -1,0 +1,89 @@
+//! Bringing the agent into a running process, where it may enter.
+
+use std::time::{Duration, Instant};
+
+use tiptoe_wire::{Geometry, Plan as PlanSegment};
+
+use super::{Plan, Tracee, gone};
+use crate::inject::{self, Inject};
+use crate::link::Link;
+use crate::module::Module;
+use crate::planner;
+use crate::request::{By, Error};
+use crate::resident::{AgentFile, dormant_agent, known_sites};
+use crate::resolve::Resolved;
+
+/// SIGILL and SIGTRAP as bits of a signal set.
+const OWN_SIGNALS: u64 = 1 << 3 | 1 << 4;
+/// How long finding a thread to borrow may take.
+const BORROW: Duration = Duration::from_secs(5);
+
+impl Tracee {
+    /// Why the agent must not enter, if so.
+    pub(super) fn rules_against_agent(&self, plan: &Plan, modules: &[Module]) -> Option<String> {
+        let program = modules.iter().find(|module| module.is_program)?;
+        if let Some(reason) = program.object.image.header().refusal_in_process() {
+            return Some(reason.to_owned());
+        }
+        let seccomp = self
+            .process
+            .status()
+            .is_ok_and(|status| status.seccomp != 0);
+        (seccomp && !plan.force).then(|| {
+            "it runs under seccomp, which may kill it for a system call of the agent's \
+             (`--force` enters all the same)"
+                .to_owned()
+        })
+    }
+
+    pub(super) fn bring_in(&self, plan: &Plan, resolved: &Resolved) -> Result<Link, Error> {
+        let agent = AgentFile::parse(plan.agent)?;
+        let pid = self.process.pid();
+        let base = dormant_agent(self.process);
+        let known = base.map_or(0, |base| {
+            planner::first_free_slot(&known_sites(self.process, base, &agent))
+        });
+        let wanted = resolved.probes.len() + resolved.ifuncs.len();
+        let geometry = Geometry::for_slots(known.saturating_add(wanted as u32));
+        let deadline = Instant::now() + BORROW;
+        loop {
+            let mut link = None;
+            let injected = inject::inject(Inject {
+                pid,
+                agent: plan.agent,
+                entry_offset: agent.entry,
+                existing_entry: base.map(|base| base + agent.entry),
+                data_size: geometry.data_bytes(),
+                plan_size: PlanSegment::BYTES,
+                unblock: OWN_SIGNALS,
+                allow_seccomp: plan.force,
+                deadline: BORROW,
+                prepare: &mut |data, plan_fd| {
+                    let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
+                    let keep = plan.by == Some(By::Thread);
+                    link = Some(Link::new(data, plan_fd, geometry, keep, gone(pid))?);
+                    Ok(())
+                },
+            })
+            .map_err(|error| Error::new(error.to_string()))?;
+            match injected.entry_result {
+                0 => {}
+                // An agent that a dead tiptoe left is still putting things back.
+                -16 if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                -16 => return Err(Error::new(format!("another tiptoe traces process {pid}"))),
+                code => {
+                    let why = std::io::Error::from_raw_os_error(-code as i32);
+                    return Err(Error::new(format!("the agent could not begin: {why}")));
+                }
+            }
+            let tids: Vec<u32> = injected.blocked.iter().map(|(tid, _)| *tid).collect();
+            if !tids.is_empty() {
+                let _ = inject::unblock(pid, &tids, OWN_SIGNALS);
+            }
+            return link.ok_or_else(|| Error::new("no segments were offered"));
+        }
+    }
+}

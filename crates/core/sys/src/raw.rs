@@ -28,7 +28,6 @@ pub mod nr {
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;
     pub const MADVISE: usize = 28;
-    pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
     pub const VFORK: usize = 58;
@@ -49,6 +48,7 @@ pub mod nr {
     pub const FUTEX: usize = 202;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const PPOLL: usize = 271;
     pub const UNSHARE: usize = 272;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const SETNS: usize = 308;
@@ -136,11 +136,13 @@ pub fn close(fd: i32) {
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (less than a second); may return early.
+/// Sleeps for about `ns` nanoseconds (less than a second); may return early. By
+/// ppoll, which leaves the thread's restart block alone: the thread may have been
+/// borrowed out of a nanosleep of its own.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a valid timespec for the length of the call.
-    unsafe { syscall6(nr::NANOSLEEP, time.as_ptr() as usize, 0, 0, 0, 0, 0) };
+    unsafe { syscall6(nr::PPOLL, 0, 0, time.as_ptr() as usize, 0, 8, 0) };
 }
 
 /// Opens a NUL-terminated path with `flags`.

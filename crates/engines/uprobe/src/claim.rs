@@ -27,8 +27,11 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 pub struct Descriptor {
     /// Address of the thread's slab, or 0. Read by trampolines: offset 0.
     pub slab: AtomicU64,
-    /// The owning thread, or 0.
-    owner: AtomicU32,
+    /// The owning thread, or 0, in the low half; above it how often the
+    /// descriptor was taken over. The kernel gives a dead thread's number to a
+    /// new one: an exchange that went by the number alone could not tell that the
+    /// new thread had come in between.
+    owner: AtomicU64,
 }
 
 impl Descriptor {
@@ -36,14 +39,14 @@ impl Descriptor {
     pub fn new() -> Self {
         Descriptor {
             slab: AtomicU64::new(0),
-            owner: AtomicU32::new(0),
+            owner: AtomicU64::new(0),
         }
     }
 
     /// The owning thread, or 0.
     pub fn owner(&self) -> u32 {
         // Relaxed: a thread asks whether it is itself, which only it can change.
-        self.owner.load(Ordering::Relaxed)
+        self.owner.load(Ordering::Relaxed) as u32
     }
 }
 
@@ -109,13 +112,17 @@ impl<'a> Claims<'a> {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        let owner = descriptor.owner();
+        // Acquire: pairs with the exchange below and the store in `take_fresh`, so
+        // that `alive` is asked after the thread that wrote the number.
+        let held = descriptor.owner.load(Ordering::Acquire);
+        let owner = held as u32;
         let free = owner == tid || (owner != 0 && !alive(owner));
+        let next = (held >> 32).wrapping_add(1) << 32 | u64::from(tid);
         // AcqRel: the dead owner's writes happened before its death was seen
         // through the kernel; among living claimants the exchange decides.
         free && descriptor
             .owner
-            .compare_exchange(owner, tid, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -126,7 +133,7 @@ impl<'a> Claims<'a> {
         // Relaxed: uniqueness needs only the increment's atomicity.
         let index = self.used.fetch_add(1, Ordering::Relaxed) as usize;
         let descriptor = self.descriptors.get(index)?;
-        descriptor.owner.store(tid, Ordering::Release); // pairs with `take_over`'s exchange
+        descriptor.owner.store(tid.into(), Ordering::Release); // pairs with `take_over`'s exchange
         Some(index)
     }
 

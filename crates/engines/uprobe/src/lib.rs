@@ -18,6 +18,8 @@
 #![warn(missing_docs)]
 
 pub mod claim;
+#[cfg(all(test, tiptoe_loom))]
+mod models;
 pub mod patcher;
 mod primitive;
 pub mod table;

@@ -1,0 +1,25 @@
+//! The shipped code under loom: each model, then its mutants, in which one thread
+//! has lost one guarantee and the model must fail.
+//!
+//! Storage is leaked: a run of a model lasts microseconds, and its threads need
+//! references that outlive them.
+
+extern crate std;
+use std::boxed::Box;
+use std::vec::Vec;
+
+mod claim;
+mod table;
+
+fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+fn leak_many<T>(count: usize, make: impl Fn() -> T) -> &'static [T] {
+    Box::leak(
+        (0..count)
+            .map(|_| make())
+            .collect::<Vec<T>>()
+            .into_boxed_slice(),
+    )
+}

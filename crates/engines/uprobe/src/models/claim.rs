@@ -1,0 +1,183 @@
+//! Two threads never own one descriptor, and no descriptor holds a slab once the
+//! session has ended.
+
+use loom::thread::spawn;
+use tiptoe_wire::mutant::{Edge, lose};
+
+use super::{leak, leak_many};
+use crate::claim::{Claims, Descriptor};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering::*};
+
+const DEAD: u32 = 9;
+const SLAB: u64 = 0x1000;
+
+fn claims(descriptors: usize) -> &'static Claims<'static> {
+    let used = leak(AtomicU32::new(0));
+    leak(Claims::new(leak_many(descriptors, Descriptor::new), used))
+}
+
+/// A thread opens its slab while the session ends: what was mapped before the
+/// session began is there where it opened, and afterwards nothing is open.
+fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
+        let thread = spawn(move || {
+            lose(opener);
+            let index = claims.claim(1, true, |_| true).expect("room");
+            if claims.open(index, SLAB) {
+                assert_eq!(mapped.load(Relaxed), 1, "a session is seen whole");
+            }
+        });
+        lose(agent);
+        mapped.store(1, Relaxed);
+        claims.begin();
+        claims.end();
+        thread.join().expect("opened or not");
+        let descriptor = claims.descriptor(0).expect("the only one");
+        assert_eq!(descriptor.slab.load(Relaxed), 0, "nothing stays open");
+    });
+}
+
+#[test]
+fn no_slab_stays_open() {
+    open_against_end(None, None);
+}
+
+#[test]
+#[should_panic(expected = "nothing stays open")]
+fn mutant_open_without_fence() {
+    open_against_end(Some(Edge::Fence(SeqCst)), None);
+}
+
+#[test]
+#[should_panic(expected = "nothing stays open")]
+fn mutant_end_without_fence() {
+    open_against_end(None, Some(Edge::Fence(SeqCst)));
+}
+
+/// Who sees that a session is on sees what was mapped before it began.
+fn active_against_begin(thread: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
+        let looking = spawn(move || {
+            lose(thread);
+            if claims.active() {
+                assert_eq!(mapped.load(Relaxed), 1, "a session is seen whole");
+            }
+        });
+        lose(agent);
+        mapped.store(1, Relaxed);
+        claims.begin();
+        looking.join().expect("looked");
+    });
+}
+
+#[test]
+fn a_session_is_seen_whole() {
+    active_against_begin(None, None);
+}
+
+#[test]
+#[should_panic(expected = "a session is seen whole")]
+fn mutant_begin_without_release() {
+    active_against_begin(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic(expected = "a session is seen whole")]
+fn mutant_active_without_acquire() {
+    active_against_begin(Some(Edge::Access(Acquire)), None);
+}
+
+/// Two threads claim at once, `taken` descriptors being a dead thread's, `room`
+/// all there are: they never get the same, and get one each where there is room.
+fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
+    loom::model(move || {
+        let claims = claims(room);
+        for _ in 0..taken {
+            claims.claim(DEAD, true, |_| true).expect("room");
+        }
+        let claim = move |tid| {
+            lose(lost);
+            claims.claim(tid, false, |owner| owner != DEAD)
+        };
+        let other = spawn(move || claim(2));
+        let (one, two) = (claim(1), other.join().expect("claimed"));
+        assert!(one.is_none() || one != two, "one owner each");
+        let got = [one, two].into_iter().flatten().count();
+        assert!(got == room.min(2), "nobody goes without");
+    });
+}
+
+#[test]
+fn fresh_descriptors_have_one_owner() {
+    two_claim(0, 2, None);
+    two_claim(0, 1, None);
+}
+
+#[test]
+#[should_panic(expected = "one owner each")]
+fn mutant_torn_count() {
+    two_claim(0, 2, Some(Edge::Exchange));
+}
+
+#[test]
+fn a_dead_thread_has_one_heir() {
+    two_claim(1, 1, None);
+    two_claim(1, 2, None);
+    two_claim(2, 2, None);
+}
+
+#[test]
+#[should_panic(expected = "one owner each")]
+fn mutant_torn_exchange() {
+    two_claim(1, 1, Some(Edge::Exchange));
+}
+
+/// The kernel gives a dead thread's number to a new thread, which finds its own
+/// number on the descriptor just as another thread has found it to be dead.
+fn born_again(claimant: Option<Edge>) {
+    loom::model(move || {
+        let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
+        claims.claim(DEAD, true, |_| true).expect("room");
+        let alive = |owner| owner != DEAD || born.load(Acquire) == 1;
+        let again = spawn(move || {
+            born.store(1, Release);
+            claims.claim(DEAD, false, alive)
+        });
+        lose(claimant);
+        let one = claims.claim(1, false, alive);
+        let two = again.join().expect("claimed");
+        assert!(one.is_none() || one != two, "one owner each");
+    });
+}
+
+#[test]
+fn a_number_born_again_shares_nothing() {
+    born_again(None);
+}
+
+#[test]
+#[should_panic(expected = "one owner each")]
+fn mutant_take_over_without_acquire() {
+    born_again(Some(Edge::Access(Acquire)));
+}
+
+/// An heir goes on where the dead thread stopped: no count is lost.
+#[test]
+fn an_heir_counts_on() {
+    loom::model(|| {
+        let claims = claims(1);
+        let (count, dead) = (leak(AtomicU64::new(0)), leak(AtomicU32::new(0)));
+        claims.claim(DEAD, true, |_| true).expect("room");
+        let dying = spawn(move || {
+            count.store(count.load(Relaxed) + 1, Relaxed);
+            dead.store(1, Release); // as the kernel orders a death
+        });
+        let alive = |owner| owner != DEAD || dead.load(Acquire) == 0;
+        if claims.claim(1, false, alive).is_some() {
+            assert_eq!(count.load(Relaxed), 1, "the dead thread's count");
+        }
+        dying.join().expect("counted");
+    });
+}

@@ -12,15 +12,20 @@ const RESERVED: usize = 1 << 30;
 /// The end of the reservation is for functions, the rest for trampolines.
 const FUNCTIONS: u64 = 1 << 20;
 
+/// One layout is as far below the one before it.
+const SHIFT: u64 = 37 * PAGE;
+
 /// A reservation of addresses, and what was opened in it to be written.
 pub(super) struct Draft {
     base: *mut u8,
+    layout: u64,
     opened: Vec<Range<u64>>,
 }
 
 impl Draft {
-    /// Reserves addresses; memory is taken only by what is written.
-    pub(super) fn reserve() -> io::Result<Draft> {
+    /// Reserves addresses; memory is taken only by what is written. Branch predictors
+    /// look at addresses, so that equal code in another layout is not equally fast.
+    pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping where the kernel likes, which replaces none.
         let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
@@ -29,6 +34,7 @@ impl Draft {
         }
         Ok(Draft {
             base: base.cast(),
+            layout: layout.into(),
             opened: Vec::new(),
         })
     }
@@ -39,7 +45,7 @@ impl Draft {
 
     /// Where functions may go.
     pub(super) fn functions(&self) -> Range<u64> {
-        let end = self.start() + RESERVED as u64;
+        let end = self.start() + RESERVED as u64 - self.layout * SHIFT;
         end - FUNCTIONS..end
     }
 
@@ -75,8 +81,11 @@ impl Draft {
     }
 
     fn protect(&self, part: &Range<u64>, protection: i32) -> io::Result<()> {
-        let inside = self.start() <= part.start && part.end <= self.functions().end;
-        assert!(inside && part.start % PAGE == 0, "{part:x?} is not ours");
+        let inside = self.start() <= part.start && part.end <= self.start() + RESERVED as u64;
+        assert!(
+            inside && part.start.is_multiple_of(PAGE),
+            "{part:x?} is not ours"
+        );
         let at = self.base.wrapping_add((part.start - self.start()) as usize);
         let len = (part.end - part.start) as usize;
         // SAFETY: the part lies in our own mapping, where no Rust value lives.
@@ -120,7 +129,7 @@ mod tests {
 
     #[test]
     fn written_code_runs_and_can_be_rewritten() {
-        let mut draft = Draft::reserve().expect("addresses");
+        let mut draft = Draft::reserve(0).expect("addresses");
         let at = draft.functions().start;
         draft.open(at..at + PAGE).expect("memory");
         draft.write(at, &[0xb8, 42, 0, 0, 0, 0xc3]);
@@ -136,7 +145,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "is not open")]
     fn only_opened_parts_are_written() {
-        let mut draft = Draft::reserve().expect("addresses");
+        let mut draft = Draft::reserve(0).expect("addresses");
         let at = draft.functions().start;
         draft.write(at, &[0xc3]);
     }

@@ -12,11 +12,17 @@ pub(super) const MEMORY_WORDS: usize = 1 << 17;
 /// What the functions do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surrounding {
-    /// They compute.
+    /// They are long and branch, so that code and branch targets overflow the first caches.
+    Code,
+    /// They only compute.
     Compute,
     /// They also read and write memory at random.
     Memory,
 }
+
+/// All of them, in the order of their values; the first is most like a real program.
+pub(super) const SURROUNDINGS: [Surrounding; 3] =
+    [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 
 /// How functions begin and how they end.
 const FRAMES: [(&[u8], &[u8]); 5] = [
@@ -46,28 +52,42 @@ pub(super) fn function(index: usize, surrounding: Surrounding) -> Vec<u8> {
     if surrounding == Surrounding::Memory {
         touch(&mut code, choice as u32);
     }
-    for _ in 0..2 + (choice >> 32) % 4 {
-        choice = mix(choice);
-        compute(&mut code, choice);
+    compute(&mut code, &mut choice);
+    if surrounding == Surrounding::Code {
+        for _ in 0..2 + choice % 4 {
+            choice = mix(choice);
+            skip(&mut code, 8 + (choice >> 40) as u8 % 40);
+            compute(&mut code, &mut choice);
+        }
     }
     code.extend([0x48, 0x89, 0xd0]); // mov %rdx,%rax
     code.extend(tail);
     code
 }
 
-/// One step of arithmetic on %rdx.
-fn compute(code: &mut Vec<u8>, choice: u64) {
-    let immediate = (choice >> 16) as u32;
+/// A few steps of arithmetic on %rdx.
+fn compute(code: &mut Vec<u8>, choice: &mut u64) {
+    for _ in 0..2 + (*choice >> 32) % 4 {
+        *choice = mix(*choice);
+        step(code, *choice);
+    }
+}
+
+fn step(code: &mut Vec<u8>, choice: u64) {
+    let immediate = ((choice >> 16) as u32).to_le_bytes();
     let short = (choice >> 56) as u8;
     match choice % 4 {
         0 => code.extend([0x48, 0x8d, 0x54, 0x3a, short]), // lea short(%rdx,%rdi),%rdx
         1 => code.extend([0x48, 0xc1, 0xc2, short % 63 + 1]), // rol $short,%rdx
-        2 => code.extend([0x81, 0xf2]),                    // xor $immediate,%edx
-        _ => code.extend([0x48, 0x81, 0xc2]),              // add $immediate,%rdx
+        2 => code.extend([&[0x81, 0xf2][..], &immediate].concat()), // xor $immediate,%edx
+        _ => code.extend([&[0x48, 0x81, 0xc2][..], &immediate].concat()), // add
     }
-    if choice % 4 >= 2 {
-        code.extend(immediate.to_le_bytes());
-    }
+}
+
+/// A taken branch over code that does not run.
+fn skip(code: &mut Vec<u8>, len: u8) {
+    code.extend([0xeb, len]);
+    code.extend(std::iter::repeat_n(0x90, len.into()));
 }
 
 /// A new random state, and a read and a write at the word that it names.
@@ -118,10 +138,10 @@ mod tests {
 
     #[test]
     fn functions_are_distinct_and_long_enough_for_a_jump() {
-        for surrounding in [Surrounding::Compute, Surrounding::Memory] {
+        for surrounding in SURROUNDINGS {
             let all: HashSet<_> = (0..FUNCTIONS).map(|i| function(i, surrounding)).collect();
             assert_eq!(all.len(), FUNCTIONS);
-            assert!(all.iter().all(|code| (8..96).contains(&code.len())));
+            assert!(all.iter().all(|code| (8..384).contains(&code.len())));
         }
     }
 

@@ -8,31 +8,42 @@ use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use super::child::now_ns;
-use super::functions::{FUNCTIONS, MEMORY_WORDS, Surrounding};
+use super::functions::{FUNCTIONS, MEMORY_WORDS, SURROUNDINGS, Surrounding};
 use super::median;
 use super::program::{Program, VERSIONS, Version};
 
-/// How often each version is timed in each surrounding.
-const REPEATS: usize = 15;
+/// How often each version is timed in each layout of each surrounding.
+const REPEATS: usize = 3;
+/// How many layouts there are: between two, costs differed by a tenth.
+const LAYOUTS: u8 = 5;
 /// How long one timing takes, in nanoseconds.
 const BLOCK_NS: f64 = 300_000.0;
 /// Laps after a change of version that are not timed.
 const WARM_UP: u64 = 8;
 
-/// Nanoseconds for each hit, computing and with memory traffic.
+/// Nanoseconds for each hit, by surrounding.
+#[derive(Debug, Default)]
 pub(super) struct InProcess {
-    pub(super) count: [f64; 2],
-    pub(super) filtered: [f64; 2],
+    pub(super) count: [f64; SURROUNDINGS.len()],
+    pub(super) filtered: [f64; SURROUNDINGS.len()],
 }
 
-/// Measures trampolines that count, and that reject, in both surroundings.
+/// Measures trampolines that count, and that reject, in all surroundings.
 pub(super) fn measure() -> io::Result<InProcess> {
-    let compute = Bench::new(Surrounding::Compute)?.compare()?;
-    let memory = Bench::new(Surrounding::Memory)?.compare()?;
-    Ok(InProcess {
-        count: [compute[0], memory[0]],
-        filtered: [compute[1], memory[1]],
-    })
+    let mut all = InProcess::default();
+    for surrounding in SURROUNDINGS {
+        let mut added = [Vec::new(), Vec::new()];
+        for layout in 0..LAYOUTS {
+            let [count, filtered] = Bench::new(surrounding, layout)?.compare()?;
+            added[0].push(count);
+            added[1].push(filtered);
+        }
+        [
+            all.count[surrounding as usize],
+            all.filtered[surrounding as usize],
+        ] = added.map(median);
+    }
+    Ok(all)
 }
 
 thread_local! {
@@ -50,9 +61,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(surrounding: Surrounding) -> io::Result<Bench> {
+    fn new(surrounding: Surrounding, layout: u8) -> io::Result<Bench> {
         Ok(Bench {
-            program: Program::new(surrounding, tls_offset()?)?,
+            program: Program::new(surrounding, layout, tls_offset()?)?,
             counters: words(FUNCTIONS),
             memory: words(MEMORY_WORDS),
             _this_thread: PhantomData,
@@ -114,8 +125,6 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
 
-    const BOTH: [Surrounding; 2] = [Surrounding::Compute, Surrounding::Memory];
-
     fn loaded(words: &[AtomicU64]) -> Vec<u64> {
         words
             .iter()
@@ -125,8 +134,8 @@ mod tests {
 
     #[test]
     fn trampolines_count_every_call_and_only_what_passes() {
-        for surrounding in BOTH {
-            let mut bench = Bench::new(surrounding).expect("executable memory");
+        for surrounding in SURROUNDINGS {
+            let mut bench = Bench::new(surrounding, 0).expect("executable memory");
             let mut counts_after = |version| {
                 bench.program.become_version(version).expect("memory");
                 bench.run(100);
@@ -142,7 +151,7 @@ mod tests {
     #[test]
     fn all_versions_compute_the_same() {
         let memory_after = |version| {
-            let mut bench = Bench::new(Surrounding::Memory).expect("executable memory");
+            let mut bench = Bench::new(Surrounding::Memory, 0).expect("executable memory");
             bench.program.become_version(version).expect("memory");
             bench.run(50);
             loaded(&bench.memory)
@@ -155,8 +164,8 @@ mod tests {
 
     #[test]
     fn what_is_added_is_finite() {
-        for surrounding in BOTH {
-            let mut bench = Bench::new(surrounding).expect("executable memory");
+        for surrounding in SURROUNDINGS {
+            let mut bench = Bench::new(surrounding, 1).expect("executable memory");
             let plain = bench.time(Version::Plain, 500).expect("memory");
             let added = bench.compare().expect("memory");
             println!("{surrounding:?}: {plain:.2} ns a call; count, filtered add {added:.3?}");

@@ -1,11 +1,12 @@
 //! The generated program, and how to patch and unpatch it.
 //!
 //! Its versions take turns in one place, so that nothing but the patches differs:
-//! side by side, two equal copies differed by 0.14 ns a call. They change while
-//! nothing runs; only the thread that changes them ever runs them.
+//! two equal copies side by side are not equally fast. They change while nothing
+//! runs, and only the thread that changes them ever runs them.
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{
@@ -58,8 +59,8 @@ type Placed = (u64, Vec<u8>);
 
 impl Program {
     /// Writes the program and all trampolines, for threads whose word is at `tls`.
-    pub(super) fn new(surrounding: Surrounding, tls: i32) -> io::Result<Program> {
-        let mut draft = Draft::reserve()?;
+    pub(super) fn new(surrounding: Surrounding, layout: u8, tls: i32) -> io::Result<Program> {
+        let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
         // Both entries of an agent: here no thread is without counters and no system
@@ -108,12 +109,11 @@ impl Program {
     /// `memory` points to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words,
     /// and this thread's word at the `tls` given to a descriptor whose first word points
     /// to [`FUNCTIONS`] of them.
-    pub(super) unsafe fn run(&self, laps: u64, memory: *const std::sync::atomic::AtomicU64) {
+    pub(super) unsafe fn run(&self, laps: u64, memory: *const AtomicU64) {
         // SAFETY: `functions::run` stands at the entry, a C function of this type, in
         // code that lives as long as this value; it writes only what the caller vouches for.
         unsafe {
-            let run: extern "C" fn(u64, *const std::sync::atomic::AtomicU64) =
-                std::mem::transmute(self.entry);
+            let run: extern "C" fn(u64, *const AtomicU64) = std::mem::transmute(self.entry);
             run(laps, memory);
         }
     }
@@ -209,11 +209,7 @@ impl Patcher {
         for arena in planner.new_arenas() {
             self.draft.open(arena.base..arena.base + arena.len)?;
             self.draft.write(arena.base + PROLOGUE, &arena.prologue);
-            let whole = vec![arena.base..arena.base + ARENA_LEN];
-            self.taken.push(UsedArena {
-                base: arena.base,
-                used: whole,
-            });
+            self.taken.push(whole(arena.base));
         }
         self.draft.write(patch.trampoline, &patch.code);
         let [a, b, c, d, e, ..] = patch.patched;
@@ -221,5 +217,14 @@ impl Patcher {
             at: patch.site,
             bytes: [a, b, c, d, e],
         })
+    }
+}
+
+/// An arena without room.
+fn whole(base: u64) -> UsedArena {
+    let all = base..base + ARENA_LEN;
+    UsedArena {
+        base,
+        used: std::iter::once(all).collect(),
     }
 }

@@ -100,8 +100,10 @@ pub(crate) fn base_of(address: u64) -> u64 {
 pub(crate) struct Want {
     /// What displacements are relative to.
     pub(crate) origin: u64,
-    /// Heads that the displacement has to cover with trap bytes.
-    pub(crate) heads: Vec<u8>,
+    /// The displacements whose trap bytes raise SIGTRAP.
+    pub(crate) traps: Displacement,
+    /// Those whose trap bytes may raise SIGILL too.
+    pub(crate) any: Displacement,
     /// The lowest and highest address that its links allow.
     pub(crate) reach: (u64, u64),
     /// Its length.
@@ -211,8 +213,7 @@ impl Arenas {
     /// that raise SIGILL, open arenas before new ones, the heap's way last.
     pub(crate) fn place(&mut self, mut want: Want) -> Option<u64> {
         want.narrow_to_jump();
-        let traps = Displacement::over(&want.heads, ByteSet::SIGTRAP);
-        let any = Displacement::over(&want.heads, ByteSet::TRAPS);
+        let (traps, any) = (want.traps, want.any);
         let few = self.open.len() < GENEROUS;
         let at = self
             .in_open(&want, &traps)
@@ -311,7 +312,8 @@ mod tests {
     fn want(heads: &[u8]) -> Want {
         Want {
             origin: SITE,
-            heads: heads.to_vec(),
+            traps: Displacement::over(heads, ByteSet::SIGTRAP),
+            any: Displacement::over(heads, ByteSet::TRAPS),
             reach: (0, u64::MAX),
             len: 64,
         }
@@ -354,14 +356,12 @@ mod tests {
         let mut places: Vec<u64> = (0..4000u64)
             .map(|i| {
                 let origin = SITE + 32 * i;
-                let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4].to_vec();
-                arenas
-                    .place(Want {
-                        origin,
-                        heads,
-                        ..want(&[])
-                    })
-                    .expect("room")
+                let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4];
+                let moved = Want {
+                    origin,
+                    ..want(heads)
+                };
+                arenas.place(moved).expect("room")
             })
             .collect();
         places.sort_unstable();

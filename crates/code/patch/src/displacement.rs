@@ -34,7 +34,18 @@ impl ByteSet {
     pub(crate) const SIGTRAP: ByteSet = ByteSet([0; 4]).with(SIGTRAP_BYTES);
     pub(crate) const TRAPS: ByteSet = ByteSet::SIGTRAP.with(SIGILL_BYTES);
 
-    const fn with(mut self, bytes: &[u8]) -> ByteSet {
+    /// One value.
+    pub(crate) const fn only(byte: u8) -> ByteSet {
+        ByteSet([0; 4]).with(&[byte])
+    }
+
+    /// The values that satisfy a condition.
+    pub(crate) fn filter(condition: impl Fn(u8) -> bool) -> ByteSet {
+        let all = (0..=u8::MAX).filter(|&byte| condition(byte));
+        all.fold(ByteSet([0; 4]), |set, byte| set.with(&[byte]))
+    }
+
+    pub(crate) const fn with(mut self, bytes: &[u8]) -> ByteSet {
         let mut i = 0;
         while i < bytes.len() {
             self.0[bytes[i] as usize / 64] |= 1 << (bytes[i] % 64);
@@ -73,7 +84,7 @@ pub(crate) fn raises_sigill(byte: u8) -> bool {
 }
 
 /// The displacements allowed, byte by byte, lowest first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {

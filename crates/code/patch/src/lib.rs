@@ -27,6 +27,11 @@
 //! 3. A displaced call pushes the address that the original call would have
 //!    pushed, so that unwinders and the callee see nothing new.
 //! 4. Two patches never cover or displace the same byte ([`Refusal::Overlaps`]).
+//! 5. A jump survives that somebody else sets a breakpoint on its site and takes it
+//!    off, which puts the original first byte in front of the displacement: what
+//!    then stands there traps, or is the original instruction. Where that cannot
+//!    be had at a function's entry, the site is an instruction further on. Jumps at
+//!    the system calls' `mov` are excepted: there the call would fail with ENOSYS.
 //!
 //! Not kept: under a hardware shadow stack a displaced call, which pushes and
 //! jumps, would fault on its return.
@@ -48,7 +53,9 @@ mod arena;
 mod code;
 mod decode;
 mod displacement;
+mod entry;
 mod filter;
+mod guard;
 mod plan;
 mod refusal;
 mod relocate;

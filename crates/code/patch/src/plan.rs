@@ -6,8 +6,8 @@ use crate::Refusal;
 use crate::arena::{Arena, Arenas, Space, Want, base_of, resolve};
 use crate::code::Code;
 use crate::decode::Padding;
-use crate::displacement::{is_trap_byte, raises_sigill};
-use crate::shape::{Shape, Strategy, Window};
+use crate::displacement::{ByteSet, Displacement, raises_sigill};
+use crate::shape::{JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
 
 /// Where a thread that traps on a byte of the window goes on.
@@ -33,7 +33,8 @@ pub struct Island {
 /// Everything that is to be written for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte.
+    /// The first patched byte: the shape's site, or the entry's first instruction
+    /// where a filter asks for an argument that is overwritten in front of that.
     pub site: u64,
     /// How it is patched.
     pub strategy: Strategy,
@@ -52,11 +53,14 @@ pub struct Patch {
     /// Where the displaced instructions' copy begins in `code`: a thread that goes
     /// on there is not counted.
     pub copy: u16,
-    /// Every byte that a thread may trap on; the first is the site itself.
+    /// Every address that a trap may be reported at; the first is the site itself.
+    /// One at 1 that resumes at `copy` is no instruction's head: there a thread traps
+    /// that has found the first byte of the original under somebody else's removal.
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether one of the heads raises SIGILL; SIGTRAP is always needed.
+    /// Whether one of the heads raises SIGILL, or the site would if its first byte
+    /// were put back alone; SIGTRAP is always needed.
     pub needs_sigill: bool,
 }
 
@@ -79,14 +83,16 @@ impl Planner {
         }
     }
 
-    /// Plans the patch of a site by the best strategy that finds room. `islands` is
-    /// padding near the site, and only looked at where no jump fits.
+    /// Plans the patch of a site by the best strategy that finds room. `islands`
+    /// finds padding near the site, and is only called where no jump fits.
     pub fn place(
         &mut self,
         shape: &Shape,
         body: &Body,
-        islands: &[Padding],
+        islands: impl FnOnce() -> Vec<Padding>,
     ) -> Result<Patch, Refusal> {
+        let shape = shape.suited_to(body);
+        let mut islands = Some(islands);
         let mut reason = Refusal::NoRoom;
         for window in &shape.windows {
             let covered = window.displaced.max(window.strategy.patch_len().into()) as u64;
@@ -96,7 +102,10 @@ impl Planner {
             }
             let trampoline = build(shape, window, body, &self.abi)?;
             let planned = match window.strategy {
-                Strategy::Short => self.place_short(shape, window, &trampoline, islands),
+                Strategy::Short => {
+                    let islands = islands.take().map_or(Vec::new(), |find| find());
+                    self.place_short(shape, window, &trampoline, &islands)
+                }
                 _ => self.place_direct(shape, window, &trampoline),
             };
             if let Some(patch) = planned {
@@ -125,9 +134,9 @@ impl Planner {
         trampoline: &Trampoline,
     ) -> Option<Patch> {
         let origin = shape.site + 5;
-        let at = self.room(&trampoline.code, origin, &window.heads)?;
+        let at = self.room(&trampoline.code, origin, |set| window.allowed(set))?;
         let bytes = match window.strategy {
-            Strategy::Jump => jump(shape.site, at).to_vec(),
+            Strategy::Jump => jump(window.opcode(), shape.site, at).to_vec(),
             _ => vec![0xcc],
         };
         patch(shape, window, trampoline, at, &bytes)
@@ -141,14 +150,15 @@ impl Planner {
         islands: &[Padding],
     ) -> Option<Patch> {
         let (address, original) = islands.iter().find_map(|p| self.island(shape, window, p))?;
-        let at = self.room(&trampoline.code, address + 5, &[])?;
+        let anywhere = |_| Displacement::over(&[], ByteSet::ALL);
+        let at = self.room(&trampoline.code, address + 5, anywhere)?;
         self.claims.insert(address, address + 5);
         let displacement = address.wrapping_sub(shape.site + 2) as u8;
         let mut patch = patch(shape, window, trampoline, at, &[0xeb, displacement])?;
         patch.island = Some(Island {
             address,
             original,
-            patched: jump(address, at),
+            patched: jump(JUMP, address, at),
         });
         Some(patch)
     }
@@ -156,32 +166,38 @@ impl Planner {
     /// Five bytes of padding that nobody holds and a short jump may go to; from the
     /// end, so that the function in front can still use the beginning.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
+        let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();
         let mut addressed = candidates.map(|(i, held)| (padding.address + i as u64, held));
         addressed.find_map(|(address, held)| {
             let distance = address.wrapping_sub(shape.site + 2) as i64;
             let displacement = i8::try_from(distance).ok()?;
-            let fits = window.heads.is_empty() || is_trap_byte(displacement as u8);
+            let fits = allowed.0[0].contains(displacement as u8);
             let free = self.claimed(address, address + 5).is_none();
             (fits && free).then(|| (address, held.try_into().expect("five bytes")))
         })
     }
 
-    fn room(&mut self, code: &Code, origin: u64, heads: &[u8]) -> Option<u64> {
-        let (heads, reach) = (heads.to_vec(), code.reach());
+    fn room(
+        &mut self,
+        code: &Code,
+        origin: u64,
+        allowed: impl Fn(ByteSet) -> Displacement,
+    ) -> Option<u64> {
         self.arenas.place(Want {
             origin,
-            heads,
-            reach,
+            traps: allowed(ByteSet::SIGTRAP),
+            any: allowed(ByteSet::TRAPS),
+            reach: code.reach(),
             len: code.len() as u64,
         })
     }
 }
 
-/// `jmp to`, at `from`; the two are within reach of each other.
-fn jump(from: u64, to: u64) -> [u8; 5] {
+/// `jmp to`, or `call to`, at `from`; the two are within reach of each other.
+fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
-    [0xe9, a, b, c, d]
+    [opcode, a, b, c, d]
 }
 
 fn patch(
@@ -195,15 +211,21 @@ fn patch(
     let code = trampoline.code.link(at, |to| resolve(base, to))?;
     let mut patched = shape.original;
     patched[..bytes.len()].copy_from_slice(bytes);
-    let inner = trampoline.heads.iter();
-    let inner = inner.map(|&(offset, resume)| Head {
+    let head = |offset, resume: usize| Head {
         offset,
         resume: resume as u16,
-    });
-    let first = Head {
-        offset: 0,
-        resume: 0,
     };
+    let behind_prefix = window.guard.traps_behind_prefix(bytes);
+    let mut heads = vec![head(0, trampoline.trapped)];
+    heads.extend(behind_prefix.then(|| head(1, trampoline.copy)));
+    heads.extend(
+        trampoline
+            .heads
+            .iter()
+            .map(|&(at, resume)| head(at, resume)),
+    );
+    let inner_sigill = |&h: &u8| raises_sigill(bytes[usize::from(h)]);
+    let needs_sigill = window.guard.raises_sigill(bytes) || window.heads.iter().any(inner_sigill);
     Some(Patch {
         site: shape.site,
         strategy: window.strategy,
@@ -214,11 +236,8 @@ fn patch(
         trampoline: at,
         code,
         copy: trampoline.copy as u16,
-        heads: std::iter::once(first).chain(inner).collect(),
+        heads,
         island: None,
-        needs_sigill: window
-            .heads
-            .iter()
-            .any(|&h| raises_sigill(bytes[usize::from(h)])),
+        needs_sigill,
     })
 }

@@ -116,7 +116,7 @@ fn narrows(bytes: &[u8]) -> bool {
 }
 
 /// Pushes a constant; the flags survive.
-fn push_return(copy: &mut Code, address: u64) {
+pub(crate) fn push_return(copy: &mut Code, address: u64) {
     let low = address as u32 as i32;
     copy.put(&[0x68]).put32(low);
     if i64::from(low) as u64 != address {

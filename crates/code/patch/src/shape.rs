@@ -11,14 +11,20 @@
 //!
 //! A head inside a window traps each time it is reached. So a strategy is not
 //! offered where the function's own branches, or the return of a displaced call,
-//! go to such a head.
+//! go to such a head; nor where nothing guards the site (see `guard`). An entry's
+//! site may lie some instructions further on (see `entry`).
 
-use iced_x86::{Instruction, RflagsBits};
+use iced_x86::Instruction;
+use tiptoe_event::Filter;
 
 use crate::Refusal;
 use crate::code::Code;
-use crate::decode::{FunctionCode, Survey, check_boundary, falls_through};
+use crate::decode::{FunctionCode, Survey, check_boundary, direct_target, falls_through};
+use crate::displacement::{ByteSet, Displacement};
+use crate::entry;
+use crate::guard::Guard;
 use crate::relocate::relocate;
+use crate::trampoline::Body;
 
 /// How a site is patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +57,8 @@ pub(crate) struct Step {
     pub(crate) copy: Code,
     /// Whether control goes from the copy to what follows it.
     pub(crate) falls_through: bool,
+    /// Where a direct call or branch goes.
+    pub(crate) target: Option<u64>,
     len: usize,
     is_call: bool,
 }
@@ -60,6 +68,10 @@ impl Step {
         self.offset + self.len
     }
 }
+
+/// The opcodes of `jmp rel32` and `call rel32`.
+pub(crate) const JUMP: u8 = 0xe9;
+pub(crate) const CALL: u8 = 0xe8;
 
 /// What one strategy does to the site.
 #[derive(Clone, Debug)]
@@ -71,6 +83,25 @@ pub(crate) struct Window {
     pub(crate) displaced: usize,
     /// Heads inside the patch, the first excepted.
     pub(crate) heads: Vec<u8>,
+    /// What the displacement must be besides.
+    pub(crate) guard: Guard,
+}
+
+impl Window {
+    /// What a patch of five bytes begins with.
+    pub(crate) fn opcode(&self) -> u8 {
+        match self.guard {
+            Guard::Call => CALL,
+            _ => JUMP,
+        }
+    }
+
+    /// The displacements that are allowed, where `traps` are the trap bytes.
+    pub(crate) fn allowed(&self, traps: ByteSet) -> Displacement {
+        let mut allowed = Displacement::over(&self.heads, traps);
+        self.guard.narrow(&mut allowed, traps);
+        allowed
+    }
 }
 
 /// A site and everything about it that does not depend on where trampolines go.
@@ -83,10 +114,15 @@ pub struct Shape {
     pub(crate) windows: Vec<Window>,
     /// The address behind the system call that the run leads to.
     pub(crate) behind_syscall: Option<u64>,
+    /// Arguments that are no longer what they were at the entry, a bit each.
+    pub(crate) overwritten: u8,
+    /// The entry's first instruction, where the site is a later one.
+    pub(crate) unmoved: Option<Box<Shape>>,
 }
 
 impl Shape {
-    /// The address of the first patched byte.
+    /// The address of the first patched byte; with a filter it may be the entry's
+    /// first instruction instead, see [`Patch::site`](crate::Patch::site).
     pub fn site(&self) -> u64 {
         self.site
     }
@@ -114,10 +150,35 @@ impl Shape {
     /// For fragments that others jump into, such as gcc's `.cold` parts.
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
+        self.unmoved = self
+            .unmoved
+            .map(|first| Box::new(first.preserving_everything()));
         self
     }
 
+    /// The shape to patch for `body`: the entry's first instruction, where a filter
+    /// asks for an argument that is overwritten behind it.
+    pub(crate) fn suited_to(&self, body: &Body) -> &Shape {
+        let asks = |filter: &Filter| {
+            let mut all = filter.comparisons().iter();
+            all.any(|c| self.overwritten >> c.arg & 1 == 1)
+        };
+        match (&self.unmoved, body) {
+            (
+                Some(first),
+                Body::Count {
+                    filter: Some(f), ..
+                },
+            ) if asks(f) => first,
+            _ => self,
+        }
+    }
+
     fn window(&self, strategy: Strategy, scene: &Scene) -> Option<Window> {
+        let guard = match scene.kind {
+            Kind::SystemCall => Guard::Free,
+            _ => Guard::of(&self.original, self.run[0].len, strategy)?,
+        };
         let want = usize::from(strategy.patch_len());
         let enough = self.run.iter().position(|s| s.end() >= want);
         let steps = enough.map_or(self.run.len(), |last| last + 1);
@@ -140,42 +201,42 @@ impl Shape {
             steps,
             displaced,
             heads,
+            guard,
         })
     }
+}
+
+/// What a site is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A function's entry: flags and red zone are nobody's.
+    Entry,
+    /// Anywhere else.
+    Inside,
+    /// The `mov` in front of a system call.
+    SystemCall,
 }
 
 /// What is around a site.
 pub(crate) struct Scene<'a> {
     pub(crate) survey: &'a Survey,
+    pub(crate) kind: Kind,
     pub(crate) run_ends_function: bool,
     pub(crate) padding: usize,
 }
 
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-
 /// Looks at the instruction at `offset` of a function: 0 for its entry, whose site
-/// lies behind an `endbr64` where there is one.
+/// may lie some instructions further on, behind an `endbr64` for one.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset)?;
     if returns_from_signal(function.body()) {
         return Err(Refusal::SignalReturn);
     }
     let survey = Survey::new(function);
-    let entry = offset == 0;
-    let offset = if entry {
-        entry_offset(function, &survey)
-    } else {
-        offset
-    };
-    shape_in(function, &survey, offset, entry)
-}
-
-/// Behind `endbr64`, unless a loop goes back there, which is no call.
-fn entry_offset(function: &FunctionCode, survey: &Survey) -> usize {
-    let body = function.body();
-    let marked = body.starts_with(&ENDBR64) && body.len() > ENDBR64.len();
-    let looped = survey.is_target(function.address + ENDBR64.len() as u64);
-    if marked && !looped { ENDBR64.len() } else { 0 }
+    match offset {
+        0 => entry::shape(function, &survey),
+        _ => shape_in(function, &survey, offset, Kind::Inside),
+    }
 }
 
 /// The shape of a site on a known boundary of a surveyed function.
@@ -183,28 +244,30 @@ pub(crate) fn shape_in(
     function: &FunctionCode,
     survey: &Survey,
     offset: usize,
-    entry: bool,
+    kind: Kind,
 ) -> Result<Shape, Refusal> {
     let want = usize::from(Strategy::Jump.patch_len());
     let run = run(function, offset, want)?;
     let end = offset + run.last().map_or(0, Step::end);
     let scene = Scene {
         survey,
+        kind,
         run_ends_function: end == function.body().len(),
         padding: survey.unreached_padding(function),
     };
     let mut original = [0; 8];
     let held = function.bytes.len().min(offset + 8) - offset;
     original[..held].copy_from_slice(&function.bytes[offset..offset + held]);
-    let entry = entry && !reads_flags(function, offset);
     let site = function.address + offset as u64;
     let mut shape = Shape {
         site,
-        entry,
+        entry: kind == Kind::Entry,
         original,
         run,
         windows: Vec::new(),
         behind_syscall: None,
+        overwritten: 0,
+        unmoved: None,
     };
     let all = [Strategy::Jump, Strategy::Short, Strategy::Trap];
     shape.windows = all
@@ -253,34 +316,11 @@ impl Step {
             offset,
             copy,
             falls_through,
+            target: direct_target(instruction),
             len: instruction.len(),
             is_call,
         }
     }
-}
-
-/// Whether the code reads flags that it has not set: then it was jumped into, and
-/// is no function's entry, whatever the symbol says.
-fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
-    let status = RflagsBits::OF
-        | RflagsBits::SF
-        | RflagsBits::ZF
-        | RflagsBits::AF
-        | RflagsBits::CF
-        | RflagsBits::PF;
-    let mut unset = status;
-    let mut decoder = function.decoder(offset);
-    for _ in 0..8 {
-        let instruction = decoder.decode();
-        if instruction.rflags_read() & unset != 0 {
-            return true;
-        }
-        unset &= !instruction.rflags_modified();
-        if instruction.is_invalid() || unset == 0 || !falls_through(&instruction) {
-            break;
-        }
-    }
-    false
 }
 
 /// `mov $15,%eax; syscall` (rt_sigreturn) at the very beginning, or a few bytes
@@ -339,7 +379,7 @@ mod tests {
             1,
             &[(Jump, 7, &[3]), (Short, 3, &[]), (Trap, 3, &[])],
         );
-        let marked = [&ENDBR64[..], &frame].concat();
+        let marked = [&entry::ENDBR64[..], &frame].concat();
         check(
             &marked,
             0,
@@ -347,7 +387,7 @@ mod tests {
             &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
         );
         // A loop that goes back behind the mark is no call.
-        let looped = [&ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
+        let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
         // A function of two bytes, and nothing behind it.
         check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);
@@ -373,21 +413,6 @@ mod tests {
         );
         let strategies: Vec<_> = shape.expect("a shape").strategies().collect();
         assert_eq!(strategies[0], Strategy::Jump);
-    }
-
-    #[test]
-    fn code_that_reads_flags_is_no_entry() {
-        assert!(
-            look(&[0x31, 0xc0, 0x74, 0x00, 0xc3], 0)
-                .expect("a shape")
-                .is_entry()
-        );
-        assert!(
-            !look(&[0x74, 0x00, 0x31, 0xc0, 0xc3], 0)
-                .expect("a shape")
-                .is_entry()
-        );
-        assert!(!look(&[0x90, 0xc3], 1).expect("a shape").is_entry());
     }
 
     #[test]

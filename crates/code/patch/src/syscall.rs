@@ -9,7 +9,7 @@ use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
 
 use crate::Refusal;
 use crate::decode::{FunctionCode, Survey};
-use crate::shape::{Shape, run, shape_in};
+use crate::shape::{Kind, Shape, run, shape_in};
 
 /// A `mov $nr,%eax` that leads straight to a system call.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ fn sets_rax(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> 
 }
 
 fn site(function: &FunctionCode, survey: &Survey, pair: &Pair) -> Result<SyscallSite, Refusal> {
-    let mut shape = shape_in(function, survey, pair.start, false)?;
+    let mut shape = shape_in(function, survey, pair.start, Kind::SystemCall)?;
     let want = pair.syscall - pair.start;
     let steps = run(function, pair.start, want)?;
     let syscall = function.address + pair.syscall as u64;

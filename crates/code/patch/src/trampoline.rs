@@ -18,6 +18,10 @@
 //!         call COLD                  returns by `ret $8`
 //!         jmp  out
 //! ```
+//! In place of a call that starts the window stands a call of the trampoline. The
+//! return address is on the stack then, and `jmp` to the callee follows on `pass`;
+//! behind all is a way in for threads that have not pushed it.
+//!
 //! Anywhere else it first steps over the red zone and saves the flags, and gives
 //! both back before the displaced instructions.
 
@@ -26,6 +30,8 @@ use tiptoe_event::Filter;
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, To};
 use crate::filter;
+use crate::guard::Guard;
+use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
 
 /// What a patch is for.
@@ -65,9 +71,11 @@ pub struct Abi {
 }
 
 /// A trampoline without an address.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Trampoline {
     pub(crate) code: Code,
+    /// Where a thread goes on that has trapped at the site.
+    pub(crate) trapped: usize,
     /// Where the displaced instructions' copy begins.
     pub(crate) copy: usize,
     /// Where the copy of the instruction at each inner head begins.
@@ -90,11 +98,7 @@ pub(crate) fn build(
 ) -> Result<Trampoline, Refusal> {
     let displaced = &shape.run[..window.steps];
     let behind = shape.site + window.displaced as u64;
-    let mut trampoline = Trampoline {
-        code: Code::default(),
-        copy: 0,
-        heads: Vec::new(),
-    };
+    let mut trampoline = Trampoline::default();
     match *body {
         Body::Count { slot, ref filter } => {
             let cell = slot.checked_mul(8).and_then(|o| i32::try_from(o).ok());
@@ -105,13 +109,18 @@ pub(crate) fn build(
                 slot: slot as i32,
                 cell,
             };
-            let mut copy = Trampoline {
-                code: Code::default(),
-                copy: 0,
-                heads: Vec::new(),
-            };
-            copy.displaced(displaced, behind, window);
+            let called = displaced[0].target.filter(|_| window.guard == Guard::Call);
+            let mut copy = Trampoline::default();
+            match called {
+                Some(callee) => {
+                    copy.code.relative(&[0xe9], To::Address(callee), &[]);
+                }
+                None => copy.displaced(displaced, behind, window),
+            }
             trampoline.count(&count, filter.as_ref(), copy);
+            if called.is_some() {
+                trampoline.uncalled(&displaced[0], behind);
+            }
         }
         Body::SyscallBefore { nr } => {
             shape.behind_syscall.ok_or(Refusal::NotSyscall)?;
@@ -160,6 +169,15 @@ impl Trampoline {
         if steps.last().is_some_and(|s| s.falls_through) {
             self.code.relative(&[0xe9], To::Address(behind), &[]);
         }
+    }
+
+    /// The ways in for a thread that stands at the site and has not called.
+    fn uncalled(&mut self, call: &Step, behind: u64) {
+        self.copy = self.code.len();
+        self.code.append(&call.copy);
+        self.trapped = self.code.len();
+        push_return(&mut self.code, behind);
+        self.code.jump_back(None, 0);
     }
 
     fn count(&mut self, count: &Count, filter: Option<&Filter>, copy: Trampoline) {

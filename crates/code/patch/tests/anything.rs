@@ -43,16 +43,16 @@ proptest! {
         let mut planner = planner(low, high);
         if let Ok(shape) = shape(&function, offset) {
             let body = Body::Count { slot, filter: None };
-            if let Ok(patch) = planner.place(&shape, &body, &islands) {
+            if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
                 let byte = |offset: u8| patch.patched[usize::from(offset)];
                 let trapped = patch.heads[1..].iter().all(|h| is_trap_byte(byte(h.offset)));
                 prop_assert!(trapped, "a head without a trap byte");
                 prop_assert_eq!(patch.strategy == How::Short, patch.island.is_some());
-                prop_assert!(planner.place(&shape, &body, &islands).is_err(), "placed twice");
+                prop_assert!(planner.place(&shape, &body, || islands.clone()).is_err(), "placed twice");
             }
         }
         for site in syscall_sites(&function, &[0, 1, 2]) {
-            let _ = planner.place(&site.shape, &Body::SyscallReplace { nr: site.nr }, &islands);
+            let _ = planner.place(&site.shape, &Body::SyscallReplace { nr: site.nr }, || islands.clone());
         }
     }
 }

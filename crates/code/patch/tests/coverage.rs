@@ -220,7 +220,8 @@ fn nearly_every_function_takes_a_jump() {
                 .as_ref()
                 .map_err(|&refusal| refusal)
                 .and_then(|shape| {
-                    let patch = planner.place(shape, &body, near(&paddings, shape.site()))?;
+                    let patch =
+                        planner.place(shape, &body, || near(&paddings, shape.site()).to_vec())?;
                     check(shape, &patch);
                     Ok(patch)
                 });
@@ -262,7 +263,7 @@ fn every_instruction_is_patched_or_refused() {
             let Ok(shape) = shape(&function, offset) else {
                 continue;
             };
-            let placed = planner.place(&shape, &body, &[]);
+            let placed = planner.place(&shape, &body, Vec::new);
             placed.iter().for_each(|patch| check(&shape, patch));
             tally.add(&placed);
         }
@@ -286,7 +287,7 @@ fn the_c_library_waits_and_wakes_at_known_sites() {
         for site in syscall_sites(&program.function(index), &[9, 11, 13, 25, 56, 202, 435]) {
             *found.entry(site.nr).or_insert(0) += 1;
             let body = Body::SyscallBefore { nr: site.nr };
-            let patch = planner.place(&site.shape, &body, &[]).expect("room");
+            let patch = planner.place(&site.shape, &body, Vec::new).expect("room");
             assert_eq!(patch.strategy, Strategy::Jump);
         }
     }

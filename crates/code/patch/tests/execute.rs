@@ -1,5 +1,6 @@
 //! Patched code does what the original did: run both and compare every register.
 
+mod foreign;
 mod machine;
 mod random;
 
@@ -79,12 +80,13 @@ impl Bench {
         let patch = self
             .machine
             .planner
-            .place(&shape, &body, &islands)
+            .place(&shape, &body, || islands.clone())
             .expect("room");
         let inputs: Vec<_> = (0..6).map(|_| self.random.registers(self.helper)).collect();
         let starts: Vec<u64> = patch
             .heads
             .iter()
+            .filter(|h| h.offset == 0 || h.resume != patch.copy)
             .map(|h| patch.site + u64::from(h.offset))
             .collect();
         let run = |bench: &Bench, from| inputs.iter().map(|i| bench.observe(from, i)).collect();
@@ -192,7 +194,7 @@ fn a_branch_back_to_the_site_counts_again() {
     let patch = bench
         .machine
         .planner
-        .place(&shape, &body, &[])
+        .place(&shape, &body, Vec::new)
         .expect("room");
     assert_eq!(patch.strategy, Strategy::Jump);
     bench.machine.apply(&patch);
@@ -222,7 +224,7 @@ fn without_counters_the_cold_entry_is_called_unless_the_gate_is_shut() {
     let patch = bench
         .machine
         .planner
-        .place(&shape.expect("plain"), &body, &[])
+        .place(&shape.expect("plain"), &body, Vec::new)
         .expect("room");
     let registers = bench.random.registers(bench.helper);
     let expected = bench.observe(at, &registers);
@@ -301,7 +303,7 @@ fn filters_decide_as_the_model_does() {
         let patch = bench
             .machine
             .planner
-            .place(&shape, &body, &[])
+            .place(&shape, &body, Vec::new)
             .expect("room");
         bench.machine.apply(&patch);
         for _ in 0..12 {
@@ -352,7 +354,7 @@ fn system_call_hooks_see_the_number_and_keep_the_rest() {
         let patch = bench
             .machine
             .planner
-            .place(&site.shape, &body, &[])
+            .place(&site.shape, &body, Vec::new)
             .expect("room");
         bench.machine.apply(&patch);
         let before = bench.machine.calls();

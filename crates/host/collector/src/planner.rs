@@ -129,7 +129,7 @@ impl Draft<'_> {
                     && known.body == body_hash(&body)
                 {
                     hooks.insert(site.address, again(known));
-                } else if let Ok(patch) = self.planner.place(&site.shape, &body, &[])
+                } else if let Ok(patch) = self.planner.place(&site.shape, &body, Vec::new)
                     && patch.strategy == Strategy::Jump
                 {
                     hooks.insert(site.address, planned(patch, 0, &body));
@@ -159,10 +159,9 @@ impl Draft<'_> {
         let known = self.known.get(&shape.site()).map(|known| known.slot);
         let slot = known.unwrap_or(self.next_slot);
         let body = body(slot);
-        let islands = probe
-            .object
-            .paddings_near(shape.site() - probe.bias, probe.bias);
-        let patch = self.planner.place(&shape, &body, &islands);
+        let site = shape.site() - probe.bias;
+        let islands = || probe.object.paddings_near(site, probe.bias);
+        let patch = self.planner.place(&shape, &body, islands);
         let patch = patch.map_err(|refusal| refusal.to_string())?;
         self.next_slot += u32::from(known.is_none());
         Ok(planned(patch, slot, &body))

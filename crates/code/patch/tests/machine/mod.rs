@@ -98,7 +98,20 @@ pub struct Calls {
 
 static RUNNING: Mutex<()> = Mutex::new(());
 static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
+static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
+
+/// Somebody else's breakpoint on a patched site, as the kernel keeps one.
+struct Foreign {
+    site: u64,
+    /// The instructions of the file.
+    original: Vec<u8>,
+    /// What stands there while nobody executes the first of them.
+    armed: Vec<u8>,
+    /// The thread is executing it.
+    stepping: bool,
+}
 
 pub const SLOTS: usize = 4096;
 const CODE_LEN: u64 = 1 << 20;
@@ -203,6 +216,41 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
+    /// Puts a breakpoint on a patched site, and has whoever hits it execute the
+    /// original first instruction and go on behind that.
+    pub fn arm_foreign(&self, patch: &Patch) {
+        write(patch.site, &[0xcc]);
+        let mut armed = patch.patched[..patch.len.into()].to_vec();
+        armed[0] = 0xcc;
+        *FOREIGN.lock().expect("no test panics with it") = Some(Foreign {
+            site: patch.site,
+            original: patch.original[..patch.len.into()].to_vec(),
+            armed,
+            stepping: false,
+        });
+    }
+
+    /// Takes it off, and with it the patch's first byte.
+    pub fn disarm_foreign(&self, patch: &Patch) {
+        write(patch.site, &patch.original[..1]);
+        *FOREIGN.lock().expect("no test panics with it") = None;
+    }
+
+    /// Runs `code` and tells what signal it raises, reported for which offset.
+    pub fn fault(&self, at: u64, code: &[u8], registers: &Registers) -> Option<(i32, u64)> {
+        write(at, code);
+        write(at + 32, &[0xc3]);
+        {
+            let mut resume = RESUME.lock().expect("no test panics with it");
+            let resume = resume.get_or_insert_default();
+            resume.extend([(at, at + 32), (at + 1, at + 32)]);
+        }
+        LAST.lock().expect("no test panics with it").take();
+        self.run(at, registers);
+        let last = LAST.lock().expect("no test panics with it").take();
+        last.map(|(signal, address)| (signal, address - at))
+    }
+
     /// Puts the original bytes back.
     pub fn remove(&self, patch: &Patch) {
         write(patch.site, &patch.original[..patch.len.into()]);
@@ -253,12 +301,38 @@ fn map(at: u64, len: u64) {
     assert_eq!(got as u64, at, "the range is free");
 }
 
+impl Foreign {
+    /// The first trap goes to the original instruction, the second, behind it, on;
+    /// false where the trap is none of these.
+    fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
+        const TRAP_FLAG: i64 = 0x100;
+        if self.stepping {
+            write(self.site, &self.armed);
+            registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
+        } else if at == self.site {
+            write(self.site, &self.original);
+            registers[libc::REG_RIP as usize] = at as i64;
+            registers[libc::REG_EFL as usize] |= TRAP_FLAG;
+        } else {
+            return false;
+        }
+        self.stepping = !self.stepping;
+        true
+    }
+}
+
 /// Sends a thread that traps on a head to where the patch says.
 extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-    let at = *rip as u64 - u64::from(signal == libc::SIGTRAP);
+    let registers = &mut context.uc_mcontext.gregs;
+    let at = registers[libc::REG_RIP as usize] as u64 - u64::from(signal == libc::SIGTRAP);
+    let mut foreign = FOREIGN.lock().expect("no test panics with it");
+    if foreign.as_mut().is_some_and(|f| f.step(at, registers)) {
+        return;
+    }
+    *LAST.lock().expect("no test panics with it") = Some((signal, at));
+    let rip = &mut registers[libc::REG_RIP as usize];
     let resume = RESUME.lock().expect("no test panics with it");
     match resume.as_ref().and_then(|r| r.get(&at)) {
         Some(&to) => *rip = to as i64,

@@ -1,0 +1,215 @@
+//! Where a function's entry is patched: at its first instruction, or one behind it.
+//!
+//! The site is moved on behind an `endbr64`, and behind instructions at which no
+//! jump could be guarded (see `guard`), as long as whoever enters the function
+//! passes them exactly once. Where one overwrites an argument that a filter asks
+//! for, the site stays at the first. What an entry may destroy depends on them:
+//!
+//! | passed over | at the site are dead |
+//! | --- | --- |
+//! | nothing, or moves and the like | the flags, the red zone |
+//! | one that sets flags, or writes through the stack pointer | neither |
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register, RflagsBits, UsedMemory,
+};
+
+use crate::Refusal;
+use crate::decode::{FunctionCode, Survey, falls_through};
+use crate::shape::{Kind, Shape, Strategy, shape_in};
+
+pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// No more instructions than these are passed over.
+const MOST: usize = 4;
+/// What filters compare, in their order.
+const ARGUMENTS: [Register; 6] = [
+    Register::RDI,
+    Register::RSI,
+    Register::RDX,
+    Register::RCX,
+    Register::R8,
+    Register::R9,
+];
+
+/// The shape of a function's entry.
+pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
+    let start = after_mark(function, survey);
+    let kind = if reads_flags(function, start) {
+        Kind::Inside
+    } else {
+        Kind::Entry
+    };
+    let first = shape_in(function, survey, start, kind)?;
+    if rank(&first) == 0 {
+        return Ok(first);
+    }
+    let further = further(function, survey, start, kind);
+    match further.into_iter().min_by_key(rank) {
+        Some(mut moved) if rank(&moved) < rank(&first) => {
+            moved.unmoved = Some(Box::new(first));
+            Ok(moved)
+        }
+        _ => Ok(first),
+    }
+}
+
+/// How much a jump at a site would ask of its trampoline's address: 0 for little.
+fn rank(shape: &Shape) -> u8 {
+    let best = &shape.windows[0];
+    match best.strategy {
+        Strategy::Jump => u8::from(best.guard.is_tight()),
+        Strategy::Short => 2,
+        Strategy::Trap => 3,
+    }
+}
+
+/// The shapes behind the first instructions, nearest first.
+fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -> Vec<Shape> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut decoder = function.decoder(start);
+    let (mut kind, mut overwritten) = (kind, 0);
+    let mut shapes = Vec::new();
+    for _ in 0..MOST {
+        let instruction = decoder.decode();
+        let next = start + decoder.position();
+        let once = !survey.is_target(instruction.next_ip()) && next < function.body().len();
+        if !once || !goes_on(&mut factory, &instruction) {
+            break;
+        }
+        overwritten |= overwrites(&mut factory, &instruction);
+        if leaves_something(&mut factory, &instruction) {
+            kind = Kind::Inside;
+        }
+        let Ok(mut shape) = shape_in(function, survey, next, kind) else {
+            break;
+        };
+        shape.overwritten = overwritten;
+        shapes.push(shape);
+    }
+    shapes
+}
+
+/// Whether control goes straight on, the stack as it was.
+fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+    let straight = !instruction.is_invalid() && instruction.flow_control() == FlowControl::Next;
+    straight && !sets(factory, instruction, Register::RSP)
+}
+
+/// The arguments that it overwrites, a bit each.
+fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
+    let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
+    (0..ARGUMENTS.len())
+        .filter(set)
+        .fold(0, |bits, at| bits | 1 << at)
+}
+
+fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: Register) -> bool {
+    let used = factory.info(instruction).used_registers();
+    used.iter()
+        .any(|used| used.register().full_register() == whole && writes(used.access()))
+}
+
+/// Whether it leaves flags, or something in the red zone, for those behind it.
+fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+    let on_stack = |used: &UsedMemory| {
+        let registers = [used.base(), used.index()];
+        writes(used.access()) && registers.iter().any(|r| r.full_register() == Register::RSP)
+    };
+    let info = factory.info(instruction);
+    instruction.rflags_modified() != 0 || info.used_memory().iter().any(on_stack)
+}
+
+fn writes(access: OpAccess) -> bool {
+    use OpAccess::{CondRead, NoMemAccess, None, Read};
+    !matches!(access, CondRead | NoMemAccess | None | Read)
+}
+
+/// Behind `endbr64`, unless a loop goes back there, which is no call.
+fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
+    let body = function.body();
+    let marked = body.starts_with(&ENDBR64) && body.len() > ENDBR64.len();
+    let looped = survey.is_target(function.address + ENDBR64.len() as u64);
+    if marked && !looped { ENDBR64.len() } else { 0 }
+}
+
+/// Whether the code reads flags that it has not set: then it was jumped into, and
+/// is no function's entry, whatever the symbol says.
+fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
+    let status = RflagsBits::OF
+        | RflagsBits::SF
+        | RflagsBits::ZF
+        | RflagsBits::AF
+        | RflagsBits::CF
+        | RflagsBits::PF;
+    let mut unset = status;
+    let mut decoder = function.decoder(offset);
+    for _ in 0..8 {
+        let instruction = decoder.decode();
+        if instruction.rflags_read() & unset != 0 {
+            return true;
+        }
+        unset &= !instruction.rflags_modified();
+        if instruction.is_invalid() || unset == 0 || !falls_through(&instruction) {
+            break;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::shape;
+
+    /// The site's offset, whether it is an entry, and the best strategy there.
+    fn check(bytes: &[u8], site: u64, entry: bool, strategy: Strategy) {
+        let function = FunctionCode {
+            address: 0x1000,
+            bytes,
+            size: bytes.len(),
+        };
+        let shape = shape(&function, 0).expect("a shape");
+        let found = (shape.site() - 0x1000, shape.is_entry());
+        assert_eq!(found, (site, entry), "{bytes:x?}");
+        assert_eq!(shape.strategies().next(), Some(strategy), "{bytes:x?}");
+    }
+
+    #[test]
+    fn code_that_reads_flags_is_no_entry() {
+        let sub = [0x48, 0x83, 0xec, 8];
+        let entry = [&[0x31, 0xc0, 0x74, 0x10][..], &sub].concat();
+        check(&entry, 0, true, Strategy::Jump);
+        let inside = [&[0x74, 0x10, 0x31, 0xc0][..], &sub].concat();
+        check(&inside, 0, false, Strategy::Jump);
+    }
+
+    #[test]
+    fn the_site_moves_on_where_no_jump_is_guarded() {
+        use Strategy::{Jump, Trap};
+        let sub = [0x48, 0x83, 0xec, 8, 0xc3, 0xcc];
+        let behind = |first: &[u8]| [first, &sub].concat();
+        check(&behind(&[0xb8, 1, 0, 0, 0]), 5, true, Jump);
+        check(&behind(&[0x8b, 0x47, 0x10]), 3, true, Jump);
+        // Compares and adds leave flags.
+        check(&behind(&[0x83, 0xff, 1]), 3, false, Jump);
+        check(&behind(&[0x05, 1, 0, 0, 0]), 5, false, Jump);
+        // mov %eax,-8(%rsp)
+        check(&behind(&[0x89, 0x44, 0x24, 0xf8]), 4, false, Jump);
+        // A call stays one, and nothing can stand behind `loop`.
+        check(&behind(&[0xe8, 1, 0, 0, 0]), 0, true, Jump);
+        check(&behind(&[0xe2, 0x10]), 0, true, Jump);
+        // The stack moves: enter $8,$0.
+        check(&behind(&[0xc8, 8, 0, 0]), 0, true, Jump);
+        // Two of them, and a loop back to between them.
+        let two = [0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
+        check(
+            &behind(&[0xb8, 1, 0, 0, 0, 0xb8, 2, 0, 0, 0]),
+            10,
+            true,
+            Jump,
+        );
+        check(&behind(&two), 10, true, Jump);
+        let looped = [&two[..], &[0xff, 0xc8, 0x75, 0xf7], &sub].concat();
+        check(&looped, 0, true, Trap);
+    }
+}

@@ -1,0 +1,174 @@
+//! What keeps a site safe when somebody else puts its first byte back.
+//!
+//! A breakpoint of another tool (a uprobe of the kernel is one for every user of
+//! the file) that is set on a patched instruction and taken off again leaves the
+//! *file's* first byte in front of our displacement `d0 d1 d2 d3`. What stands there
+//! then must trap at once, or be the original instruction and then a head, which
+//! traps. By that instruction:
+//!
+//! | first byte | the displacement | executing it |
+//! | --- | --- | --- |
+//! | an instruction of one byte | any | it runs; the head at 1 traps |
+//! | the patch's own opcode | any | is the patch |
+//! | a direct call | any: the patch is a call, too | is the patch |
+//! | a prefix | `d0` a trap byte | SIGTRAP, reported at 1; SIGILL at 0 |
+//! | an opcode with invalid operands | such an operand | SIGILL at 0 |
+//! | any other, short enough | its own bytes | it runs; the head behind it traps |
+//! | any other | - | no guard: the strategy is not offered |
+//!
+//! The invalid operands are those that the manuals of both makers list as #UD, and
+//! `tests/guard.rs` runs every one of them.
+
+use crate::displacement::{ByteSet, Displacement, raises_sigill};
+use crate::shape::{CALL, JUMP, Strategy};
+
+/// What the displacement must be, the trap bytes on heads aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// Anything.
+    Free,
+    /// Anything; the patch has the opcode of a call, and the trampoline finds the
+    /// return address pushed.
+    Call,
+    /// A trap byte behind the prefix.
+    Prefix,
+    /// One of `bytes` at `d[at]`, which makes the instruction invalid.
+    Invalid { at: usize, bytes: ByteSet },
+    /// The first instruction as it was: the first `len` bytes of `held`.
+    Keep { len: usize, held: [u8; 3] },
+}
+
+impl Guard {
+    /// The guard of a site whose first instruction is the first `len` of `bytes`.
+    pub(crate) fn of(bytes: &[u8; 8], len: usize, strategy: Strategy) -> Option<Guard> {
+        let opcode = bytes[0];
+        let own = match strategy {
+            Strategy::Jump => JUMP,
+            Strategy::Short => 0xeb,
+            Strategy::Trap => return Some(Guard::Free),
+        };
+        if len == 1 || opcode == own {
+            return Some(Guard::Free);
+        }
+        if opcode == CALL && strategy == Strategy::Jump {
+            return Some(Guard::Call);
+        }
+        if is_prefix(opcode) {
+            return Some(Guard::Prefix);
+        }
+        let covered = usize::from(strategy.patch_len()) - 1;
+        if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
+            return Some(Guard::Invalid { at, bytes });
+        }
+        // The next head has to be covered too, but for a jump of two bytes: behind
+        // that all is as it was.
+        let fits = len <= covered || (strategy == Strategy::Short && len == 2);
+        let held = [bytes[1], bytes[2], bytes[3]];
+        fits.then_some(Guard::Keep { len: len - 1, held })
+    }
+
+    /// Whether there are so few displacements that each needs an arena of its own.
+    pub(crate) fn is_tight(&self) -> bool {
+        matches!(self, Guard::Keep { len: 2.., .. })
+    }
+
+    /// Narrows the displacements; `traps` are the trap bytes that will do.
+    pub(crate) fn narrow(&self, allowed: &mut Displacement, traps: ByteSet) {
+        let bytes = &mut allowed.0;
+        match *self {
+            Guard::Free | Guard::Call => {}
+            Guard::Prefix => bytes[0] = traps,
+            Guard::Invalid { at, bytes: invalid } => bytes[at] = invalid,
+            Guard::Keep { len, held } => bytes
+                .iter_mut()
+                .zip(&held[..len])
+                .for_each(|(set, &byte)| *set = ByteSet::only(byte)),
+        }
+    }
+
+    /// Whether `patched`, its first byte put back, raises SIGTRAP reported at 1.
+    pub(crate) fn traps_behind_prefix(&self, patched: &[u8]) -> bool {
+        *self == Guard::Prefix && !raises_sigill(patched[1])
+    }
+
+    /// Whether `patched`, its first byte put back, raises SIGILL at the site.
+    pub(crate) fn raises_sigill(&self, patched: &[u8]) -> bool {
+        match self {
+            Guard::Prefix => raises_sigill(patched[1]),
+            Guard::Invalid { .. } => true,
+            Guard::Free | Guard::Call | Guard::Keep { .. } => false,
+        }
+    }
+}
+
+/// REX, operand and address size, repeat and segment prefixes.
+fn is_prefix(byte: u8) -> bool {
+    matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
+}
+
+/// For an opcode the index of a byte behind it, and what makes it invalid there.
+fn invalid(opcode: u8) -> Option<(usize, ByteSet)> {
+    let operand = |wanted: &dyn Fn(u8) -> bool| ByteSet::filter(|b| wanted(b >> 3 & 7));
+    let set = match opcode {
+        // ud2, ud1, ud0
+        0x0f => ByteSet::only(0x0b).with(&[0xb9, 0xff]),
+        // bound no longer, but EVEX: map 0
+        0x62 => ByteSet::filter(|b| b & 7 == 0),
+        // segment registers that are none
+        0x8c => operand(&|reg| reg >= 6),
+        0x8e => operand(&|reg| reg == 1 || reg >= 6),
+        // lea of a register
+        0x8d => ByteSet::filter(|b| b >= 0xc0),
+        // VEX: map 0
+        0xc4 => ByteSet::filter(|b| b & 0x1f == 0),
+        // mov $imm: the operands between mov (0) and xabort, xbegin (7)
+        0xc6 | 0xc7 => operand(&|reg| (1..7).contains(&reg)),
+        0xfe => operand(&|reg| reg >= 2),
+        0xff => operand(&|reg| reg == 7),
+        // VEX, two bytes: ud2 and ud0 have no such form
+        0xc5 => return Some((1, ByteSet::only(0x0b).with(&[0xff]))),
+        _ => return None,
+    };
+    Some((0, set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(bytes: &[u8], strategy: Strategy) -> Option<Guard> {
+        let mut padded = [0; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        Guard::of(&padded, bytes.len(), strategy)
+    }
+
+    #[test]
+    fn each_first_instruction_has_its_guard() {
+        use Strategy::{Jump, Short, Trap};
+        let keep = |len, held| Some(Guard::Keep { len, held });
+        let check = |bytes: &[u8], strategy, want| {
+            assert_eq!(guard(bytes, strategy), want, "{bytes:x?} {strategy:?}");
+        };
+        check(&[0x55], Jump, Some(Guard::Free));
+        check(&[0xe9, 1, 2, 3, 4], Jump, Some(Guard::Free));
+        check(&[0xeb, 9], Short, Some(Guard::Free));
+        check(&[0x41, 0x57], Jump, Some(Guard::Prefix));
+        check(&[0x48, 0x8d, 0x44, 0x7f, 1], Short, Some(Guard::Prefix));
+        check(&[0x31, 0xc0], Jump, keep(1, [0xc0, 0, 0]));
+        check(&[0x31, 0xc0], Short, keep(1, [0xc0, 0, 0]));
+        check(&[0x8b, 0x47, 0x10], Jump, keep(2, [0x47, 0x10, 0]));
+        check(&[0x8b, 0x47, 0x10], Short, None);
+        check(&[0x8b, 0x44, 0x24, 8], Jump, keep(3, [0x44, 0x24, 8]));
+        check(&[0xb8, 1, 0, 0, 0], Jump, None);
+        check(&[0xe8, 1, 0, 0, 0], Jump, Some(Guard::Call));
+        check(&[0xe8, 1, 0, 0, 0], Short, None);
+        check(&[0xb8, 1, 0, 0, 0], Trap, Some(Guard::Free));
+        check(&[0xc5, 0xf8, 0x77], Short, None);
+    }
+
+    #[test]
+    fn keeping_three_bytes_is_tight() {
+        let tight = |bytes: &[u8]| guard(bytes, Strategy::Jump).expect("guarded").is_tight();
+        assert!(!tight(&[0x31, 0xc0]) && tight(&[0x8b, 0x47, 0x10]) && !tight(&[0x8d, 0x47, 1]));
+    }
+}

@@ -133,7 +133,11 @@ pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started
     let envp = c_strings(environment(message))?;
     let mut child = Command::new(&command[0]);
     let (mut say, mut wait) = (said_pid, go);
+    let far_end = proceed.as_raw_fd();
     let hook = move || {
+        // Our own copy of the far end: where tiptoe gives up, the read must end.
+        // SAFETY: this forked child does not use the descriptor otherwise.
+        unsafe { libc::close(far_end) };
         say.write_all(&std::process::id().to_le_bytes())?;
         wait.read_exact(&mut [0])?;
         let argv = pointers(&argv);

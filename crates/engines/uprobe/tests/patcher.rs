@@ -1,0 +1,286 @@
+//! The patcher over every window shape: at no moment does any thread run a mix of
+//! old and new bytes, whichever head it stands on and however stale its core's view.
+//! Mutants are what the patcher does with one step left out or out of order.
+#![cfg(not(tiptoe_loom))]
+
+mod simulator;
+
+use std::sync::atomic::AtomicU64;
+
+use simulator::{Cores, INT3, Memory, Mix, Shape, Step};
+use tiptoe_uprobe::patcher::{BATCH, Outcome, arm, disarm, rearm};
+use tiptoe_uprobe::table::Table;
+use tiptoe_wire::{SITE_WORDS, Site};
+
+const AT: u64 = 0x1000;
+
+/// A memory with original code, and cores that have seen nothing else.
+fn fresh(shapes: &[Shape]) -> (Memory, Cores) {
+    let memory = Memory::of(shapes);
+    let cores = Cores::of(&memory);
+    (memory, cores)
+}
+
+fn armed(shape: Shape) -> (Memory, Cores) {
+    let (memory, mut cores) = fresh(&[shape]);
+    assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Done);
+    cores.run(&[shape], &memory.take_steps()).expect("armed");
+    (memory, cores)
+}
+
+fn holds(memory: &Memory, site: &Site, bytes: &[u8; 8]) -> bool {
+    memory.get(site.address, site.len) == bytes[..usize::from(site.len)]
+}
+
+#[test]
+fn no_thread_ever_runs_a_mix() {
+    for shape in Shape::all(AT) {
+        let (memory, mut cores) = fresh(&[shape]);
+        for _ in 0..2 {
+            assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Done);
+            assert!(holds(&memory, &shape.site, &shape.site.patched));
+            cores.run(&[shape], &memory.take_steps()).expect("arming");
+            assert_eq!(disarm(&memory, &[shape.site])[0], Outcome::Done);
+            assert!(holds(&memory, &shape.site, &shape.site.original));
+            cores
+                .run(&[shape], &memory.take_steps())
+                .expect("disarming");
+        }
+    }
+}
+
+#[test]
+fn sites_of_one_batch_do_not_disturb_each_other() {
+    let others = Shape::all(AT + 32);
+    for (index, shape) in Shape::all(AT).into_iter().enumerate() {
+        let pair = [shape, others[index * 7 % others.len()]];
+        let sites = pair.map(|shape| shape.site);
+        let (memory, mut cores) = fresh(&pair);
+        assert_eq!(arm(&memory, &sites)[..2], [Outcome::Done; 2]);
+        cores.run(&pair, &memory.take_steps()).expect("arming");
+        assert_eq!(disarm(&memory, &sites)[..2], [Outcome::Done; 2]);
+        cores.run(&pair, &memory.take_steps()).expect("disarming");
+    }
+}
+
+#[test]
+fn every_trap_has_its_way_out() {
+    for shape in Shape::all(AT) {
+        let cells = |count| Vec::from_iter((0..count).map(|_| AtomicU64::new(0)));
+        let (records, orders) = (cells(SITE_WORDS), [cells(1), cells(1)]);
+        let table = Table::new(&records, [&orders[0], &orders[1]]);
+        table.insert(1, |_| Some(shape.site)).expect("room");
+        for offset in 0..8 {
+            let head = shape
+                .site
+                .heads()
+                .iter()
+                .find(|head| u64::from(head.offset) == offset);
+            let found = table.find(AT + offset).map(|found| found.resume);
+            assert_eq!(found, head.map(|head| 0x7000 + u64::from(head.resume)));
+        }
+    }
+}
+
+/// What the patcher does to one site: its steps by phase, each with its refetch.
+fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
+    let (memory, _) = match disarms {
+        true => armed(shape),
+        false => fresh(&[shape]),
+    };
+    let before = memory.clone();
+    let act = if disarms { disarm } else { arm };
+    act(&memory, &[shape.site]);
+    let steps = memory.take_steps();
+    let phases = steps
+        .split_inclusive(|step| *step == Step::Sync)
+        .map(<[Step]>::to_vec);
+    (before, phases.collect())
+}
+
+/// For which jumps does the patcher run a mix once its phases are changed so?
+fn mixes(disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
+    let jumps = Shape::all(AT)
+        .into_iter()
+        .filter(|shape| shape.site.len == 5);
+    let mix = |shape| {
+        let (memory, mut phases) = phases(shape, disarms);
+        change(&mut phases);
+        let ran = Cores::of(&memory).run(&[shape], &phases.concat());
+        ran.err().map(|mix| (shape, mix))
+    };
+    jumps.filter_map(mix).collect()
+}
+
+#[test]
+fn mutants_run_a_mix() {
+    let unsynced = |phase: usize| move |phases: &mut Vec<Vec<Step>>| drop(phases[phase].pop());
+    let swapped = |a: usize| move |phases: &mut Vec<Vec<Step>>| phases.swap(a, a + 1);
+    let headless = |phases: &mut Vec<Vec<Step>>| {
+        let heads = phases[0].len() - 2; // the first byte's write and the refetch stay
+        phases[0].drain(..heads);
+    };
+    assert!(mixes(false, |_| {}).is_empty() && mixes(true, |_| {}).is_empty());
+    for (what, found) in [
+        (
+            "no refetch between heads and tail",
+            mixes(false, unsynced(0)),
+        ),
+        (
+            "no refetch between tail and first byte",
+            mixes(false, unsynced(1)),
+        ),
+        ("tail before heads", mixes(false, swapped(0))),
+        ("first byte before tail", mixes(false, swapped(1))),
+        ("no traps on inner heads", mixes(false, headless)),
+        ("no refetch between trap and tail", mixes(true, unsynced(0))),
+        (
+            "no refetch between tail and heads",
+            mixes(true, unsynced(1)),
+        ),
+        ("tail restored before the trap", mixes(true, swapped(0))),
+        ("heads restored before the tail", mixes(true, swapped(1))),
+    ] {
+        assert!(!found.is_empty(), "{what}: nothing noticed");
+    }
+}
+
+#[test]
+fn what_is_not_the_files_is_left_alone() {
+    for shape in Shape::all(AT) {
+        for at in 0..u64::from(shape.site.len) {
+            let (memory, _) = fresh(&[shape]);
+            memory.put(AT + at, &[0xfe]);
+            assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Foreign);
+            assert_eq!(disarm(&memory, &[shape.site])[0], Outcome::Foreign);
+            let wrote = memory
+                .take_steps()
+                .into_iter()
+                .any(|step| step != Step::Sync);
+            assert!(!wrote, "{shape:?} at {at}");
+        }
+    }
+    for shape in Shape::all(AT)
+        .into_iter()
+        .filter(|shape| shape.site.island != 0)
+    {
+        let (memory, _) = fresh(&[shape]);
+        memory.put(shape.site.island, &[0xfe]);
+        assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Foreign);
+    }
+}
+
+/// A kernel's uprobe on an armed jump: it holds the first byte, and runs the file's
+/// first instruction itself, so threads arrive at the second head.
+fn with_foreign_trap(shape: Shape) -> (Memory, Cores) {
+    let (memory, mut cores) = armed(shape);
+    let step = [Step::Write(AT, vec![INT3]), Step::Sync];
+    memory.put(AT, &[INT3]);
+    cores.run(&[shape], &step).expect("a foreign trap on top");
+    (memory, cores)
+}
+
+fn jumps() -> impl Iterator<Item = Shape> {
+    Shape::all(AT)
+        .into_iter()
+        .filter(|shape| shape.site.len > 1)
+}
+
+#[test]
+fn a_foreign_trap_on_top_survives_disarming() {
+    for shape in jumps() {
+        let (memory, mut cores) = with_foreign_trap(shape);
+        assert!(!rearm(&memory, &shape.site), "not while it is there");
+        assert_eq!(disarm(&memory, &[shape.site])[0], Outcome::ForeignOnTop);
+        cores
+            .run(&[shape], &memory.take_steps())
+            .expect("disarming");
+        assert_eq!(memory.get(AT, 1), [INT3]);
+        memory.put(AT, &shape.site.original[..1]);
+        let last = [Step::Write(AT, vec![shape.site.original[0]]), Step::Sync];
+        cores.run(&[shape], &last).expect("it goes");
+        assert!(holds(&memory, &shape.site, &shape.site.original));
+    }
+}
+
+/// The kernel puts the file's first byte back, in front of our tail. That is whole
+/// again only where the first instruction has one byte: with a longer one a thread
+/// that comes before [`rearm`] or [`disarm`] runs a mix, which nobody can prevent
+/// from here. Both make it whole.
+#[test]
+fn a_foreign_trap_that_goes_is_followed_by_rearming() {
+    let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;
+    for shape in jumps() {
+        made_whole(&shape, rearm, &shape.site.patched);
+        made_whole(&shape, disarms, &shape.site.original);
+    }
+}
+
+fn made_whole(shape: &Shape, act: impl Fn(&Memory, &Site) -> bool, bytes: &[u8; 8]) {
+    let (memory, _) = with_foreign_trap(*shape);
+    memory.put(AT, &shape.site.original[..1]);
+    assert_eq!(
+        Cores::of(&memory).fetch(shape).is_ok(),
+        shape.first_len() == 1
+    );
+    assert!(act(&memory, &shape.site));
+    assert!(holds(&memory, &shape.site, bytes));
+    let steps = memory.take_steps();
+    assert_eq!(steps[..2], [Step::Write(AT, vec![INT3]), Step::Sync]);
+    let mut cores = Cores::of(&trapped(shape));
+    cores.run(&[*shape], &steps[2..]).expect("whole again");
+}
+
+/// An armed jump whose first byte is a trap.
+fn trapped(shape: &Shape) -> Memory {
+    let memory = Memory::of(&[*shape]);
+    arm(&memory, &[shape.site]);
+    memory.put(AT, &[INT3]);
+    memory
+}
+
+#[test]
+fn memory_that_goes_takes_only_its_own_sites() {
+    for last in Shape::all(AT + 256) {
+        let first = Shape::all(AT)[last.site.head_count as usize];
+        for accesses in 0..40 {
+            let pair = [first, last];
+            let sites = pair.map(|shape| shape.site);
+            let (mut memory, mut cores) = fresh(&pair);
+            memory.gone_from = last.site.address;
+            *memory.accesses_left.borrow_mut() = Some(accesses);
+            let outcomes = arm(&memory, &sites);
+            cores.run(&pair, &memory.take_steps()).expect("arming");
+            assert_eq!(outcomes[0], Outcome::Done);
+            assert!(holds(&memory, &first.site, &first.site.patched));
+            let whole = holds(&memory, &last.site, &last.site.patched);
+            assert!(outcomes[1] != Outcome::Done || whole, "{last:?}");
+            assert!(matches!(
+                outcomes[1],
+                Outcome::Done | Outcome::Unmapped | Outcome::Foreign
+            ));
+            assert_eq!(disarm(&memory, &sites)[0], Outcome::Done);
+            cores.run(&pair, &memory.take_steps()).expect("disarming");
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_as_long_as_it_says() {
+    let shape = Shape::all(AT)[0];
+    let shapes = Vec::from_iter((0..=BATCH as u64).map(|index| {
+        let mut next = shape;
+        next.site.address = AT + index * 8;
+        next
+    }));
+    let sites = Vec::from_iter(shapes.iter().map(|shape| shape.site));
+    let memory = Memory::of(&shapes);
+    assert_eq!(arm(&memory, &sites), [Outcome::Done; BATCH]);
+    assert!(holds(&memory, &sites[BATCH - 1], &shape.site.patched));
+    assert!(holds(&memory, &sites[BATCH], &shape.site.original));
+    let syncs = memory
+        .take_steps()
+        .into_iter()
+        .filter(|step| *step == Step::Sync);
+    assert_eq!(syncs.count(), 3, "three refetches for all of them");
+}

@@ -1,0 +1,269 @@
+//! Memory that code is fetched from while it is written.
+//!
+//! What the patcher does is recorded as writes and refetches. A core that has not
+//! refetched may see each byte as it is or as it ever was since the last refetch,
+//! whatever it sees of the byte beside it; and a thread may be about to fetch at
+//! any instruction head, since it may have been preempted there. That covers every
+//! interleaving, without listing them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use tiptoe_uprobe::patcher::Text;
+use tiptoe_wire::{Head, MAX_HEADS, Site};
+
+pub const INT3: u8 = 0xcc;
+const ILLEGAL: u8 = 0x06;
+const JUMP: u8 = 0xe9;
+const SHORT_JUMP: u8 = 0xeb;
+
+/// A site, and where the last instruction of its window ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub site: Site,
+    pub end: u8,
+}
+
+impl Shape {
+    /// A window of `len` patched bytes with these heads.
+    fn new(address: u64, len: u8, inner: &[u8], end: u8) -> Shape {
+        let mut site = Site {
+            address,
+            len,
+            trampoline: 0x7000,
+            ..Site::default()
+        };
+        site.original = std::array::from_fn(|at| 0x10 + at as u8);
+        site.patched = std::array::from_fn(|at| 0xa0 + at as u8);
+        site.patched[0] = match len {
+            5 => JUMP,
+            2 => SHORT_JUMP,
+            _ => INT3,
+        };
+        for (index, &offset) in std::iter::once(&0).chain(inner).enumerate() {
+            site.heads[index] = Head {
+                offset,
+                resume: 100 + u16::from(offset),
+            };
+            if offset > 0 {
+                site.patched[usize::from(offset)] = [INT3, ILLEGAL][index % 2];
+            }
+        }
+        site.head_count = inner.len() as u8 + 1;
+        if len == 2 {
+            site.island = address + 100;
+            site.island_original = [0x90; 8];
+            site.island_patched = [JUMP, 1, 2, 3, 4, 0, 0, 0];
+        }
+        Shape { site, end }
+    }
+
+    /// Every window: jumps with heads at all subsets of 1 to 4, short jumps, traps;
+    /// the last instruction ending inside the patch (padding follows), with it, or
+    /// behind it.
+    pub fn all(address: u64) -> Vec<Shape> {
+        let mut shapes = Vec::new();
+        for (len, subsets) in [(5, 16), (2, 2), (1, 1)] {
+            for subset in 0..subsets {
+                let inner: Vec<u8> = (1..len).filter(|h| subset >> (h - 1) & 1 == 1).collect();
+                let last = inner.last().copied().unwrap_or(0);
+                let ends = BTreeSet::from([last + 1, len, 8]);
+                shapes.extend(
+                    ends.into_iter()
+                        .map(|end| Shape::new(address, len, &inner, end)),
+                );
+            }
+        }
+        assert!(
+            shapes
+                .iter()
+                .all(|s| s.site.head_count as usize <= MAX_HEADS)
+        );
+        shapes
+    }
+
+    /// Where the first instruction ends.
+    pub fn first_len(&self) -> u8 {
+        self.instructions()[0].1
+    }
+
+    /// The window's instructions: head and end.
+    fn instructions(&self) -> Vec<(u8, u8)> {
+        let heads: Vec<u8> = self.site.heads().iter().map(|head| head.offset).collect();
+        let ends = heads[1..].iter().copied().chain([self.end]);
+        heads.iter().copied().zip(ends).collect()
+    }
+}
+
+/// One step of a patcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Write(u64, Vec<u8>),
+    Sync,
+}
+
+/// Bytes by address, and what has been done to them.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    bytes: RefCell<BTreeMap<u64, u8>>,
+    steps: RefCell<Vec<Step>>,
+    /// After as many accesses, addresses from `gone_from` on are unmapped.
+    pub accesses_left: RefCell<Option<usize>>,
+    pub gone_from: u64,
+}
+
+impl Memory {
+    /// The original code of some sites.
+    pub fn of(shapes: &[Shape]) -> Memory {
+        let memory = Memory::default();
+        for Shape { site, .. } in shapes {
+            memory.put(site.address, &site.original);
+            if site.island != 0 {
+                memory.put(site.island, &site.island_original[..5]);
+            }
+        }
+        memory
+    }
+
+    /// Writes as the world did before, or somebody else does.
+    pub fn put(&self, address: u64, bytes: &[u8]) {
+        let addressed = (address..).zip(bytes.iter().copied());
+        self.bytes.borrow_mut().extend(addressed);
+    }
+
+    pub fn get(&self, address: u64, len: u8) -> Vec<u8> {
+        let bytes = self.bytes.borrow();
+        (address..address + u64::from(len))
+            .map(|at| bytes[&at])
+            .collect()
+    }
+
+    /// The steps since the last call.
+    pub fn take_steps(&self) -> Vec<Step> {
+        self.steps.take()
+    }
+
+    fn is_gone(&self, address: u64) -> bool {
+        let mut left = self.accesses_left.borrow_mut();
+        let gone = *left == Some(0) && address >= self.gone_from;
+        if let Some(left) = left.as_mut() {
+            *left = left.saturating_sub(1);
+        }
+        gone
+    }
+}
+
+impl Text for Memory {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+        if self.is_gone(address) {
+            return false;
+        }
+        bytes.copy_from_slice(&self.get(address, bytes.len() as u8));
+        true
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> bool {
+        if self.is_gone(address) {
+            return false;
+        }
+        self.put(address, bytes);
+        self.steps
+            .borrow_mut()
+            .push(Step::Write(address, bytes.to_vec()));
+        true
+    }
+
+    fn sync(&self) {
+        self.steps.borrow_mut().push(Step::Sync);
+    }
+}
+
+/// A thread that fetched at `head` ran neither the original nor a jump nor a trap.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mix {
+    pub site: u64,
+    pub head: u8,
+    pub after_step: usize,
+}
+
+/// What cores may see.
+pub struct Cores {
+    seen: BTreeMap<u64, BTreeSet<u8>>,
+}
+
+impl Cores {
+    /// All of them see this memory as it is.
+    pub fn of(memory: &Memory) -> Cores {
+        let bytes = memory.bytes.borrow();
+        Cores {
+            seen: bytes
+                .iter()
+                .map(|(&at, &byte)| (at, BTreeSet::from([byte])))
+                .collect(),
+        }
+    }
+
+    /// Lets them run through the steps, fetching at every head after each.
+    pub fn run(&mut self, shapes: &[Shape], steps: &[Step]) -> Result<(), Mix> {
+        let mut now = BTreeMap::new();
+        for (after_step, step) in steps.iter().enumerate() {
+            match step {
+                Step::Write(address, bytes) => {
+                    for (at, &byte) in (*address..).zip(bytes) {
+                        now.insert(at, byte);
+                        self.seen.entry(at).or_default().insert(byte);
+                    }
+                }
+                Step::Sync => {
+                    for (at, byte) in std::mem::take(&mut now) {
+                        self.seen.insert(at, BTreeSet::from([byte]));
+                    }
+                }
+            }
+            for shape in shapes {
+                self.fetch(shape).map_err(|head| Mix {
+                    site: shape.site.address,
+                    head,
+                    after_step,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches at every head of a site; fails with one that runs a mix.
+    pub fn fetch(&self, shape: &Shape) -> Result<(), u8> {
+        let site = &shape.site;
+        for (head, end) in shape.instructions() {
+            let rest = usize::from(head) + 1..usize::from(end);
+            for &first in self.at(site.address + u64::from(head)) {
+                let offset = usize::from(head);
+                let fine = if first == INT3 || offset > 0 && first == site.patched[offset] {
+                    true
+                } else if first == site.original[offset] {
+                    self.sees(site.address, rest.clone(), &site.original)
+                } else {
+                    first == site.patched[0] && self.jumps(site)
+                };
+                if !fine {
+                    return Err(head);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every core that sees the jump's first byte sees all of it.
+    fn jumps(&self, site: &Site) -> bool {
+        self.sees(site.address, 1..usize::from(site.len), &site.patched)
+            && (site.island == 0 || self.sees(site.island, 0..5, &site.island_patched))
+    }
+
+    fn sees(&self, address: u64, mut range: std::ops::Range<usize>, bytes: &[u8; 8]) -> bool {
+        range.all(|at| self.at(address + at as u64).eq([&bytes[at]]))
+    }
+
+    fn at(&self, address: u64) -> impl Iterator<Item = &u8> {
+        self.seen[&address].iter()
+    }
+}

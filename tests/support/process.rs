@@ -1,9 +1,14 @@
 //! A program that a test started: ended when the test is over, however it is over.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+use crate::scaled;
 
 /// A running program with pipes to its stdin and from its stdout.
 #[derive(Debug)]
@@ -11,6 +16,7 @@ pub struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
+    _watchdog: Watchdog,
 }
 
 impl Process {
@@ -19,10 +25,12 @@ impl Process {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         Process {
+            _watchdog: Watchdog::new(&child),
             child,
             stdin,
             stdout,
@@ -92,6 +100,52 @@ impl Drop for Process {
         // Both fail only where the child is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Runs a command to its end, as `Command::output` does, within the time that a test may take.
+pub fn output(command: &mut Command) -> Output {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn();
+    let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let _watchdog = Watchdog::new(&child);
+    child.wait_with_output().expect("our own child")
+}
+
+/// Ends a process group that hangs, so that its test fails and the next one runs.
+#[derive(Debug)]
+struct Watchdog {
+    done: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    fn new(child: &Child) -> Watchdog {
+        let done = Arc::new(AtomicBool::new(false));
+        let (group, seen) = (-(child.id() as i32), Arc::clone(&done));
+        let limit = Duration::from_secs(60 + scaled(1000));
+        std::thread::spawn(move || {
+            let until = Instant::now() + limit;
+            // Relaxed: the flag is all that is told.
+            while Instant::now() < until && !seen.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if !seen.load(Relaxed) {
+                eprintln!("ended after {limit:?}: process group {}", -group);
+                // SAFETY: kill takes two numbers; the group is a test's own.
+                unsafe { libc::kill(group, libc::SIGKILL) };
+            }
+        });
+        Watchdog { done }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.done.store(true, Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::process::Process;
+use crate::process::{Process, output};
 use crate::report::{Expected, Report};
 use crate::root;
 
@@ -85,8 +85,8 @@ impl Probe {
     pub fn run(&self, program: &Path, arguments: &[&str]) -> Run {
         let report = report_path();
         let mut command = self.command(&report);
-        let output = command.arg("--").arg(program).args(arguments).output();
-        Run::new(output.expect("tiptoe runs"), &report)
+        let output = output(command.arg("--").arg(program).args(arguments));
+        Run::new(output, &report)
     }
 
     /// Attaches to running processes; ends with `--duration`, or when they end.
@@ -101,8 +101,8 @@ impl Probe {
     pub fn attach_and_wait(&self, pids: &[u32]) -> Run {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-        let output = self.command(&report).args(["-p", &pids.join(",")]).output();
-        Run::new(output.expect("tiptoe runs"), &report)
+        let output = output(self.command(&report).args(["-p", &pids.join(",")]));
+        Run::new(output, &report)
     }
 
     fn command(&self, report: &Path) -> Command {

@@ -10,7 +10,12 @@ static uint64_t calls;
 
 PROBED int add(int a, int b) { KEEP(); return a + b; }
 
-PROBED int down(int n) { KEEP(); return n == 0 ? 0 : 1 + down(n - 1); }
+PROBED int down(int n) {
+    if (n == 0) return 0;
+    int rest = down(n - 1);
+    __asm__ volatile("" : "+r"(rest));  // else the recursion becomes a loop
+    return 1 + rest;
+}
 
 PROBED unsigned digits(unsigned n) {
     unsigned sum = 0;

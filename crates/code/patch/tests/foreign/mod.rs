@@ -100,6 +100,13 @@ impl Bench {
         let expected: Vec<_> = inputs.iter().map(|i| self.observe(at, i)).collect();
         self.machine.apply(&patch);
         let patched = read(patch.site, patch.len.into());
+        // First our own trap, as while the patch is being written.
+        write(patch.site, &[0xcc]);
+        for (input, expected) in inputs.iter().zip(&expected) {
+            let before = self.machine.count(5);
+            self.compare(at, input, expected, entry);
+            assert_eq!(self.machine.count(5), before + 1, "{code:x?}");
+        }
         self.machine.arm_foreign(&patch);
         let before = self.machine.count(5);
         for (input, expected) in inputs.iter().zip(&expected) {
@@ -156,6 +163,33 @@ fn the_middle_survives_breakpoints_that_come_and_go() {
     }
     println!("jump {}, short {}, trap {}", used[0], used[1], used[2]);
     assert!(used[0] > 300);
+}
+
+#[test]
+fn what_the_instructions_passed_over_leave_is_kept() {
+    let mut bench = Bench::new(11);
+    let cases: [&[u8]; 4] = [
+        // cmp $0x80000000,%edi; sete %al; setb %cl; ret
+        &[
+            0x81, 0xff, 0, 0, 0, 0x80, 0x0f, 0x94, 0xc0, 0x0f, 0x92, 0xc1, 0xc3,
+        ],
+        // add $1,%eax; adc %rdx,%rcx; ret
+        &[0x05, 1, 0, 0, 0, 0x48, 0x11, 0xd1, 0xc3],
+        // mov %edi,-8(%rsp); mov -8(%rsp),%rax; ret
+        &[0x89, 0x7c, 0x24, 0xf8, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0xc3],
+        // mov $7,%eax; mov $9,%edx; cmp %rax,%rdx; ret
+        &[
+            0xb8, 7, 0, 0, 0, 0xba, 9, 0, 0, 0, 0x48, 0x39, 0xc2, 0x48, 0x90, 0xc3,
+        ],
+    ];
+    for code in cases {
+        let at = bench.machine.room(0);
+        let patch = bench.check(at, code, 16, 0).expect("relocatable");
+        assert!(
+            patch.site > at && patch.strategy == Strategy::Jump,
+            "{code:x?}"
+        );
+    }
 }
 
 #[test]

@@ -21,9 +21,12 @@ pub enum Error {
     /// The benched program answered something else than was asked.
     #[error("the benched program answered `{0}`")]
     Answer(String),
-    /// Something else traces this machine, and would be measured too.
-    #[error("something else traces this machine: {0}")]
-    Disturbed(String),
+    /// Tracing began, and some function got no probe.
+    #[error("not every function of `{0}` was probed")]
+    Unprobed(&'static str),
+    /// Tracing ended, and some function still carries its probe.
+    #[error("some function of `{0}` is still probed")]
+    StillProbed(&'static str),
     /// Tracing failed.
     #[error(transparent)]
     Trace(#[from] tiptoe_collector::Error),

@@ -1,10 +1,61 @@
-//! To be written.
+//! What `tiptoe bench` measures: the cost of a hit beside its peers, the share of functions that can be
+//! patched, the time to attach.
+//!
+//! Every bench runs its cases in alternation within one process, over a program that it generates and
+//! compiles (`cc`), and counts that program's own CPU time: medians and quartiles, never a single run. Before
+//! and after, it looks for other tracers of this machine and names them beside the numbers.
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod assembly;
+mod attach;
+mod coverage;
+mod driver;
 mod error;
+mod options;
+mod quiet;
 mod table;
 mod target;
+mod uprobe;
 
 pub use error::Error;
+pub use options::Options;
 pub use table::{Row, Table};
+
+/// A bench by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Bench {
+    /// What `tiptoe bench NAME` takes.
+    pub name: &'static str,
+    /// What it measures, in a line.
+    pub about: &'static str,
+    run: fn(&Options) -> Result<Table, Error>,
+}
+
+/// Every bench.
+pub fn list() -> &'static [Bench] {
+    &[
+        Bench {
+            name: "uprobe",
+            about: "what a hit adds: by first instruction, depth, threads and number of functions",
+            run: uprobe::run,
+        },
+        Bench {
+            name: "coverage",
+            about: "the share of functions that take a jump, by binary, and why the others do not",
+            run: coverage::run,
+        },
+        Bench {
+            name: "attach",
+            about: "how long attaching to and detaching from many functions takes",
+            run: attach::run,
+        },
+    ]
+}
+
+/// Runs a bench.
+pub fn run(name: &str, options: &Options) -> Result<Table, Error> {
+    let bench = list().iter().find(|bench| bench.name == name);
+    let bench = bench.ok_or_else(|| Error::Unknown(name.to_owned()))?;
+    quiet::watched(|| (bench.run)(options))
+}

@@ -1,0 +1,112 @@
+//! `tiptoe bench attach`: how long it takes until every function is probed, and how long a running thread
+//! stands still for it.
+
+use std::time::{Duration, Instant};
+
+use tiptoe_event::Via;
+
+use crate::assembly::{ATTACH, Site};
+use crate::driver::{Traced, Tracing};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+use crate::target::Target;
+
+/// For how long a thread watches for times at which it does not run; an attach fits into it.
+const WATCH_MS: u32 = 500;
+
+/// Attaches to and detaches from 1,000 and 10,000 functions. The first attach to a process brings the agent
+/// in; later ones find it there.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut table = Table {
+        bench: "attach",
+        rows: Vec::new(),
+        notes: Vec::new(),
+    };
+    for site in ATTACH {
+        let (mut first, mut again, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let mut target = Target::start(&[site])?;
+            for times in [&mut first, &mut again] {
+                let (attach, detach) = once(&mut target, site, options)?;
+                times.push(attach);
+                gone.push(detach);
+            }
+        }
+        for (case, times) in [
+            ("attach_first", first),
+            ("attach_again", again),
+            ("detach", gone),
+        ] {
+            table.rows.push(row(case, site, &times, "ms"));
+        }
+        stillness(&mut table, site, options)?;
+    }
+    Ok(table)
+}
+
+/// Milliseconds to attach and to detach.
+fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64), Error> {
+    let from = Instant::now();
+    let sites = [site];
+    let traced = Traced {
+        agent: options.agent,
+        sites: &sites,
+        via: Via::Agent,
+        filter: None,
+    };
+    let mut tracing = Tracing::start(target, &traced)?;
+    let attached = Instant::now();
+    tracing.detach(target, &sites)?;
+    let detached = Instant::now();
+    tracing.finish()?;
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    Ok((ms(attached - from), ms(detached - attached)))
+}
+
+/// The longest time that a busy thread did not run: with nothing going on, while the agent comes in and
+/// patches, and while it only patches.
+fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Error> {
+    let mut cases = [
+        ("still_idle", Vec::new()),
+        ("still_first", Vec::new()),
+        ("still_again", Vec::new()),
+    ];
+    for _ in 0..options.rounds {
+        let mut target = Target::start(&[site])?;
+        for (case, times) in &mut cases {
+            let sites = [site];
+            let traced = Traced {
+                agent: options.agent,
+                sites: &sites,
+                via: Via::Agent,
+                filter: None,
+            };
+            let tracing = (*case != "still_idle").then(|| Tracing::begin(target.pid(), &traced));
+            times.push(target.gap_ns(WATCH_MS)? / 1e6);
+            if let Some(mut tracing) = tracing {
+                tracing.wait(&mut target, &sites)?;
+                tracing.finish()?;
+            }
+        }
+    }
+    table.rows.extend(
+        cases
+            .iter()
+            .map(|(case, times)| row(case, site, times, "ms")),
+    );
+    Ok(())
+}
+
+fn row(case: &str, site: Site, times: &[f64], unit: &'static str) -> Row {
+    let (value, spread) = median_and_spread(times);
+    Row {
+        case: case.to_owned(),
+        site: Some("push".to_owned()),
+        sites: Some(site.functions),
+        value,
+        spread: Some(spread),
+        unit,
+        ..Row::default()
+    }
+}

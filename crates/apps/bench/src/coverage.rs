@@ -1,0 +1,158 @@
+//! `tiptoe bench coverage`: the share of a binary's functions that take a jump, in the process that has it
+//! mapped. Functions are all that symbol tables and .eh_frame know, padding aside.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use tiptoe_event::Via;
+use tiptoe_session::Session;
+
+use crate::driver::trace_once;
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table};
+
+/// A program that is started, says `ready`, and waits for the end of its stdin.
+struct Holder {
+    program: &'static str,
+    arguments: &'static [&'static str],
+    /// Written to its stdin first.
+    question: &'static str,
+    /// The case's name, and the binary as a spec names it.
+    binaries: &'static [(&'static str, &'static str)],
+}
+
+const LIBRARIES: &str =
+    "import ctypes, sys, _hashlib; ctypes.CDLL('libstdc++.so.6'); ctypes.CDLL('libcrypto.so.3')
+print('ready', flush=True); sys.stdin.read()";
+const HEAP: &str =
+    "import sys; heap = [bytes(1000) for _ in range(2_000_000)]; print('ready', flush=True)
+sys.stdin.read()";
+
+const HOLDERS: [Holder; 4] = [
+    Holder {
+        program: "/usr/bin/python3",
+        arguments: &["-S", "-c", LIBRARIES],
+        question: "",
+        binaries: &[
+            ("libc", "libc.so.6"),
+            ("libstdc++", "libstdc++.so.6"),
+            ("libcrypto", "libcrypto.so.3"),
+            ("python3", "python3*"),
+        ],
+    },
+    Holder {
+        program: "/usr/bin/python3",
+        arguments: &["-S", "-c", HEAP],
+        question: "",
+        binaries: &[("python3, 2 GB heap", "python3*")],
+    },
+    Holder {
+        program: "/usr/bin/sqlite3",
+        arguments: &["-batch", ":memory:"],
+        question: ".print ready\n",
+        binaries: &[("sqlite3", "sqlite3"), ("libsqlite3", "libsqlite3.so.0")],
+    },
+    Holder {
+        program: "/usr/bin/redis-server",
+        arguments: &[
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--loglevel",
+            "notice",
+            "--logfile",
+            "",
+        ],
+        question: "",
+        binaries: &[("redis-server", "redis-server")],
+    },
+];
+
+/// What redis says when it serves; the others are asked to say `ready`.
+const READY: [&str; 2] = ["ready", "Server initialized"];
+
+/// The share of each binary's functions that are patched by a jump.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut table = Table {
+        bench: "coverage",
+        rows: Vec::new(),
+        notes: Vec::new(),
+    };
+    for holder in &HOLDERS {
+        let Ok(mut child) = holder.start() else {
+            table
+                .notes
+                .push(format!("skipped: {} (not installed)", holder.program));
+            continue;
+        };
+        for (case, binary) in holder.binaries {
+            let session = trace_once(
+                child.id(),
+                &format!("{binary}:*"),
+                Via::Agent,
+                options.agent,
+            );
+            session.map(|session| add(&mut table, case, &session))?;
+        }
+        // It ends by itself when its stdin closes; redis does not read its own.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    Ok(table)
+}
+
+impl Holder {
+    /// Starts it and waits until it is ready.
+    fn start(&self) -> std::io::Result<Child> {
+        let mut child = Command::new(self.program)
+            .args(self.arguments)
+            .current_dir(std::env::temp_dir())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        if let Some(stdin) = &mut child.stdin {
+            stdin.write_all(self.question.as_bytes())?;
+        }
+        let lines = child
+            .stdout
+            .take()
+            .into_iter()
+            .flat_map(|stdout| BufReader::new(stdout).lines());
+        let mut lines = lines.map_while(Result::ok);
+        let is_ready = lines.any(|line| READY.iter().any(|ready| line.contains(ready)));
+        if is_ready {
+            Ok(child)
+        } else {
+            Err(std::io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+}
+
+/// One row a binary, and one note for each reason.
+fn add(table: &mut Table, case: &str, session: &Session) {
+    let by_trap = session
+        .events
+        .iter()
+        .filter(|event| event.notes.iter().any(|note| note.starts_with("trap")));
+    let traps = by_trap.count();
+    let jumps = session.events.len() - traps;
+    let all = session.events.len() + session.refusals.len();
+    table.rows.push(Row {
+        case: case.to_owned(),
+        sites: Some(all),
+        value: 100.0 * jumps as f64 / all.max(1) as f64,
+        unit: "%",
+        ..Row::default()
+    });
+    let mut reasons = std::collections::BTreeMap::from([("no jump fits there: a trap", traps)]);
+    for refusal in &session.refusals {
+        *reasons.entry(refusal.reason.as_str()).or_default() += 1;
+    }
+    let reasons = reasons.iter().filter(|(_, count)| **count > 0);
+    table
+        .notes
+        .extend(reasons.map(|(reason, count)| format!("{case}: {count} of {all}: {reason}")));
+}

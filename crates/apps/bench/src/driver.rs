@@ -1,0 +1,158 @@
+//! The driver, run beside the measurement: tracing goes on until it is told to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tiptoe_collector::{Budget, Observer, Outcome, Request, RequestTarget};
+use tiptoe_event::{Filter, Via};
+use tiptoe_session::Session;
+
+use crate::assembly::Site;
+use crate::error::Error;
+use crate::target::Target;
+
+/// What is traced, and by whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced<'a> {
+    pub agent: &'static [u8],
+    pub sites: &'a [Site],
+    pub via: Via,
+    pub filter: Option<Filter>,
+}
+
+/// A trace that goes on.
+#[derive(Debug)]
+pub(crate) struct Tracing {
+    stop: Arc<AtomicBool>,
+    driver: Option<JoinHandle<Result<Outcome, tiptoe_collector::Error>>>,
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn interval(&mut self, _deltas: &Session) {}
+    fn note(&mut self, _note: &str) {}
+}
+
+/// How long attaching may take before the bench gives up.
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Tracing {
+    /// Begins to trace, and returns when every function carries its probe.
+    pub(crate) fn start(target: &mut Target, traced: &Traced) -> Result<Tracing, Error> {
+        let mut tracing = Tracing::begin(target.pid(), traced);
+        tracing.wait(target, traced.sites)?;
+        Ok(tracing)
+    }
+
+    /// Begins to trace, and returns at once.
+    pub(crate) fn begin(pid: u32, traced: &Traced) -> Tracing {
+        let stop = Arc::new(AtomicBool::new(false));
+        let specs = traced
+            .sites
+            .iter()
+            .map(|site| format!("{}_*", site.name))
+            .collect();
+        let plain = request(pid, specs, traced.via, traced.agent, Arc::clone(&stop));
+        let request = Request {
+            filter: traced.filter,
+            ..plain
+        };
+        let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
+        Tracing {
+            stop,
+            driver: Some(driver),
+        }
+    }
+
+    /// Asks it to end, and returns when no function carries a probe any more.
+    pub(crate) fn detach(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
+        // Relaxed: the flag orders nothing.
+        self.stop.store(true, Relaxed);
+        let until = Instant::now() + LIMIT;
+        for &site in sites {
+            while target.probed(site)? > 0 {
+                if Instant::now() > until {
+                    return Err(Error::StillProbed(site.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it; the program is as it was.
+    pub(crate) fn finish(mut self) -> Result<Session, Error> {
+        self.end().map(|outcome| outcome.session)
+    }
+
+    /// Waits until every function carries its probe.
+    pub(crate) fn wait(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
+        let until = Instant::now() + LIMIT;
+        for &site in sites {
+            while target.probed(site)? < site.functions {
+                if self.driver.as_ref().is_none_or(JoinHandle::is_finished) {
+                    self.end()?;
+                    return Err(Error::Unprobed(site.name));
+                }
+                if Instant::now() > until {
+                    return Err(Error::Unprobed(site.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Outcome, Error> {
+        // Relaxed: the flag orders nothing; the join does.
+        self.stop.store(true, Relaxed);
+        let driver = self.driver.take().ok_or(Error::Unprobed("nothing"))?;
+        match driver.join() {
+            Ok(outcome) => Ok(outcome?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        // The first error is already on its way; what matters is that the driver has detached.
+        let _ = self.end();
+    }
+}
+
+/// Attaches, detaches at once, and tells what was attached to.
+pub(crate) fn trace_once(
+    pid: u32,
+    spec: &str,
+    via: Via,
+    agent: &'static [u8],
+) -> Result<Session, Error> {
+    let stop = Arc::new(AtomicBool::new(true));
+    let request = request(pid, vec![spec.to_owned()], via, agent, stop);
+    Ok(tiptoe_collector::run(request, &mut Silent)?.session)
+}
+
+fn request(
+    pid: u32,
+    specs: Vec<String>,
+    via: Via,
+    agent: &'static [u8],
+    stop: Arc<AtomicBool>,
+) -> Request {
+    Request {
+        agent,
+        specs,
+        filter: None,
+        target: RequestTarget::Pids(vec![pid]),
+        via,
+        by: None,
+        duration: None,
+        delay: None,
+        interval: None,
+        budget: Budget::Off,
+        force: false,
+        stop,
+    }
+}

@@ -33,6 +33,7 @@ fn holds(memory: &Memory, site: &Site, bytes: &[u8; 8]) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn no_thread_ever_runs_a_mix() {
     for shape in Shape::all(AT) {
         let (memory, mut cores) = fresh(&[shape]);
@@ -50,6 +51,7 @@ fn no_thread_ever_runs_a_mix() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn sites_of_one_batch_do_not_disturb_each_other() {
     let others = Shape::all(AT + 32);
     for (index, shape) in Shape::all(AT).into_iter().enumerate() {
@@ -113,6 +115,7 @@ fn mixes(disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn mutants_run_a_mix() {
     let unsynced = |phase: usize| move |phases: &mut Vec<Vec<Step>>| drop(phases[phase].pop());
     let swapped = |a: usize| move |phases: &mut Vec<Vec<Step>>| phases.swap(a, a + 1);
@@ -146,6 +149,7 @@ fn mutants_run_a_mix() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn what_is_not_the_files_is_left_alone() {
     for shape in Shape::all(AT) {
         for at in 0..u64::from(shape.site.len) {
@@ -240,6 +244,7 @@ fn trapped(shape: &Shape) -> Memory {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn memory_that_goes_takes_only_its_own_sites() {
     for last in Shape::all(AT + 256) {
         let first = Shape::all(AT)[last.site.head_count as usize];

@@ -151,7 +151,7 @@ fn add(
     functions: Vec<Cow<'_, Function>>,
 ) {
     for function in functions {
-        let event = event_name(&module.name, &function, spec.offset);
+        let event = event_name(&module.name, spec, &function);
         if let Some(reason) = unsuitable(&function) {
             resolved.refused.push((event, reason.to_owned()));
             continue;
@@ -183,9 +183,13 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
     }
 }
 
-fn event_name(module: &str, function: &Function, offset: u64) -> String {
-    let name = function.display_name();
-    match offset {
+/// The resolved spec. One overload that was asked for by its parameters keeps them.
+fn event_name(module: &str, spec: &Spec, function: &Function) -> String {
+    let name = match spec.function {
+        Wanted::Name(name) if name.contains('(') => Cow::Borrowed(name),
+        _ => function.display_name(),
+    };
+    match spec.offset {
         0 => format!("uprobe:{module}:{name}"),
         offset => format!("uprobe:{module}:{name}+{offset:#x}"),
     }

@@ -2,6 +2,7 @@
 //! mapped. Functions are all that symbol tables and .eh_frame know, padding aside.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tiptoe_event::Via;
@@ -55,23 +56,14 @@ const HOLDERS: [Holder; 4] = [
     },
     Holder {
         program: "/usr/bin/redis-server",
-        arguments: &[
-            "--port",
-            "0",
-            "--save",
-            "",
-            "--loglevel",
-            "notice",
-            "--logfile",
-            "",
-        ],
+        arguments: &["--port", "0", "--unixsocket", "socket", "--save", ""],
         question: "",
         binaries: &[("redis-server", "redis-server")],
     },
 ];
 
-/// What redis says when it serves; the others are asked to say `ready`.
-const READY: [&str; 2] = ["ready", "Server initialized"];
+/// redis says it by itself; the others are asked to.
+const READY: &str = "ready";
 
 /// The share of each binary's functions that are patched by a jump.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -80,8 +72,13 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         rows: Vec::new(),
         notes: Vec::new(),
     };
+    let folder = std::env::temp_dir().join(format!("tiptoe-coverage-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| Error::Io {
+        what: "making a folder",
+        error,
+    })?;
     for holder in &HOLDERS {
-        let Ok(mut child) = holder.start() else {
+        let Ok(mut child) = holder.start(&folder) else {
             table
                 .notes
                 .push(format!("skipped: {} (not installed)", holder.program));
@@ -100,15 +97,17 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         let _ = child.kill();
         let _ = child.wait();
     }
+    // What stays of it is in a folder for such things.
+    let _ = std::fs::remove_dir_all(&folder);
     Ok(table)
 }
 
 impl Holder {
     /// Starts it and waits until it is ready.
-    fn start(&self) -> std::io::Result<Child> {
+    fn start(&self, folder: &Path) -> std::io::Result<Child> {
         let mut child = Command::new(self.program)
             .args(self.arguments)
-            .current_dir(std::env::temp_dir())
+            .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -122,7 +121,7 @@ impl Holder {
             .into_iter()
             .flat_map(|stdout| BufReader::new(stdout).lines());
         let mut lines = lines.map_while(Result::ok);
-        let is_ready = lines.any(|line| READY.iter().any(|ready| line.contains(ready)));
+        let is_ready = lines.any(|line| line.contains(READY));
         if is_ready {
             Ok(child)
         } else {

@@ -143,7 +143,7 @@ fn redis_counts_as_the_kernel_does_in_the_same_run() {
         .unzip();
     let sites = functions.iter().flat_map(|(name, offset)| {
         [
-            Site::new(server.pid(), &path, name),
+            Site::inside(server.pid(), &path, name, 0),
             Site::inside(server.pid(), &path, name, *offset),
         ]
     });

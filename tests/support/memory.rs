@@ -11,8 +11,8 @@ use crate::process::wait_until;
 /// How long a probe may take to come or go on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The bytes that a probe takes.
-const WINDOW: usize = 5;
+/// Where a function's probe may stand: behind what is passed over in front of it.
+const WINDOW: usize = 16;
 
 /// Where a probe stands, or will, in a running program.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Site {
         Site::of(pid, program, symbol, 0, WINDOW)
     }
 
-    /// One instruction inside the function, for the kernel's probe.
+    /// One instruction, where exactly that one is probed.
     pub fn inside(pid: u32, program: &Path, symbol: &str, offset: u64) -> Site {
         Site::of(pid, program, symbol, offset, 1)
     }

@@ -224,6 +224,9 @@ fn read_function(rest: Rest<'_>) -> Result<Function<'_>, SpecError> {
     if rest.text.is_empty() {
         return rest.fault(SpecFault::NoFunction);
     }
+    if matches!(rest.text, "." | ".." | "~") {
+        return rest.fault(SpecFault::PathWithoutFunction); // with options, a path
+    }
     if is_glob(rest.text) {
         return Ok(Function::Glob(rest.text));
     }

@@ -126,6 +126,7 @@ fn faults_say_what_and_where() {
         ("f//", SpecFault::BadOption, 2),
         ("f/a,,b/", SpecFault::BadOption, 2),
         ("f/by=arg0/+8", SpecFault::BadOption, 0),
+        ("~+0/by=arg0/", SpecFault::PathWithoutFunction, 0),
         ("f\n", SpecFault::ControlCharacter, 1),
     ] {
         let error = Spec::parse(text).expect_err(text);

@@ -1,7 +1,8 @@
 //! The patcher over every window shape: at no moment does any thread run a mix of
 //! old and new bytes, whichever head it stands on and however stale its core's view.
 //! Mutants are what the patcher does with one step left out or out of order.
-#![cfg(not(tiptoe_loom))]
+//! Nothing here is unsafe, so it is not run under miri, where it takes minutes.
+#![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
 
@@ -33,7 +34,6 @@ fn holds(memory: &Memory, site: &Site, bytes: &[u8; 8]) -> bool {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn no_thread_ever_runs_a_mix() {
     for shape in Shape::all(AT) {
         let (memory, mut cores) = fresh(&[shape]);
@@ -51,7 +51,6 @@ fn no_thread_ever_runs_a_mix() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn sites_of_one_batch_do_not_disturb_each_other() {
     let others = Shape::all(AT + 32);
     for (index, shape) in Shape::all(AT).into_iter().enumerate() {
@@ -115,7 +114,6 @@ fn mixes(disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn mutants_run_a_mix() {
     let unsynced = |phase: usize| move |phases: &mut Vec<Vec<Step>>| drop(phases[phase].pop());
     let swapped = |a: usize| move |phases: &mut Vec<Vec<Step>>| phases.swap(a, a + 1);
@@ -149,7 +147,6 @@ fn mutants_run_a_mix() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn what_is_not_the_files_is_left_alone() {
     for shape in Shape::all(AT) {
         for at in 0..u64::from(shape.site.len) {
@@ -244,7 +241,6 @@ fn trapped(shape: &Shape) -> Memory {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "safe code, and it takes minutes")]
 fn memory_that_goes_takes_only_its_own_sites() {
     for last in Shape::all(AT + 256) {
         let first = Shape::all(AT)[last.site.head_count as usize];

@@ -39,7 +39,7 @@ fn ignored_signals_stay_ignored() {
 }
 
 #[test]
-fn sigwait_and_signalfd_get_their_signal() {
+fn sigwait_gets_its_signal() {
     mode("waited");
 }
 

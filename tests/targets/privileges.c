@@ -10,9 +10,10 @@
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
-// Every thread of the process has the new uid, ours and anybody's.
-static void all_have(unsigned uid) {
+// Whether every thread of the process has the new uid, ours and anybody's.
+static int all_have(unsigned uid) {
     DIR *folder = opendir("/proc/self/task");
+    int all = 1;
     CHECK(folder != NULL);
     for (struct dirent *entry; (entry = readdir(folder));) {
         char path[300], line[200];
@@ -23,9 +24,10 @@ static void all_have(unsigned uid) {
         if (status == NULL) continue;
         while (fgets(line, sizeof line, status)) if (sscanf(line, "Uid: %u", &real) == 1) break;
         fclose(status);
-        CHECK(real == uid);
+        all &= real == uid;
     }
     closedir(folder);
+    return all;
 }
 
 static void *stay(void *unused) { (void)unused; pause(); return NULL; }
@@ -38,8 +40,11 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "setuid")) {
         CHECK(pthread_create(&id, NULL, stay, NULL) == 0);
         CHECK(setuid(65534) == 0);
-        usleep(100000);
-        all_have(65534);
+        int tries = 0;
+        while (!all_have(65534)) {
+            CHECK(tries++ < 200);
+            usleep(10000);
+        }
     } else if (!strcmp(mode, "unshare")) {
         CHECK(unshare(CLONE_NEWUSER) == 0);
     } else if (!strcmp(mode, "setns")) {

@@ -4,7 +4,6 @@
 #include "common.h"
 #include <pthread.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>

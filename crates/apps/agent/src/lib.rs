@@ -14,12 +14,14 @@
 //! | [`entry`] | the borrowed or the starting thread | map the segments, start the thread |
 //! | [`thread`] | the agent's thread | requests, tiptoe's death |
 //! | [`serve`] | the agent's thread | one function a request |
+//! | [`credentials`] | the agent's thread | no more rights than the program |
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
 
 mod asm;
+mod credentials;
 mod entry;
 mod environ;
 mod hit;

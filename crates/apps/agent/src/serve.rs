@@ -45,6 +45,7 @@ pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool
         Request::Resolve => resolve(plan, data, count),
         Request::Prepare => prepare(shared),
         Request::Go => go(shared),
+        Request::Follow => crate::credentials::follow(),
         Request::Detach => detach(shared),
     };
     data.answer(sequence, outcome);

@@ -10,6 +10,7 @@ use tiptoe_sys::raw::{Errno, call, check, futex, gettid, nr, sleep_ns, thread_al
 use tiptoe_wire::State;
 
 use crate::asm::tiptoe_spawn;
+use crate::credentials;
 use crate::serve;
 use crate::shared::{self, Shared};
 
@@ -138,18 +139,15 @@ fn run_soon() {
     }
 }
 
-/// Closes every descriptor in this thread's own table, drops all capabilities,
-/// and takes a name that says what it is.
+/// Closes every descriptor in this thread's own table, gives up its rights, and
+/// takes a name that says what it is.
 fn leave_no_trace() {
-    let header = [0x2008_0522u32, 0];
-    let none = [0u32; 6];
     let name = c"tiptoe-agent";
-    let capset = [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: closes descriptors of this thread's own table only (the clone did
-    // not share it); the pointers are valid for the length of each call.
+    // not share it); the name is valid for the length of the call.
     unsafe {
         let _ = call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]);
         let _ = call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]);
-        let _ = call(nr::CAPSET, capset);
     }
+    credentials::drop_rights();
 }

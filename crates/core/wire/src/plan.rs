@@ -42,13 +42,15 @@ pub enum Request {
     /// Put original bytes back and patch again, many times: addresses, the first
     /// with the number of times. A test of the patcher.
     Toggle = 10,
+    /// Take on the credentials that the program has taken on.
+    Follow = 11,
 }
 
 impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
         [
-            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle,
+            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

@@ -19,9 +19,10 @@ use crate::tracee::{Plan, Source, Tracee};
 
 /// How often the loop looks whether to stop.
 const TICK: Duration = Duration::from_millis(10);
-/// How often it looks whether a target runs another program now, or is probed
-/// by somebody else too.
-const EXEC_TICK: Duration = Duration::from_millis(100);
+/// How often it looks whether a target runs another program now, or as another user.
+const EXEC_TICK: Duration = Duration::from_millis(20);
+/// How often it looks whether somebody else probes the same functions.
+const FOREIGN_TICK: Duration = Duration::from_millis(500);
 /// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
 /// Slots beyond the specs' own for a command whose libraries are not known yet.
@@ -297,6 +298,7 @@ impl<'a> Run<'a> {
         let mut begin = delay.map(|delay| self.start + delay);
         let mut next = self.request.interval.map(|interval| self.start + interval);
         let mut next_exec_look = self.start + EXEC_TICK;
+        let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut last = Events::default();
         loop {
             let now = Instant::now();
@@ -310,9 +312,13 @@ impl<'a> Run<'a> {
                 next = Some(at + interval);
                 last = self.tell_interval(last, interval, observer)?;
             }
+            if now >= next_foreign_look {
+                next_foreign_look = now + FOREIGN_TICK;
+                self.look_for_foreign();
+            }
             if now >= next_exec_look {
                 next_exec_look = now + EXEC_TICK;
-                self.look_for_foreign();
+                self.tracees.iter().for_each(Tracee::follow_user);
                 let empty = self.tracees.iter().all(Tracee::only_agent_left);
                 if empty || self.all_execed(observer) {
                     return Ok(());

@@ -297,6 +297,11 @@ impl Link {
         asked.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
+    /// Has the agent's thread take on the credentials that the program has now.
+    pub fn follow(&self) -> Result<(), Error> {
+        self.unless_gone(self.ask(tiptoe_wire::Request::Follow, 0))
+    }
+
     /// Puts everything back and waits until the agent sleeps.
     pub fn detach(&self) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Detach, 0))?;

@@ -279,6 +279,18 @@ impl Tracee {
             && dormant_agent(self.process).is_none()
     }
 
+    /// Has the agent's thread follow where the program changed its user.
+    pub fn follow_user(&self) {
+        let uids = |tid| self.process.thread_status(tid).map(|status| status.uids);
+        if let (Some(link), Some(tid)) = (&self.link, self.agent_thread)
+            && let (Ok(own), Ok(program)) = (uids(tid), uids(self.process.pid()))
+            && own != program
+        {
+            // Where it may not, it goes on without any capability all the same.
+            let _ = link.follow();
+        }
+    }
+
     /// Whether nothing runs in the process but the agent's own thread: the
     /// program ended every thread of its own without ending the process.
     pub fn only_agent_left(&self) -> bool {

@@ -202,7 +202,9 @@ impl Patcher {
             size,
         };
         let shape = shape(&function, 0).map_err(io::Error::other)?;
-        let patch = planner.place(&shape, body, Vec::new).map_err(io::Error::other)?;
+        let patch = planner
+            .place(&shape, body, Vec::new)
+            .map_err(io::Error::other)?;
         if patch.strategy != Strategy::Jump {
             return Err(io::Error::other("no room for a jump"));
         }

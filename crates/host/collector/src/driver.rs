@@ -213,18 +213,8 @@ fn start_under_kernel(
     let path = preload::find_program(&command[0])?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started: Started = preload::start(command, None).map_err(failed)?;
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let module = Module {
-        name: name.unwrap_or_default(),
-        object: std::rc::Rc::new(object),
-        path: path.canonicalize().unwrap_or(path),
-        bias: 0,
-        text: Vec::new(),
-        is_program: true,
-    };
-    let mut tracee = Tracee::kernel_only(started.pid, &[module], plan)?;
+    let modules = Module::before_exec(object, path);
+    let mut tracee = Tracee::kernel_only(started.pid, &modules, plan)?;
     tracee
         .notes
         .extend(reason.map(|reason| format!("traced by the kernel: {reason}")));

@@ -136,6 +136,67 @@ impl Object {
     }
 }
 
+impl Module {
+    /// The program and its libraries, as its own loader would map them, of a
+    /// command that has not called exec yet. Load addresses are not known.
+    pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
+        // By the name that it is started by, links included.
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let path = path.canonicalize().unwrap_or(path);
+        let libraries = match &program.image.header().interpreter {
+            Some(loader) => listed_libraries(Path::new(loader), &path),
+            None => Vec::new(),
+        };
+        let mut modules = vec![Module::unmapped(program, path, 0)];
+        modules[0].is_program = true;
+        modules[0].name = name.unwrap_or_default();
+        for library in libraries {
+            if let Ok(object) = Object::of_program(&library) {
+                let apart = modules.len() as u64 * LIBRARY_APART;
+                modules.push(Module::unmapped(object, library, apart));
+            }
+        }
+        modules
+    }
+
+    fn unmapped(object: Object, path: PathBuf, bias: u64) -> Module {
+        let soname = object.image.header().soname.clone();
+        let base = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let name = soname.or(base).unwrap_or_default();
+        let object = Rc::new(object);
+        Module {
+            name,
+            object,
+            path,
+            bias,
+            text: Vec::new(),
+            is_program: false,
+        }
+    }
+}
+
+/// Made-up load addresses, so that no two libraries' functions look like one.
+const LIBRARY_APART: u64 = 1 << 40;
+
+/// What the loader says that it would map, as ldd(1) asks it.
+fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
+    let listed = std::process::Command::new(loader)
+        .arg("--list")
+        .arg(program)
+        .output();
+    let text = listed.map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let path = |line: &str| {
+        let (_, path) = line.split_once(" => ")?;
+        Some(PathBuf::from(path.split(" (0x").next()?.trim()))
+    };
+    text.lines().filter_map(path).collect()
+}
+
 impl Cache {
     fn object(&mut self, process: Process, mapping: &Mapping, path: &Path) -> Option<Rc<Object>> {
         let key = (mapping.dev.major, mapping.dev.minor, mapping.inode);

@@ -173,6 +173,10 @@ impl Tracee {
     pub fn kernel_only(pid: u32, modules: &[Module], plan: &Plan) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
         let mut tracee = Tracee::new(process);
+        tracee.comm = modules
+            .first()
+            .map(|program| program.name.clone())
+            .unwrap_or_default();
         let resolved = resolve::resolve(plan.specs, process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)

@@ -16,12 +16,30 @@ pub const INT3: u8 = 0xcc;
 const ILLEGAL: u8 = 0x06;
 const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
+const CALL: u8 = 0xe8;
+
+/// What the planner does so that the file's first byte may stand alone in front of
+/// the displacement (`tiptoe_patch`'s guards).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing, or nothing is needed.
+    None,
+    /// The second byte traps behind the first, a prefix; reported at the second.
+    Prefix,
+    /// The second byte makes the first instruction invalid; reported at the first.
+    Invalid,
+    /// The first instruction's other bytes are as they were.
+    Keep,
+    /// Both are a call.
+    Call,
+}
 
 /// A site, and where the last instruction of its window ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub site: Site,
     pub end: u8,
+    pub guard: Guard,
 }
 
 impl Shape {
@@ -55,12 +73,45 @@ impl Shape {
             site.island_original = [0x90; 8];
             site.island_patched = [JUMP, 1, 2, 3, 4, 0, 0, 0];
         }
-        Shape { site, end }
+        let guard = Guard::None;
+        Shape { site, end, guard }
+    }
+
+    fn with_guards(self) -> impl Iterator<Item = Shape> {
+        use Guard::{Call, Invalid, Keep, None, Prefix};
+        let all = [None, Prefix, Invalid, Keep, Call];
+        all.into_iter().filter_map(move |guard| self.guarded(guard))
+    }
+
+    /// The same with a guard; `None` where the window has no place for it.
+    fn guarded(mut self, guard: Guard) -> Option<Shape> {
+        let len = usize::from(self.first_len());
+        let site = &mut self.site;
+        match guard {
+            Guard::None => {}
+            _ if site.len != 5 || len == 1 || site.head_count as usize == MAX_HEADS => return None,
+            Guard::Prefix => {
+                site.heads.copy_within(1..4, 2);
+                site.heads[1] = Head {
+                    offset: 1,
+                    resume: 200,
+                };
+                site.head_count += 1;
+                site.patched[1] = INT3;
+            }
+            Guard::Invalid => site.patched[1] = ILLEGAL,
+            Guard::Keep if len > 4 => return None,
+            Guard::Keep => site.patched[1..len].copy_from_slice(&site.original[1..len]),
+            Guard::Call if len != 5 => return None,
+            Guard::Call => (site.original[0], site.patched[0]) = (CALL, CALL),
+        }
+        self.guard = guard;
+        Some(self)
     }
 
     /// Every window: jumps with heads at all subsets of 1 to 4, short jumps, traps;
     /// the last instruction ending inside the patch (padding follows), with it, or
-    /// behind it.
+    /// behind it; each with every guard that it can have.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(5, 16), (2, 2), (1, 1)] {
@@ -68,10 +119,10 @@ impl Shape {
                 let inner: Vec<u8> = (1..len).filter(|h| subset >> (h - 1) & 1 == 1).collect();
                 let last = inner.last().copied().unwrap_or(0);
                 let ends = BTreeSet::from([last + 1, len, 8]);
-                shapes.extend(
-                    ends.into_iter()
-                        .map(|end| Shape::new(address, len, &inner, end)),
-                );
+                let bare = ends
+                    .into_iter()
+                    .map(|end| Shape::new(address, len, &inner, end));
+                shapes.extend(bare.flat_map(Shape::with_guards));
             }
         }
         assert!(
@@ -89,7 +140,9 @@ impl Shape {
 
     /// The window's instructions: head and end.
     fn instructions(&self) -> Vec<(u8, u8)> {
-        let heads: Vec<u8> = self.site.heads().iter().map(|head| head.offset).collect();
+        let offsets = self.site.heads().iter().map(|head| head.offset);
+        let inside = |offset: &u8| *offset == 1 && self.guard == Guard::Prefix;
+        let heads: Vec<u8> = offsets.filter(|offset| !inside(offset)).collect();
         let ends = heads[1..].iter().copied().chain([self.end]);
         heads.iter().copied().zip(ends).collect()
     }
@@ -233,24 +286,41 @@ impl Cores {
 
     /// Fetches at every head of a site; fails with one that runs a mix.
     pub fn fetch(&self, shape: &Shape) -> Result<(), u8> {
-        let site = &shape.site;
         for (head, end) in shape.instructions() {
-            let rest = usize::from(head) + 1..usize::from(end);
-            for &first in self.at(site.address + u64::from(head)) {
-                let offset = usize::from(head);
-                let fine = if first == INT3 || offset > 0 && first == site.patched[offset] {
-                    true
-                } else if first == site.original[offset] {
-                    self.sees(site.address, rest.clone(), &site.original)
-                } else {
-                    first == site.patched[0] && self.jumps(site)
-                };
-                if !fine {
-                    return Err(head);
-                }
+            let at = shape.site.address + u64::from(head);
+            if !self
+                .at(at)
+                .all(|&first| self.is_fine(shape, head, end, first))
+            {
+                return Err(head);
             }
         }
         Ok(())
+    }
+
+    /// Whether a core that sees `first` at `head` runs what it may.
+    fn is_fine(&self, shape: &Shape, head: u8, end: u8, first: u8) -> bool {
+        let (site, offset) = (&shape.site, usize::from(head));
+        let traps = first == INT3 || offset > 0 && first == site.patched[offset];
+        let jumps = offset == 0 && first == site.patched[0] && self.jumps(site);
+        let behind = offset + 1..usize::from(end);
+        let original = first == site.original[offset]
+            && (self.sees(site.address, behind, &site.original)
+                || offset == 0 && self.is_guarded(shape, end));
+        traps || jumps || original
+    }
+
+    /// Whether the file's first byte traps, in front of what may be seen behind it:
+    /// for whoever sees the guard, the other bytes do not matter.
+    fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
+        let site = &shape.site;
+        let guard = |byte: &&u8| **byte == site.patched[1];
+        let unguarded = Vec::from_iter(self.at(site.address + 1).filter(|byte| !guard(byte)));
+        let rest = || self.sees(site.address, 2..usize::from(end), &site.original);
+        matches!(shape.guard, Guard::Prefix | Guard::Invalid)
+            && unguarded
+                .iter()
+                .all(|byte| **byte == site.original[1] && rest())
     }
 
     /// Whether every core that sees the jump's first byte sees all of it.

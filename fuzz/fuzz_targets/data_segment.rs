@@ -1,0 +1,121 @@
+//! The segments' decoders: whatever the words, no reader panics or answers from
+//! outside the shape that it was given, and a site that is accepted encodes to
+//! what decodes as itself. A table of accepted sites is searched too: whoever
+//! traps is sent to a head of the site that holds the address.
+//! The first two bytes are the shape, the rest is the segment.
+#![no_main]
+
+use std::sync::atomic::AtomicU64;
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_uprobe::table::Table;
+use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&[slots, slabs], bytes)) = input.split_first_chunk::<2>() else {
+        return;
+    };
+    let geometry = Geometry {
+        slots: u32::from(slots) % 9 + 1,
+        slabs: u32::from(slabs) % 3 + 1,
+    };
+    let words: Vec<u64> = bytes
+        .chunks(8)
+        .map(|chunk| u64::from_le_bytes(std::array::from_fn(|at| *chunk.get(at).unwrap_or(&0))))
+        .collect();
+    data(&words, geometry);
+    plan(&words);
+    let sites: Vec<Site> = words.chunks_exact(SITE_WORDS).filter_map(site).collect();
+    table(sites);
+});
+
+/// The words from the segment's first on, and again as its directory and slabs.
+fn data(words: &[u64], geometry: Geometry) {
+    let segment: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
+        .map(|_| AtomicU64::new(0))
+        .collect();
+    let directory = (geometry.entry_offset(0) / 8) as usize;
+    for start in [0, directory] {
+        for (cell, word) in segment[start..].iter().zip(words) {
+            cell.store(*word, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let data = Data::new(Words::new(&segment), geometry).expect("long enough");
+    let _ = (
+        data.hello(),
+        data.state(),
+        data.thread(),
+        data.acknowledged(),
+        data.outcome(),
+    );
+    for index in [0, 1, geometry.slabs - 1, geometry.slabs, u32::MAX] {
+        assert!(data.slab_owner(index).is_none() || index < geometry.slabs);
+        for slot in [0, geometry.slots - 1, geometry.slots, u32::MAX] {
+            let inside = index < geometry.slabs && slot < geometry.slots;
+            assert!(inside || data.counter(index, slot) == 0);
+        }
+        let _ = data.result(index as usize);
+    }
+    assert!(Data::new(Words::new(&segment[1..]), geometry).is_none());
+}
+
+fn plan(words: &[u64]) {
+    let segment: Vec<AtomicU64> = words.iter().copied().map(AtomicU64::new).collect();
+    let plan = Plan::new(Words::new(&segment));
+    let _ = (plan.geometry(), plan.keeps_slabs(), plan.sequence());
+    assert!(
+        plan.request()
+            .is_none_or(|(_, count)| count <= Plan::MAX_RECORDS)
+    );
+    for index in 0..4 {
+        let _ = (plan.site(index), plan.map(index), plan.address(index));
+        let copy = plan.copy(index);
+        let blob = plan.blob(copy.offset, copy.len);
+        assert!(blob.is_none_or(|words| words.len() == (copy.len as usize).div_ceil(8)));
+    }
+}
+
+fn site(words: &[u64]) -> Option<Site> {
+    let site = Site::decode(words.try_into().ok()?)?;
+    assert_eq!(Site::decode(site.encode()), Some(site));
+    assert!(site.heads().iter().all(|head| head.offset < site.len));
+    Some(site)
+}
+
+fn table(mut sites: Vec<Site>) {
+    sites.retain(|site| site.address != 0);
+    sites.sort_by_key(|site| site.address);
+    sites.dedup_by_key(|site| site.address);
+    let cells =
+        |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
+    let (records, orders) = (
+        cells(sites.len() * SITE_WORDS),
+        [0; 2].map(|_| cells(sites.len())),
+    );
+    let table = Table::new(&records, [&orders[0], &orders[1]]);
+    let (first, second) = sites.split_at(sites.len() / 2);
+    for part in [second, first] {
+        table
+            .insert(part.len(), |index| part.get(index).copied())
+            .expect("room, and in order");
+    }
+    for site in &sites {
+        assert_eq!(
+            table.find(site.address).map(|found| found.site),
+            Some(*site)
+        );
+        for address in (0..8).map(|offset| site.address.wrapping_add(offset)) {
+            let Some(found) = table.find(address) else {
+                continue;
+            };
+            assert_eq!(found.site.address + u64::from(found.offset), address);
+            assert!(
+                found
+                    .site
+                    .heads()
+                    .iter()
+                    .any(|head| head.offset == found.offset)
+            );
+        }
+    }
+}

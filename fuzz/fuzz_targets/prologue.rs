@@ -1,0 +1,263 @@
+//! Relocation: whatever a function's bytes, shaping and placing do not panic, and
+//! the copy that a patch carries decodes to what the displaced instructions were:
+//! the same instructions with the same operands, a branch in its near form, a call
+//! as the push of the original's return address and a jump.
+//! The first three bytes choose the function's size, the offset asked for, and the
+//! body; the rest are the bytes.
+#![no_main]
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use libfuzzer_sys::fuzz_target;
+use tiptoe_patch::{
+    Abi, Body, FunctionCode, Patch, Planner, Space, Strategy, is_trap_byte, padding, shape,
+    syscall_sites,
+};
+
+const AT: u64 = 0x5555_5555_0000;
+const GIB: u64 = 1 << 30;
+const JUMP: u8 = 0xe9;
+const CALL: u8 = 0xe8;
+
+fn planner() -> Planner {
+    let space = Space {
+        preferred: vec![AT - 3 * GIB..AT - 4096],
+        last_resort: vec![AT + 4096..AT + 3 * GIB],
+        arenas: Vec::new(),
+    };
+    Planner::new(
+        Abi {
+            tls: -64,
+            cold_entry: AT,
+            hook_entry: AT,
+        },
+        space,
+    )
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&[size, offset, kind], bytes)) = input.split_first_chunk::<3>() else {
+        return;
+    };
+    let bytes = &bytes[..bytes.len().min(64)];
+    let function = FunctionCode {
+        address: AT,
+        bytes,
+        size: size.into(),
+    };
+    let islands = Vec::from_iter(padding(&function));
+    let mut planner = planner();
+    if let Ok(shape) = shape(&function, usize::from(offset % 32)) {
+        let shape = if kind & 1 == 0 {
+            shape
+        } else {
+            shape.preserving_everything()
+        };
+        let filter = (kind & 2 != 0).then(|| "arg1 > 4096 || arg0:u8 == 3".parse().expect("one"));
+        let body = Body::Count {
+            slot: kind.into(),
+            filter,
+        };
+        if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
+            check(&patch, bytes);
+        }
+    }
+    for site in syscall_sites(&function, &[0, 1, 2]) {
+        let _ = planner.place(&site.shape, &Body::SyscallReplace { nr: site.nr }, || {
+            islands.clone()
+        });
+        let _ = planner.place(&site.shape, &Body::SyscallBefore { nr: site.nr }, || {
+            islands.clone()
+        });
+    }
+});
+
+/// The patch's own promises, then its copy against the displaced instructions.
+fn check(patch: &Patch, bytes: &[u8]) {
+    let leads = match patch.strategy {
+        Strategy::Jump => {
+            // A call stays a call, so that its first byte may be put back alone.
+            let called = patch.patched[0] == CALL && patch.original[0] == CALL;
+            assert!(called || patch.patched[0] == JUMP);
+            landing(&patch.patched, patch.site)
+        }
+        Strategy::Short => {
+            let island = patch
+                .island
+                .as_ref()
+                .expect("a short jump goes to an island");
+            let to = (patch.site + 2).wrapping_add_signed((patch.patched[1] as i8).into());
+            assert_eq!((to, island.patched[0]), (island.address, JUMP));
+            landing(&island.patched, island.address)
+        }
+        Strategy::Trap => patch.trampoline,
+    };
+    assert_eq!(leads, patch.trampoline);
+    let inner = &patch.heads[1..];
+    assert!(
+        inner
+            .iter()
+            .all(|h| is_trap_byte(patch.patched[usize::from(h.offset)]))
+    );
+    let start = (patch.site - AT) as usize;
+    let displaced = &bytes[start..start + usize::from(patch.displaced)];
+    let original = Decoder::with_ip(64, displaced, patch.site, DecoderOptions::NONE);
+    Copy::new(patch).check(patch, original);
+}
+
+/// Where a jump or call of 5 bytes goes.
+fn landing(jump: &[u8], at: u64) -> u64 {
+    let field: [u8; 4] = jump[1..5].try_into().expect("four bytes");
+    (at + 5).wrapping_add_signed(i32::from_le_bytes(field).into())
+}
+
+/// The relocated copy, read from its first instruction on.
+struct Copy<'p>(Decoder<'p>);
+
+impl<'p> Copy<'p> {
+    fn new(patch: &'p Patch) -> Copy<'p> {
+        let (from, at) = (
+            usize::from(patch.copy),
+            patch.trampoline + u64::from(patch.copy),
+        );
+        Copy(Decoder::with_ip(
+            64,
+            &patch.code[from..],
+            at,
+            DecoderOptions::NONE,
+        ))
+    }
+
+    fn check(mut self, patch: &Patch, original: Decoder) {
+        let mut falls_through = true;
+        for want in original {
+            assert!(!want.is_invalid());
+            let offset = (want.ip() - patch.site) as u8;
+            if let Some(head) = patch.heads[1..].iter().find(|h| h.offset == offset) {
+                assert_eq!(patch.trampoline + u64::from(head.resume), self.0.ip());
+            }
+            falls_through = self.matches(&want);
+        }
+        if falls_through {
+            self.jumps_to(patch.site + u64::from(patch.displaced));
+        }
+    }
+
+    fn next(&mut self) -> Instruction {
+        let next = self.0.decode();
+        assert!(!next.is_invalid());
+        next
+    }
+
+    /// Reads the copy of `want`; whether control goes on behind it.
+    fn matches(&mut self, want: &Instruction) -> bool {
+        if want.is_call_near() || want.is_call_near_indirect() {
+            self.pushes(want.next_ip());
+            let jump = self.next();
+            match want.is_call_near() {
+                true => assert_eq!(jump.near_branch_target(), want.near_branch_target()),
+                false => same_operands(want, &jump),
+            }
+            assert!(jump.is_jmp_near() || jump.is_jmp_near_indirect());
+            return false;
+        }
+        let have = self.next();
+        assert_eq!(have.mnemonic(), want.mnemonic());
+        if want.is_jcx_short() || want.is_loop() || want.is_loopcc() {
+            self.hops(&have, want.near_branch_target());
+        } else if want.op0_kind() == OpKind::NearBranch64 {
+            assert_eq!(have.near_branch_target(), want.near_branch_target());
+        } else {
+            assert_eq!(have.code(), want.code());
+            same_operands(want, &have);
+        }
+        use iced_x86::FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
+        !matches!(
+            have.flow_control(),
+            Exception | IndirectBranch | Return | UnconditionalBranch
+        )
+    }
+
+    /// `op +2; jmp +5; jmp near`: taken it goes to `target`, else on.
+    fn hops(&mut self, short: &Instruction, target: u64) {
+        let over = self.next();
+        let taken = over.next_ip();
+        assert_eq!(short.near_branch_target(), taken);
+        self.jumps_to(target);
+        assert_eq!(
+            (over.mnemonic(), over.near_branch_target()),
+            (Mnemonic::Jmp, self.0.ip())
+        );
+    }
+
+    fn jumps_to(&mut self, target: u64) {
+        let jump = self.next();
+        assert_eq!(
+            (jump.mnemonic(), jump.near_branch_target()),
+            (Mnemonic::Jmp, target)
+        );
+    }
+
+    /// `push imm32`, and a store of the upper half where that is not its extension.
+    fn pushes(&mut self, address: u64) {
+        let push = self.next();
+        assert_eq!(push.code(), Code::Pushq_imm32);
+        let mut pushed = push.immediate32to64() as u64;
+        if pushed != address {
+            let high = self.next();
+            assert_eq!(high.code(), Code::Mov_rm32_imm32);
+            assert_eq!(
+                (high.memory_base(), high.memory_displacement64()),
+                (Register::RSP, 4)
+            );
+            pushed = pushed & 0xffff_ffff | u64::from(high.immediate32()) << 32;
+        }
+        assert_eq!(pushed, address);
+    }
+}
+
+/// The same operands; one relative to the instruction pointer has the same address.
+fn same_operands(want: &Instruction, have: &Instruction) {
+    assert_eq!(have.op_count(), want.op_count());
+    for operand in 0..want.op_count() {
+        assert_eq!(have.op_kind(operand), want.op_kind(operand));
+        match want.op_kind(operand) {
+            OpKind::Register => assert_eq!(have.op_register(operand), want.op_register(operand)),
+            OpKind::Memory => same_memory(want, have),
+            kind if is_immediate(kind) => {
+                assert_eq!(have.immediate(operand), want.immediate(operand));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(have.segment_prefix(), want.segment_prefix());
+    let prefixes = |i: &Instruction| {
+        (
+            i.has_rep_prefix(),
+            i.has_repne_prefix(),
+            i.has_lock_prefix(),
+        )
+    };
+    assert_eq!(prefixes(have), prefixes(want));
+}
+
+fn same_memory(want: &Instruction, have: &Instruction) {
+    let place = |i: &Instruction| (i.memory_base(), i.memory_index(), i.memory_index_scale());
+    assert_eq!(place(have), place(want));
+    assert_eq!(have.memory_displacement64(), want.memory_displacement64());
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    use OpKind::*;
+    matches!(
+        kind,
+        Immediate8
+            | Immediate8_2nd
+            | Immediate16
+            | Immediate32
+            | Immediate64
+            | Immediate8to16
+            | Immediate8to32
+            | Immediate8to64
+            | Immediate32to64
+    )
+}

@@ -1,0 +1,27 @@
+//! The event grammar: any text is read or refused at a place inside it, and what
+//! was read shows itself as text that reads back as the same value.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_event::{Spec, is_glob};
+
+fuzz_target!(|text: &str| {
+    let spec = match Spec::parse(text) {
+        Ok(spec) => spec,
+        Err(error) => {
+            assert!(error.at <= text.len() && !error.to_string().is_empty());
+            return;
+        }
+    };
+    let shown = spec.to_string();
+    assert_eq!(Spec::parse(&shown), Ok(spec), "{text:?} became {shown:?}");
+    assert_eq!(
+        Spec::parse(&shown)
+            .map(|again| again.to_string())
+            .as_deref(),
+        Ok(&*shown)
+    );
+    let named = spec.options.iter().all(|(name, _)| !name.is_empty());
+    assert!(named, "an option without a name in {text:?}");
+    let _ = spec.binary.map(is_glob);
+});

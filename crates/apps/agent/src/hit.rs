@@ -15,16 +15,21 @@ const PR_GET_NAME: usize = 16;
 pub extern "C" fn cold(slot: u64) {
     let Some(shared) = shared::get() else { return };
     let pid = getpid();
-    if !shared.claims.active() || pid != shared.pid.load(core::sync::atomic::Ordering::Relaxed) {
-        return; // Relaxed: written before the session began
+    // Relaxed: written before the session began.
+    if pid != shared.pid.load(core::sync::atomic::Ordering::Relaxed) {
+        return;
     }
+    // The session first: a slab of one that ends meanwhile is then refused.
+    let Some(session) = shared.claims.session() else {
+        return;
+    };
     let Some(data) = shared.data() else { return };
-    let slab = settle(shared, &data, pid).unwrap_or(0);
+    let slab = settle(shared, &data, pid, session).unwrap_or(0);
     data.add(slab, slot as u32);
 }
 
 /// Gives the calling thread a slab; `None` where it shares the overflow slab.
-fn settle(shared: &'static Shared, data: &Data, pid: u32) -> Option<u32> {
+fn settle(shared: &'static Shared, data: &Data, pid: u32, session: u64) -> Option<u32> {
     let tid = gettid();
     let index = match own_descriptor(shared, tid) {
         Some(index) => index,
@@ -37,7 +42,7 @@ fn settle(shared: &'static Shared, data: &Data, pid: u32) -> Option<u32> {
     data.enter(slab, tid, comm());
     shared
         .claims
-        .open(index, shared.slab(data, slab))
+        .open(index, shared.slab(data, slab), session)
         .then_some(slab)
 }
 

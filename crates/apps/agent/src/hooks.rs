@@ -156,11 +156,11 @@ fn sigprocmask(frame: &Frame) -> i64 {
 
 fn sigpending(frame: &Frame) -> i64 {
     let result = perform(nr::RT_SIGPENDING, frame);
-    // SAFETY: the kernel just wrote there, if it says so.
-    if result == 0
-        && let Some(out) = unsafe { (frame.rdi as *mut u64).as_mut() }
-    {
-        *out |= signals::pending_set();
+    if result == 0 {
+        // SAFETY: the kernel just wrote there.
+        if let Some(out) = unsafe { (frame.rdi as *mut u64).as_mut() } {
+            *out |= signals::pending_set();
+        }
     }
     result
 }

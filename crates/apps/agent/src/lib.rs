@@ -35,6 +35,8 @@ mod text;
 mod thread;
 mod tls;
 
+// Only in the agent's own profile: a build of the whole workspace links std.
+#[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
     // No code path panics by design; a thread that gets here all the same must

@@ -12,12 +12,15 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use tiptoe_sys::raw::{self, call, getpid, gettid, nr, sleep_ns};
+use tiptoe_sys::raw::{self, call, nr, sleep_ns};
+
+mod pending;
+mod trap;
+
+pub use pending::{deliver_pending, pending_set, set_waiter, take_pending};
+use trap::on_trap;
 
 use crate::asm::tiptoe_restorer;
-use crate::shared;
-use crate::thread::set_mask;
-use crate::tls;
 
 /// Bit of SIGILL in a kernel signal set.
 pub const ILL: u64 = 1 << 3;
@@ -153,7 +156,7 @@ fn our_action() -> Action {
         flags: SA_SIGINFO | SA_RESTORER | SA_NODEFER,
         restorer: tiptoe_restorer as *const () as u64,
         // Nothing else may run on top: its handler could meet a trap too.
-        mask: u64::MAX & !OURS,
+        mask: !OURS,
     }
 }
 
@@ -293,213 +296,6 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
         mask: old.mask | noted,
         ..old
     })
-}
-
-/// Delivers what was pending for signals that the calling thread just unblocked.
-pub fn deliver_pending() {
-    for signal in [4usize, 5] {
-        let Some(believed) = believed(signal) else {
-            continue;
-        };
-        let unblocked = tls::blocked() & (1 << (signal - 1)) == 0;
-        if unblocked && believed.pending.swap(0, Ordering::AcqRel) != 0 {
-            send_to_thread(gettid(), signal, &believed.taken_info());
-        }
-    }
-}
-
-/// Takes a pending owned signal out of `set`, as sigtimedwait would.
-pub fn take_pending(set: u64) -> Option<(usize, Info)> {
-    [4usize, 5]
-        .into_iter()
-        .filter(|signal| set & (1 << (signal - 1)) != 0)
-        .find_map(|signal| {
-            let believed = believed(signal)?;
-            let taken = believed.pending.swap(0, Ordering::AcqRel) != 0;
-            taken.then(|| (signal, believed.taken_info()))
-        })
-}
-
-/// Which owned signals are pending for the program.
-pub fn pending_set() -> u64 {
-    let pending = |signal: usize| {
-        // Acquire: pairs with the Release in `hold_back`.
-        believed(signal).is_some_and(|b| b.pending.load(Ordering::Acquire) != 0)
-    };
-    if pending(4) && pending(5) {
-        OURS
-    } else if pending(4) {
-        ILL
-    } else if pending(5) {
-        TRAP
-    } else {
-        0
-    }
-}
-
-/// Names the calling thread as one that waits for owned signals in `set`; 0 ends it.
-pub fn set_waiter(set: u64, tid: u32) {
-    for signal in [4usize, 5] {
-        if set & (1 << (signal - 1)) != 0
-            && let Some(believed) = believed(signal)
-        {
-            believed.waiter.store(tid, Ordering::Release); // pairs with `hold_back`
-        }
-    }
-}
-
-impl Believed {
-    fn taken_info(&self) -> Info {
-        let word = |at: usize| {
-            self.info
-                .get(at)
-                .map_or(0, |word| word.load(Ordering::Relaxed))
-        };
-        // Relaxed: ordered by the exchange of `pending`.
-        let rest = core::array::from_fn(|at| word(3 + at));
-        Info {
-            signal: word(0) as i32,
-            errno: word(1) as i32,
-            code: word(2) as i32,
-            rest,
-        }
-    }
-
-    /// Keeps a signal that the program blocks until it wants it.
-    fn hold_back(&self, info: &Info) {
-        let waiter = self.waiter.load(Ordering::Acquire); // pairs with `set_waiter`
-        if waiter != 0 && waiter != gettid() {
-            return send_to_thread(waiter, info.signal as usize, info);
-        }
-        let head = [info.signal as u32, info.errno as u32, info.code as u32];
-        for (word, value) in self.info.iter().zip(head.into_iter().chain(info.rest)) {
-            word.store(value, Ordering::Relaxed); // published by `pending`
-        }
-        self.pending.store(1, Ordering::Release); // pairs with the exchanges
-    }
-}
-
-fn send_to_thread(tid: u32, signal: usize, info: &Info) {
-    let args = [
-        getpid() as usize,
-        tid as usize,
-        signal,
-        core::ptr::from_ref(info) as usize,
-        0,
-        0,
-    ];
-    // SAFETY: `info` is a whole siginfo; the signal goes to our own process.
-    let _ = unsafe { call(nr::RT_TGSIGQUEUEINFO, args) };
-}
-
-/// The handler of both signals.
-extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel passes both, valid until the handler returns.
-    let (info, context) = unsafe { (&*info, &mut *context) };
-    if info.code > 0 && redirect(signal, context) {
-        return;
-    }
-    let Some(believed) = believed(signal as usize) else {
-        return;
-    };
-    let bit = 1u64 << (signal - 1);
-    if info.code <= 0 && tls::blocked() & bit != 0 {
-        return believed.hold_back(info);
-    }
-    chain(believed, signal, info, context);
-}
-
-/// Moves a thread that met one of our trap bytes to where it goes on.
-fn redirect(signal: i32, context: &mut Context) -> bool {
-    let Some(shared) = shared::get() else {
-        return false;
-    };
-    let Some(rip) = context.registers.get_mut(RIP) else {
-        return false;
-    };
-    let address = if signal == 5 {
-        rip.wrapping_sub(1)
-    } else {
-        *rip
-    };
-    let Some(found) = shared.table.find(address) else {
-        return false;
-    };
-    *rip = found.resume;
-    // SAFETY: the thread just executed an instruction on this page.
-    let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };
-    let armed = shared.armed.get(found.index);
-    // Relaxed: whether it counts is a matter of when, not of order.
-    if armed.is_none_or(|armed| armed.load(Ordering::Relaxed) == 0) {
-        return true;
-    }
-    // A thread inside the window was preempted there before the patch, and is
-    // none of our hits, or somebody else's trap ran our first instruction for us.
-    let ours = found.site.patched.first() == Some(&first);
-    if found.offset != 0 && !ours && !found.site.flags.has(tiptoe_wire::SiteFlags::HOOK) {
-        crate::hit::cold(found.site.slot as u64);
-    }
-    if !ours && found.site.original.first() == Some(&first) {
-        ask_rearm(shared);
-    }
-    true
-}
-
-fn ask_rearm(shared: &shared::Shared) {
-    if !shared.rearm.swap(true, Ordering::AcqRel)
-        && let Some(owner) = shared.data().and_then(|data| data.owner())
-    {
-        raw::futex::wake(owner, u32::MAX);
-    }
-}
-
-/// Does with a signal what the program asked for.
-fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context) {
-    let action = believed.action();
-    let fault = info.code > 0;
-    match action.handler {
-        SIG_IGN if !fault => {}
-        SIG_DFL | SIG_IGN => die(signal, info, fault),
-        handler => {
-            if action.flags & SA_RESETHAND != 0 {
-                believed.set_action(Action {
-                    handler: SIG_DFL,
-                    ..action
-                });
-            }
-            call_handler(handler, &action, signal, info, context);
-        }
-    }
-}
-
-/// Calls the program's handler under the mask it asked for.
-fn call_handler(handler: u64, action: &Action, signal: i32, info: &Info, context: &mut Context) {
-    let bit = 1u64 << (signal - 1);
-    let own = if action.flags & SA_NODEFER == 0 {
-        bit
-    } else {
-        0
-    };
-    let believed_before = tls::blocked();
-    context.mask |= believed_before; // what a handler finds in its ucontext
-    tls::set_blocked(believed_before | (action.mask & OURS) | own);
-    set_mask((context.mask | action.mask) & !OURS);
-    // SAFETY: the program installed this function for this signal.
-    let handler: extern "C" fn(i32, *const Info, *mut Context) =
-        unsafe { core::mem::transmute(handler as usize) };
-    handler(signal, info, context);
-    // The handler may have changed the mask that is restored on return.
-    tls::set_blocked(context.mask & OURS);
-    context.mask &= !OURS;
-}
-
-/// The default action: end the process by this very signal. A fault happens
-/// again when the handler returns; anything else is sent again.
-fn die(signal: i32, info: &Info, fault: bool) {
-    let _ = kernel_action(signal as usize, Some(&Action::default()));
-    if !fault || signal == 5 {
-        send_to_thread(gettid(), signal as usize, info);
-    }
 }
 
 /// Waits until no thread has one of our signals pending in the kernel, so that

@@ -144,19 +144,22 @@ impl<'a> Claims<'a> {
 
     /// Whether a session is on.
     pub fn active(&self) -> bool {
-        self.session.load(Ordering::Acquire) & 1 == 1 // pairs with `begin`
+        self.session().is_some()
     }
 
-    /// Leads the calling thread's trampolines to its slab, unless no session is
-    /// on or it ends just now. True where the slab may be counted in.
-    pub fn open(&self, index: usize, slab: u64) -> bool {
+    /// The session that is on. Read before its slabs are looked up: [`Claims::open`]
+    /// then refuses a slab of one that has ended meanwhile.
+    pub fn session(&self) -> Option<u64> {
+        let session = self.session.load(Ordering::Acquire); // pairs with `begin`
+        (session & 1 == 1).then_some(session)
+    }
+
+    /// Leads the calling thread's trampolines to its slab, unless its session
+    /// ended or ends just now. True where the slab may be counted in.
+    pub fn open(&self, index: usize, slab: u64, session: u64) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        let session = self.session.load(Ordering::Acquire); // pairs with `begin`
-        if session & 1 == 0 {
-            return false;
-        }
         descriptor.slab.store(slab, Ordering::Relaxed); // ordered by the fence
         // SeqCst: the store above before the load below; see the module's table.
         fence(Ordering::SeqCst);

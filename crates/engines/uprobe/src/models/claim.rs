@@ -24,7 +24,10 @@ fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
         let thread = spawn(move || {
             lose(opener);
             let index = claims.claim(1, true, |_| true).expect("room");
-            if claims.open(index, SLAB) {
+            if claims
+                .session()
+                .is_some_and(|session| claims.open(index, SLAB, session))
+            {
                 assert_eq!(mapped.load(Relaxed), 1, "a session is seen whole");
             }
         });

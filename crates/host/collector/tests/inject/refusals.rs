@@ -1,0 +1,119 @@
+//! What is refused, with its reason, and what is told.
+
+use super::waits::signal;
+use super::*;
+
+#[test]
+fn blocked_signals_are_told_and_unblocked() {
+    let mut target = Target::start("waits", &["sigsuspend", "-1"], 4);
+    std::thread::sleep(Duration::from_millis(50));
+    let usr2 = 1 << (libc::SIGUSR2 - 1);
+    assert_eq!(
+        unblock(target.pid(), &[target.pid()], usr2).expect("unblock"),
+        1
+    );
+    assert_eq!(target.control.get(0), 0, "sigsuspend returned");
+    signal(target.pid(), libc::SIGUSR1);
+    target
+        .control
+        .wait("sigsuspend", |control| control.get(0) != 0);
+    assert_eq!(target.control.get(5), 1);
+    target.child.wait().expect("the target ends");
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_is_reached() {
+    let target = Target::start("loops", &["orphan"], 3);
+    first(target.pid());
+    target.finish();
+}
+
+#[test]
+fn a_target_that_dies_is_said_to_have_died() {
+    let target = Target::start("loops", &["spin"], 3);
+    let pid = target.pid();
+    let error = inject_with(pid, &agent().0, &mut |_, _| {
+        signal(pid, libc::SIGKILL);
+        Ok(())
+    });
+    let error = error.expect_err("dead");
+    assert!(matches!(error, InjectError::Died { .. }), "{error}");
+}
+
+#[test]
+fn a_refused_agent_leaves_the_target_as_it_was() {
+    let target = Target::start("loops", &["malloc"], 3);
+    let error = inject_with(target.pid(), b"no agent", &mut |_, _| Ok(())).expect_err("refused");
+    assert!(matches!(error, InjectError::Refused { .. }), "{error}");
+    let failing = &mut |_: &OwnedFd, _: &OwnedFd| Err(std::io::Error::other("no plan"));
+    let error = inject_with(target.pid(), &agent().0, failing).expect_err("no plan");
+    assert!(error.to_string().contains("no plan"), "{error}");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_clean(target.pid(), 2);
+    first(target.pid());
+    target.finish();
+}
+
+#[test]
+fn a_traced_or_stopped_target_is_left_alone() {
+    let target = Target::start("loops", &["spin"], 3);
+    let pid = nix::unistd::Pid::from_raw(target.pid() as i32);
+    let options = nix::sys::ptrace::Options::empty();
+    std::thread::spawn(move || {
+        nix::sys::ptrace::seize(pid, options).expect("seize");
+        let error = attach(pid.as_raw() as u32, None, PATIENT).expect_err("traced");
+        assert!(
+            matches!(error, InjectError::AlreadyTraced { .. }),
+            "{error}"
+        );
+    })
+    .join()
+    .expect("the tracer");
+
+    signal(target.pid(), libc::SIGSTOP);
+    let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("stopped");
+    assert!(
+        matches!(&error, InjectError::Busy { why, .. } if why.contains("state T")),
+        "{error}"
+    );
+    signal(target.pid(), libc::SIGCONT);
+    first(target.pid());
+    target.finish();
+}
+
+#[test]
+fn refusals_say_why() {
+    let gone = {
+        Command::new("true")
+            .spawn()
+            .map(|mut c| (c.id(), c.wait()))
+            .expect("true")
+            .0
+    };
+    let error = attach(gone, None, PATIENT).expect_err("gone");
+    assert!(
+        matches!(error, InjectError::NoSuchProcess { .. }),
+        "{error}"
+    );
+
+    let source = folder().join("static.c");
+    fs::write(
+        &source,
+        "#include <unistd.h>\nint main(void) { return pause(); }",
+    )
+    .expect("source");
+    let program = folder().join("static");
+    let cc = Command::new("cc")
+        .arg("-static")
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(cc.expect("cc").success());
+    let mut child = Command::new(program).spawn().expect("static");
+    std::thread::sleep(Duration::from_millis(50));
+    let error = attach(child.id(), None, PATIENT).expect_err("static");
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    assert!(matches!(error, InjectError::Static { .. }), "{error}");
+}

@@ -64,8 +64,8 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// The longest time that a busy thread did not run: with nothing going on, while the agent comes in and
-/// patches, and while it only patches.
+/// The longest time that a busy thread stood still, time on the CPU's queue aside: with nothing going on,
+/// while the agent comes in and patches, and while it only patches.
 fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

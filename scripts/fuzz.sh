@@ -11,7 +11,8 @@ fi
 for target in $(cargo +nightly fuzz list); do
     echo "fuzz $target: ${seconds} s"
     log=target/fuzz-$target.log
-    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -rss_limit_mb=4096 >"$log" 2>&1 ||
+    mkdir -p "fuzz/corpus/$target" "fuzz/seeds/$target"
+    cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- -max_total_time="$seconds" -rss_limit_mb=4096 >"$log" 2>&1 ||
         { tail -n 60 "$log"; exit 1; }
     grep -E '^Done|^#.*DONE' "$log" | tail -n 1
     passed "fuzz:$target"

@@ -350,10 +350,10 @@ impl<'a> Run<'a> {
     /// Notes events that somebody else probes too.
     fn look_for_foreign(&mut self) {
         for tracee in &self.tracees {
-            for event in tracee.foreign_on_top() {
+            for event in tracee.foreign() {
                 let note = format!(
-                    "somebody else's probe stood on {event}: its hits were counted through a trap \
-                     meanwhile, or not at all"
+                    "somebody else's probe stood on {event}: meanwhile its hits were counted \
+                     through a trap, or not at all"
                 );
                 if !self.session.notes.contains(&note) {
                     self.session.notes.push(note);

@@ -303,22 +303,38 @@ impl Tracee {
             && status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
     }
 
-    /// Events on whose first byte somebody else's trap stands now: what hits
-    /// them meanwhile is counted through a trap, or not at all.
-    pub fn foreign_on_top(&self) -> Vec<&str> {
+    /// Events that somebody else probes too: a trap stands on our jump now (hits
+    /// are counted through a trap meanwhile, or not at all), or one that came and
+    /// went has taken our own trap with it, which is put back.
+    pub fn foreign(&self) -> Vec<&str> {
         let Ok(memory) = File::open(format!("/proc/{}/mem", self.process.pid())) else {
             return Vec::new();
         };
-        let covered = |site: &Site| {
+        let first = |site: &Site| {
             let mut first = [0];
-            let read = memory.read_exact_at(&mut first, site.address);
-            site.len > 1 && read.is_ok() && first == [INT3]
+            memory
+                .read_exact_at(&mut first, site.address)
+                .ok()
+                .map(|()| first[0])
         };
-        let counters = self.counters.iter().zip(&self.sites);
-        counters
-            .filter(|(_, site)| covered(site))
-            .map(|(counter, _)| &*counter.event)
-            .collect()
+        let covered = |site: &Site| match site.len {
+            1 => first(site) == Some(site.original[0]),
+            _ => first(site) == Some(INT3),
+        };
+        let pairs = || {
+            self.counters
+                .iter()
+                .zip(&self.sites)
+                .filter(|(_, site)| covered(site))
+        };
+        let lost = pairs().filter(|(_, site)| site.len == 1);
+        let lost: Vec<u64> = lost.map(|(_, site)| site.address).collect();
+        let events = pairs().map(|(counter, _)| &*counter.event).collect();
+        if let (false, Some(link)) = (lost.is_empty(), &self.link) {
+            // Where it cannot be put back the event stays as it is, and is told.
+            let _ = link.arm_again(&lost);
+        }
+        events
     }
 
     /// Takes all jumps and traps out and puts them in again, `times` times.

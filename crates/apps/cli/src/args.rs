@@ -25,6 +25,8 @@ pub enum Command {
     /// Count how often functions of a program run
     #[command(after_help = PROBE_HELP)]
     Probe(Box<ProbeArgs>),
+    /// Measure what tiptoe's own parts cost, beside the alternatives
+    Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
 }
@@ -153,6 +155,29 @@ pub struct Common {
     /// Start this command and trace it
     #[arg(last = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
+}
+
+/// `tiptoe bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Which one; without it, lists them
+    pub name: Option<String>,
+
+    /// Rows as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Measure every case this often; the median is shown
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: Option<u16>,
+
+    /// Run each single measurement for this much CPU time, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub ms: Option<u32>,
+
+    /// Run up to this many threads side by side
+    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub cpus: Option<u32>,
 }
 
 /// `tiptoe doctor`.

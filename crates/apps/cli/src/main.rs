@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod doctor;
 mod failure;
 mod observer;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Probe(args) => probe::run(*args),
+        Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => Ok(doctor::run(args.json)),
     }
 }

@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::processes;
 
 /// The agent, as the build made it: `tiptoe` carries what it brings into targets.
-const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
+pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {

@@ -95,6 +95,12 @@ fn an_output_that_cannot_be_is_said_before_the_command_runs() {
 }
 
 #[test]
+fn a_bench_that_does_not_exist() {
+    refuses(&["bench", "nothing"], "no bench `nothing`");
+    refuses(&["bench", "uprobe", "--rounds", "0"], "--rounds");
+}
+
+#[test]
 fn doctor_prints_one_json_value() {
     let output = tiptoe(&["doctor", "--json"]);
     assert!(output.status.success());

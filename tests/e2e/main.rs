@@ -5,6 +5,7 @@ mod bad_input;
 mod counts;
 mod injection;
 mod manners;
+mod patcher;
 mod programs;
 mod servers;
 mod signals;

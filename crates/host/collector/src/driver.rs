@@ -51,6 +51,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     };
     let mut run = Run::new(&request, tracees, child, started_at);
     let looped = run.watch(observer);
+    let _soon = run.child.is_none().then(Hurry::new);
     run.look_for_foreign();
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;

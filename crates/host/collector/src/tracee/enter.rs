@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
 use super::{Plan, Tracee, gone};
-use crate::inject::{self, Inject};
+use crate::inject::{self, Inject, InjectError};
 use crate::link::Link;
 use crate::module::Module;
 use crate::planner;
@@ -17,6 +17,8 @@ use crate::resolve::Resolved;
 const OWN_SIGNALS: u64 = 1 << 3 | 1 << 4;
 /// How long finding a thread to borrow may take.
 const BORROW: Duration = Duration::from_secs(5);
+/// How long a program may take to load its libc.
+const LOADING: Duration = Duration::from_millis(500);
 
 impl Tracee {
     /// Why the agent must not enter, if so.
@@ -46,6 +48,7 @@ impl Tracee {
         let wanted = resolved.probes.len() + resolved.ifuncs.len();
         let geometry = Geometry::for_slots(known.saturating_add(wanted as u32));
         let deadline = Instant::now() + BORROW;
+        let young = Instant::now() + LOADING;
         loop {
             let mut link = None;
             let injected = inject::inject(Inject {
@@ -64,8 +67,16 @@ impl Tracee {
                     link = Some(Link::new(data, plan_fd, geometry, keep, gone(pid))?);
                     Ok(())
                 },
-            })
-            .map_err(|error| Error::new(error.to_string()))?;
+            });
+            let injected = match injected {
+                Ok(injected) => injected,
+                // A program that has only just called exec.
+                Err(InjectError::NoLibc { .. }) if Instant::now() < young => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+                Err(error) => return Err(Error::new(error.to_string())),
+            };
             match injected.entry_result {
                 0 => {}
                 // An agent that a dead tiptoe left is still putting things back.

@@ -1,0 +1,59 @@
+//! The live patcher on running programs that check every result of theirs.
+
+use tiptoe_tests::{Probe, Process, command, scaled, target};
+
+const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
+
+/// A program whose threads run probed functions until they are told to stop.
+fn hot(threads: &str) -> Process {
+    let mut process = Process::waiting(&target("hot"), &[threads, "0"]);
+    process.go();
+    process
+}
+
+fn ends_well(process: Process) {
+    let (_, status) = process.finish();
+    assert!(
+        status.success(),
+        "the program found a wrong result: {status}"
+    );
+}
+
+/// Six functions, a million times out and in at full scale.
+#[test]
+fn probes_come_and_go_under_64_threads() {
+    let process = hot("64");
+    let times = scaled(1_000_000).to_string();
+    let toggled = command()
+        .arg("probe")
+        .args(HOT)
+        .args(["--budget", "off", "--toggles", &times])
+        .args(["-p", &process.pid().to_string()])
+        .output()
+        .expect("the command runs");
+    let said = String::from_utf8_lossy(&toggled.stderr);
+    assert!(toggled.status.success(), "{said}");
+    assert_eq!(said.trim(), format!("toggled {times} times"));
+    ends_well(process);
+}
+
+/// The kernel's uprobes are put on top of our probes and taken away again: the
+/// program lives, our probes live again, and the report tells of it.
+#[test]
+fn foreign_probes_come_and_go_on_top() {
+    if !tiptoe_tests::is_root() {
+        return tiptoe_tests::skipped("foreign probes", "needs root");
+    }
+    let process = hot("4");
+    let pid = process.pid();
+    let ours = Probe::new(HOT).attach(&[pid]);
+    for _ in 0..scaled(1000) {
+        let foreign = Probe::new(HOT).with(&["--via", "kernel", "--duration", "0.01"]);
+        foreign.attach_and_wait(&[pid]).good();
+    }
+    ends_well(process);
+    let report = ours.finish();
+    for function in HOT {
+        assert!(report.count(function) > 0, "{function}: {:#}", report.value);
+    }
+}

@@ -226,7 +226,7 @@ impl<'a> Table<'a> {
         Some(Found {
             index,
             site,
-            resume: site.trampoline + head.resume as u64,
+            resume: site.trampoline.wrapping_add(head.resume as u64),
             offset,
         })
     }

@@ -5,57 +5,98 @@ use std::fmt::Write;
 /// One kind of function, and how many of it are called in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// Its name in questions and rows; its functions are `NAME_0`, `NAME_1`, …
+    /// Its name in rows.
     pub name: &'static str,
     /// How many distinct functions a round calls.
     pub functions: usize,
+    /// In how many places, on the lines of the instruction cache, the functions and their loops lie.
+    pub places: usize,
     body: &'static str,
     /// Functions lie on this alignment; 1 leaves no padding for a jump.
     align: usize,
 }
 
-const fn site(name: &'static str, functions: usize, body: &'static str, align: usize) -> Site {
-    Site {
-        name,
-        functions,
-        body,
-        align,
+impl Site {
+    const fn new(name: &'static str, functions: usize, body: &'static str) -> Site {
+        Site {
+            name,
+            functions,
+            places: if functions == 1 { PLACES } else { 1 },
+            body,
+            align: 16,
+        }
+    }
+
+    /// Its names in questions, one for each place; the functions of `NAME` are `NAME_0`, `NAME_1`, …
+    pub(crate) fn names(self) -> impl Iterator<Item = String> {
+        (0..self.places).map(move |place| format!("{}_at{place}", self.name))
     }
 }
 
+/// A loop of a few instructions is as fast as its place allows, by up to a nanosecond.
+const PLACES: usize = 4;
+
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
+
+/// What any detour costs: `PUSH` with a jump to a copy of its first instructions, and one back.
+const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
+                      9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
 /// Every first instruction that the bench knows, each in a loop of its own.
 pub(crate) const KINDS: [Site; 6] = [
-    site("push", 1, PUSH, 16),
-    site("endbr64", 1, "endbr64; lea 1(%rdi), %eax; ret", 16),
-    site("mov", 1, "mov %edi, %eax; add $1, %eax; ret", 16),
-    site("nop5", 1, ".byte 0x0f, 0x1f, 0x44, 0, 0; ret", 16),
-    site("nops", 1, "nop; nop; nop; nop; nop; ret", 16),
-    site("ret", 1, "ret", 16),
+    Site::new("push", 1, PUSH),
+    Site::new("endbr64", 1, "endbr64; lea 1(%rdi), %eax; ret"),
+    Site::new("mov", 1, "mov %edi, %eax; add $1, %eax; ret"),
+    Site::new("nop5", 1, ".byte 0x0f, 0x1f, 0x44, 0, 0; ret"),
+    Site::new("nops", 1, "nop; nop; nop; nop; nop; ret"),
+    Site::new("ret", 1, "ret"),
 ];
 
 /// A one-byte function between others: nothing but a trap fits.
-pub(crate) const TRAP: Site = site("trap", 1, "ret", 1);
+pub(crate) const TRAP: Site = Site {
+    align: 1,
+    places: 1,
+    ..Site::new("trap", 1, "ret")
+};
 
 /// Many distinct functions, called in turn: branch targets and caches are the cost there.
 pub(crate) const MANY: [Site; 3] = [
-    site("push256", 256, PUSH, 16),
-    site("push1024", 1024, PUSH, 16),
-    site("push4096", 4096, PUSH, 16),
+    Site::new("push256", 256, PUSH),
+    Site::new("push1024", 1024, PUSH),
+    Site::new("push4096", 4096, PUSH),
+];
+
+/// The `push` sites with a detour that the assembler made, which counts nothing.
+pub(crate) const DETOURS: [Site; 4] = [
+    Site::new("detour", 1, DETOUR),
+    Site::new("detour256", 256, DETOUR),
+    Site::new("detour1024", 1024, DETOUR),
+    Site::new("detour4096", 4096, DETOUR),
 ];
 
 /// What other tools would do at their cheapest: one counter that all threads share.
-pub(crate) const SHARED: Site = site("shared", 1, "lock incq shared_counter(%rip); ret", 16);
+pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
+
+/// What a compiler's `-pg` makes, for tracers that need it.
+pub(crate) const MCOUNT: Site = Site::new(
+    "mcount",
+    1,
+    "push %rbp; mov %rsp, %rbp; call *mcount@GOTPCREL(%rip); pop %rbp; ret",
+);
 
 /// The functions that an attach patches.
-pub(crate) const ATTACH: [Site; 2] = [site("few", 1_000, PUSH, 16), site("lots", 10_000, PUSH, 16)];
+pub(crate) const ATTACH: [Site; 2] = [
+    Site::new("few", 1_000, PUSH),
+    Site::new("lots", 10_000, PUSH),
+];
 
 /// `sites.h`: the list that the C part expands.
 pub(crate) fn header(sites: &[Site]) -> String {
-    sites
+    let placed = sites
         .iter()
-        .map(|site| format!("SITE({}, {})\n", site.name, site.functions))
+        .flat_map(|site| site.names().map(|name| (name, site.functions)));
+    placed
+        .map(|(name, functions)| format!("SITE({name}, {functions})\n"))
         .collect()
 }
 
@@ -63,8 +104,10 @@ pub(crate) fn header(sites: &[Site]) -> String {
 pub(crate) fn assembly(sites: &[Site]) -> String {
     let mut text = String::from("        .text\n");
     for site in sites {
-        functions(&mut text, site);
-        loops(&mut text, site);
+        for (place, name) in site.names().enumerate() {
+            functions(&mut text, site, &name, place * 64 / PLACES);
+            loops(&mut text, site, &name, place * 64 / PLACES);
+        }
     }
     text.push_str("        .bss\n        .p2align 6\nshared_counter: .skip 64\n");
     text.push_str("        .section .note.GNU-stack, \"\", @progbits\n");
@@ -72,11 +115,12 @@ pub(crate) fn assembly(sites: &[Site]) -> String {
 }
 
 /// The functions, and `first_NAME` and `second_NAME`, from which the C part knows where they lie.
-fn functions(text: &mut String, site: &Site) {
-    let Site {
-        name, body, align, ..
-    } = site;
-    text.push_str("        .p2align 6\n");
+fn functions(text: &mut String, site: &Site, name: &str, place: usize) {
+    let Site { body, align, .. } = site;
+    put(
+        text,
+        format_args!("        .p2align 6\n        .skip {place}"),
+    );
     if *align == 1 {
         text.push_str("        .rept 8\n        xor %eax, %eax\n        .endr\n");
     }
@@ -112,17 +156,16 @@ fn functions(text: &mut String, site: &Site) {
 }
 
 /// `run0_NAME` calls each function once a round; `run5_NAME` does so through five callers.
-fn loops(text: &mut String, site: &Site) {
-    let name = site.name;
+fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
     let direct: Vec<String> = (0..site.functions)
         .map(|index| format!("{name}_{index}"))
         .collect();
-    run(text, &format!("run0_{name}"), &direct);
+    run(text, &format!("run0_{name}"), place, &direct);
     // One chain of callers is enough: the last one calls every function.
     let chain: Vec<String> = (1..=5)
         .map(|level| format!("caller{level}_{name}"))
         .collect();
-    run(text, &format!("run5_{name}"), &chain[..1]);
+    run(text, &format!("run5_{name}"), place, &chain[..1]);
     for (level, caller) in chain.iter().enumerate() {
         put(
             text,
@@ -139,14 +182,16 @@ fn loops(text: &mut String, site: &Site) {
 }
 
 /// A loop over `rounds` (in rdi) that calls `callees` with the argument 7.
-fn run(text: &mut String, name: &str, callees: &[String]) {
+fn run(text: &mut String, name: &str, place: usize, callees: &[String]) {
     put(
         text,
         format_args!("        .globl {name}\n        .type {name}, @function\n        .p2align 6"),
     );
     put(
         text,
-        format_args!("{name}: push %rbx; mov %rdi, %rbx; mov $7, %edi\n        .p2align 5\n1:"),
+        format_args!(
+            "{name}: push %rbx; mov %rdi, %rbx; mov $7, %edi; .p2align 6; .skip {place}, 0x90\n1:"
+        ),
     );
     for callee in callees {
         put(text, format_args!("        call {callee}"));

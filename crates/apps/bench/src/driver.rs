@@ -53,7 +53,7 @@ impl Tracing {
         let specs = traced
             .sites
             .iter()
-            .map(|site| format!("{}_*", site.name))
+            .map(|site| format!("{}_at*", site.name))
             .collect();
         let plain = request(pid, specs, traced.via, traced.agent, Arc::clone(&stop));
         let request = Request {
@@ -91,7 +91,7 @@ impl Tracing {
     pub(crate) fn wait(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
         let until = Instant::now() + LIMIT;
         for &site in sites {
-            while target.probed(site)? < site.functions {
+            while target.probed(site)? < site.functions * site.places {
                 if self.driver.as_ref().is_none_or(JoinHandle::is_finished) {
                     self.end()?;
                     return Err(Error::Unprobed(site.name));

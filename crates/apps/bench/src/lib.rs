@@ -16,6 +16,7 @@ mod options;
 mod quiet;
 mod table;
 mod target;
+mod uftrace;
 mod uprobe;
 
 pub use error::Error;

@@ -1,8 +1,10 @@
 //! The program that is traced: generated, compiled, and asked over a pipe.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
@@ -21,10 +23,20 @@ pub(crate) struct Target {
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// CPU time of one call.
+    /// CPU time of one call, the mean over the site's places.
     pub ns_per_call: f64,
     /// How many calls it is the mean of.
     pub calls: u64,
+}
+
+impl Measured {
+    fn parse(answer: &str) -> Option<Measured> {
+        let (ns, calls) = answer.split_once(' ')?;
+        Some(Measured {
+            ns_per_call: ns.parse().ok()?,
+            calls: calls.parse().ok()?,
+        })
+    }
 }
 
 /// What is measured: which site, how deep, in how many threads, for how long.
@@ -39,9 +51,19 @@ pub(crate) struct Question {
 impl Target {
     /// Compiles a program with these sites and starts it.
     pub(crate) fn start(sites: &[Site]) -> Result<Target, Error> {
+        Target::start_under(&[], sites)
+    }
+
+    /// The same as the last argument of another command, which runs in the program's folder.
+    pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = std::env::temp_dir().join(format!("tiptoe-bench-{}", std::process::id()));
+        let folder = folder.join(tracer.first().unwrap_or(&"plain"));
         let program = compile(&folder, sites)?;
-        let child = Command::new(&program)
+        let program = program.as_os_str();
+        let words: Vec<&OsStr> = tracer.iter().map(OsStr::new).chain([program]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
+            .current_dir(&folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -78,20 +100,26 @@ impl Target {
             threads,
             ms,
         } = question;
-        let answer = self.ask(&format!("measure {} {depth} {threads} {ms}", site.name))?;
-        let parse = || {
-            let (ns, calls) = answer.split_once(' ')?;
-            Some(Measured {
-                ns_per_call: ns.parse().ok()?,
-                calls: calls.parse().ok()?,
-            })
+        let ms = (ms / site.places as u32).max(1);
+        let mut whole = Measured {
+            ns_per_call: 0.0,
+            calls: 0,
         };
-        parse().ok_or(Error::Answer(answer.clone()))
+        for name in site.names() {
+            let answer = self.ask(&format!("measure {name} {depth} {threads} {ms}"))?;
+            let parsed = Measured::parse(&answer).ok_or(Error::Answer(answer))?;
+            whole.ns_per_call += parsed.ns_per_call / site.places as f64;
+            whole.calls += parsed.calls;
+        }
+        Ok(whole)
     }
 
-    /// How many functions of the site carry a probe now.
+    /// How many functions of the site, in all its places, carry a probe now.
     pub(crate) fn probed(&mut self, site: Site) -> Result<usize, Error> {
-        self.number(&format!("probed {}", site.name))
+        let questions = site.names().map(|name| format!("probed {name}"));
+        questions
+            .map(|question| self.number::<usize>(&question))
+            .sum()
     }
 
     /// The longest time in `ms` that a busy thread stood still.
@@ -122,7 +150,12 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        // It ends with its questions; a tracer around it then tidies up after itself.
         self.questions = None;
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // Each fails only where what it ends is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();

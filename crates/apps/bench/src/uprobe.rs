@@ -2,22 +2,25 @@
 //!
 //! Cases alternate within each round, and a case's value is the median over rounds of its time less the
 //! mean of the same round's two untraced times. Hot loops flatter: the rows with many functions say by
-//! how much.
+//! how much. `detour` is the floor that the processor sets: a jump to a copy of the first instructions and
+//! a jump back, made by the assembler, with nothing counted.
 
 use std::collections::BTreeMap;
 
 use tiptoe_event::Via;
 
-use crate::assembly::{KINDS, MANY, SHARED, Site, TRAP};
+use crate::assembly::{DETOURS, KINDS, MANY, SHARED, Site, TRAP};
 use crate::driver::{Traced, Tracing};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
 use crate::target::{Question, Target};
+use crate::uftrace;
 
 /// One way to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Case {
+    Detour,
     Count,
     Filtered,
     Kernel,
@@ -27,11 +30,12 @@ enum Case {
 const FILTER: &str = "arg0 > 4096";
 
 impl Case {
-    const ALL: [Case; 3] = [Case::Count, Case::Filtered, Case::Kernel];
+    const ALL: [Case; 4] = [Case::Detour, Case::Count, Case::Filtered, Case::Kernel];
 
     /// Its name in rows; a count behind a trap is a case of its own.
     fn name(self, site: Site) -> &'static str {
         match self {
+            Case::Detour => "detour",
             Case::Count if site == TRAP => "trap",
             Case::Count => "count",
             Case::Filtered => "filtered",
@@ -58,6 +62,7 @@ impl Case {
     /// Is this measurement one of the case's?
     fn asks(self, asked: &Asked) -> bool {
         match self {
+            Case::Detour => asked.threads == 1 && detour(asked.site).is_some(),
             Case::Count => true,
             Case::Filtered => asked.threads == 1 && asked.site.functions == 1 && asked.site != TRAP,
             Case::Kernel => asked.site != TRAP && asked.site.functions <= 256,
@@ -73,10 +78,20 @@ struct Asked {
     threads: u32,
 }
 
+/// The same functions with a detour of their own.
+fn detour(site: Site) -> Option<Site> {
+    let of_its_size = |detour: &&Site| detour.functions == site.functions;
+    DETOURS
+        .iter()
+        .find(of_its_size)
+        .copied()
+        .filter(|_| kind(site) == "push")
+}
+
 /// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let probed = [&KINDS[..], &[TRAP], &MANY].concat();
-    let mut target = Target::start(&[&probed[..], &[SHARED]].concat())?;
+    let mut target = Target::start(&[&probed[..], &DETOURS, &[SHARED]].concat())?;
     let asked = questions(options.cpus);
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
@@ -110,6 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         notes: Vec::new(),
     };
     throughput(&mut table, &mut target, &asked, &whole, options)?;
+    uftrace::add(&mut table, &mut target, options)?;
     table.notes.push(format!(
         "medians of {} alternating rounds; value is what a hit adds",
         options.rounds
@@ -170,6 +186,12 @@ fn traced(
     asked: &[Asked],
     options: &Options,
 ) -> Result<Vec<Option<f64>>, Error> {
+    if case == Case::Detour {
+        return asked
+            .iter()
+            .map(|asked| detoured(target, asked, options))
+            .collect();
+    }
     let wanted = |site: &&Site| {
         asked
             .iter()
@@ -185,6 +207,12 @@ fn traced(
     let times = times.collect::<Result<Vec<_>, _>>();
     tracing.finish()?;
     times
+}
+
+fn detoured(target: &mut Target, asked: &Asked, options: &Options) -> Result<Option<f64>, Error> {
+    let site = detour(asked.site).filter(|_| Case::Detour.asks(asked));
+    let asked = site.map(|site| Asked { site, ..*asked });
+    asked.map(|asked| ask(target, &asked, options)).transpose()
 }
 
 fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {

@@ -1,0 +1,60 @@
+//! The case `uftrace`: what uftrace's recorder adds to a call of a function that was compiled for it.
+//!
+//! It records entry and return with their times, to files; it cannot attach. Where it is not installed a note
+//! says so.
+
+use std::process::{Command, Stdio};
+
+use crate::assembly::{KINDS, MCOUNT};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+use crate::target::{Question, Target};
+
+/// A small buffer would lose what it cannot write in time, and look cheap.
+const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
+
+/// Adds the row, or the note. `plain` has the same functions, compiled for no tracer.
+pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> Result<(), Error> {
+    if !installed() {
+        table
+            .notes
+            .push("skipped: uftrace is not installed".to_owned());
+        return Ok(());
+    }
+    let mut recorded = Target::start_under(&RECORD, &[MCOUNT])?;
+    for depth in [0, 5] {
+        let mut added = Vec::new();
+        for _ in 0..options.rounds {
+            let question = |site| Question {
+                site,
+                depth,
+                threads: 1,
+                ms: options.ms,
+            };
+            let before = plain.measure(question(KINDS[0]))?.ns_per_call;
+            added.push(recorded.measure(question(MCOUNT))?.ns_per_call - before);
+        }
+        let (value, spread) = median_and_spread(&added);
+        table.rows.push(Row {
+            case: "uftrace".to_owned(),
+            site: Some("mcount".to_owned()),
+            depth: Some(depth),
+            threads: Some(1),
+            sites: Some(1),
+            value,
+            spread: Some(spread),
+            unit: "ns",
+        });
+    }
+    Ok(())
+}
+
+fn installed() -> bool {
+    let mut version = Command::new(RECORD[0]);
+    version
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}

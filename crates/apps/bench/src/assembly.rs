@@ -74,6 +74,12 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour4096", 4096, DETOUR),
 ];
 
+/// What any trap costs: one of the program's own, with a handler that does nothing.
+pub(crate) const OWN_TRAP: Site = Site {
+    places: 1,
+    ..Site::new("own_trap", 1, "int3; ret")
+};
+
 /// What other tools would do at their cheapest: one counter that all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 

@@ -2,14 +2,15 @@
 //!
 //! Cases alternate within each round, and a case's value is the median over rounds of its time less the
 //! mean of the same round's two untraced times. Hot loops flatter: the rows with many functions say by
-//! how much. `detour` is the floor that the processor sets: a jump to a copy of the first instructions and
-//! a jump back, made by the assembler, with nothing counted.
+//! how much. Two cases are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
+//! jump back, made by the assembler, with nothing counted; and `own_trap`, an int3 whose handler, the
+//! program's own, does nothing.
 
 use std::collections::BTreeMap;
 
 use tiptoe_event::Via;
 
-use crate::assembly::{DETOURS, KINDS, MANY, SHARED, Site, TRAP};
+use crate::assembly::{DETOURS, KINDS, MANY, OWN_TRAP, SHARED, Site, TRAP};
 use crate::driver::{Traced, Tracing};
 use crate::error::Error;
 use crate::options::Options;
@@ -20,7 +21,7 @@ use crate::uftrace;
 /// One way to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Case {
-    Detour,
+    Floor,
     Count,
     Filtered,
     Kernel,
@@ -30,12 +31,13 @@ enum Case {
 const FILTER: &str = "arg0 > 4096";
 
 impl Case {
-    const ALL: [Case; 4] = [Case::Detour, Case::Count, Case::Filtered, Case::Kernel];
+    const ALL: [Case; 4] = [Case::Floor, Case::Count, Case::Filtered, Case::Kernel];
 
     /// Its name in rows; a count behind a trap is a case of its own.
     fn name(self, site: Site) -> &'static str {
         match self {
-            Case::Detour => "detour",
+            Case::Floor if site == TRAP => "own_trap",
+            Case::Floor => "detour",
             Case::Count if site == TRAP => "trap",
             Case::Count => "count",
             Case::Filtered => "filtered",
@@ -62,7 +64,7 @@ impl Case {
     /// Is this measurement one of the case's?
     fn asks(self, asked: &Asked) -> bool {
         match self {
-            Case::Detour => asked.threads == 1 && detour(asked.site).is_some(),
+            Case::Floor => asked.threads == 1 && floor(asked.site).is_some(),
             Case::Count => true,
             Case::Filtered => asked.threads == 1 && asked.site.functions == 1 && asked.site != TRAP,
             Case::Kernel => asked.site != TRAP && asked.site.functions <= 256,
@@ -78,20 +80,19 @@ struct Asked {
     threads: u32,
 }
 
-/// The same functions with a detour of their own.
-fn detour(site: Site) -> Option<Site> {
+/// The same functions with nothing but the way to a probe and back.
+fn floor(site: Site) -> Option<Site> {
     let of_its_size = |detour: &&Site| detour.functions == site.functions;
-    DETOURS
-        .iter()
-        .find(of_its_size)
-        .copied()
-        .filter(|_| kind(site) == "push")
+    match kind(site) {
+        "push" => DETOURS.iter().find(of_its_size).copied(),
+        _ => (site == TRAP).then_some(OWN_TRAP),
+    }
 }
 
 /// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let probed = [&KINDS[..], &[TRAP], &MANY].concat();
-    let mut target = Target::start(&[&probed[..], &DETOURS, &[SHARED]].concat())?;
+    let mut target = Target::start(&[&probed[..], &DETOURS, &[OWN_TRAP, SHARED]].concat())?;
     let asked = questions(options.cpus);
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
@@ -186,10 +187,10 @@ fn traced(
     asked: &[Asked],
     options: &Options,
 ) -> Result<Vec<Option<f64>>, Error> {
-    if case == Case::Detour {
+    if case == Case::Floor {
         return asked
             .iter()
-            .map(|asked| detoured(target, asked, options))
+            .map(|asked| unprobed(target, asked, options))
             .collect();
     }
     let wanted = |site: &&Site| {
@@ -209,8 +210,8 @@ fn traced(
     times
 }
 
-fn detoured(target: &mut Target, asked: &Asked, options: &Options) -> Result<Option<f64>, Error> {
-    let site = detour(asked.site).filter(|_| Case::Detour.asks(asked));
+fn unprobed(target: &mut Target, asked: &Asked, options: &Options) -> Result<Option<f64>, Error> {
+    let site = floor(asked.site).filter(|_| Case::Floor.asks(asked));
     let asked = site.map(|site| Asked { site, ..*asked });
     asked.map(|asked| ask(target, &asked, options)).transpose()
 }

@@ -8,12 +8,14 @@ pub mod process;
 pub mod report;
 pub mod target;
 pub mod tiptoe;
+pub mod waiting;
 
 pub use memory::Site;
 pub use process::Process;
 pub use report::{Expected, Report};
-pub use target::{target, target_with};
+pub use target::{musl_target, target, target_with};
 pub use tiptoe::{Probe, Run, command};
+pub use waiting::Waiting;
 
 use std::path::{Path, PathBuf};
 

@@ -70,13 +70,31 @@ impl Site {
     }
 }
 
+/// The offset of `symbol` in the file of `program`, which the process `pid` runs.
+pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
+    let address = base(pid, program) + symbol_value(program, symbol);
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
+    let number = |text: &str| u64::from_str_radix(text, 16).expect("a number in hexadecimal");
+    let offset = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let offset = number(words.nth(1)?);
+        (number(start)..number(end))
+            .contains(&address)
+            .then(|| address - number(start) + offset)
+    };
+    maps.lines().find_map(offset).expect("it is mapped")
+}
+
 /// Where address 0 of the program's file is: 0 for one that is not position-independent.
 fn base(pid: u32, program: &Path) -> u64 {
     let program = program.canonicalize().expect("the program exists");
+    let name = program.file_name().expect("a file").to_string_lossy();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
+    // By its name alone: in another root it has another path.
     let first = maps
         .lines()
-        .find(|line| line.ends_with(&*program.to_string_lossy()))
+        .find(|line| line.ends_with(&format!("/{name}")))
         .expect("it is mapped");
     let start =
         u64::from_str_radix(first.split('-').next().unwrap_or_default(), 16).expect("an address");

@@ -15,7 +15,23 @@ pub fn target(name: &str) -> PathBuf {
 /// The same with more flags. The binary's name carries them: `hot-static`. Fails with the compiler's words.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
-    let own = own_flags(&source);
+    build(&source, compiler(&source), name, flags)
+}
+
+/// The C program linked to musl: `hot-musl`. Fails with the compiler's words.
+pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let mut compiler = Command::new("musl-gcc");
+    compiler.arg("-g0");
+    build(&source(name), compiler, &format!("{name}-musl"), flags)
+}
+
+fn build(
+    source: &Path,
+    mut compiler: Command,
+    name: &str,
+    flags: &[&str],
+) -> Result<PathBuf, String> {
+    let own = own_flags(source);
     let built = folder().join(file_name(name, &own, flags));
     if is_fresh(&built) {
         return Ok(built);
@@ -27,7 +43,7 @@ pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
         std::process::id(),
         TURN.fetch_add(1, Relaxed)
     ));
-    let output = compiler(&source)
+    let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
         .args(own.iter().map(String::as_str).chain(flags.iter().copied()))
         .current_dir(sources())

@@ -1,7 +1,7 @@
 //! The two ways in: called on a borrowed thread (`-p`), or as a constructor
 //! that runs before any other library's (`-- CMD`).
 
-use core::ffi::{c_char, c_int};
+use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
@@ -16,7 +16,7 @@ const LOOKS: u32 = 500;
 
 #[unsafe(link_section = ".init_array")]
 #[used]
-static CONSTRUCTOR: extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;
+static CONSTRUCTOR: extern "C" fn() = constructor;
 
 /// Begins a session on the segments behind two descriptors, which the caller
 /// closes. Returns 0, or a negated errno; the program is as before then.
@@ -46,15 +46,17 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if inherited {
         serve::disown(shared);
     }
-    thread::start(shared)?;
+    thread::start(shared).inspect_err(|_| shared.drop_session())?;
     Ok(shared)
 }
 
-extern "C" fn constructor(_: c_int, _: *mut *mut c_char, envp: *mut *mut c_char) {
-    if envp.is_null() {
+/// glibc's loader passes argc, argv and envp; musl's passes nothing, so that
+/// the environment is found without it.
+extern "C" fn constructor() {
+    let Some(envp) = environ::find_array() else {
         return;
-    }
-    // SAFETY: the loader passes the kernel's array, before any other code ran.
+    };
+    // SAFETY: the kernel's array, before any other code ran.
     let Some(passed) = (unsafe { environ::take(envp) }) else {
         return;
     };

@@ -3,8 +3,41 @@
 
 use core::ffi::c_char;
 
+use tiptoe_sys::raw::{call, close, nr, open};
+
 const AGENT: &[u8] = b"TIPTOE_AGENT=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
+/// Where /proc/self/stat has `startstack`, counted from the word behind the name.
+const START_STACK: usize = 25;
+
+/// The array of the environment, where the kernel made it: behind argc, argv and
+/// argv's NULL, at the place where the program's stack began.
+pub fn find_array() -> Option<*mut *mut c_char> {
+    let mut text = [0u8; 1024];
+    let file = open(c"/proc/self/stat", 0).ok()?;
+    let at = text.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes at most the buffer's length.
+    let got = unsafe { call(nr::READ, [file as usize, at, text.len(), 0, 0, 0]) };
+    close(file);
+    let stack = start_stack(text.get(..got.ok()?)?)? as *mut usize;
+    // SAFETY: the kernel put argc there and never moves it; the arrays follow.
+    unsafe { Some(stack.add(*stack + 2).cast()) }
+}
+
+/// The name may hold blanks and brackets: what counts is behind its last bracket.
+fn start_stack(stat: &[u8]) -> Option<usize> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut words = stat.get(end + 2..)?.split(|byte| *byte == b' ');
+    let digits = words.nth(START_STACK)?;
+    let value = |sum: usize, digit: &u8| {
+        sum.wrapping_mul(10)
+            .wrapping_add(digit.wrapping_sub(b'0') as usize)
+    };
+    let all_digits = digits.iter().all(u8::is_ascii_digit);
+    let found = digits.iter().fold(0, value);
+    (all_digits && found != 0).then_some(found)
+}
 
 /// The descriptors that tiptoe passed on.
 #[derive(Clone, Copy)]

@@ -33,17 +33,17 @@ pub fn private(len: usize) -> Result<usize, Errno> {
     mmap(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
-/// As [`private`], but a forked child finds zeroes.
-pub fn wiped_on_fork(len: usize) -> Result<usize, Errno> {
-    let at = private(len)?;
-    advise(at, len, WIPEONFORK).map(|()| at)
+/// A forked child will find zeroes in this range.
+pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
+    advise(at, len, WIPEONFORK)
 }
 
 /// Maps a segment; a forked child does not have it.
 pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     let protection = if writable { READ | WRITE } else { READ };
     let at = mmap(0, len, protection, SHARED | NORESERVE, fd)?;
-    advise(at, len, DONTFORK).map(|()| at)
+    let private = advise(at, len, DONTFORK).inspect_err(|_| unmap(at, len));
+    private.map(|()| at)
 }
 
 /// Puts private memory under a segment's addresses: a thread that was about to

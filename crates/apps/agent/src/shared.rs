@@ -66,30 +66,73 @@ pub fn get() -> Option<&'static Shared> {
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
 }
 
-/// A slice of zeroed atomics in fresh memory.
-fn zeroed<T>(count: usize, wiped: bool) -> Result<&'static [T], Errno> {
-    let bytes = count * size_of::<T>();
-    let at = if wiped {
-        memory::wiped_on_fork(bytes)?
-    } else {
-        memory::private(bytes)?
-    };
-    // SAFETY: fresh zeroed pages, never unmapped; all `T` used below are structs
-    // of atomics, for which zero is valid.
-    Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
+/// One fresh mapping that is handed out page by page: had whole or not at all,
+/// so that a process without room for it keeps what it has.
+struct Room {
+    at: usize,
+    left: usize,
 }
+
+impl Room {
+    /// Bytes of `count` of `T`, in whole pages.
+    const fn of<T>(count: usize) -> usize {
+        (count * size_of::<T>()).next_multiple_of(PAGE)
+    }
+
+    fn new(len: usize) -> Result<Room, Errno> {
+        memory::private(len).map(|at| Room { at, left: len })
+    }
+
+    /// The next `len` bytes, zero.
+    fn bytes(&mut self, len: usize) -> Result<usize, Errno> {
+        self.left = self.left.checked_sub(len).ok_or(Errno(12))?;
+        let at = self.at;
+        self.at += len;
+        Ok(at)
+    }
+
+    /// The next `count` of `T`.
+    fn slice<T>(&mut self, count: usize) -> Result<&'static [T], Errno> {
+        let at = self.bytes(Self::of::<T>(count))?;
+        // SAFETY: fresh zeroed pages of the right length, handed out once and never
+        // unmapped where `create` succeeds; all `T` used below are structs of
+        // atomics, for which zero is valid.
+        Ok(unsafe { core::slice::from_raw_parts(at as *const T, count) })
+    }
+}
+
+/// Bytes that a forked child finds as zeroes: the threads' descriptors, and how many there are.
+const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS) + Room::of::<AtomicU32>(1);
+/// Bytes of all that the agent keeps for the life of the process.
+const LASTING: usize = WIPED
+    + Room::of::<AtomicU64>(MAX_SITES * SITE_WORDS)
+    + 3 * Room::of::<AtomicU64>(MAX_SITES)
+    + Room::of::<AtomicU64>(MAX_ARENAS)
+    + Room::of::<Shared>(1)
+    + STACK;
 
 /// Makes the state if it is not there yet.
 pub fn create() -> Result<&'static Shared, Errno> {
     if let Some(shared) = get() {
         return Ok(shared);
     }
-    let records: &'static [AtomicU64] = zeroed(MAX_SITES * SITE_WORDS, false)?;
-    let orders = [zeroed(MAX_SITES, false)?, zeroed(MAX_SITES, false)?];
-    let descriptors: &'static [Descriptor] = zeroed(MAX_DESCRIPTORS, true)?;
-    let used: &'static [AtomicU32] = zeroed(1, true)?;
+    let room = Room::new(LASTING)?;
+    let at = room.at;
+    memory::wipe_on_fork(at, WIPED)
+        .and_then(|()| furnish(room))
+        .inspect_err(|_| memory::unmap(at, LASTING))
+}
+
+/// Lays the state out; the part that a fork wipes comes first.
+fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
+    let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
+    let used: &'static [AtomicU32] = room.slice(1)?;
     let used = used.first().ok_or(Errno(12))?;
-    let block = memory::private(size_of::<Shared>())? as *mut Shared;
+    let records: &'static [AtomicU64] = room.slice(MAX_SITES * SITE_WORDS)?;
+    let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
+    let armed = room.slice(MAX_SITES)?;
+    let arenas = room.slice(MAX_ARENAS)?;
+    let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
     let shared = Shared {
         pid: AtomicU32::new(0),
         thread: AtomicU32::new(0),
@@ -97,13 +140,13 @@ pub fn create() -> Result<&'static Shared, Errno> {
         go: AtomicU32::new(0),
         rearm: AtomicBool::new(false),
         table: Table::new(records, orders),
-        armed: zeroed(MAX_SITES, false)?,
+        armed,
         claims: Claims::new(descriptors, used),
         descriptors,
-        arenas: zeroed(MAX_ARENAS, false)?,
+        arenas,
         arena_count: AtomicUsize::new(0),
         records: records.as_ptr() as usize,
-        stack: memory::private(STACK)?,
+        stack: room.bytes(STACK)?,
         data: AtomicUsize::new(0),
         shape: AtomicU64::new(0),
         keep: AtomicBool::new(false),
@@ -191,7 +234,7 @@ impl Shared {
             return Err(Errno(22));
         };
         let len = geometry.data_bytes() as usize;
-        let data = memory::segment(data_fd, len, true)?;
+        let data = memory::segment(data_fd, len, true).inspect_err(|_| self.drop_session())?;
         let shape = geometry.slots as u64 | (geometry.slabs as u64) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
@@ -213,6 +256,18 @@ impl Shared {
             if older != 0 {
                 memory::unmap(older, older_len);
             }
+        }
+        if plan != 0 {
+            memory::unmap(plan, Plan::BYTES as usize);
+        }
+    }
+
+    /// Unmaps the segments of a session that has not begun: no thread knows of them.
+    pub fn drop_session(&self) {
+        let data = self.data.swap(0, Ordering::Relaxed); // one thread begins a session
+        let plan = self.plan.swap(0, Ordering::Relaxed);
+        if data != 0 {
+            memory::unmap(data, self.geometry().data_bytes() as usize);
         }
         if plan != 0 {
             memory::unmap(plan, Plan::BYTES as usize);

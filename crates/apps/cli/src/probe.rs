@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use tiptoe_collector::{By, Outcome, Request, RequestTarget};
 use tiptoe_event::{Kind, Spec};
@@ -121,6 +121,8 @@ fn on_signals(target: &RequestTarget) -> Result<Arc<AtomicBool>, Failure> {
         }
         flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
     }
+    // A file that grows beyond `ulimit -f` is then an error, not our death amid an attach.
+    flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     Ok(stop)
 }
 

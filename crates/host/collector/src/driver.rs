@@ -1,6 +1,7 @@
 //! The loop: attach, tell intervals, stop, detach, and write down what it was.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +16,7 @@ use crate::preload::{self, Started};
 use crate::request::{By, Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::totals::{Events, Prices};
-use crate::tracee::{Plan, Source, Tracee};
+use crate::tracee::{Plan, Source, Tracee, short_of_room};
 
 /// How often the loop looks whether to stop.
 const TICK: Duration = Duration::from_millis(10);
@@ -146,7 +147,10 @@ impl Drop for Hurry {
 /// kernel's probes.
 fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
     let path = preload::find_program(&command[0])?;
-    let object = Object::of_program(&path);
+    let object = match Object::of_program(&path) {
+        Err(error) if is_elf(&path) => return Err(error),
+        object => object,
+    };
     let against = match &object {
         Ok(object) => object
             .image
@@ -156,6 +160,10 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
         // A script: its interpreter decides.
         Err(_) => None,
     };
+    // A command has the limits of tiptoe, which starts it.
+    let own = tiptoe_sys::host::procfs::Process::current();
+    let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
+    let against = against.or_else(room);
     if let (Via::Agent, Some(reason)) = (plan.via, &against) {
         return Err(Error::new(format!(
             "the agent cannot enter {}: {reason}",
@@ -168,6 +176,13 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
         (_, Some(reason)) => start_under_kernel(command, object?, plan, Some(reason)),
         _ => start_with_agent(command, plan),
     }
+}
+
+/// Whether a file is a program of some machine, rather than a script.
+fn is_elf(path: &std::path::Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
 }
 
 fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error {

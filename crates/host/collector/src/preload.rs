@@ -70,13 +70,17 @@ impl Passed {
 }
 
 fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_DUPFD touches no memory.
-    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, HIGH) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+    let copy = |lowest: i32| {
+        // SAFETY: F_DUPFD touches no memory.
+        let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, lowest) };
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+    };
+    // Under a low `ulimit -n` the high numbers do not exist.
+    copy(HIGH).or_else(|_| copy(3))
 }
 
 /// The file that a command's first word means, as execvp(3) finds it.

@@ -22,6 +22,8 @@ mod arm;
 mod enter;
 mod kernel;
 
+pub use enter::short_of_room;
+
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
 /// The breakpoint instruction.

@@ -101,6 +101,7 @@ pub fn all(can: &Capabilities, uid: u32) -> Vec<Row> {
     vec![
         membarrier(can),
         ptrace_scope(can, grant),
+        capabilities(can, grant),
         other_users(can, grant),
         process_memory(can, grant),
         memfd(can),
@@ -178,6 +179,33 @@ fn ptrace_scope(can: &Capabilities, grant: Grant) -> Row {
         .no(Instrument::Probe, only_children)
         .fix("remove kernel.yama.ptrace_scope=3 from /etc/sysctl.d and reboot"),
     }
+}
+
+fn capabilities(can: &Capabilities, grant: Grant) -> Row {
+    let name = "capabilities";
+    let wanted = [
+        Cap::SysPtrace,
+        Cap::Perfmon,
+        Cap::Bpf,
+        Cap::CheckpointRestore,
+    ];
+    // cap_sys_admin is as good as each of them but the first.
+    let has =
+        |cap| can.effective.has(cap) || cap != Cap::SysPtrace && can.effective.has(Cap::SysAdmin);
+    let missing: Vec<_> = wanted.into_iter().filter(|cap| !has(*cap)).collect();
+    if missing.is_empty() {
+        return Row::ok(name, "all that tracing needs");
+    }
+    let missing: Vec<_> = missing.into_iter().map(Cap::name).collect();
+    Row::ok(name, format!("without {}", missing.join(" ")))
+        .part(
+            Instrument::Probe,
+            "in process, own programs only; no --via kernel",
+        )
+        .part(Instrument::Watch, "own programs only")
+        .part(Instrument::Lock, "no kernel locks")
+        .part(Instrument::Stat, "own programs only")
+        .fix(grant.command())
 }
 
 fn other_users(can: &Capabilities, grant: Grant) -> Row {
@@ -266,7 +294,7 @@ fn breakpoints(can: &Capabilities, grant: Grant) -> Row {
 }
 
 fn hardware(can: &Capabilities, grant: Grant) -> Row {
-    let name = "hardware counters";
+    let name = "hardware PMU";
     match can.hardware_counters {
         Ok(()) => Row::ok(name, "cycles, instructions, cache misses"),
         Err(e) if e.is_permission() => Row::ok(name, e.to_string())

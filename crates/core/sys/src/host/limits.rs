@@ -1,4 +1,5 @@
-//! The limit on open files, which events use up: one per probe and thread.
+//! Limits of resources: open files, which events use up (one per probe and
+//! thread), and the address space, which an agent's segments need.
 
 use std::prelude::rust_2024::*;
 
@@ -6,6 +7,7 @@ use std::fs;
 use std::io;
 
 use super::error::{Error, Result};
+use super::procfs::Process;
 
 /// Descriptors that stay free for everything else.
 const SPARE: u64 = 64;
@@ -54,6 +56,18 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
+/// How many bytes of address space a process may have; None where nothing limits it.
+pub fn address_space(process: Process) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
+    soft_limit(&text, "Max address space")
+}
+
+/// The first number of a line of /proc/PID/limits; None for `unlimited`.
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
     let limit = libc::rlimit {
         rlim_cur: soft,
@@ -69,6 +83,15 @@ fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_the_soft_one() {
+        let limits = "Max cpu time              unlimited            unlimited            seconds\n\
+                      Max address space         4096000              unlimited            bytes\n";
+        assert_eq!(soft_limit(limits, "Max address space"), Some(4_096_000));
+        assert_eq!(soft_limit(limits, "Max cpu time"), None);
+        assert_eq!(soft_limit("", "Max address space"), None);
+    }
 
     #[test]
     fn what_cannot_be_had_is_refused_with_the_numbers() {

@@ -17,6 +17,10 @@ use super::bpf::{self, Object};
 use super::procfs::Process;
 use super::tracefs::Tracefs;
 
+const PERF_EVENT: &str = "perf event";
+/// Where cgroups are mounted, of either version.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Something that traces, and is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
@@ -84,11 +88,15 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<Held>) {
         return;
     };
     let mut held = BTreeMap::<String, usize>::new();
+    let mut cgroups = Vec::new();
     let mut hidden = false;
     for entry in entries.flatten() {
         let info = format!("{proc}/fdinfo/{}", entry.file_name().to_string_lossy());
         match fs::read_link(entry.path()) {
             Ok(target) => {
+                if target.starts_with(CGROUPS) {
+                    cgroups.push(format!("perf event, of cgroup {}", target.display()));
+                }
                 if let Some(what) = tracing(&target.to_string_lossy(), &info, seen) {
                     *held.entry(what).or_default() += 1;
                 }
@@ -97,6 +105,7 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<Held>) {
         }
     }
     scan.hidden_processes += usize::from(hidden);
+    name_cgroups(&mut held, cgroups);
     let comm = process.comm().unwrap_or_default();
     scan.tracers
         .extend(held.into_iter().map(|(what, count)| ForeignTracer {
@@ -110,11 +119,21 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<Held>) {
         }));
 }
 
+/// perf events follow a cgroup by its directory, which whoever opened them keeps
+/// open: as much as the kernel shows of an active cgroup event.
+fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
+    if !cgroups.is_empty()
+        && let Some(events) = held.remove(PERF_EVENT)
+    {
+        held.extend(cgroups.into_iter().map(|what| (what, events)));
+    }
+}
+
 /// What a descriptor traces with, if it does.
 fn tracing(target: &str, info: &str, seen: &mut HashSet<Held>) -> Option<String> {
     let text = || fs::read_to_string(info).unwrap_or_default();
     match target {
-        "anon_inode:[perf_event]" => Some("perf event".into()),
+        "anon_inode:[perf_event]" => Some(PERF_EVENT.into()),
         "anon_inode:bpf-prog" => describe(&text(), seen),
         "anon_inode:bpf_link" | "anon_inode:bpf-link" => describe(&text(), seen),
         _ => None,
@@ -222,6 +241,20 @@ mod tests {
         );
         check("link_type:\tcgroup\nlink_id:\t1\nprog_id:\t9\n", None);
         check("", None);
+    }
+
+    #[test]
+    fn perf_events_go_with_the_cgroup_that_is_open() {
+        let mut held = BTreeMap::from([(PERF_EVENT.to_string(), 4)]);
+        name_cgroups(
+            &mut held,
+            vec!["perf event, of cgroup /sys/fs/cgroup/a".into()],
+        );
+        assert_eq!(held.get("perf event, of cgroup /sys/fs/cgroup/a"), Some(&4));
+        assert_eq!(held.len(), 1);
+        let mut nothing = BTreeMap::new();
+        name_cgroups(&mut nothing, vec!["x".into()]);
+        assert!(nothing.is_empty());
     }
 
     #[test]

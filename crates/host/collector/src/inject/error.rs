@@ -84,6 +84,12 @@ pub enum InjectError {
         /// The process that was asked for.
         pid: u32,
     },
+    /// The program's root has no /proc, through which its loader would open the agent.
+    #[error("process {pid} sees no /proc, through which its loader would take the agent")]
+    NoProc {
+        /// The process that was asked for.
+        pid: u32,
+    },
     /// The borrowed thread gave up, because tiptoe was too slow, or the deadline came.
     #[error("process {pid} was let go: {why}")]
     Abandoned {

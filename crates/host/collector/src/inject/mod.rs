@@ -165,7 +165,8 @@ fn converse(
     )?;
     talk.put(offset_of!(Mailbox, path), unique_path(fds[0]).as_bytes())?;
     talk.go(2)?;
-    talk.wait(state::DONE)?;
+    talk.wait(state::DONE)
+        .map_err(|error| explain(process, error))?;
     let entry_result = talk.u64(offset_of!(Mailbox, result))? as i64;
     let agent_base = talk.u64(offset_of!(Mailbox, base))?;
     talk.departure()?;
@@ -176,6 +177,18 @@ fn converse(
         agent_base,
         blocked: unblock::blocked(pid, request.unblock)?,
     })
+}
+
+/// The loader opens the agent through /proc, which a program in a bare root lacks.
+fn explain(process: &Process, error: InjectError) -> InjectError {
+    match error {
+        InjectError::Refused { pid }
+            if process.proc("root/proc/self").symlink_metadata().is_err() =>
+        {
+            InjectError::NoProc { pid }
+        }
+        other => other,
+    }
 }
 
 /// The functions of libc that the stub calls.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tiptoe_sys::host::limits::address_space;
+use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
 use super::{Plan, Tracee, gone};
@@ -20,6 +22,25 @@ const BORROW: Duration = Duration::from_secs(5);
 /// How long a program may take to load its libc.
 const LOADING: Duration = Duration::from_millis(500);
 
+const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
+                    (`-- CMD`)";
+const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
+                       (`--force` enters all the same)";
+
+fn is_musl(loader: &str) -> bool {
+    loader.contains("/ld-musl-")
+}
+
+/// Why the agent's segments would take room that the program counts on, if so.
+pub fn short_of_room(process: Process) -> Option<String> {
+    let limit = address_space(process)?;
+    Some(format!(
+        "its address space is limited to {} MiB (RLIMIT_AS), of which the agent would take a \
+         part (`--force` enters all the same)",
+        limit >> 20
+    ))
+}
+
 impl Tracee {
     /// Why the agent must not enter, if so.
     pub(super) fn rules_against_agent(&self, plan: &Plan, modules: &[Module]) -> Option<String> {
@@ -27,15 +48,18 @@ impl Tracee {
         if let Some(reason) = program.object.image.header().refusal_in_process() {
             return Some(reason.to_owned());
         }
-        let seccomp = self
-            .process
-            .status()
-            .is_ok_and(|status| status.seccomp != 0);
-        (seccomp && !plan.force).then(|| {
-            "it runs under seccomp, which may kill it for a system call of the agent's \
-             (`--force` enters all the same)"
-                .to_owned()
-        })
+        let header = program.object.image.header();
+        if header.interpreter.as_deref().is_some_and(is_musl) {
+            return Some(MUSL.to_owned());
+        }
+        if plan.force {
+            return None;
+        }
+        let status = self.process.status();
+        if status.is_ok_and(|status| status.seccomp != 0) {
+            return Some(SECCOMP.to_owned());
+        }
+        short_of_room(self.process)
     }
 
     pub(super) fn bring_in(&self, plan: &Plan, resolved: &Resolved) -> Result<Link, Error> {

@@ -1,0 +1,219 @@
+//! Full disks, and targets that may have no more memory, descriptors or threads: they live on, and the
+//! kernel counts where the agent finds no room.
+
+use std::path::Path;
+use std::process::Command;
+
+use tiptoe_tests::{Expected, Probe, Report, Waiting, command, is_root, skipped, target};
+
+const FUNCTIONS: &[&str] = &["add", "choose"];
+
+/// Attaches to `program` under a limit; the kernel counts, and the report has `words`.
+fn by_kernel(limit: &[&str], program: &Path, functions: &[&str], words: &str) -> Report {
+    let waiting = Waiting::through(limit, program, &["2", "1000"]);
+    let before = held(waiting.pid);
+    let twice = Probe::new(functions).with(&["--duration", "0.1"]);
+    says(twice.attach_and_wait(&[waiting.pid]).good(), words);
+    assert_eq!(
+        held(waiting.pid),
+        before,
+        "what the attempt took it gave back"
+    );
+    let report = waiting.count(&Probe::new(functions), functions);
+    assert_eq!(report.via("kernel"), functions.len(), "{:#}", report.value);
+    says(&report, words);
+    report
+}
+
+fn says(report: &Report, words: &str) {
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains(words), "no `{words}` in {notes}");
+}
+
+/// A process's descriptors, and how many pages of address space it has, the agent's file aside: that stays.
+fn held(pid: u32) -> (usize, bool) {
+    let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
+    let segments = maps.contains("tiptoe-data") || maps.contains("tiptoe-plan");
+    (fds.count(), segments)
+}
+
+#[test]
+fn no_descriptor_is_free() {
+    by_kernel(
+        &["prlimit", "--nofile=4"],
+        &target("hot"),
+        FUNCTIONS,
+        "Too many open files",
+    );
+}
+
+#[test]
+fn the_address_space_is_limited() {
+    by_kernel(
+        &["prlimit", "--as=150000000"],
+        &target("hot"),
+        FUNCTIONS,
+        "RLIMIT_AS",
+    );
+    let limits = ["prlimit", "--as=150000000"];
+    let waiting = Waiting::through(&limits, &target("hot"), &["2", "1000"]);
+    let report = waiting.count(&Probe::new(FUNCTIONS).with(&["--force"]), FUNCTIONS);
+    assert_eq!(report.via("agent"), FUNCTIONS.len(), "{:#}", report.value);
+}
+
+/// A command has the limits of tiptoe itself.
+#[test]
+fn tiptoes_own_address_space_is_limited() {
+    let output = Command::new("prlimit")
+        .arg("--as=900000000")
+        .arg(command().get_program())
+        .args(["probe", "add", "--json", "--budget", "off", "--"])
+        .arg(target("hot"))
+        .args(["2", "1000"])
+        .output()
+        .expect("prlimit runs");
+    let report = Report::parse(&String::from_utf8_lossy(&output.stderr));
+    says(&report, "RLIMIT_AS");
+    let expected = Expected::parse(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(report.count("add"), expected.0["add"]);
+}
+
+#[test]
+fn no_thread_is_free() {
+    if !is_root() {
+        return skipped("a limit on threads", "needs root");
+    }
+    let user = [
+        "setpriv",
+        "--reuid",
+        "64321",
+        "--clear-groups",
+        "prlimit",
+        "--nproc=1",
+    ];
+    by_kernel(
+        &user,
+        &target("shapes"),
+        &["shape_mov", "shape_ret"],
+        "temporarily unavailable",
+    );
+}
+
+#[test]
+fn the_data_segment_is_limited() {
+    by_kernel(
+        &["prlimit", "--data=12000000"],
+        &target("shapes"),
+        &["shape_mov", "shape_ret"],
+        "Cannot allocate memory",
+    );
+}
+
+/// One sentence, status 2, and the target has seen nothing.
+fn full(output: &Path) {
+    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let site = waiting.site("add");
+    let traced = command()
+        .args([
+            "probe",
+            "add",
+            "--duration",
+            "0.1",
+            "-p",
+            &waiting.pid.to_string(),
+            "-o",
+        ])
+        .arg(output)
+        .output()
+        .expect("the command runs");
+    let said = String::from_utf8_lossy(&traced.stderr);
+    assert_eq!(traced.status.code(), Some(2), "{said}");
+    assert!(
+        said.starts_with("error: ") && said.contains("No space left on device"),
+        "{said}"
+    );
+    assert!(
+        said.lines().count() <= 2 && traced.stdout.is_empty(),
+        "{said}"
+    );
+    assert!(!site.is_probed());
+    waiting.end();
+}
+
+#[test]
+fn a_full_device() {
+    full(Path::new("/dev/full"));
+}
+
+/// On a tmpfs of one page, taken; the mount goes with the namespace of the shell.
+#[test]
+fn a_full_disk() {
+    if !is_root() {
+        return skipped("a full disk", "needs root");
+    }
+    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let script = "set -e; mount -t tmpfs -o size=4k tmpfs /mnt; head -c 4096 /dev/zero >/mnt/all; \
+                  exec \"$@\" -o /mnt/report";
+    let traced = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(command().get_program())
+        .args([
+            "probe",
+            "add",
+            "--duration",
+            "0.1",
+            "-p",
+            &waiting.pid.to_string(),
+        ])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&traced.stderr);
+    assert_eq!(traced.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("/mnt/report") && said.contains("No space left on device"),
+        "{said}"
+    );
+    waiting.end();
+}
+
+/// The command's own status comes first, where it has one to tell.
+#[test]
+fn a_command_and_a_full_device() {
+    for (script, status) in [("exit 7", 7), ("exit 0", 2)] {
+        let run = command()
+            .args([
+                "probe",
+                "libc.so.6:getenv",
+                "-o",
+                "/dev/full",
+                "--",
+                "/bin/sh",
+                "-c",
+                script,
+            ])
+            .output()
+            .expect("the command runs");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(status), "{said}");
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+}
+
+/// `ulimit -f` below a segment's size is a sentence, not a signal.
+#[test]
+fn files_may_not_grow() {
+    let output = Command::new("prlimit")
+        .arg("--fsize=1000000")
+        .arg(command().get_program())
+        .args(["probe", "add", "--"])
+        .arg(target("hot"))
+        .output()
+        .expect("prlimit runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.starts_with("error: ") && said.contains("File too large"),
+        "{said}"
+    );
+}

@@ -1,0 +1,49 @@
+//! Programs on another C library.
+
+use tiptoe_tests::{Probe, Waiting, musl_target, skipped};
+
+use crate::counts::check;
+
+const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
+
+fn built(flags: &[&str]) -> Option<std::path::PathBuf> {
+    musl_target("hot", flags)
+        .map_err(|log| skipped("musl", &log))
+        .ok()
+}
+
+/// The agent needs no library, and so starts with a program of any.
+#[test]
+fn musl_programs_are_counted_in_process_from_their_start() {
+    let Some(program) = built(&[]) else { return };
+    let report = check(&program, &["4", "20000"]);
+    assert_eq!(report.via("agent"), 6, "{:#}", report.value);
+}
+
+/// Its loader takes no library with thread-locals later.
+#[test]
+fn running_musl_programs_are_counted_by_the_kernel() {
+    let Some(program) = built(&[]) else { return };
+    let waiting = Waiting::through(&["env"], &program, &["2", "1000"]);
+    let report = waiting.count(&Probe::new(FUNCTIONS), FUNCTIONS);
+    assert_eq!(report.via("kernel"), 6, "{:#}", report.value);
+    assert!(
+        report.value["notes"].to_string().contains("musl"),
+        "{:#}",
+        report.value
+    );
+}
+
+#[test]
+fn static_musl_programs_are_counted_by_the_kernel() {
+    let Some(program) = built(&["-static"]) else {
+        return;
+    };
+    let report = check(&program, &["2", "1000"]);
+    assert_eq!(report.via("kernel"), 6, "{:#}", report.value);
+    assert!(
+        report.value["notes"].to_string().contains("static"),
+        "{:#}",
+        report.value
+    );
+}

@@ -1,0 +1,89 @@
+//! A target that waits to be attached to, whatever it was started through.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::memory::Site;
+use crate::process::Process;
+use crate::report::{Expected, Report};
+use crate::tiptoe::Probe;
+
+/// A target that said `ready` and has not begun.
+#[derive(Debug)]
+pub struct Waiting {
+    /// What was started.
+    pub process: Process,
+    /// The target's own process id: another one where it was started through a program that forks.
+    pub pid: u32,
+    program: PathBuf,
+}
+
+impl Waiting {
+    /// Starts `program`, with `wait` as its last argument, through another command, such as
+    /// `prlimit --nofile=4`: the words of `through` come first, at least one.
+    pub fn through(through: &[&str], program: &Path, arguments: &[&str]) -> Waiting {
+        let mut command = Command::new(through[0]);
+        command.args(&through[1..]).arg(program).args(arguments);
+        Waiting::start(&mut command, program)
+    }
+
+    /// Starts a command that becomes, or forks, `program`.
+    pub fn start(command: &mut Command, program: &Path) -> Waiting {
+        let mut process = Process::start(command.arg("wait"));
+        assert_eq!(process.line(), "ready");
+        let pid = last_child(process.pid());
+        let program = program.to_owned();
+        Waiting {
+            process,
+            pid,
+            program,
+        }
+    }
+
+    /// Attaches, lets the target run to its end, and compares every count.
+    pub fn count(mut self, probe: &Probe, functions: &[&str]) -> Report {
+        let sites: Vec<Site> = functions
+            .iter()
+            .map(|function| self.site(function))
+            .collect();
+        let attached = probe.attach(&[self.pid]);
+        sites.iter().for_each(Site::wait_probed);
+        self.process.go();
+        let expected = self.finish();
+        let report = attached.finish();
+        report.assert_exact(&Expected(
+            expected
+                .0
+                .into_iter()
+                .filter(|(name, _)| functions.contains(&&**name))
+                .collect(),
+        ));
+        report
+    }
+
+    /// Lets it run to its end, which must be a good one.
+    pub fn end(mut self) -> Expected {
+        self.process.go();
+        self.finish()
+    }
+
+    /// Where a probe of its will stand.
+    pub fn site(&self, function: &str) -> Site {
+        Site::new(self.pid, &self.program, function)
+    }
+
+    fn finish(self) -> Expected {
+        let (output, status) = self.process.finish();
+        assert!(status.success(), "{status}: {output}");
+        Expected::parse(&output)
+    }
+}
+
+/// The end of a chain of processes, each with one child.
+fn last_child(pid: u32) -> u32 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let child = children
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok());
+    child.map_or(pid, last_child)
+}

@@ -71,6 +71,16 @@ fn children_never_count_for_their_parent() {
     }
 }
 
+/// What libc does in a child before it runs another program is the child's too.
+#[test]
+fn what_posix_spawn_does_in_the_child_is_not_the_parents() {
+    let specs = ["family", "libc.so.6:dup2", "libc.so.6:posix_spawn"];
+    let run = Probe::new(&specs).run(&target("children"), &["posix_spawn", "1000"]);
+    let report = run.good();
+    report.assert_exact(&run.expected());
+    assert_eq!((report.count("posix_spawn"), report.count("dup2")), (20, 0));
+}
+
 #[test]
 fn exec_ends_the_trace_of_the_old_image() {
     let report = check(&target("exec"), &["1000"]);

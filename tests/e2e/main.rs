@@ -3,6 +3,7 @@
 mod attach;
 mod bad_input;
 mod counts;
+mod doctor;
 mod injection;
 mod limits;
 mod manners;
@@ -10,5 +11,6 @@ mod musl;
 mod namespaces;
 mod patcher;
 mod programs;
+mod seccomp;
 mod servers;
 mod signals;

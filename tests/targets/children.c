@@ -1,7 +1,8 @@
 // cflags: -O2 -pthread
 // children MODE CALLS [wait]: makes 20 children in one way, each of which calls the probed function too; the
 // count is the parent's alone. MODE: fork, _Fork, clone, vfork, posix_spawn. Two threads of the parent run
-// the function all the while. Children of vfork and posix_spawn run this program anew (MODE `child`).
+// the function all the while. Children of vfork and posix_spawn run this program anew (MODE `child`);
+// before that, the first call the function in their parent's memory, the second libc's dup2.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>
@@ -49,13 +50,18 @@ static pid_t spawn(const char *mode, char *self) {
     } else if (!strcmp(mode, "vfork")) {
         pid = vfork();
         if (pid == 0) {
+            call(NULL);
             execve(self, arguments, environ);
             _exit(98);
         }
         return pid;
     } else {
         CHECK(!strcmp(mode, "posix_spawn"));
-        CHECK(posix_spawn(&pid, self, NULL, NULL, arguments, environ) == 0);
+        posix_spawn_file_actions_t actions;
+        CHECK(posix_spawn_file_actions_init(&actions) == 0);
+        CHECK(posix_spawn_file_actions_adddup2(&actions, 1, 2) == 0);
+        CHECK(posix_spawn(&pid, self, &actions, NULL, arguments, environ) == 0);
+        CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
         return pid;
     }
     if (pid == 0) be_child();

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
 
 use crate::shared::{self, Shared};
-use crate::{environ, serve, thread};
+use crate::{environ, hit, serve, thread};
 
 /// How often a starting program looks whether tiptoe still lives, and for how
 /// many looks it waits for its plan.
@@ -62,6 +62,8 @@ extern "C" fn constructor() {
     };
     if let Ok(shared) = begin(passed.data, passed.plan) {
         wait_for_go(shared);
+        // The only thread: should it sandbox itself, its hits need no call any more.
+        hit::settle_caller();
     }
     for fd in [passed.agent, passed.data, passed.plan] {
         close(fd);

@@ -28,6 +28,16 @@ pub extern "C" fn cold(slot: u64) {
     data.add(slab, slot as u32);
 }
 
+/// Gives the calling thread its slab before its first hit.
+pub fn settle_caller() {
+    if let Some(shared) = shared::get()
+        && let Some(session) = shared.claims.session()
+        && let Some(data) = shared.data()
+    {
+        settle(shared, &data, getpid(), session);
+    }
+}
+
 /// Gives the calling thread a slab; `None` where it shares the overflow slab.
 fn settle(shared: &'static Shared, data: &Data, pid: u32, session: u64) -> Option<u32> {
     let tid = gettid();

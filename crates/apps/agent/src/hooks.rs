@@ -46,7 +46,7 @@ pub struct Frame {
 pub extern "C" fn hook(frame: &mut Frame) {
     let number = (frame.what & 0x7fff_ffff) as usize;
     if frame.what & REPLACE == 0 {
-        return before(number);
+        return before(number, frame);
     }
     frame.rax = match number {
         nr::RT_SIGACTION => sigaction(frame),
@@ -66,8 +66,26 @@ pub extern "C" fn hook(frame: &mut Frame) {
     } as u64;
 }
 
+/// Makes the program ready for what its call does.
+fn before(number: usize, frame: &Frame) {
+    const PR_SET_SECCOMP: u64 = 22;
+    match number {
+        nr::PRCTL if frame.rdi == PR_SET_SECCOMP => before_seccomp(),
+        _ => before_child(number),
+    }
+}
+
+/// A filter may forbid what the agent does in any thread, or kill for it.
+fn before_seccomp() {
+    if let Some(shared) = shared::get()
+        && shared.data().is_some()
+    {
+        thread::leave(shared);
+    }
+}
+
 /// A child that will share this memory must not find its parent's slab.
-fn before(number: usize) {
+fn before_child(number: usize) {
     if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
         && let Some(shared) = shared::get()
         && let Some(index) = shared.descriptor_index(tls::descriptor())

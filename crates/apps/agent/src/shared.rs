@@ -29,6 +29,8 @@ pub struct Shared {
     pub thread: AtomicU32,
     /// The thread must leave, but the session stays.
     pub retire: AtomicBool,
+    /// The thread must end the session and leave.
+    pub leave: AtomicBool,
     /// A started program may run its constructors.
     pub go: AtomicU32,
     /// Some site's foreign trap may have gone.
@@ -137,6 +139,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         pid: AtomicU32::new(0),
         thread: AtomicU32::new(0),
         retire: AtomicBool::new(false),
+        leave: AtomicBool::new(false),
         go: AtomicU32::new(0),
         rearm: AtomicBool::new(false),
         table: Table::new(records, orders),

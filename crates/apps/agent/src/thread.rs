@@ -63,6 +63,13 @@ pub fn start(shared: &'static Shared) -> Result<(), Errno> {
     check(tid).map(|_| ())
 }
 
+/// Has the thread end the session as a detach does, and waits until it is gone: before
+/// the program takes system calls away that the agent needs.
+pub fn leave(shared: &Shared) {
+    shared.leave.store(true, Ordering::Relaxed); // published by `retire`
+    retire(shared);
+}
+
 /// Asks the thread to leave, the session staying as it is, and waits for it.
 pub fn retire(shared: &Shared) {
     let tid = shared.thread.load(Ordering::Acquire); // written by the kernel
@@ -118,6 +125,11 @@ pub extern "C" fn run() {
         } else {
             let _ = futex::wait(owner, word, None);
         }
+    }
+    // Relaxed: ordered by `retire`, read above.
+    if shared.leave.swap(false, Ordering::Relaxed) {
+        serve::detach(shared);
+        serve::settle(shared);
     }
 }
 

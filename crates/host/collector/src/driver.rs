@@ -54,6 +54,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let looped = run.watch(observer);
     let _soon = run.child.is_none().then(Hurry::new);
     run.look_for_foreign();
+    run.all_ended(observer);
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;
     run.finish()?;
@@ -326,7 +327,7 @@ impl<'a> Run<'a> {
                 next_exec_look = now + EXEC_TICK;
                 self.tracees.iter().for_each(Tracee::follow_user);
                 let empty = self.tracees.iter().all(Tracee::only_agent_left);
-                if empty || self.all_execed(observer) {
+                if empty || self.all_ended(observer) {
                     return Ok(());
                 }
             }
@@ -347,20 +348,30 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn all_execed(&mut self, observer: &mut dyn Observer) -> bool {
-        for tracee in self.tracees.iter().filter(|tracee| tracee.has_execed()) {
-            let note = format!(
-                "process {} ({}) ran another program after {:.1} s: the trace of the old one ended there",
-                tracee.process.pid(),
-                tracee.comm,
-                tracee.since.elapsed().as_secs_f64(),
-            );
-            if !self.session.notes.contains(&note) {
-                observer.note(&note);
-                self.session.notes.push(note);
+    /// Tells of traces that ended before their programs; whether all did.
+    fn all_ended(&mut self, observer: &mut dyn Observer) -> bool {
+        let mut all = true;
+        for tracee in &self.tracees {
+            let Some((what, then)) = tracee.ended_by() else {
+                all = false;
+                continue;
+            };
+            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let said = format!("process {pid} ({comm}) {what}");
+            if self
+                .session
+                .notes
+                .iter()
+                .any(|note| note.starts_with(&said))
+            {
+                continue;
             }
+            let after = tracee.since.elapsed().as_secs_f64();
+            let note = format!("{said} after {after:.1} s: {then}");
+            observer.note(&note);
+            self.session.notes.push(note);
         }
-        self.tracees.iter().all(Tracee::has_execed)
+        all
     }
 
     /// Notes events that somebody else probes too.

@@ -23,8 +23,9 @@ const REPLACED: [u32; 13] = [
     13, 14, 127, 128, 105, 106, 113, 114, 116, 117, 119, 272, 308,
 ];
 /// System calls before which the agent takes the calling thread's slab away,
-/// because the child shares its memory: clone, vfork, clone3.
-const PRECEDED: [u32; 3] = [56, 58, 435];
+/// because the child shares its memory: clone, vfork, clone3. Before prctl it
+/// leaves, where that puts the program under seccomp.
+const PRECEDED: [u32; 4] = [56, 58, 435, 157];
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tiptoe_event::{Filter, Reading, Via};
 use tiptoe_kernel::UprobeSet;
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::Site;
+use tiptoe_wire::{Site, State};
 
 use crate::counts::{self, Counts};
 use crate::link::Link;
@@ -26,8 +26,6 @@ pub use enter::short_of_room;
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
-/// The breakpoint instruction.
-const INT3: u8 = 0xcc;
 
 /// What all processes of a run share.
 pub struct Plan<'a> {
@@ -90,6 +88,9 @@ pub struct Tracee {
     link: Option<Link>,
     kernel: Option<UprobeSet>,
     agent_thread: Option<u32>,
+    /// The agent has been told to leave, or has left by itself.
+    left: Cell<bool>,
+    seccomp_at_start: u32,
     /// The armed sites, hooks aside.
     sites: Vec<Site>,
 }
@@ -121,6 +122,8 @@ impl Tracee {
             link: None,
             kernel: None,
             agent_thread: None,
+            left: Cell::new(false),
+            seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
         }
     }
@@ -275,7 +278,7 @@ impl Tracee {
 
     /// Whether the process runs another program than the one that was traced:
     /// the agent's thread went with the old one.
-    pub fn has_execed(&self) -> bool {
+    fn has_execed(&self) -> bool {
         let Some(tid) = self.agent_thread else {
             return false;
         };
@@ -285,9 +288,42 @@ impl Tracee {
             && dormant_agent(self.process).is_none()
     }
 
+    /// Why tracing ended before the program did, if so: what it did, and what follows.
+    pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+        if self.has_execed() {
+            return Some((
+                "ran another program",
+                "the trace of the old one ended there",
+            ));
+        }
+        self.left_for_seccomp().then_some((
+            "put itself under seccomp",
+            "the trace ended there (`--via kernel` goes on)",
+        ))
+    }
+
+    /// Whether the program put itself under seccomp while the agent was in it. The
+    /// agent leaves then, for its next system call might be the program's last: by
+    /// itself where it sees the call coming, else as soon as it is seen here.
+    fn left_for_seccomp(&self) -> bool {
+        let Some(link) = &self.link else { return false };
+        let seccomp = || self.process.status().map_or(0, |status| status.seccomp);
+        if link.data().state() == State::Dormant {
+            self.left.set(true);
+        } else if !self.left.get() && !self.is_gone() && seccomp() != self.seccomp_at_start {
+            // Where it does not answer it is gone.
+            let _ = self.detach();
+            self.left.set(true);
+        }
+        self.left.get()
+    }
+
     /// Has the agent's thread follow where the program changed its user.
     pub fn follow_user(&self) {
         let uids = |tid| self.process.thread_status(tid).map(|status| status.uids);
+        if self.left.get() {
+            return;
+        }
         if let (Some(link), Some(tid)) = (&self.link, self.agent_thread)
             && let (Ok(own), Ok(program)) = (uids(tid), uids(self.process.pid()))
             && own != program
@@ -305,35 +341,37 @@ impl Tracee {
             && status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
     }
 
-    /// Events that somebody else probes too: a trap stands on our jump now (hits
-    /// are counted through a trap meanwhile, or not at all), or one that came and
-    /// went has taken our own trap with it, which is put back.
+    /// Events that somebody else probes too: another's trap stands on our patch now
+    /// (hits are counted through a trap meanwhile, or not at all), or one that came
+    /// and went has taken our patch with it, which is put back. A trap inside of our
+    /// jump leads it astray: where nobody has jumped yet, the jump is taken out.
     pub fn foreign(&self) -> Vec<&str> {
         let Ok(memory) = File::open(format!("/proc/{}/mem", self.process.pid())) else {
             return Vec::new();
         };
-        let first = |site: &Site| {
-            let mut first = [0];
-            memory
-                .read_exact_at(&mut first, site.address)
-                .ok()
-                .map(|()| first[0])
+        let differs = |site: &Site, bytes: &[u8; 8]| {
+            let mut now = [0; 8];
+            let len = usize::from(site.len).min(now.len());
+            let read = memory.read_exact_at(&mut now[..len], site.address);
+            read.is_ok() && now[..len] != bytes[..len]
         };
-        let covered = |site: &Site| match site.len {
-            1 => first(site) == Some(site.original[0]),
-            _ => first(site) == Some(INT3),
+        let pairs = self.counters.iter().zip(&self.sites);
+        let other = pairs.filter(|(_, site)| differs(site, &site.patched));
+        let (events, sites): (Vec<&str>, Vec<&Site>) =
+            other.map(|(counter, site)| (&*counter.event, site)).unzip();
+        let jumps = |site: &Site| {
+            let first = Site { len: 1, ..*site };
+            site.len > 1 && !differs(&first, &site.patched)
         };
-        let pairs = || {
-            self.counters
-                .iter()
-                .zip(&self.sites)
-                .filter(|(_, site)| covered(site))
-        };
-        let lost = pairs().filter(|(_, site)| site.len == 1);
-        let lost: Vec<u64> = lost.map(|(_, site)| site.address).collect();
-        let events = pairs().map(|(counter, _)| &*counter.event).collect();
-        if let (false, Some(link)) = (lost.is_empty(), &self.link) {
-            // Where it cannot be put back the event stays as it is, and is told.
+        let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
+        let lost = others.iter().filter(|site| !differs(site, &site.original));
+        let lost: Vec<u64> = lost.map(|site| site.address).collect();
+        let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
+        if let Some(link) = &self.link
+            && !(lost.is_empty() && astray.is_empty())
+        {
+            // Where it cannot be done the event stays as it is, and is told.
+            let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
         events
@@ -355,7 +393,9 @@ impl Tracee {
     /// Takes everything out of the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
-            Some(link) if !self.is_gone() && !self.has_execed() => link.detach(),
+            Some(link) if !self.left.get() && !self.is_gone() && !self.has_execed() => {
+                link.detach()
+            }
             _ => Ok(()),
         }
     }

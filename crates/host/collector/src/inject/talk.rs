@@ -35,7 +35,7 @@ impl<'a> Talk<'a> {
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
         while self.process.read(self.home, &mut magic).is_err() || magic != MAGIC {
-            self.glance("the borrowed thread did not arrive")?;
+            self.glance("the borrowed thread did not arrive (may it map memory?)")?;
         }
         self.wait(state::ARRIVED)
     }

@@ -1,0 +1,188 @@
+//! What the machine and the user can do, what would change it, and who else traces.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tiptoe_tests::{Probe, Process, Waiting, command, is_root, skipped, target};
+
+const ROWS: &[&str] = &[
+    "perf_event_paranoid",
+    "ptrace scope",
+    "capabilities",
+    "tracefs",
+    "BPF programs",
+    "BTF",
+    "cgroups",
+    "hardware PMU",
+    "membarrier SYNC_CORE",
+    "rseq",
+];
+
+fn doctor(command: &mut Command) -> Value {
+    let output = command
+        .args(["doctor", "--json"])
+        .output()
+        .expect("doctor runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let rows = report["checks"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["name"] == name);
+    row.unwrap_or_else(|| panic!("no row `{name}`: {report:#}"))
+}
+
+/// Every row is there; one that is not fine says what it limits and has a command.
+fn is_whole(report: &Value) {
+    for name in ROWS {
+        let row = row(report, name);
+        if row["state"] != "ok" {
+            assert!(
+                row["limits"]
+                    .as_array()
+                    .is_some_and(|limits| !limits.is_empty()),
+                "{row:#}"
+            );
+            assert!(
+                row["fix"].as_str().is_some_and(|fix| fix.contains(' ')),
+                "{row:#}"
+            );
+        }
+    }
+}
+
+/// tiptoe where everybody may run it, as a user without rights.
+struct Unprivileged(PathBuf);
+
+impl Unprivileged {
+    fn new() -> Unprivileged {
+        let folder = std::env::temp_dir().join(format!("tiptoe-doctor-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        std::fs::copy(command().get_program(), folder.join("tiptoe")).expect("a copy");
+        Unprivileged(folder)
+    }
+
+    fn with(&self, rights: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", "65534", "--clear-groups"])
+            .args(rights);
+        command.arg(self.0.join("tiptoe"));
+        command
+    }
+}
+
+impl Drop for Unprivileged {
+    fn drop(&mut self) {
+        // Nothing is lost where it stays: it is a temporary folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_row_is_there() {
+    is_whole(&doctor(&mut command()));
+    let output = command().arg("doctor").output().expect("doctor runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for name in ROWS {
+        assert!(
+            text.contains(&format!("\n  {name} ")),
+            "no `{name}` in {text}"
+        );
+    }
+}
+
+/// An ordinary user is told the one line that would help, and that line does.
+#[test]
+fn a_user_without_rights_is_told_how_to_get_them() {
+    if !is_root() {
+        return skipped("another user", "needs root");
+    }
+    let user = Unprivileged::new();
+    let report = doctor(&mut user.with(&[]));
+    is_whole(&report);
+    assert_eq!(report["uid"], 65534);
+    for name in ["capabilities", "BPF programs", "kernel uprobes, process"] {
+        let fix = row(&report, name)["fix"].as_str().expect("a command");
+        assert!(fix.starts_with("sudo setcap cap_bpf,"), "{name}: {fix}");
+    }
+    let capabilities = "+bpf,+checkpoint_restore,+perfmon,+sys_ptrace";
+    let rights = ["--inh-caps", capabilities, "--ambient-caps", capabilities];
+    let report = doctor(&mut user.with(&rights));
+    for name in [
+        "capabilities",
+        "BPF programs",
+        "kernel uprobes, process",
+        "other users' processes",
+        "perf_event_paranoid",
+    ] {
+        assert_eq!(
+            row(&report, name)["state"],
+            "ok",
+            "{:#}",
+            row(&report, name)
+        );
+    }
+}
+
+/// What a process is listed with.
+fn listed(pid: u32) -> Vec<String> {
+    let report = doctor(&mut command());
+    let foreign = report["foreign"].as_array().expect("a list").clone();
+    foreign
+        .iter()
+        .filter(|tracer| tracer["pid"] == pid)
+        .filter_map(|tracer| Some(tracer["what"].as_str()?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn others_on_hot_tracepoints_and_cgroups_are_listed() {
+    let Some(cgroup) = cgroup() else {
+        return skipped("a cgroup", "version 2 is not mounted");
+    };
+    if !is_root() {
+        return skipped("a foreign tracer", "needs root");
+    }
+    let cgroup = cgroup.to_str().expect("text");
+    let tracer = Process::waiting(&target("tracer"), &[cgroup]);
+    let what = listed(tracer.pid());
+    let has = |words: &str| what.iter().any(|what| what.contains(words));
+    assert!(has("BPF raw_tracepoint link on sched_switch"), "{what:?}");
+    assert!(has(&format!("perf event, of cgroup {cgroup}")), "{what:?}");
+    let pid = tracer.pid();
+    drop(tracer);
+    assert!(listed(pid).is_empty());
+}
+
+#[test]
+fn another_tiptoe_is_listed() {
+    if !is_root() {
+        return skipped("the kernel's probes", "needs root");
+    }
+    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let site = waiting.site("add");
+    let other = Probe::new(&["add"])
+        .with(&["--via", "kernel"])
+        .attach(&[waiting.pid]);
+    site.wait_probed();
+    assert!(!listed(other.process.pid()).is_empty());
+    other.interrupt();
+    waiting.end();
+}
+
+/// Where version 2 is mounted.
+fn cgroup() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut lines = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    let line = lines.find(|words| words.get(2) == Some(&"cgroup2"))?;
+    Some(Path::new(line[1]).to_owned())
+}

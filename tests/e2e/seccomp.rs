@@ -1,0 +1,96 @@
+//! Programs that may make only some system calls: the kernel counts in them, and the agent is gone from one
+//! before it puts itself there.
+
+use tiptoe_tests::{Probe, Report, Waiting, skipped, target};
+
+const FUNCTIONS: &[&str] = &["guarded"];
+
+/// Attaches to a program that is under this filter already.
+fn under(filter: &str, options: &[&str]) -> Report {
+    let waiting = Waiting::through(&["env"], &target("sandboxed"), &[filter, "5000", "first"]);
+    waiting.count(&Probe::new(FUNCTIONS).with(options), FUNCTIONS)
+}
+
+fn notes(report: &Report) -> String {
+    report.value["notes"].to_string()
+}
+
+#[test]
+fn the_kernel_counts_whatever_the_filter_does() {
+    for filter in ["refuse", "kill", "mild"] {
+        let report = under(filter, &[]);
+        assert_eq!(report.via("kernel"), 1, "{filter}: {:#}", report.value);
+        assert!(
+            notes(&report).contains("under seccomp"),
+            "{}",
+            notes(&report)
+        );
+        assert!(notes(&report).contains("--force"), "{}", notes(&report));
+    }
+}
+
+#[test]
+fn force_enters_where_the_filter_allows() {
+    let report = under("mild", &["--force"]);
+    assert_eq!(report.via("agent"), 1, "{:#}", report.value);
+}
+
+/// A thread that may map nothing goes straight back to what it did.
+#[test]
+fn force_is_refused_where_the_filter_refuses() {
+    let report = under("refuse", &["--force"]);
+    assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+    assert!(
+        notes(&report).contains("may it map memory?"),
+        "{}",
+        notes(&report)
+    );
+}
+
+/// A filter that comes later finds no agent, and no probe that would need a call.
+#[test]
+fn a_program_may_sandbox_itself_while_traced() {
+    for filter in ["strict", "kill", "refuse", "mild"] {
+        let program = target("sandboxed");
+        let run = Probe::new(FUNCTIONS).run(&program, &[filter, "5000", "late"]);
+        assert_eq!(
+            run.expected().0.get("guarded"),
+            Some(&5000),
+            "{filter}: {}",
+            run.stderr
+        );
+        assert!(
+            notes(run.good()).contains("put itself under seccomp"),
+            "{}",
+            notes(run.good())
+        );
+
+        let waiting = Waiting::through(&["env"], &program, &[filter, "5000", "late"]);
+        let site = waiting.site("guarded");
+        let attached = Probe::new(FUNCTIONS).attach(&[waiting.pid]);
+        site.wait_probed();
+        assert_eq!(waiting.end().0.get("guarded"), Some(&5000), "{filter}");
+        let report = attached.finish();
+        assert!(
+            notes(&report).contains("put itself under seccomp"),
+            "{}",
+            notes(&report)
+        );
+    }
+}
+
+/// Debian's file(1) with its own sandbox says what it says alone.
+#[test]
+fn a_sandboxed_package_prints_what_it_prints() {
+    let Some(file) = tiptoe_tests::installed("file") else {
+        return skipped("file", "not installed");
+    };
+    let arguments = ["/bin/ls", "/etc/passwd"];
+    let alone = std::process::Command::new(&file)
+        .args(arguments)
+        .output()
+        .expect("file runs");
+    let run = Probe::new(&["libmagic.so.1:magic_*"]).run(&file, &arguments);
+    run.good();
+    assert_eq!(run.stdout, alone.stdout);
+}

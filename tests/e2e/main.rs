@@ -4,6 +4,7 @@ mod attach;
 mod bad_input;
 mod counts;
 mod doctor;
+mod foreign;
 mod injection;
 mod limits;
 mod manners;

@@ -3,6 +3,7 @@
 //! Targets print `expect FUNCTION COUNT` for each function whose calls they can count themselves, and check
 //! their own results: a target that ends well has seen nothing of tiptoe.
 
+pub mod foreign;
 pub mod memory;
 pub mod process;
 pub mod report;
@@ -10,6 +11,7 @@ pub mod target;
 pub mod tiptoe;
 pub mod waiting;
 
+pub use foreign::Foreign;
 pub use memory::Site;
 pub use process::Process;
 pub use report::{Expected, Report};

@@ -64,6 +64,11 @@ impl Site {
         wait_until("the probe", LIMIT, || self.is_probed());
     }
 
+    /// Waits until it holds exactly these bytes.
+    pub fn wait_for(&self, bytes: &[u8]) {
+        wait_until("the bytes", LIMIT, || self.now() == bytes);
+    }
+
     /// Waits until its original bytes are back.
     pub fn wait_original(&self) {
         wait_until("the original bytes", LIMIT, || !self.is_probed());

@@ -223,8 +223,11 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
+/// Takes sites out and puts them in again; one that somebody else holds meanwhile
+/// is left alone for that turn.
 fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
-    let well = |outcome: u64| outcome == 0 && (0..count).all(|index| data.result(index) == 0);
+    let there = |index| data.result(index) != Outcome::Unmapped as u64;
+    let well = |outcome: u64| outcome == 0 && (0..count).all(there);
     let one =
         || well(disarm(shared, plan, data, count)) && well(arm_again(shared, plan, data, count));
     if (0..plan.times()).all(|_| one()) {

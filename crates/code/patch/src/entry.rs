@@ -1,8 +1,9 @@
 //! Where a function's entry is patched: at its first instruction, or one behind it.
 //!
-//! The site is moved on behind an `endbr64`, and behind instructions at which no
-//! jump could be guarded (see `guard`), as long as whoever enters the function
-//! passes them exactly once. Where one overwrites an argument that a filter asks
+//! The site is moved on behind an `endbr64`, behind a no-operation of five bytes
+//! (which a uprobe of the kernel makes a call of its own, all five), and behind
+//! instructions at which no jump could be guarded (see `guard`), as long as whoever
+//! enters the function passes them exactly once. Where one overwrites an argument that a filter asks
 //! for, the site stays at the first. What an entry may destroy depends on them:
 //!
 //! | passed over | at the site are dead |
@@ -11,7 +12,8 @@
 //! | one that sets flags, or writes through the stack pointer | neither |
 
 use iced_x86::{
-    FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register, RflagsBits, UsedMemory,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register, RflagsBits, UsedMemory,
 };
 
 use crate::Refusal;
@@ -19,6 +21,8 @@ use crate::decode::{FunctionCode, Survey, falls_through};
 use crate::shape::{Kind, Shape, Strategy, shape_in};
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// The length of the no-operation that the kernel makes a call of.
+const PAD: usize = 5;
 /// No more instructions than these are passed over.
 const MOST: usize = 4;
 /// What filters compare, in their order.
@@ -124,12 +128,27 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Behind `endbr64`, unless a loop goes back there, which is no call.
+/// Behind the marks at the beginning, unless a loop goes back there, which is no call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
-    let marked = body.starts_with(&ENDBR64) && body.len() > ENDBR64.len();
-    let looped = survey.is_target(function.address + ENDBR64.len() as u64);
-    if marked && !looped { ENDBR64.len() } else { 0 }
+    let mut start = 0;
+    while let Some(len) = mark(body.get(start..).unwrap_or_default())
+        && start + len < body.len()
+        && !survey.is_target(function.address + (start + len) as u64)
+    {
+        start += len;
+    }
+    start
+}
+
+/// The length of an `endbr64` or a no-operation of five bytes at the beginning.
+fn mark(code: &[u8]) -> Option<usize> {
+    if code.starts_with(&ENDBR64) {
+        return Some(ENDBR64.len());
+    }
+    let first = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    let pad = first.mnemonic() == Mnemonic::Nop && first.len() == PAD;
+    pad.then_some(PAD)
 }
 
 /// Whether the code reads flags that it has not set: then it was jumped into, and
@@ -190,6 +209,11 @@ mod tests {
         let behind = |first: &[u8]| [first, &sub].concat();
         check(&behind(&[0xb8, 1, 0, 0, 0]), 5, true, Jump);
         check(&behind(&[0x8b, 0x47, 0x10]), 3, true, Jump);
+        // A no-operation of five bytes, alone and behind a mark; five of one byte.
+        let pad = [0x0f, 0x1f, 0x44, 0, 0];
+        check(&behind(&pad), 5, true, Jump);
+        check(&behind(&[&ENDBR64[..], &pad].concat()), 9, true, Jump);
+        check(&behind(&[0x90; 5]), 0, true, Jump);
         // Compares and adds leave flags.
         check(&behind(&[0x83, 0xff, 1]), 3, false, Jump);
         check(&behind(&[0x05, 1, 0, 0, 0]), 5, false, Jump);

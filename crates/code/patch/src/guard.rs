@@ -16,6 +16,13 @@
 //! | any other, short enough | its own bytes | it runs; the head behind it traps |
 //! | any other | - | no guard: the strategy is not offered |
 //!
+//! The foreign one may go at any moment, while the patch is being written or taken
+//! away, too. So the trap byte or the operand that guards is written first, with the
+//! heads, and put back last ([`Guard::offset`]). The patch's own opcode (a jump or a
+//! call to begin with) has no such byte: that patch stays for as long as a foreign
+//! probe stands on it. Within the microseconds of the writing one that comes and goes
+//! there could still uncover half a displacement.
+//!
 //! The invalid operands are those that the manuals of both makers list as #UD, and
 //! `tests/guard.rs` runs every one of them.
 
@@ -86,9 +93,15 @@ impl Guard {
         }
     }
 
-    /// Whether `patched`, its first byte put back, raises SIGTRAP reported at 1.
-    pub(crate) fn traps_behind_prefix(&self, patched: &[u8]) -> bool {
-        *self == Guard::Prefix && !raises_sigill(patched[1])
+    /// Where the byte is that traps in front of whatever follows it: as long as it is
+    /// seen, the bytes behind it do not matter, so it is treated as a head is, which
+    /// is written before the others and put back after them.
+    pub(crate) fn offset(&self) -> Option<u8> {
+        match *self {
+            Guard::Prefix => Some(1),
+            Guard::Invalid { at, .. } => Some(at as u8 + 1),
+            Guard::Free | Guard::Call | Guard::Keep { .. } => None,
+        }
     }
 
     /// Whether `patched`, its first byte put back, raises SIGILL at the site.
@@ -164,6 +177,20 @@ mod tests {
         check(&[0xe8, 1, 0, 0, 0], Short, None);
         check(&[0xb8, 1, 0, 0, 0], Trap, Some(Guard::Free));
         check(&[0xc5, 0xf8, 0x77], Short, None);
+    }
+
+    #[test]
+    fn the_byte_that_guards_is_in_the_patch() {
+        let check = |bytes: &[u8], want| {
+            let guard = guard(bytes, Strategy::Jump).expect("guarded");
+            assert_eq!(guard.offset(), want, "{bytes:x?}");
+        };
+        check(&[0x41, 0x57], Some(1));
+        check(&[0x8d, 0x47, 1], Some(1));
+        check(&[0xc5, 0xf8, 0x77], Some(2));
+        check(&[0x31, 0xc0], None);
+        check(&[0xe8, 1, 0, 0, 0], None);
+        check(&[0x55], None);
     }
 
     #[test]

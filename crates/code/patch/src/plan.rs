@@ -53,9 +53,10 @@ pub struct Patch {
     /// Where the displaced instructions' copy begins in `code`: a thread that goes
     /// on there is not counted.
     pub copy: u16,
-    /// Every address that a trap may be reported at; the first is the site itself.
-    /// One at 1 that resumes at `copy` is no instruction's head: there a thread traps
-    /// that has found the first byte of the original under somebody else's removal.
+    /// Every byte that traps; the first is the site itself. One that resumes at `copy`
+    /// is no instruction's head: it guards the site (there a thread traps that has found
+    /// the first byte of the original under somebody else's removal), and is to be
+    /// written with the heads and put back with them.
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,
@@ -215,9 +216,9 @@ fn patch(
         offset,
         resume: resume as u16,
     };
-    let behind_prefix = window.guard.traps_behind_prefix(bytes);
     let mut heads = vec![head(0, trampoline.trapped)];
-    heads.extend(behind_prefix.then(|| head(1, trampoline.copy)));
+    let guard = window.guard.offset();
+    heads.extend(guard.map(|at| head(at, trampoline.copy)));
     heads.extend(
         trampoline
             .heads

@@ -9,6 +9,8 @@
 //! | tailed | `int3` | trap | jump's | is sent to the trampoline by the handler |
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
+//! A byte that guards the site (see `tiptoe_patch`) is in this table a head.
+//!
 //! Between two phases every core refetches ([`Text::sync`]). Disarming walks
 //! the table upwards. The inner heads' final bytes *are* trap bytes, chosen so
 //! by the planner, therefore a thread that was preempted inside the window for
@@ -17,6 +19,26 @@
 //! The scheme follows the published idea of punned jumps with trapping
 //! interiors (LiteInst, PLDI 2017; libpatch), with membarrier(2) in place of a
 //! waiting time.
+
+//!
+//! # Others
+//! A uprobe of the kernel may be put on a site's first byte and taken off again at
+//! any moment, these phases included. It writes that one byte: a trap, then the
+//! file's. What it leaves is a trap, or the original instruction, and [`rearm`]
+//! makes the site whole. One that comes and goes within the microseconds of a
+//! phase loses its trap to ours, and counts nothing.
+//!
+//! One on an *inner* instruction cannot be survived by choice of bytes: its trap
+//! and then the file's byte stand in the middle of the displacement, which leads
+//! somewhere else at once. Nobody is told beforehand, so a thread may be faster
+//! than any look. What can be done is done: such a site is found by looking at its
+//! bytes ([`Outcome::ForeignInside`]), and taken out like any other.
+//!
+//! # What stays
+//! An island keeps its jump, five bytes of padding that nobody reaches. A thread may
+//! have been preempted between the two jumps, or a signal's frame or a coroutine may
+//! hold that address, for as long as it likes, and no look at the threads would show
+//! it; the trampolines stay mapped for the same reason.
 
 use tiptoe_wire::Site;
 
@@ -43,8 +65,11 @@ pub enum Outcome {
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
-    /// Disarmed but for the first byte, which somebody else's trap holds.
+    /// Disarmed but for the first byte, which somebody else's trap holds; or not at
+    /// all, see [`stays`].
     ForeignOnTop = 3,
+    /// Disarmed but for a later byte, which somebody else's trap holds or held.
+    ForeignInside = 4,
 }
 
 /// Most sites patched between two refetches: bounds how long a site traps.
@@ -62,7 +87,7 @@ impl<T: Text> Batch<'_, T> {
     /// takes its site out of the later phases.
     fn phase(&mut self, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
-            if matches!(*outcome, Outcome::Done | Outcome::ForeignOnTop)
+            if !matches!(*outcome, Outcome::Foreign | Outcome::Unmapped)
                 && !step(self.text, site, *outcome)
             {
                 *outcome = Outcome::Unmapped;
@@ -120,21 +145,41 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
         Outcome::ForeignOnTop => true,
         _ => text.write(site.address, &[INT3]),
     });
-    batch.phase(|text, site, _| restore_between_heads(text, site));
-    batch.phase(restore_heads);
+    batch.phase(|text, site, found| stays(site, found) || restore_between_heads(text, site));
+    batch.phase(|text, site, found| stays(site, found) || restore_heads(text, site, found));
     batch.outcomes
 }
 
-/// Whether the site still holds the file's bytes, and puts the island in place:
-/// padding that nobody runs, so it needs no phases.
+/// Whether a patch has to stay as it is: the file's first byte is its own, so that
+/// the foreign trap on it would, on leaving, uncover whatever stands behind it. As
+/// it is, that is a jump to the trampoline, which stays there and counts nothing.
+fn stays(site: &Site, found: Outcome) -> bool {
+    found == Outcome::ForeignOnTop && site.len == 5 && site.patched.first() == site.original.first()
+}
+
+/// Whether the site still holds the file's bytes, or a jump that had to stay, and
+/// puts the island in place: padding that nobody runs, so it needs no phases.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
-    if !holds(text, site.address, &site.original, site.len) {
+    let Some(now) = bytes_at(text, site) else {
+        return Outcome::Unmapped;
+    };
+    let there = |bytes: &[u8; 8]| now.get(..site.len as usize) == bytes.get(..site.len as usize);
+    let stayed = site.len > 1 && there(&site.patched);
+    if !stayed && !there(&site.original) {
         return Outcome::Foreign;
     }
-    if site.island == 0 || holds(text, site.island, &site.island_patched, 5) {
+    if site.island == 0 {
         return Outcome::Done;
     }
-    if !holds(text, site.island, &site.island_original, 5) {
+    let mut island = [0; 8];
+    if !text.read(site.island, island.get_mut(..5).unwrap_or(&mut [])) {
+        return Outcome::Unmapped;
+    }
+    let holds = |bytes: &[u8; 8]| island.get(..5) == bytes.get(..5);
+    if holds(&site.island_patched) {
+        return Outcome::Done;
+    }
+    if !holds(&site.island_original) {
         return Outcome::Foreign;
     }
     match text.write(site.island, site.island_patched.get(..5).unwrap_or(&[])) {
@@ -144,30 +189,38 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
 }
 
 /// Whether the site holds what [`arm`] put there. A jump whose first byte is a
-/// trap that we did not put there has somebody else's probe on top.
+/// trap that we did not put there has somebody else's probe on top; one of whose
+/// inner heads holds such a trap, or the file's byte, has or had one inside.
 fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
-    let mut bytes = [0; 8];
-    let len = site.len as usize;
-    let Some(now) = bytes.get_mut(..len) else {
-        return Outcome::Foreign;
-    };
-    if !text.read(site.address, now) {
+    let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
+    };
+    let is_first = |bytes: &[u8]| now.first() == bytes.first();
+    let known = is_first(&site.patched) || is_first(&site.original);
+    let whole = now.get(1..site.len as usize) == site.patched.get(1..site.len as usize);
+    match site.len {
+        1 if is_first(&[INT3]) => Outcome::Done,
+        1 => Outcome::Foreign,
+        _ if whole && known => Outcome::Done,
+        _ if whole && is_first(&[INT3]) => Outcome::ForeignOnTop,
+        _ if is_first(&site.patched) && only_heads_differ(site, &now) => Outcome::ForeignInside,
+        _ => Outcome::Foreign,
     }
-    let first = now.first().copied();
-    let known = [
-        site.patched.first().copied(),
-        site.original.first().copied(),
-    ];
-    if now.get(1..) != site.patched.get(1..len) {
-        Outcome::Foreign
-    } else if known.contains(&first) && (len > 1 || first == Some(INT3)) {
-        Outcome::Done
-    } else if len > 1 && first == Some(INT3) {
-        Outcome::ForeignOnTop
-    } else {
-        Outcome::Foreign
-    }
+}
+
+/// Whether nothing differs but inner heads that hold a trap or the file's byte.
+fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
+    (1..site.len as usize).all(|at| {
+        let [now, patched, original] = [now, &site.patched, &site.original].map(|all| all.get(at));
+        now == patched || is_head(site, at) && (now == Some(&INT3) || now == original)
+    })
+}
+
+/// The site's bytes, the patched ones of them.
+fn bytes_at<T: Text>(text: &T, site: &Site) -> Option<[u8; 8]> {
+    let mut bytes = [0; 8];
+    let read = text.read(site.address, bytes.get_mut(..site.len as usize)?);
+    read.then_some(bytes)
 }
 
 fn holds<T: Text>(text: &T, address: u64, bytes: &[u8; 8], len: u8) -> bool {
@@ -213,9 +266,12 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// The heads, each one byte and so atomic; the first last, and only if ours.
+/// The heads, each one byte and so atomic; the first last. Not those that hold
+/// somebody else's trap.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
-    inner_heads(site).all(|head| put_byte(text, site, head, &site.original))
+    let now = bytes_at(text, site).unwrap_or(site.patched);
+    let mut ours = inner_heads(site).filter(|at| now.get(*at) == site.patched.get(*at));
+    ours.all(|head| put_byte(text, site, head, &site.original))
         && (found == Outcome::ForeignOnTop || write_first(text, site, &site.original))
 }
 

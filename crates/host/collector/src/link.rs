@@ -251,6 +251,11 @@ impl Link {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
+    /// Puts the original bytes of known sites back.
+    pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+        self.by_address(tiptoe_wire::Request::Disarm, addresses)
+    }
+
     /// Puts the original bytes of sites back and patches them again, `times` times.
     pub fn toggle(&self, addresses: &[u64], times: u64) -> Result<(), Error> {
         let addresses = &addresses[..addresses.len().min(Plan::MAX_RECORDS)];

@@ -90,16 +90,19 @@ impl Shape {
         match guard {
             Guard::None => {}
             _ if site.len != 5 || len == 1 || site.head_count as usize == MAX_HEADS => return None,
-            Guard::Prefix => {
+            Guard::Prefix | Guard::Invalid => {
                 site.heads.copy_within(1..4, 2);
                 site.heads[1] = Head {
                     offset: 1,
                     resume: 200,
                 };
                 site.head_count += 1;
-                site.patched[1] = INT3;
+                site.patched[1] = if guard == Guard::Prefix {
+                    INT3
+                } else {
+                    ILLEGAL
+                };
             }
-            Guard::Invalid => site.patched[1] = ILLEGAL,
             Guard::Keep if len > 4 => return None,
             Guard::Keep => site.patched[1..len].copy_from_slice(&site.original[1..len]),
             Guard::Call if len != 5 => return None,
@@ -141,7 +144,8 @@ impl Shape {
     /// The window's instructions: head and end.
     fn instructions(&self) -> Vec<(u8, u8)> {
         let offsets = self.site.heads().iter().map(|head| head.offset);
-        let inside = |offset: &u8| *offset == 1 && self.guard == Guard::Prefix;
+        let inside =
+            |offset: &u8| *offset == 1 && matches!(self.guard, Guard::Prefix | Guard::Invalid);
         let heads: Vec<u8> = offsets.filter(|offset| !inside(offset)).collect();
         let ends = heads[1..].iter().copied().chain([self.end]);
         heads.iter().copied().zip(ends).collect()
@@ -240,6 +244,7 @@ pub struct Mix {
 }
 
 /// What cores may see.
+#[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<u8>>,
 }

@@ -62,16 +62,22 @@ impl Tracee {
             .iter()
             .map(|refused| (refused.probe, kernel_reason(&refused.error)))
             .collect();
-        for (index, (probe, _)) in probes.into_iter().enumerate() {
-            match refusals.get(&index) {
-                Some(why) => self.refused.push((probe.event, why.clone())),
-                None => self.counters.push(Counter {
-                    event: probe.event,
-                    names: probe.names,
-                    source: Source::Kernel(index),
-                }),
+        let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (index, (probe, own)) in probes.into_iter().enumerate() {
+            if let Some(why) = refusals.get(&index) {
+                self.refused.push((probe.event, why.clone()));
+                continue;
             }
+            if let Some(why) = own {
+                left.entry(why).or_default().push(probe.event.clone());
+            }
+            self.counters.push(Counter {
+                event: probe.event,
+                names: probe.names,
+                source: Source::Kernel(index),
+            });
         }
+        self.notes.extend(left.iter().map(left_to_kernel));
         if let Who::Threads(threads) = set.who() {
             self.notes.push(format!(
                 "the kernel counts in the {} threads that ran when tracing began, not in later ones",
@@ -81,6 +87,17 @@ impl Tracee {
         self.kernel = Some(set);
         Ok(())
     }
+}
+
+/// What the agent left to the kernel, for one reason.
+fn left_to_kernel((why, events): (&String, &Vec<String>)) -> String {
+    const NAMED: usize = 3;
+    let named = events[..events.len().min(NAMED)].join(", ");
+    let more = match events.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("the kernel counts {named}{more}: {why}")
 }
 
 /// Why the kernel refuses a place, without the place: equal reasons group.

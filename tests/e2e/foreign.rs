@@ -1,0 +1,238 @@
+//! Others patch too: the kernel's uprobes come and go on functions that we probe, too. The programs check
+//! every result of theirs, and no probe of ours is dead afterwards.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tiptoe_tests::foreign::Place;
+use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target};
+
+/// What each of the functions of `firsts` begins with.
+const FIRSTS: [&str; 17] = [
+    "push", "push15", "endbr64", "mov", "mov32", "load", "xor", "lea", "lea32", "sub", "call",
+    "jmp", "nop5", "nops", "frame", "two", "loop",
+];
+
+/// A program under load, its functions, and where each of them is.
+struct Load {
+    process: Process,
+    functions: Vec<String>,
+    sites: Vec<Site>,
+    places: Vec<Place>,
+}
+
+impl Load {
+    /// None where foreign probes cannot be put on anything.
+    fn start() -> Option<Load> {
+        let mut process = Process::waiting(&target("firsts"), &["4"]);
+        let functions: Vec<String> = FIRSTS.iter().map(|name| format!("first_{name}")).collect();
+        let pid = process.pid();
+        let sites = functions
+            .iter()
+            .map(|name| Site::new(pid, &program(), name));
+        let sites = sites.collect();
+        process.go();
+        // Its threads, too, are to be counted by whoever counts threads.
+        sleep(Duration::from_millis(20));
+        let place = |name: &String| Place::new(pid, &program(), name);
+        let places: Option<Vec<Place>> = functions.iter().map(place).collect();
+        if !tiptoe_tests::is_root() || places.is_none() {
+            tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
+            return None;
+        }
+        Some(Load {
+            process,
+            functions,
+            sites,
+            places: places?,
+        })
+    }
+
+    fn pids(&self) -> [u32; 1] {
+        [self.process.pid()]
+    }
+
+    fn probe(&self) -> Probe {
+        Probe::new(&self.functions)
+    }
+
+    fn wait_probed(&self) -> Vec<Vec<u8>> {
+        self.sites.iter().for_each(Site::wait_probed);
+        sleep(Duration::from_millis(50));
+        self.sites.iter().map(Site::now).collect()
+    }
+
+    /// Waits until all functions hold these bytes again.
+    fn wait_for(&self, bytes: &[Vec<u8>]) {
+        let until = Instant::now() + Duration::from_secs(10);
+        let dead = || {
+            let sites = self.functions.iter().zip(&self.sites).zip(bytes);
+            let other = sites.filter(|((_, site), bytes)| site.now() != **bytes);
+            let told = other.map(|((name, site), bytes)| (name, bytes, site.now()));
+            told.collect::<Vec<_>>()
+        };
+        while !dead().is_empty() {
+            assert!(Instant::now() < until, "dead: {:x?}", dead());
+            sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A foreign probe on one function after the other, `times` in all, entries and returns.
+    fn disturb(&self, times: u64) {
+        for (turn, place) in (0..times).zip(self.places.iter().cycle()) {
+            let foreign = match turn % 4 {
+                3 => place.arm_return(),
+                _ => place.arm(),
+            };
+            sleep(Duration::from_micros([0, 100, 1000][turn as usize % 3]));
+            drop(foreign);
+        }
+    }
+
+    /// The functions whose foreign probe is hit no more.
+    fn dead(&self, foreign: &[Foreign]) -> Vec<&str> {
+        let before: Vec<u64> = foreign.iter().map(Foreign::count).collect();
+        sleep(Duration::from_millis(50));
+        let pairs = before.iter().zip(foreign).zip(&self.functions);
+        let dead = pairs.filter(|((before, foreign), _)| foreign.count() == **before);
+        dead.map(|(_, name)| &**name).collect()
+    }
+
+    /// The program has found no wrong result.
+    fn ends_well(self) -> Expected {
+        let (output, status) = self.process.finish();
+        assert!(status.success(), "the program: {status}");
+        Expected::parse(&output)
+    }
+}
+
+fn program() -> PathBuf {
+    target("firsts")
+}
+
+fn assert_told(report: &Report) {
+    let notes = report.value["notes"].to_string();
+    assert!(
+        notes.contains("somebody else's probe"),
+        "{:#}",
+        report.value
+    );
+}
+
+#[test]
+fn on_top_of_ours() {
+    let Some(load) = Load::start() else { return };
+    let ours = load.probe().attach(&load.pids());
+    let patched = load.wait_probed();
+    load.disturb(scaled(1000));
+    let last: Vec<_> = load.places.iter().map(Place::arm_all).collect();
+    sleep(Duration::from_millis(700));
+    assert_eq!(load.dead(&last), [""; 0]);
+    drop(last);
+    load.wait_for(&patched);
+    load.ends_well();
+    let report = ours.finish();
+    assert_told(&report);
+    let counted = |name: &&str| report.count(&format!("first_{name}")) > 0;
+    assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
+}
+
+/// Ours are asked for where foreign ones stand: left alone, with that reason. Where the site lies behind
+/// the first instruction both count.
+#[test]
+fn under_ours() {
+    const BEHIND: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
+    const WHY: &str = "its code in memory is not its file's: somebody else patched it";
+    let Some(load) = Load::start() else { return };
+    let foreign: Vec<_> = load.places.iter().map(Place::arm_all).collect();
+    let before: Vec<_> = load.sites.iter().map(Site::now).collect();
+    for turn in 0..scaled(1000) {
+        let via = ["agent", "auto"][turn as usize % 2];
+        let ours = load.probe().with(&["--duration", "0.01", "--via", via]);
+        let run = ours.attach_and_wait(&load.pids());
+        let report = run.good();
+        assert_eq!(report.via("agent"), BEHIND.len(), "{:#}", report.value);
+        match via {
+            "agent" => assert_eq!(report.refusals()[WHY], FIRSTS.len() - BEHIND.len()),
+            _ => assert!(report.value["notes"].to_string().contains(WHY)),
+        }
+        let after: Vec<_> = load.sites.iter().map(Site::now).collect();
+        assert_eq!(after, before);
+    }
+    assert_eq!(load.dead(&foreign), [""; 0]);
+    drop(foreign);
+    load.sites.iter().for_each(Site::wait_original);
+    load.ends_well();
+}
+
+#[test]
+fn while_ours_come_and_go() {
+    let Some(load) = Load::start() else { return };
+    let mut ours = command();
+    ours.arg("probe").args(&load.functions);
+    ours.args(["--budget", "off", "--toggles", "1000000000"]);
+    let ours = Process::start(ours.args(["-p", &load.process.pid().to_string()]));
+    load.disturb(scaled(1000));
+    ours.signal(libc::SIGINT);
+    let (_, status) = ours.finish();
+    assert!(status.success(), "{status}");
+    load.sites.iter().for_each(Site::wait_original);
+    load.ends_well();
+}
+
+/// Foreign ones stand on ours when we detach, and go later. Where both are the same trap it goes with us;
+/// where the first byte is the same, what we leave stays a jump until the next one detaches.
+#[test]
+fn left_when_we_leave() {
+    let Some(load) = Load::start() else { return };
+    for _ in 0..scaled(100) {
+        let ours = load.probe().attach(&load.pids());
+        load.wait_probed();
+        let foreign: Vec<_> = load.places.iter().map(Place::arm_all).collect();
+        ours.interrupt();
+        assert_eq!(load.dead(&foreign), ["first_loop"]);
+        drop(foreign);
+        let sites = load.functions.iter().zip(&load.sites);
+        let whole = sites.filter(|(name, _)| !matches!(&***name, "first_call" | "first_jmp"));
+        whole.for_each(|(_, site)| site.wait_original());
+    }
+    let ours = load.probe().attach(&load.pids());
+    load.wait_probed();
+    ours.interrupt();
+    load.sites.iter().for_each(Site::wait_original);
+    load.ends_well();
+}
+
+/// A foreign probe on an inner instruction leads our jump astray. Nobody runs the function meanwhile, so
+/// there is time to take the jump out, and to put it back when the foreign one has gone.
+#[test]
+fn inside_of_ours() {
+    let function = "first_frame";
+    let mut process = Process::waiting(&target("firsts"), &["4"]);
+    let site = Site::new(process.pid(), &program(), function);
+    let place = Place::new(process.pid(), &program(), function);
+    let (true, Some(place)) = (tiptoe_tests::is_root(), place) else {
+        return tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
+    };
+    let original = site.now();
+    let ours = Probe::new(&[function]).attach(&[process.pid()]);
+    site.wait_probed();
+    let patched = site.now();
+    for _ in 0..scaled(100) {
+        let foreign = place.clone().behind(4).arm();
+        // The kernel's trap may be the very byte that is there; then it is seen when it goes.
+        if site.now() != patched {
+            site.wait_for(&[&original[..4], &[0xcc], &original[5..]].concat());
+        }
+        drop(foreign);
+        site.wait_for(&patched);
+    }
+    process.go();
+    sleep(Duration::from_millis(100));
+    let (_, status) = process.finish();
+    assert!(status.success(), "the program: {status}");
+    let report = ours.finish();
+    assert_told(&report);
+    assert!(report.count(function) > 0);
+}

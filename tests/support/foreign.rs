@@ -1,0 +1,129 @@
+//! Somebody else's probe: a uprobe of the kernel, opened without tiptoe, as perf and bpftrace open theirs.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::FromRawFd;
+use std::path::Path;
+
+use crate::memory::file_offset;
+
+/// Where the kernel says which number the uprobe PMU has.
+const PMU: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// `struct perf_event_attr` up to its second extension, as perf_event_open(2) has it.
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    period: u64,
+    sample: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    breakpoint: u32,
+    path: u64,
+    offset: u64,
+}
+
+/// A place where kernel uprobes can be put: a function of a program that runs.
+#[derive(Debug, Clone)]
+pub struct Place {
+    threads: Vec<i32>,
+    path: CString,
+    offset: u64,
+    kind: u32,
+}
+
+impl Place {
+    /// The first instruction of `symbol` in `program`, which the process `pid` runs: every thread of
+    /// now. None where this kernel has no uprobe events.
+    pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<Place> {
+        let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
+        let names = tasks.flatten().map(|task| task.file_name());
+        Some(Place {
+            threads: names
+                .filter_map(|name| name.to_str()?.parse().ok())
+                .collect(),
+            path: CString::new(program.to_str().expect("text")).expect("no zero in a path"),
+            offset: file_offset(pid, program, symbol),
+            kind,
+        })
+    }
+
+    /// The instruction `bytes` behind it.
+    #[must_use]
+    pub fn behind(mut self, bytes: u64) -> Place {
+        self.offset += bytes;
+        self
+    }
+
+    /// Puts a probe there that counts one thread, its trap standing for all of them; gone when dropped.
+    pub fn arm(&self) -> Foreign {
+        self.open(&self.threads[..1], false)
+    }
+
+    /// The same, hit when the function returns.
+    pub fn arm_return(&self) -> Foreign {
+        self.open(&self.threads[..1], true)
+    }
+
+    /// A probe there that counts every thread.
+    pub fn arm_all(&self) -> Foreign {
+        self.open(&self.threads, false)
+    }
+
+    fn open(&self, threads: &[i32], returns: bool) -> Foreign {
+        let attr = Attr {
+            kind: self.kind,
+            size: size_of::<Attr>() as u32,
+            config: u64::from(returns),
+            path: self.path.as_ptr() as u64,
+            offset: self.offset,
+            ..Attr::default()
+        };
+        Foreign {
+            events: threads.iter().map(|thread| open(&attr, *thread)).collect(),
+        }
+    }
+}
+
+/// A uprobe of the kernel that stands on a program; it goes when this is dropped.
+#[derive(Debug)]
+pub struct Foreign {
+    events: Vec<File>,
+}
+
+impl Foreign {
+    /// Its hits so far.
+    pub fn count(&self) -> u64 {
+        let read = |mut event: &File| {
+            let mut bytes = [0; 8];
+            event.read_exact(&mut bytes).expect("a counter");
+            u64::from_ne_bytes(bytes)
+        };
+        self.events.iter().map(read).sum()
+    }
+}
+
+fn open(attr: &Attr, thread: i32) -> File {
+    let (any_cpu, no_group, close_on_exec) = (-1, -1, 8);
+    // SAFETY: the record and the path in it live through the call, which reads as much as `size` says.
+    let event = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attr,
+            thread,
+            any_cpu,
+            no_group,
+            close_on_exec,
+        )
+    };
+    let error = std::io::Error::last_os_error();
+    assert!(event >= 0, "no uprobe at {:#x}: {error}", attr.offset);
+    // SAFETY: a new descriptor that nobody else has.
+    unsafe { File::from_raw_fd(event as i32) }
+}

@@ -26,8 +26,6 @@ pub use enter::short_of_room;
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
-/// The breakpoint instruction.
-const INT3: u8 = 0xcc;
 
 /// What all processes of a run share.
 pub struct Plan<'a> {
@@ -343,36 +341,38 @@ impl Tracee {
             && status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
     }
 
-    /// Events that somebody else probes too: a trap stands on our jump now (hits
-    /// are counted through a trap meanwhile, or not at all), or one that came and
-    /// went has taken our own trap with it, which is put back.
+    /// Events that somebody else probes too: another's trap stands on our patch now
+    /// (hits are counted through a trap meanwhile, or not at all), or one that came
+    /// and went has taken our patch with it, which is put back. A trap inside of our
+    /// jump leads it astray: where nobody has jumped yet, the jump is taken out.
     pub fn foreign(&self) -> Vec<&str> {
         let memory = File::open(format!("/proc/{}/mem", self.process.pid()));
         let Some(memory) = memory.ok().filter(|_| !self.left.get()) else {
             return Vec::new();
         };
-        let first = |site: &Site| {
-            let mut first = [0];
-            memory
-                .read_exact_at(&mut first, site.address)
-                .ok()
-                .map(|()| first[0])
+        let differs = |site: &Site, bytes: &[u8; 8]| {
+            let mut now = [0; 8];
+            let len = usize::from(site.len).min(now.len());
+            let read = memory.read_exact_at(&mut now[..len], site.address);
+            read.is_ok() && now[..len] != bytes[..len]
         };
-        let covered = |site: &Site| match site.len {
-            1 => first(site) == Some(site.original[0]),
-            _ => first(site) == Some(INT3),
+        let pairs = self.counters.iter().zip(&self.sites);
+        let other = pairs.filter(|(_, site)| differs(site, &site.patched));
+        let (events, sites): (Vec<&str>, Vec<&Site>) =
+            other.map(|(counter, site)| (&*counter.event, site)).unzip();
+        let jumps = |site: &Site| {
+            let first = Site { len: 1, ..*site };
+            site.len > 1 && !differs(&first, &site.patched)
         };
-        let pairs = || {
-            self.counters
-                .iter()
-                .zip(&self.sites)
-                .filter(|(_, site)| covered(site))
-        };
-        let lost = pairs().filter(|(_, site)| site.len == 1);
-        let lost: Vec<u64> = lost.map(|(_, site)| site.address).collect();
-        let events = pairs().map(|(counter, _)| &*counter.event).collect();
-        if let (false, Some(link)) = (lost.is_empty(), &self.link) {
-            // Where it cannot be put back the event stays as it is, and is told.
+        let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
+        let lost = others.iter().filter(|site| !differs(site, &site.original));
+        let lost: Vec<u64> = lost.map(|site| site.address).collect();
+        let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
+        if let Some(link) = &self.link
+            && !(lost.is_empty() && astray.is_empty())
+        {
+            // Where it cannot be done the event stays as it is, and is told.
+            let _ = link.disarm(&astray);
             let _ = link.arm_again(&lost);
         }
         events

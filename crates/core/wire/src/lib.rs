@@ -23,8 +23,6 @@ mod data;
 mod geometry;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
-#[cfg(tiptoe_loom)]
-pub mod mutant;
 mod plan;
 mod primitive;
 mod record;

@@ -4,8 +4,8 @@ extern crate std;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::{Data, Geometry, Hello, Plan, Request, Words};
+use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, lose};
 
 const SHAPE: Geometry = Geometry { slots: 1, slabs: 2 };
 const PLAN_WORDS: usize = 24;

@@ -3,4 +3,4 @@
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(tiptoe_loom)]
-pub(crate) use tiptoe_wire::mutant::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use tiptoe_sync::mutant::{AtomicU32, AtomicU64, Ordering, fence};

@@ -2,7 +2,7 @@
 //! session has ended.
 
 use loom::thread::spawn;
-use tiptoe_wire::mutant::{Edge, lose};
+use tiptoe_sync::mutant::{Edge, lose};
 
 use super::{leak, leak_many};
 use crate::claim::{Claims, Descriptor};

@@ -2,7 +2,7 @@
 //! however many insertions overtake it.
 
 use loom::thread::spawn;
-use tiptoe_wire::mutant::{Edge, lose};
+use tiptoe_sync::mutant::{Edge, lose};
 use tiptoe_wire::{Head, MAX_HEADS, SITE_WORDS, Site};
 
 use super::{leak, leak_many};

@@ -79,6 +79,14 @@ macro_rules! atomic {
                 }
             }
 
+            /// Subtracts, and returns what was there.
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                match has_lost(Edge::Exchange) {
+                    true => self.torn(|old| old.wrapping_sub(value)),
+                    false => self.0.fetch_sub(value, access(order)),
+                }
+            }
+
             /// Sets bits, and returns what was there.
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 match has_lost(Edge::Exchange) {

@@ -1,0 +1,34 @@
+//! What engines coordinate with, where they cannot do without: none of it makes
+//! a system call, allocates or waits without bound.
+//!
+//! - [`SeqCount`] lets readers look without writing: they ask afterwards whether
+//!   anything changed meanwhile. Two loads a read.
+//! - [`RwLock`] is for those who may not speculate. Everybody gives up after a
+//!   bounded number of looks, because whoever holds it may be the very thread
+//!   that a signal handler interrupted.
+//! - [`Pool`] hands out blocks of words that stay blocks for ever, so that a
+//!   reader with an old index reads garbage at worst.
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | E: a change is complete | [`SeqCount::write_end`] | [`SeqCount::try_begin`] |
+//! | F: a change has begun | fence in [`SeqCount::write_begin`] | fence in [`SeqCount::retry`] |
+//! | G: the lock was given back | drop of either guard | [`RwLock::try_read`], [`RwLock::try_write`] |
+//!
+//! Payload under a sequence count is atomic and may be Relaxed.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod lock;
+#[cfg(all(test, tiptoe_loom))]
+mod models;
+#[cfg(tiptoe_loom)]
+pub mod mutant;
+mod pool;
+mod primitive;
+mod sequence;
+
+pub use lock::{ReadGuard, RwLock, WriteGuard};
+pub use pool::Pool;
+pub use sequence::SeqCount;

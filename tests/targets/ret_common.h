@@ -1,0 +1,38 @@
+// What the targets of return probes share: each function keeps the truth of its own calls.
+#pragma once
+#include "common.h"
+
+// Entries of `name`; `left` of them ended without a return, `inside` still run when the program ends.
+static inline void truth(const char *name, uint64_t entries, uint64_t left, uint64_t inside) {
+    expect(name, entries);
+    printf("returns %s %llu\n", name, (unsigned long long)(entries - left - inside));
+    printf("left %s %llu\n", name, (unsigned long long)left);
+    printf("inside %s %llu\n", name, (unsigned long long)inside);
+    fflush(stdout);
+}
+
+// A function counts itself: ENTER first thing, LEAVE where nothing but its return follows.
+struct calls { const char *name; uint64_t entered, returned; };
+#define CALLS(function) static struct calls function##_calls = {#function, 0, 0}
+#define ENTER(function) __atomic_fetch_add(&function##_calls.entered, 1, __ATOMIC_RELAXED)
+#define LEAVE(function) __atomic_fetch_add(&function##_calls.returned, 1, __ATOMIC_RELAXED)
+// What neither returned nor is still inside was left.
+#define TELL_INSIDE(function, inside)                                                           \
+    truth(function##_calls.name, function##_calls.entered,                                      \
+          function##_calls.entered - function##_calls.returned - (inside), inside)
+#define TELL(function) TELL_INSIDE(function, 0)
+
+struct mode { const char *name; void (*run)(void); };
+
+// Runs the mode that the first argument names, else the first one; 97 where there is none.
+static inline int run_mode(const struct mode *modes, size_t count, int argc, char **argv) {
+    const char *asked = argc > 1 && strcmp(argv[1], "wait") ? argv[1] : modes[0].name;
+    wait_for_start(argc, argv);
+    for (size_t m = 0; m < count; m++) {
+        if (strcmp(modes[m].name, asked)) continue;
+        modes[m].run();
+        return 0;
+    }
+    return 97;
+}
+#define RUN(modes, argc, argv) run_mode(modes, sizeof modes / sizeof modes[0], argc, argv)

@@ -7,16 +7,22 @@
 #![warn(missing_docs)]
 
 pub mod cost;
+mod duration;
 pub mod filter;
 mod filter_text;
+pub mod histogram;
+pub mod latency;
 pub mod reading;
 pub mod spec;
 mod spec_parse;
 pub mod via;
 
 pub use cost::{Basis, Cost, Share};
+pub use duration::duration_ns;
 pub use filter::{Comparison, Filter, Join, Operator, Width};
 pub use filter_text::{FilterError, FilterFault};
+pub use histogram::{HISTOGRAM_BUCKETS, HISTOGRAM_SCALE, Histogram, bucket_of};
+pub use latency::Latency;
 pub use reading::Reading;
 pub use spec::{Function, Kind, Options, Spec, is_glob};
 pub use spec_parse::{SpecError, SpecFault};

@@ -1,5 +1,7 @@
 //! What an event has counted so far.
 
+use crate::Latency;
+
 /// One event's counts, in the words of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
@@ -11,6 +13,8 @@ pub struct Reading {
     pub time_enabled_ns: u64,
     /// How long it really counted.
     pub time_running_ns: u64,
+    /// What came of the hits that were entries of timed calls; `None` for a plain count.
+    pub latency: Option<Latency>,
 }
 
 impl Reading {
@@ -21,6 +25,7 @@ impl Reading {
             lost: self.lost.wrapping_add(other.lost),
             time_enabled_ns: self.time_enabled_ns.wrapping_add(other.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_add(other.time_running_ns),
+            latency: join(self.latency, other.latency, Latency::plus),
         }
     }
 
@@ -31,6 +36,7 @@ impl Reading {
             lost: self.lost.wrapping_sub(earlier.lost),
             time_enabled_ns: self.time_enabled_ns.wrapping_sub(earlier.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_sub(earlier.time_running_ns),
+            latency: join(self.latency, earlier.latency, Latency::since),
         }
     }
 
@@ -51,6 +57,18 @@ impl Reading {
     }
 }
 
+/// Both joined; where only one is there, that one.
+fn join(
+    one: Option<Latency>,
+    other: Option<Latency>,
+    both: fn(Latency, Latency) -> Latency,
+) -> Option<Latency> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(both(one, other)),
+        (one, other) => one.or(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +80,7 @@ mod tests {
             lost: 0,
             time_enabled_ns: 100,
             time_running_ns: 50,
+            latency: None,
         };
         assert_eq!(half.scaled(), Some(20));
         assert_eq!(
@@ -97,7 +116,41 @@ mod tests {
             lost: 1,
             time_enabled_ns: 9,
             time_running_ns: 8,
+            latency: None,
         };
         assert_eq!(one.plus(one).since(one), one);
+        let latency = Latency {
+            returns: 5,
+            left: 1,
+            only_counted: 1,
+            total_ns: 900,
+            self_ns: 300,
+            max_ns: 400,
+            inside: 0,
+        };
+        let timed = Reading {
+            latency: Some(latency),
+            ..one
+        };
+        assert_eq!(timed.plus(timed).since(timed), timed);
+        assert_eq!(timed.plus(one).latency, Some(latency));
+        assert_eq!(one.plus(timed).latency, Some(latency));
+    }
+
+    #[test]
+    fn what_is_a_state_is_no_sum() {
+        let earlier = Latency {
+            inside: 3,
+            max_ns: 90,
+            ..Latency::default()
+        };
+        let later = Latency {
+            inside: 2,
+            max_ns: 100,
+            ..Latency::default()
+        };
+        assert_eq!(later.since(earlier), later);
+        let both = later.plus(earlier);
+        assert_eq!((both.inside, both.max_ns), (5, 100));
     }
 }

@@ -8,6 +8,8 @@
 //! OPTION   = NAME ["=" VALUE]
 //! ```
 //!
+//! A return has no offset: it is the whole function's, wherever it returns from.
+//!
 //! A `:` that belongs to a `::` never splits, so `ns::f` and
 //! `libstdc++.so.6:std::foo*` mean what they look like. A [`Spec`] borrows the
 //! text it was read from, and its `Display` is the *resolved* form, which always
@@ -150,6 +152,14 @@ impl<'a> Spec<'a> {
             function,
             offset: 0,
             options: Options::default(),
+        }
+    }
+
+    /// The returns of a named function.
+    pub fn uretprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
+        Spec {
+            kind: Kind::Uretprobe,
+            ..Spec::uprobe(binary, function)
         }
     }
 }

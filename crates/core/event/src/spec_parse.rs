@@ -15,6 +15,8 @@ pub enum SpecFault {
     PathWithoutFunction,
     /// What follows `+` or `0x` is no number of 64 bits.
     BadOffset,
+    /// An offset behind a function of which the return is asked for.
+    OffsetOfReturn,
     /// An option has no name, or one of letters that no option has.
     BadOption,
     /// A control character.
@@ -37,6 +39,7 @@ impl fmt::Display for SpecError {
             SpecFault::NoBinary => "a binary is missing in front of the ':'",
             SpecFault::PathWithoutFunction => "a path without ':FUNCTION' behind it",
             SpecFault::BadOffset => "not an offset (write +16 or +0x10)",
+            SpecFault::OffsetOfReturn => "a return has no offset",
             SpecFault::BadOption => "not an option (write /NAME,NAME=VALUE/)",
             SpecFault::ControlCharacter => "a control character",
         };
@@ -94,6 +97,12 @@ pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
     }
     if binary.is_none() && looks_like_path(function.text) {
         return function.fault(SpecFault::PathWithoutFunction);
+    }
+    if kind == Kind::Uretprobe && offset != 0 {
+        return Err(SpecError {
+            at: function.at + function.text.len(),
+            fault: SpecFault::OffsetOfReturn,
+        });
     }
     Ok(Spec {
         kind,

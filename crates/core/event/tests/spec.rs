@@ -105,7 +105,25 @@ fn the_other_kinds_keep_their_text() {
         );
         assert_eq!(spec.to_string(), text);
     }
-    assert_eq!(parse("uretprobe:prog:f").kind, Kind::Uretprobe);
+}
+
+#[test]
+fn returns_are_written_like_entries() {
+    use Function::{Glob, Name, Offset};
+    for (text, expected) in [
+        ("uretprobe:f", Spec::uretprobe(None, Name("f"))),
+        (
+            "uretprobe:prog:ns::f*",
+            Spec::uretprobe(Some("prog"), Glob("ns::f*")),
+        ),
+        (
+            "uretprobe:/bin/prog:0x10",
+            Spec::uretprobe(Some("/bin/prog"), Offset(16)),
+        ),
+    ] {
+        assert_eq!(parse(text), expected, "{text}");
+        assert_eq!(expected.to_string(), text);
+    }
 }
 
 #[test]
@@ -123,6 +141,7 @@ fn faults_say_what_and_where() {
         ("0xzz", SpecFault::BadOffset, 0),
         ("/usr/bin/prog", SpecFault::PathWithoutFunction, 0),
         ("/usr/bin/", SpecFault::PathWithoutFunction, 0),
+        ("uretprobe:prog:f+4", SpecFault::OffsetOfReturn, 16),
         ("f//", SpecFault::BadOption, 2),
         ("f/a,,b/", SpecFault::BadOption, 2),
         ("f/by=arg0/+8", SpecFault::BadOption, 0),
@@ -154,7 +173,7 @@ proptest! {
     /// Text made of what the grammar looks at: what reads, reads back.
     #[test]
     #[cfg_attr(miri, ignore = "generating the text takes minutes")]
-    fn what_is_displayed_reads_back(text in "((uprobe|mem|usdt):)?([a-z:+/0*,=\\[\\]]|::|0x|operator|é){0,12}") {
+    fn what_is_displayed_reads_back(text in "((uprobe|uretprobe|mem|usdt):)?([a-z:+/0*,=\\[\\]]|::|0x|operator|é){0,12}") {
         if let Ok(spec) = Spec::parse(&text) {
             let shown = spec.to_string();
             prop_assert_eq!(Spec::parse(&shown), Ok(spec), "{} became {}", text, shown);

@@ -240,9 +240,9 @@ impl Tracee {
         let reading = |counter: &Counter| match counter.source {
             Source::Agent { slot, .. } => Reading {
                 count: counts.totals.get(slot as usize).copied().unwrap_or(0),
-                lost: 0,
                 time_enabled_ns: enabled,
                 time_running_ns: enabled,
+                ..Reading::default()
             },
             Source::Kernel(index) => kernel.get(index).copied().unwrap_or_default(),
         };

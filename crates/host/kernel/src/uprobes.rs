@@ -112,9 +112,9 @@ impl UprobeSet {
         let elapsed = self.elapsed().as_nanos() as u64;
         let reading = |count| Reading {
             count,
-            lost: 0,
             time_enabled_ns: elapsed,
             time_running_ns: elapsed,
+            ..Reading::default()
         };
         Ok(counts.into_iter().map(reading).collect())
     }

@@ -9,9 +9,9 @@ const SECOND: u64 = 1_000_000_000;
 fn event(name: &str, via: Via, count: u64) -> Event {
     let reading = Reading {
         count,
-        lost: 0,
         time_enabled_ns: 2 * SECOND,
         time_running_ns: 2 * SECOND,
+        ..Reading::default()
     };
     Event {
         cost_ns: count as f64 * 1.5,

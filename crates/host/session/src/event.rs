@@ -54,6 +54,7 @@ impl Event {
             lost: self.lost,
             time_enabled_ns: self.time_enabled_ns,
             time_running_ns: self.time_running_ns,
+            latency: None,
         }
     }
 

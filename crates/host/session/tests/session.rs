@@ -9,6 +9,7 @@ fn session() -> Session {
         lost: 2,
         time_enabled_ns: 2_000_000_000,
         time_running_ns: 1_000_000_000,
+        ..Reading::default()
     };
     let mut event = Event::new("uprobe:redis-server:dictFind", Via::Agent, reading);
     event.cost_ns = 1500.0;

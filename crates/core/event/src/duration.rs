@@ -1,0 +1,98 @@
+//! Times as people write them: `1ms`, `500us`, `1.5s`.
+
+/// The units, and how many nanoseconds each is; the longer words first, because
+/// `s` also ends them.
+const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60 * 1_000_000_000),
+    ("h", 3_600 * 1_000_000_000),
+];
+
+/// Digits behind the point that count; further ones are less than any unit shows.
+const PLACES: usize = 18;
+
+/// Reads a time with its unit, in nanoseconds. What is less than one is cut off.
+/// `None` for anything else: a number alone, a sign, an exponent, a time of
+/// centuries.
+pub fn duration_ns(text: &str) -> Option<u64> {
+    let unit = |(unit, ns): &(&str, u64)| Some((text.strip_suffix(unit)?, *ns));
+    let (number, unit_ns) = UNITS.iter().find_map(unit)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole = digits(whole)?.checked_mul(u128::from(unit_ns))?;
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let places = fraction.get(..PLACES).unwrap_or(fraction);
+    let scale = 10_u128.pow(places.len() as u32);
+    let part = digits(places)? * u128::from(unit_ns) / scale;
+    u64::try_from(whole.checked_add(part)?).ok()
+}
+
+/// A whole number of nothing but digits; none at all are 0.
+fn digits(text: &str) -> Option<u128> {
+    text.bytes().try_fold(0_u128, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, ns) in [
+            ("1ms", 1_000_000),
+            ("500us", 500_000),
+            ("500µs", 500_000),
+            ("2s", 2_000_000_000),
+            ("250ns", 250),
+            ("1.5ms", 1_500_000),
+            (".5us", 500),
+            ("0s", 0),
+            ("0.9ns", 0),
+            ("1.0000000000000000000009s", 1_000_000_000),
+            ("3m", 180_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("18446744073709551615ns", u64::MAX),
+        ] {
+            assert_eq!(duration_ns(text), Some(ns), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time() {
+        for text in [
+            "",
+            "s",
+            "ms",
+            ".s",
+            "1",
+            "1.5",
+            "-1ms",
+            "+1ms",
+            "1e3s",
+            "1 ms",
+            "1ms ",
+            "infs",
+            "NaNs",
+            "1.2.3s",
+            "1.é0000000000000000s",
+            "1d",
+            "1MS",
+            "18446744073709551616ns",
+            "99999999999h",
+            "999999999999999999999999999999999999999999999s",
+        ] {
+            assert_eq!(duration_ns(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Times in a base-2 exponential histogram: OTLP's buckets at scale 3.
+//!
+//! Bucket `i` holds the times in `(2^(i/8), 2^((i+1)/8)]` ns, so every bucket is
+//! 9% wide, from 1 ns to 73 minutes in [`HISTOGRAM_BUCKETS`] words. Two
+//! histograms add up bucket by bucket, and no setting can make them differ.
+//!
+//! The bucket of a time is exact, and takes neither a logarithm nor a float. Let
+//! `e` be the place of the time's highest bit, and `m` the time moved left until
+//! that bit is bit 63. An eighth of the octave begins at each value of the three
+//! bits `s` below it, and exactly one bucket ends in each of the first seven
+//! eighths, at `THRESHOLDS[s]`. So, in generated code as here, for a time > 0:
+//!
+//! ```text
+//! m      = ns << (63 - e)
+//! s      = (m >> 60) & 7
+//! bucket = 8 * e + s + (m > THRESHOLDS[s]) - (m << 1 == 0)      never below 0
+//! ```
+//!
+//! The last term is for powers of two, which end their bucket: they are the only
+//! whole numbers on a boundary. Bucket 0 would be `(1, 1.09]`, in which no whole
+//! number lies, so it holds 1 ns, and the exported form can say that exactly.
+
+/// Buckets for each doubling: `2^HISTOGRAM_SCALE`.
+pub const HISTOGRAM_SCALE: u8 = 3;
+/// Buckets of a histogram: up to `2^42` ns. Longer times are in the last one.
+pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
+
+/// `2^(1/8)` to `2^(7/8)`, each times `2^63` and rounded down: where a bucket
+/// ends within each eighth of an octave. None ends in the last eighth.
+pub const THRESHOLDS: [u64; 8] = [
+    0x8b95_c1e3_ea8b_d6e6,
+    0x9837_f051_8db8_a96f,
+    0xa5fe_d6a9_b151_38ea,
+    0xb504_f333_f9de_6484,
+    0xc567_2a11_5506_dadd,
+    0xd744_fcca_d69d_6af4,
+    0xeac0_c6e7_dd24_392e,
+    u64::MAX,
+];
+
+/// The bucket that counts a time; 0 ns has none, and is answered as 1 ns.
+#[inline]
+pub const fn bucket_of(ns: u64) -> usize {
+    if ns <= 1 {
+        return 0;
+    }
+    let exponent = 63 - ns.leading_zeros();
+    let mantissa = ns << ns.leading_zeros();
+    let eighth = (mantissa >> 60 & 7) as usize;
+    let above = (mantissa > THRESHOLDS[eighth]) as usize;
+    let power_of_two = (mantissa << 1 == 0) as usize;
+    let bucket = 8 * exponent as usize + eighth + above - power_of_two;
+    if bucket < HISTOGRAM_BUCKETS {
+        bucket
+    } else {
+        HISTOGRAM_BUCKETS - 1
+    }
+}
+
+/// The longest whole time that a bucket holds; the last bucket also holds longer ones.
+pub const fn upper_ns(bucket: usize) -> u64 {
+    let end = if bucket < HISTOGRAM_BUCKETS {
+        bucket + 1
+    } else {
+        HISTOGRAM_BUCKETS
+    };
+    let mantissa = match end % 8 {
+        0 => 1 << 63,
+        part => THRESHOLDS[part - 1],
+    };
+    mantissa >> (63 - end / 8)
+}
+
+/// The time that a bucket begins above.
+pub const fn lower_ns(bucket: usize) -> u64 {
+    match bucket {
+        0 => 0,
+        _ => upper_ns(bucket - 1),
+    }
+}
+
+/// How often which time was seen. The longest one is kept apart, by
+/// [`Latency`](crate::Latency): a bucket does not tell it exactly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// Times of 0 ns: shorter than the clock can tell.
+    pub zero_count: u64,
+    counts: [u64; HISTOGRAM_BUCKETS],
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            zero_count: 0,
+            counts: [0; HISTOGRAM_BUCKETS],
+        }
+    }
+}
+
+impl Histogram {
+    /// The count of each bucket.
+    pub fn counts(&self) -> &[u64; HISTOGRAM_BUCKETS] {
+        &self.counts
+    }
+
+    /// Counts one time.
+    pub fn record(&mut self, ns: u64) {
+        let count = match ns {
+            0 => &mut self.zero_count,
+            _ => &mut self.counts[bucket_of(ns)],
+        };
+        *count = count.wrapping_add(1);
+    }
+
+    /// Adds counts as they lie in memory, from bucket 0 on; what stands behind
+    /// the last bucket is no bucket.
+    pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
+        self.zero_count = self.zero_count.wrapping_add(zero_count);
+        for (sum, count) in self.counts.iter_mut().zip(counts) {
+            *sum = sum.wrapping_add(*count);
+        }
+    }
+
+    /// Adds another histogram, as of another thread or process.
+    pub fn merge(&mut self, other: &Histogram) {
+        self.add_counts(other.zero_count, &other.counts);
+    }
+
+    /// What was added since an earlier state of the same histogram.
+    #[must_use]
+    pub fn since(mut self, earlier: &Histogram) -> Histogram {
+        self.zero_count = self.zero_count.wrapping_sub(earlier.zero_count);
+        for (count, before) in self.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.wrapping_sub(*before);
+        }
+        self
+    }
+
+    /// How many times were counted.
+    pub fn total(&self) -> u64 {
+        let counts = self.counts.iter();
+        counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The time that `percent` of all times do not exceed, interpolated within
+    /// its bucket: off by less than 9.1%, and never above `max_ns`, the longest
+    /// time that was seen. 0 where nothing was counted.
+    pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
+        let mut left = rank(self.total(), percent);
+        if left <= self.zero_count {
+            return 0;
+        }
+        left -= self.zero_count;
+        for (bucket, &count) in self.counts.iter().enumerate() {
+            if left <= count {
+                return within(bucket, left, count, max_ns);
+            }
+            left -= count;
+        }
+        max_ns
+    }
+}
+
+/// Which of `total` times in order of length a percentile is: from 1 on, 0 for none.
+fn rank(total: u64, percent: f64) -> u64 {
+    let exact = total as f64 * percent / 100.0;
+    let whole = exact as u64;
+    let rank = whole.saturating_add(u64::from((whole as f64) < exact));
+    rank.max(1).min(total)
+}
+
+/// The `nth` of `count` times of a bucket, as if they lay evenly in it.
+fn within(bucket: usize, nth: u64, count: u64, max_ns: u64) -> u64 {
+    let last = bucket == HISTOGRAM_BUCKETS - 1;
+    let end = if last { u64::MAX } else { upper_ns(bucket) };
+    let end = end.min(max_ns);
+    let start = lower_ns(bucket).min(end);
+    // Upwards: the shortest time of a bucket is the next whole one behind its start.
+    let part = (u128::from(end - start) * u128::from(nth)).div_ceil(u128::from(count));
+    start + part as u64
+}

@@ -2,6 +2,7 @@
 
 mod attach;
 mod bad_input;
+mod bad_targets;
 mod counts;
 mod doctor;
 mod foreign;

@@ -9,6 +9,7 @@ use signal_hook::flag;
 use tiptoe_collector::{By, Outcome, Request, RequestTarget};
 use tiptoe_event::{Kind, Spec};
 use tiptoe_session::Session;
+use tiptoe_sys::host::Process;
 
 use crate::args::{Common, ProbeArgs};
 use crate::failure::{FAILED, Failure};
@@ -114,7 +115,10 @@ fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
 fn on_signals(target: &RequestTarget) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM]
+        .into_iter()
+        .filter(|signal| !is_ignored(*signal))
+    {
         if let RequestTarget::Pids(_) = target {
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
                 .map_err(failed)?;
@@ -124,6 +128,12 @@ fn on_signals(target: &RequestTarget) -> Result<Arc<AtomicBool>, Failure> {
     // A file that grows beyond `ulimit -f` is then an error, not our death amid an attach.
     flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     Ok(stop)
+}
+
+/// Whoever started tiptoe had it ignore this signal: so it stays, for a command too.
+fn is_ignored(signal: i32) -> bool {
+    let status = Process::current().status();
+    status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
 fn report(session: &Session, output: Output, common: &Common) -> Result<(), Failure> {

@@ -41,6 +41,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         via: request.via,
         by: request.by,
         force: request.force,
+        stop: &request.stop,
     };
     let started_at = SystemTime::now();
     let (tracees, child) = match &request.target {
@@ -82,6 +83,7 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         via: Via::Agent,
         by: None,
         force: request.force,
+        stop: &request.stop,
     };
     let tracees = attach_all(request, pids, &plan)?;
     let stop = || request.stop.load(Ordering::Relaxed);
@@ -235,6 +237,7 @@ fn start_under_kernel(
     tracee
         .notes
         .extend(reason.map(|reason| format!("traced by the kernel: {reason}")));
+    plan.go_on()?;
     Ok((tracee, started.proceed().map_err(failed)?))
 }
 

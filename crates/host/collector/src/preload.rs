@@ -142,6 +142,7 @@ pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started
         // Our own copy of the far end: where tiptoe gives up, the read must end.
         // SAFETY: this forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
+        default_signals();
         say.write_all(&std::process::id().to_le_bytes())?;
         wait.read_exact(&mut [0])?;
         let argv = pointers(&argv);
@@ -166,6 +167,19 @@ pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started
         proceed,
         spawned,
     })
+}
+
+/// Ctrl-C ends a command that has not begun: the handlers here are still tiptoe's. What
+/// is ignored stays so.
+fn default_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: both calls only exchange a word in this forked child.
+        unsafe {
+            if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+    }
 }
 
 fn pipe() -> io::Result<(File, File)> {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tiptoe_event::{Filter, Reading, Via};
@@ -41,6 +42,19 @@ pub struct Plan<'a> {
     pub by: Option<By>,
     /// Patch against the rules.
     pub force: bool,
+    /// Set where the user wants it to end.
+    pub stop: &'a AtomicBool,
+}
+
+impl Plan<'_> {
+    /// An error where the user ended it before the command began, which then never does.
+    pub fn go_on(&self) -> Result<(), Error> {
+        // Relaxed: the flag is all that is told.
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Error::new("interrupted before the command began")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// How one probe counts.
@@ -167,6 +181,7 @@ impl Tracee {
         let modules = cache.modules(process, &maps)?;
         let resolved = resolve::resolve(plan.specs, process, &modules)?;
         tracee.begin(plan, resolved, &modules)?;
+        plan.go_on()?;
         if let Some(link) = &tracee.link {
             tracee.since = Instant::now();
             link.go()?;

@@ -1,0 +1,245 @@
+//! Programs that cannot be traced, that die on the way, and users who change their mind: one clear sentence,
+//! exit status 2, and whoever lives is unharmed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tiptoe_tests::{Process, Site, Waiting, command, is_root, process, scaled, skipped, target};
+
+/// What every refusal looks like.
+fn sentence(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let mut lines = said.lines();
+    let first = lines.next().unwrap_or_default();
+    assert!(
+        first.starts_with("error: ") && !first.contains("panicked"),
+        "{said}"
+    );
+    let rest: Vec<&str> = lines.collect();
+    assert!(
+        rest.len() <= 1 && rest.iter().all(|line| line.starts_with("hint: ")),
+        "{said}"
+    );
+    for word in words {
+        assert!(said.contains(word), "no `{word}` in {said}");
+    }
+    assert!(output.stdout.is_empty(), "{said}");
+}
+
+/// A folder that everybody may read, gone when the test is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tiptoe-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Folder(path)
+    }
+
+    fn copy(&self, of: &Path, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::copy(of, &path).expect("a copy");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing is lost where it stays: it is a temporary folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn roots_process_and_a_user_without_rights() {
+    if !is_root() {
+        return skipped("another user", "needs root");
+    }
+    let folder = Folder::new("user");
+    let tiptoe = folder.copy(Path::new(command().get_program()), "tiptoe");
+    let waiting = Waiting::through(&["env"], &target("hot"), &["2", "1000"]);
+    let pid = waiting.pid.to_string();
+    for via in ["auto", "agent", "kernel"] {
+        let mut user = Command::new("setpriv");
+        user.args(["--reuid", "65534", "--clear-groups"])
+            .arg(&tiptoe);
+        user.args(["probe", "add", "--via", via, "-p", &pid]);
+        sentence(
+            &process::output(&mut user),
+            &["no permission", &pid, "cap_sys_ptrace"],
+        );
+    }
+    waiting.end();
+}
+
+/// A program of another machine is no script.
+#[test]
+fn a_program_for_another_machine() {
+    const MACHINE: usize = 18;
+    let folder = Folder::new("machine");
+    let program = folder.copy(&target("hot"), "aarch64");
+    let mut bytes = std::fs::read(&program).expect("our own copy");
+    bytes[MACHINE] = 183;
+    std::fs::write(&program, bytes).expect("our own copy");
+    for via in ["auto", "agent", "kernel"] {
+        let mut run = command();
+        run.args(["probe", "add", "--via", via, "--"]).arg(&program);
+        sentence(&process::output(&mut run), &["AArch64", "x86-64"]);
+    }
+}
+
+#[test]
+fn a_command_that_is_no_program() {
+    let folder = Folder::new("nothing");
+    for command_word in [folder.0.as_path(), Path::new("/etc/passwd")] {
+        let mut run = command();
+        run.args(["probe", "main", "--"]).arg(command_word);
+        sentence(
+            &process::output(&mut run),
+            &[&*command_word.to_string_lossy()],
+        );
+    }
+}
+
+#[test]
+fn a_thread_of_the_kernel_and_a_zombie() {
+    let mut zombie = Command::new("true")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("true");
+    process::wait_until("the zombie", Duration::from_secs(10), || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", zombie.id()));
+        stat.is_ok_and(|stat| stat.contains(") Z "))
+    });
+    for pid in [2, zombie.id()] {
+        let mut run = command();
+        run.args(["probe", "main", "-p", &pid.to_string()]);
+        sentence(&process::output(&mut run), &[&pid.to_string()]);
+    }
+    zombie.wait().expect("our child");
+}
+
+/// A 32-bit and a static program through the agent alone: the reason, and what would do.
+#[test]
+fn the_agent_alone_where_it_cannot_go() {
+    for (flag, word) in [("-m32", "32-bit"), ("-static", "statically linked")] {
+        let Ok(program) = tiptoe_tests::target_with("hot", &[flag]) else {
+            skipped(flag, "no such compiler");
+            continue;
+        };
+        let mut run = command();
+        run.args(["probe", "add", "--via", "agent", "--"])
+            .arg(&program);
+        sentence(&process::output(&mut run), &[word, "--via kernel"]);
+        let waiting = Waiting::through(&["env"], &program, &["2", "1000"]);
+        let mut attach = command();
+        attach.args([
+            "probe",
+            "add",
+            "--via",
+            "agent",
+            "-p",
+            &waiting.pid.to_string(),
+        ]);
+        sentence(&process::output(&mut attach), &[word, "--via kernel"]);
+        waiting.end();
+    }
+}
+
+fn attach(pid: u32) -> Command {
+    let mut attach = command();
+    attach.args([
+        "probe",
+        "add",
+        "down",
+        "libc.so.6:write",
+        "--duration",
+        "0.2",
+    ]);
+    attach.args(["--budget", "off", "-p", &pid.to_string()]);
+    attach.stderr(Stdio::piped());
+    attach
+}
+
+/// Killed at moments spread over attach, trace and detach: a report, or a sentence.
+#[test]
+fn a_target_that_dies_on_the_way() {
+    let rounds = scaled(500).max(25);
+    for round in 0..rounds {
+        let waiting = Waiting::through(&["env"], &target("hot"), &["4", "0"]);
+        let tiptoe = attach(waiting.pid)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tiptoe starts");
+        std::thread::sleep(Duration::from_micros(round * 300_000 / rounds));
+        drop(waiting);
+        let output = tiptoe.wait_with_output().expect("our child");
+        match output.status.code() {
+            Some(0) => assert!(!output.stdout.is_empty()),
+            _ => sentence(&output, &[]),
+        }
+    }
+}
+
+/// Ctrl-C at moments spread over attach, trace and detach: the probes are gone, the program goes on.
+#[test]
+fn ctrl_c_at_any_moment() {
+    let program = target("hot");
+    let mut target = Process::waiting(&program, &["4", "0"]);
+    let sites = ["add", "down"].map(|function| Site::new(target.pid(), &program, function));
+    target.go();
+    let rounds = scaled(500).max(25);
+    for round in 0..rounds {
+        let tiptoe = Process::start(&mut attach(target.pid()));
+        std::thread::sleep(Duration::from_micros(round * 350_000 / rounds));
+        tiptoe.signal(libc::SIGINT);
+        let (_, status) = tiptoe.finish();
+        let early = std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGINT);
+        assert!(status.success() || early, "{status}");
+        sites.iter().for_each(Site::wait_original);
+        assert!(target.lives());
+    }
+    let (_, status) = target.finish();
+    assert!(
+        status.success(),
+        "the program found a wrong result: {status}"
+    );
+}
+
+/// From a terminal the command gets Ctrl-C too: its death is the status, or tiptoe's own where it had not begun.
+#[test]
+fn ctrl_c_of_a_command() {
+    for round in 0..scaled(200).max(10) {
+        let mut command = command();
+        command
+            .args(["probe", "add", "--budget", "off", "--"])
+            .arg(target("hot"));
+        command.args(["2", "0"]).stderr(Stdio::null());
+        let tiptoe = Process::start(&mut command);
+        std::thread::sleep(Duration::from_millis(20 * round));
+        // SAFETY: kill takes two numbers; the group is the test's own.
+        unsafe { libc::kill(-(tiptoe.pid() as i32), libc::SIGINT) };
+        let (_, status) = tiptoe.finish();
+        let early = std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGINT);
+        let own = [Some(2), Some(128 + libc::SIGINT)].contains(&status.code());
+        assert!(early || own, "{status}");
+    }
+}
+
+/// What a shell has its background jobs ignore, a traced one ignores too.
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    let script = "trap '' INT TERM; exec \"$@\" -- grep SigIgn /proc/self/status";
+    let mut traced = Command::new("sh");
+    traced
+        .args(["-c", script, "sh"])
+        .arg(command().get_program());
+    let output = process::output(traced.args(["probe", "libc.so.6:getenv"]));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mask = text.trim().rsplit('\t').next().unwrap_or_default();
+    let mask = u64::from_str_radix(mask, 16).expect("a mask");
+    let both = 1 << (libc::SIGINT - 1) | 1 << (libc::SIGTERM - 1);
+    assert_eq!(mask & both, both, "{text}");
+}

@@ -11,6 +11,8 @@
 //! - [`claim`] gives each thread its own slab of counters, and takes it back
 //!   when the thread is gone or the session ends. Once a thread: a hit after
 //!   that is an increment (0.2 to 1 ns with the jump there and back).
+//! - [`lookup`] says which probe an address belongs to while mappings come and
+//!   go: it speculates, validates by a sequence count, and writes nothing shared.
 //!
 //! A caller may not patch the same site from two threads: one agent thread
 //! owns the patcher and the table's writing side.
@@ -18,8 +20,11 @@
 #![warn(missing_docs)]
 
 pub mod claim;
+pub mod lookup;
+mod mapping;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 pub mod patcher;
 mod primitive;
+mod registry;
 pub mod table;

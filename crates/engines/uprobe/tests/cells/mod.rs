@@ -1,0 +1,83 @@
+//! The slow model of an address space: for each address, which byte of which file
+//! is there. Shared with the fuzz target.
+
+use std::ops::Range;
+
+/// One change to an address space, as both sides are told of it.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// `[start, end)`, of this file from this offset on.
+    Map(Range<u64>, u64, u64),
+    Unmap(Range<u64>),
+    Move(Range<u64>, Range<u64>),
+}
+
+/// Address by address; the file and the offset in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cells(pub Vec<Option<(u64, u64)>>);
+
+impl Cells {
+    pub fn new(addresses: u64) -> Cells {
+        Cells(vec![None; addresses as usize])
+    }
+
+    pub fn get(&self, address: u64) -> Option<(u64, u64)> {
+        *self.0.get(address as usize)?
+    }
+
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Map(range, file, offset) => {
+                for (step, address) in range.clone().enumerate() {
+                    self.set(address, Some((*file, offset + step as u64)));
+                }
+            }
+            Change::Unmap(range) => range.clone().for_each(|address| self.set(address, None)),
+            Change::Move(from, to) => self.relocate(from, to),
+        }
+    }
+
+    fn relocate(&mut self, from: &Range<u64>, to: &Range<u64>) {
+        let len = (from.end - from.start).min(to.end - to.start);
+        let mut moved: Vec<_> = (from.start..from.start + len)
+            .map(|at| self.get(at))
+            .collect();
+        // What the new range is longer continues the last; an old range of nothing is copied.
+        let source = self.get(from.start);
+        while (moved.len() as u64) < to.end - to.start {
+            let next = match moved.last() {
+                Some(last) => last.map(|(file, offset)| (file, offset + 1)),
+                None => source,
+            };
+            moved.push(next);
+        }
+        from.clone().for_each(|address| self.set(address, None));
+        to.clone()
+            .zip(moved)
+            .for_each(|(address, cell)| self.set(address, cell));
+    }
+
+    fn set(&mut self, address: u64, cell: Option<(u64, u64)>) {
+        self.0[address as usize] = cell;
+    }
+
+    /// As a list of `(start, end, file, offset)`, each as long as possible.
+    pub fn runs(&self) -> Vec<(u64, u64, u64, u64)> {
+        let mut runs: Vec<(u64, u64, u64, u64)> = Vec::new();
+        for (address, cell) in self.0.iter().enumerate() {
+            let Some((file, offset)) = *cell else {
+                continue;
+            };
+            let address = address as u64;
+            match runs.last_mut() {
+                Some((start, end, of, from))
+                    if *end == address && *of == file && *from + (address - *start) == offset =>
+                {
+                    *end += 1;
+                }
+                _ => runs.push((address, address + 1, file, offset)),
+            }
+        }
+        runs
+    }
+}

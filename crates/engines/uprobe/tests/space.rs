@@ -1,0 +1,276 @@
+//! Mapping sequences against a model that is too simple to be wrong, and lookups
+//! while another thread changes the space.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use tiptoe_uprobe::lookup::{Error, Lookup, Mapping, Shape, Space};
+
+mod cells;
+use cells::{Cells, Change};
+
+const ADDRESSES: u64 = 1024;
+const SHAPE: Shape = Shape {
+    mappings: 1 << 10,
+    probes: 256,
+};
+
+fn storage(shape: Shape) -> Vec<AtomicU64> {
+    (0..shape.words()).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn apply(space: &Space, change: &Change) -> Result<(), Error> {
+    let writer = space.write(1).expect("nobody is in");
+    match change.clone() {
+        Change::Map(range, file, offset) => writer.insert(Mapping {
+            start: range.start,
+            end: range.end,
+            file,
+            offset,
+        }),
+        Change::Unmap(range) => writer.remove(range),
+        Change::Move(from, to) => writer.remap(from, to),
+    }
+}
+
+fn runs(space: &Space) -> Vec<(u64, u64, u64, u64)> {
+    let writer = space.write(1).expect("nobody is in");
+    let all = writer.mappings();
+    all.map(|map| (map.start, map.end, map.file, map.offset))
+        .collect()
+}
+
+/// Few files and offsets that often fit, so that neighbours do become one.
+fn change() -> impl Strategy<Value = Change> {
+    let range = |longest: u64| {
+        (0..ADDRESSES - longest, 1..=longest).prop_map(|(start, len)| start..start + len)
+    };
+    let map = (range(6), 0..3_u64, 0..4_u64)
+        .prop_map(|(range, file, shift)| Change::Map(range.clone(), file, range.start + 8 * shift));
+    let moved = (range(40), 0..ADDRESSES - 60, 0..60_u64).prop_map(|(from, start, len)| {
+        let start = if len % 5 == 0 { from.start } else { start };
+        Change::Move(from, start..(start + len).min(ADDRESSES))
+    });
+    prop_oneof![
+        12 => map,
+        3 => range(10).prop_map(Change::Unmap),
+        1 => range(300).prop_map(Change::Unmap),
+        2 => moved,
+    ]
+}
+
+/// A move that the kernel, too, would refuse.
+fn refused(change: &Change) -> bool {
+    let Change::Move(from, to) = change else {
+        return false;
+    };
+    to.is_empty() || !(from.end <= to.start || to.end <= from.start || from.start == to.start)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_tree_agrees_with_the_model(changes in prop::collection::vec(change(), 1..700)) {
+        let words = storage(SHAPE);
+        let space = Space::new(&words, SHAPE).expect("long enough");
+        let mut cells = Cells::new(ADDRESSES);
+        for change in &changes {
+            if refused(change) {
+                prop_assert_eq!(apply(&space, change), Err(Error::Overlap));
+                continue;
+            }
+            prop_assert_eq!(apply(&space, change), Ok(()));
+            cells.apply(change);
+        }
+        prop_assert_eq!(runs(&space), cells.runs());
+        for address in 0..ADDRESSES {
+            let found = space.resolve(address).found();
+            let found = found.map(|map| (map.file, map.offset_of(address)));
+            prop_assert_eq!(found, cells.get(address));
+        }
+    }
+
+    #[test]
+    fn a_whole_list_takes_the_place_of_any(
+        before in prop::collection::vec(change(), 0..300),
+        after in prop::collection::vec(change(), 0..300),
+    ) {
+        let words = storage(SHAPE);
+        let space = Space::new(&words, SHAPE).expect("long enough");
+        for change in &before {
+            let _ = apply(&space, change); // an overlapping move
+        }
+        let mut cells = Cells::new(ADDRESSES);
+        after.iter().filter(|change| !refused(change)).for_each(|change| cells.apply(change));
+        let list = cells.runs().into_iter().map(|(start, end, file, offset)| {
+            Mapping { start, end, file, offset }
+        });
+        prop_assert_eq!(space.write(1).expect("nobody is in").replace(list), Ok(()));
+        prop_assert_eq!(runs(&space), cells.runs());
+    }
+
+    #[test]
+    fn probes_agree_with_a_map(changes in prop::collection::vec((0..4_u64, 0..64_u64, any::<bool>()), 0..900)) {
+        let words = storage(SHAPE);
+        let space = Space::new(&words, SHAPE).expect("long enough");
+        let writer = space.write(1).expect("nobody is in");
+        for file in 0..4 {
+            let start = file * 64;
+            writer.insert(Mapping { start, end: start + 64, file, offset: 0 }).expect("room");
+        }
+        let mut model = HashMap::new();
+        for (index, (file, offset, add)) in changes.into_iter().enumerate() {
+            let probe = index as u32;
+            if add {
+                prop_assert_eq!(writer.add_probe(file, offset, probe), Ok(()));
+                model.insert((file, offset), probe);
+            } else {
+                prop_assert_eq!(writer.remove_probe(file, offset), model.remove(&(file, offset)));
+            }
+        }
+        drop(writer);
+        for address in 0..256 {
+            let expected = model.get(&(address / 64, address % 64)).copied();
+            prop_assert_eq!(space.find(address).found(), expected);
+        }
+    }
+}
+
+fn mapping(start: u64, end: u64, file: u64) -> Mapping {
+    Mapping {
+        start,
+        end,
+        file,
+        offset: 0,
+    }
+}
+
+#[test]
+fn every_answer_says_which_way_it_took() {
+    let words = storage(SHAPE);
+    let space = Space::new(&words, SHAPE).expect("long enough");
+    let writer = space.write(1).expect("nobody is in");
+    writer.insert(mapping(10, 20, 1)).expect("room");
+    writer.add_probe(1, 5, 7).expect("room");
+    assert_eq!(
+        space.find(15),
+        Lookup::Speculative(7),
+        "a hit needs no lock"
+    );
+    assert_eq!(
+        space.find(16),
+        Lookup::Unsure,
+        "a miss does, and the writer is in"
+    );
+    assert!(space.write(9).is_none(), "the writer is in");
+    drop(writer);
+    assert_eq!(space.find(16), Lookup::Locked(None));
+    assert_eq!(space.find(20), Lookup::Locked(None));
+    assert_eq!(space.find(u64::MAX), Lookup::Locked(None));
+    assert_eq!(space.find_locked(15), Lookup::Locked(Some(7)));
+}
+
+#[test]
+fn what_does_not_fit_leaves_all_as_it_was() {
+    let shape = Shape {
+        mappings: 50,
+        probes: 2,
+    };
+    let words = storage(shape);
+    assert!(Space::new(&words[1..], shape).is_none(), "a word short");
+    let space = Space::new(&words, shape).expect("long enough");
+    let add = |at: u64| apply(&space, &Change::Map(10 * at..10 * at + 9, at, 0));
+    assert!((0..47).all(|at| add(at).is_ok()));
+    let before = runs(&space);
+    assert_eq!(add(47), Err(Error::Full));
+    assert_eq!(
+        apply(&space, &Change::Unmap(14..15)),
+        Err(Error::Full),
+        "one in two parts"
+    );
+    assert_eq!(
+        apply(&space, &Change::Move(11..12, 905..906)),
+        Err(Error::Full)
+    );
+    assert_eq!(runs(&space), before);
+    assert_eq!(
+        apply(&space, &Change::Unmap(10..15)),
+        Ok(()),
+        "needs no room"
+    );
+    let writer = space.write(1).expect("nobody is in");
+    assert!((0..9).any(|offset| writer.add_probe(1, offset, 1) == Err(Error::Full)));
+}
+
+/// Thousands of blocks, split and joined at random, never ask for more than rule 4 says.
+#[test]
+fn so_many_mappings_fit_as_were_asked_for() {
+    let shape = Shape {
+        mappings: if cfg!(miri) { 300 } else { 20_000 },
+        probes: 0,
+    };
+    let words = storage(shape);
+    let space = Space::new(&words, shape).expect("long enough");
+    let count = shape.mappings as u64 - 4;
+    let add = |at: u64| apply(&space, &Change::Map(4 * at..4 * at + 1, at, 0));
+    let remove = |at: u64| apply(&space, &Change::Unmap(4 * at..4 * at + 1));
+    // A step that is coprime to the count visits all, far from any order.
+    let scattered = move |turn: u64| turn * 7_919 % count;
+    for _ in 0..3 {
+        assert!((0..count).all(|turn| add(scattered(turn)).is_ok()));
+        assert_eq!(runs(&space).len() as u64, count);
+        assert!(
+            (0..count)
+                .filter(|turn| turn % 8 != 0)
+                .all(|turn| remove(scattered(turn)).is_ok())
+        );
+    }
+}
+
+/// What stays mapped is found, and as what it is, whatever else comes and goes.
+#[test]
+fn lookups_beside_changes() {
+    let words = storage(SHAPE);
+    let space = Space::new(&words, SHAPE).expect("long enough");
+    let fixed = if cfg!(miri) { 5 } else { 200 };
+    for at in 0..fixed {
+        apply(&space, &Change::Map(100 * at..100 * at + 10, at, 0)).expect("room");
+        let writer = space.write(1).expect("nobody is in");
+        writer.add_probe(at, 5, at as u32).expect("room");
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..if cfg!(miri) { 20 } else { 20_000 } {
+                let at = turn * 7_919 % fixed * 100;
+                let writer = loop {
+                    if let Some(writer) = space.write(1_000) {
+                        break writer;
+                    }
+                };
+                writer
+                    .insert(mapping(at + 20, at + 90, 1_000))
+                    .expect("room");
+                writer.remove(at + 40..at + 50).expect("room");
+                writer
+                    .remap(at + 20..at + 40, at + 40..at + 47)
+                    .expect("room");
+                writer.remove(at + 20..at + 90).expect("room");
+            }
+            stop.store(true, Relaxed);
+        });
+        scope.spawn(|| {
+            for at in (0..fixed).cycle().take_while(|_| !stop.load(Relaxed)) {
+                match space.find(100 * at + 5) {
+                    Lookup::Speculative(probe) | Lookup::Locked(Some(probe)) => {
+                        assert_eq!(u64::from(probe), at)
+                    }
+                    Lookup::Locked(None) => panic!("it was there all the time"),
+                    Lookup::Unsure => {}
+                }
+            }
+        });
+    });
+}

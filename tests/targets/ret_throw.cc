@@ -7,13 +7,14 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <ucontext.h>
 
 extern "C" int c_frame(int (*callee)(int), int x);
 extern "C" void c_sorts(int *numbers, size_t count, int (*compare)(const void *, const void *));
 extern "C" void c_tell(void);
 
 CALLS(thrower); CALLS(middle); CALLS(tails); CALLS(catcher); CALLS(outer); CALLS(rethrows); CALLS(nests);
-CALLS(counted); CALLS(descends); CALLS(compares); CALLS(stored); CALLS(noisy);
+CALLS(counted); CALLS(descends); CALLS(compares); CALLS(stored); CALLS(noisy); CALLS(yields);
 static uint64_t rounds = 1000, built, destroyed, caught, sum;
 
 struct Error : std::runtime_error {
@@ -207,6 +208,37 @@ static void threads() {
     for (auto &future : futures) guarded([&future] { return future.get(); });
 }
 
+// Four coroutines whose probed frames are live side by side; each throws and catches on its own stack.
+enum { FIBERS = 4 };
+static ucontext_t fibers[FIBERS], scheduler;
+static int next_fiber;
+extern "C" PROBED void yields(int fiber, int depth) {
+    ENTER(yields);
+    Guard guard;
+    CHECK(swapcontext(&fibers[fiber], &scheduler) == 0);
+    if (depth) yields(fiber, depth - 1);
+    else if (fiber % 2) middle(1);
+    LEAVE(yields);
+}
+static void fiber_body() {
+    int fiber = next_fiber++;
+    for (int i = 0; i < 50; i++) guarded([=] { yields(fiber, (i + fiber) % 5); return outer(i); });
+    for (;;) swapcontext(&fibers[fiber], &scheduler);
+}
+static void make_fiber(ucontext_t *fiber) {
+    CHECK(getcontext(fiber) == 0);
+    fiber->uc_stack.ss_size = 65536;
+    fiber->uc_stack.ss_sp = malloc(65536);
+    makecontext(fiber, fiber_body, 0);
+}
+static void in_fibers() {
+    for (auto &fiber : fibers) make_fiber(&fiber);
+    // Enough turns for each to reach its endless end.
+    for (int turn = 0; turn < 50 * 5 + 2; turn++)
+        for (int f = 0; f < FIBERS; f++)
+            CHECK(swapcontext(&scheduler, &fibers[turn == 0 ? f : (f * 3 + turn) % FIBERS]) == 0);
+}
+
 static void tell(uint64_t inside) {
     CHECK(built == destroyed + inside);
     printf("caught %llu destroyed %llu sum %llu\n", (unsigned long long)caught, (unsigned long long)destroyed,
@@ -215,7 +247,7 @@ static void tell(uint64_t inside) {
     TELL_INSIDE(tails, inside);
     TELL_INSIDE(middle, inside);
     TELL(rethrows); TELL(catcher); TELL(outer); TELL(nests); TELL(counted); TELL(descends); TELL(compares); TELL(stored);
-    TELL(noisy);
+    TELL(noisy); TELL(yields);
     c_tell();
 }
 // No handler: the frames are still there when the program dies.
@@ -231,7 +263,7 @@ static void everything() {
 static const struct mode modes[] = {
     {"everything", everything}, {"above", handler_above}, {"below", handler_below}, {"rethrown", rethrown},
     {"nested", nested}, {"deep", deep}, {"through_c", through_c}, {"kept", kept}, {"threads", threads},
-    {"uncaught", uncaught},
+    {"fibers", in_fibers}, {"uncaught", uncaught},
 };
 
 int main(int argc, char **argv) {

@@ -1,0 +1,59 @@
+// Rust's own view of the stack inside probed frames. ret_backtrace [wait]: prints the names of the frames.
+use std::backtrace::Backtrace;
+use std::io::Read;
+use std::panic;
+
+#[inline(never)]
+fn looks(x: u64) -> u64 {
+    let trace = Backtrace::force_capture().to_string();
+    // Names and places; addresses differ from run to run.
+    trace.lines().for_each(|line| println!("{line}"));
+    std::hint::black_box(x) + 1
+}
+
+#[inline(never)]
+fn nests(depth: u64) -> u64 {
+    let rest = if depth == 0 { looks(0) } else { nests(depth - 1) };
+    std::hint::black_box(rest) + 1
+}
+
+#[inline(never)]
+fn panics(x: u64) -> u64 {
+    if std::hint::black_box(x) == 1 {
+        panic!("seen");
+    }
+    std::hint::black_box(x) + 1
+}
+
+/// What a drop sees while a panic unwinds.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        looks(2);
+    }
+}
+
+#[inline(never)]
+fn holds(x: u64) -> u64 {
+    let _guard = Guard;
+    panics(x) + 1
+}
+
+fn main() {
+    // The hook runs above the frames that are about to be left.
+    panic::set_hook(Box::new(|_| {
+        looks(1);
+    }));
+    if std::env::args().last().as_deref() == Some("wait") {
+        println!("ready");
+        let _ = std::io::stdin().read(&mut [0; 64]).expect("a line");
+    }
+    assert_eq!(nests(5), 7);
+    assert!(panic::catch_unwind(|| holds(1)).is_err());
+    assert_eq!(std::thread::spawn(|| nests(3)).join().expect("no panic"), 5);
+    for (name, entries, left) in [("looks", 4, 0), ("nests", 10, 0), ("panics", 1, 1), ("holds", 1, 1)] {
+        println!("expect ret_backtrace::{name} {entries}\nreturns ret_backtrace::{name} {}", entries - left);
+        println!("left ret_backtrace::{name} {left}\ninside ret_backtrace::{name} 0");
+    }
+}

@@ -1,0 +1,169 @@
+// cflags: -O2 -pthread -rdynamic
+// ret_trace MODE [wait]: the program looks at its own stack from inside probed frames, and prints each frame as
+// object and offset: the same wherever it is loaded, and the same with probes. MODE: see `modes`.
+#include "ret_common.h"
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdexcept>
+#include <string>
+#include <unwind.h>
+
+extern "C" {
+CALLS(looks); CALLS(tail_looks); CALLS(nests); CALLS(handles); CALLS(thrower); CALLS(worker); CALLS(skips);
+CALLS(fills);
+typedef void look(void);
+static look *volatile looker;
+
+static void print_frame(int index, void *address) {
+    Dl_info info;
+    if (address == NULL) {
+        printf("  %d nothing\n", index);
+        return;
+    }
+    CHECK(dladdr(address, &info));
+    const char *slash = strrchr(info.dli_fname, '/');
+    printf("  %d %s+0x%lx\n", index, slash ? slash + 1 : info.dli_fname,
+           (unsigned long)((char *)address - (char *)info.dli_fbase));
+}
+
+static __attribute__((noinline)) void by_backtrace(void) {
+    void *frames[256];
+    int count = backtrace(frames, 256);
+    printf("backtrace %d\n", count);
+    for (int i = 0; i < count; i++) print_frame(i, frames[i]);
+}
+
+// The names that backtrace_symbols finds, without the addresses.
+static __attribute__((noinline)) void by_symbols(void) {
+    void *frames[64];
+    int count = backtrace(frames, 64);
+    char **names = backtrace_symbols(frames, count);
+    CHECK(names);
+    for (int i = 0; i < count; i++) {
+        const char *slash = strrchr(names[i], '/');
+        printf("  %.*s\n", (int)strcspn(slash ? slash : names[i], "["), slash ? slash : names[i]);
+    }
+    free(names);
+}
+
+struct walk { int index; uintptr_t last; };
+static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *data) {
+    struct walk *walk = static_cast<struct walk *>(data);
+    int before = 0;
+    uintptr_t ip = _Unwind_GetIPInfo(context, &before), cfa = _Unwind_GetCFA(context);
+    void *start = _Unwind_FindEnclosingFunction((void *)(ip - !before));
+    CHECK(cfa >= walk->last);
+    walk->last = cfa;
+    print_frame(walk->index++, (void *)ip);
+    print_frame(-1, start);
+    return _URC_NO_REASON;
+}
+static __attribute__((noinline)) void by_unwind(void) {
+    struct walk walk = {0, 0};
+    printf("_Unwind_Backtrace %d\n", _Unwind_Backtrace(frame, &walk));
+}
+
+// Stops at the third frame, as a profiler with a limit does.
+static _Unwind_Reason_Code third(struct _Unwind_Context *context, void *data) {
+    int *seen = static_cast<int *>(data);
+    if (++*seen < 3) return _URC_NO_REASON;
+    print_frame(*seen, (void *)_Unwind_GetIP(context));
+    return _URC_NORMAL_STOP;
+}
+static __attribute__((noinline)) void by_third(void) {
+    int seen = 0;
+    printf("stopped with %d", _Unwind_Backtrace(third, &seen));
+    printf(" after %d\n", seen);
+}
+
+// Fewer places than frames.
+PROBED void fills(void) {
+    void *frames[4] = {NULL, NULL, NULL, &frames};
+    ENTER(fills);
+    CHECK(backtrace(frames, 3) == 3 && frames[3] == &frames);
+    for (int i = 0; i < 3; i++) print_frame(i, frames[i]);
+    LEAVE(fills);
+}
+
+PROBED int looks(int x) {
+    ENTER(looks);
+    looker();
+    KEEP();
+    LEAVE(looks);
+    return x + 1;
+}
+PROBED int tail_looks(int x) {
+    ENTER(tail_looks);
+    LEAVE(tail_looks);
+    return looks(x);
+}
+PROBED int nests(int depth) {
+    ENTER(nests);
+    int result = depth ? nests(depth - 1) : looks(1) + tail_looks(2);
+    KEEP();
+    LEAVE(nests);
+    return result + 1;
+}
+PROBED void handles(int signal) {
+    ENTER(handles);
+    CHECK(nests(1) == 7 && signal == SIGUSR1);
+    LEAVE(handles);
+}
+struct Guard { ~Guard() { looks(3); } };
+PROBED void thrower(int x) {
+    ENTER(thrower);
+    Guard guard;
+    if (x) throw std::runtime_error("seen");
+    LEAVE(thrower);
+}
+PROBED void *worker(void *unused) {
+    ENTER(worker);
+    CHECK(nests(2) == 8);
+    LEAVE(worker);
+    return unused;
+}
+// No frame pointers and no probe between: the frame that called is found through unwinding data alone.
+PROBED void skips(void) {
+    ENTER(skips);
+    CHECK(nests(3) == 9);
+    fills();
+    LEAVE(skips);
+}
+
+static void everywhere(void) {
+    struct sigaction action = {};
+    action.sa_handler = handles;
+    pthread_t id;
+    CHECK(looks(1) == 2 && tail_looks(1) == 2);
+    skips();
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && raise(SIGUSR1) == 0);
+    try {
+        thrower(1);
+    } catch (const std::runtime_error &error) {
+        printf("caught %s\n", error.what());
+        looks(4);
+    }
+    CHECK(pthread_create(&id, NULL, worker, NULL) == 0 && pthread_join(id, NULL) == 0);
+}
+static void with_backtrace(void) { looker = by_backtrace; everywhere(); }
+static void with_symbols(void) { looker = by_symbols; everywhere(); }
+static void with_unwind(void) { looker = by_unwind; everywhere(); }
+static void with_third(void) { looker = by_third; everywhere(); }
+static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
+
+static const struct mode modes[] = {
+    {"backtrace", with_backtrace}, {"symbols", with_symbols}, {"unwind", with_unwind}, {"third", with_third},
+    {"deep", deep},
+};
+
+int main(int argc, char **argv) {
+    int status = RUN(modes, argc, argv);
+    if (status) return status;
+    TELL(looks); TELL(tail_looks); TELL(nests); TELL(handles); TELL(thrower); TELL(worker); TELL(skips);
+    TELL(fills);
+    return 0;
+}
+}

@@ -1,7 +1,8 @@
 //! What the end-to-end tests share: building the target programs, running the command, reading its report.
 //!
 //! Targets print `expect FUNCTION COUNT` for each function whose calls they can count themselves, and check
-//! their own results: a target that ends well has seen nothing of tiptoe.
+//! their own results: a target that ends well has seen nothing of tiptoe. Where calls may end otherwise than by
+//! a return, they print that too: `truth`.
 
 pub mod foreign;
 pub mod memory;
@@ -9,6 +10,7 @@ pub mod process;
 pub mod report;
 pub mod target;
 pub mod tiptoe;
+pub mod truth;
 pub mod waiting;
 
 pub use foreign::Foreign;

@@ -88,14 +88,13 @@ PROBED void *opens_tail(const char *name, int mode) {
     LEAVE(opens_tail);
     return dlopen(name, mode);
 }
-// $ORIGIN is the folder of the caller's file, which holds this very program.
+// $ORIGIN is the folder of the caller's file, which holds this very program: found, but no library.
 static void by_dlopen(void) {
-    char self[4096] = {0};
+    char self[4096] = {0}, name[4096] = "$ORIGIN";
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    strcpy(strrchr(self, '/'), "/ret_twice_none.so");
+    strcat(name, strrchr(self, '/'));
     for (int i = 0; i < ROUNDS; i++) {
-        void *there = dlopen("$ORIGIN/ret_twice_none.so", RTLD_NOW);
-        CHECK(there == NULL && strstr(dlerror(), self));
+        CHECK(dlopen(name, RTLD_NOW) == NULL && strstr(dlerror(), "position-independent executable"));
         void *library = opens_tail("libm.so.6", RTLD_NOW);
         CHECK(library && dlsym(library, "cos") && dlclose(library) == 0);
     }
@@ -110,6 +109,9 @@ static const struct mode modes[] = {
 int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
-    TELL(keeps); TELL(next_tail); TELL(next_inside); TELL(opens_tail);
+    TELL(keeps); TELL(next_inside);
+    // A tracer may find that what they jump to looks at its caller, and time neither.
+    expect("next_tail", next_tail_calls.entered);
+    expect("opens_tail", opens_tail_calls.entered);
     return 0;
 }

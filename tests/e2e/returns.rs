@@ -1,0 +1,204 @@
+//! Probes on the ends of calls: programs that return every kind of value, in every way, and say themselves
+//! how often each function was entered, returned and was left.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::{Probe, Process, Report, Site, command, scaled, skipped, target};
+
+/// What is asked about each function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Entries alone.
+    Entries,
+    /// `--latency`.
+    Latency,
+    /// `uretprobe:` specs.
+    Returns,
+}
+
+/// Every way that this build has to ask for ends.
+pub fn asks() -> &'static [Ask] {
+    static TIMES: OnceLock<bool> = OnceLock::new();
+    let times = TIMES.get_or_init(|| {
+        let help = command().args(["probe", "--help"]).output();
+        String::from_utf8_lossy(&help.expect("the command runs").stdout).contains("--latency")
+    });
+    if *times {
+        return &[Ask::Latency, Ask::Returns];
+    }
+    skipped("ends of calls", "this build does not time calls");
+    &[Ask::Entries]
+}
+
+impl Ask {
+    /// A probe that asks this about `functions`.
+    pub fn probe(self, functions: &[&str]) -> Probe {
+        match self {
+            Ask::Entries => Probe::new(functions),
+            Ask::Latency => Probe::new(functions).with(&["--latency"]),
+            Ask::Returns => {
+                let spec = |function: &&str| format!("uretprobe:{function}");
+                Probe::new(&functions.iter().map(spec).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// Holds what was reported against the truth.
+    pub fn compare(self, report: &Report, truth: &Truth, room: Room) {
+        match self {
+            Ask::Entries => report.assert_exact(&truth.entries()),
+            Ask::Latency | Ask::Returns => report.assert_returns(truth, room),
+        }
+    }
+}
+
+/// The program without tiptoe.
+pub fn alone(program: &Path, arguments: &[&str]) -> Output {
+    let output = Command::new(program).args(arguments).output();
+    output.expect("the target runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Started by tiptoe, which asks in every way: the same output, and every number exact.
+pub fn started(program: &Path, arguments: &[&str], room: Room) {
+    let alone = alone(program, arguments);
+    assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
+    let truth = Truth::parse(&text(&alone.stdout));
+    for ask in asks() {
+        let run = ask.probe(&truth.names()).run(program, arguments);
+        assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?}");
+        ask.compare(run.good(), &truth, room);
+    }
+}
+
+/// The same, attached to while it waits.
+pub fn attached(program: &Path, arguments: &[&str], room: Room) {
+    let alone = alone(program, arguments);
+    let truth = Truth::parse(&text(&alone.stdout));
+    for ask in asks() {
+        let mut process = Process::waiting(program, arguments);
+        let sites = sites(&process, program, &truth.names());
+        let tracer = ask.probe(&truth.names()).attach(&[process.pid()]);
+        sites.iter().for_each(Site::wait_probed);
+        process.go();
+        let (output, status) = process.finish();
+        assert!(status.success(), "{ask:?}: {status}");
+        assert_eq!(output, text(&alone.stdout), "{ask:?}");
+        ask.compare(&tracer.finish(), &truth, room);
+    }
+}
+
+/// Both.
+pub fn check(program: &Path, arguments: &[&str]) {
+    println!("{} {arguments:?}", program.display());
+    started(program, arguments, Room::Enough);
+    attached(program, arguments, Room::Enough);
+}
+
+/// Each mode of a target.
+pub fn modes(program: &Path, modes: &[&str]) {
+    modes.iter().for_each(|mode| check(program, &[mode]));
+}
+
+/// Where probes of the functions that stand under their own names will be.
+pub fn sites(process: &Process, program: &Path, functions: &[&str]) -> Vec<Site> {
+    let known = symbols(program);
+    let functions = functions
+        .iter()
+        .filter(|name| known.iter().any(|known| known == *name));
+    let sites: Vec<Site> = functions
+        .map(|name| Site::new(process.pid(), program, name))
+        .collect();
+    assert!(
+        !sites.is_empty(),
+        "no function of {} has a plain name",
+        program.display()
+    );
+    sites
+}
+
+fn symbols(program: &Path) -> Vec<String> {
+    let table = |flags: &[&str]| {
+        let output = Command::new("nm").args(flags).arg(program).output();
+        text(&output.expect("nm runs").stdout)
+    };
+    let tables = table(&[]) + &table(&["-D"]);
+    let names = tables.lines().filter_map(|line| line.rsplit(' ').next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_kind_of_value() {
+    check(&target("ret_values"), &[&scaled(100_000).to_string()]);
+}
+
+#[test]
+fn every_register_survives_a_return() {
+    check(&target("ret_registers"), &[&scaled(100_000).to_string()]);
+}
+
+#[test]
+fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
+    modes(
+        &target("ret_calls"),
+        &["variadic", "leaf", "small_stack", "blocked"],
+    );
+}
+
+/// A return address that a function asks for still tells call sites apart.
+#[test]
+fn functions_that_ask_for_their_caller() {
+    check(&target("ret_caller"), &[]);
+}
+
+/// What entries hold for, calls that are timed hold for too.
+#[test]
+fn programs_of_every_shape() {
+    let hot = ["4", &scaled(1_000_000).to_string()].map(str::to_owned);
+    started(&target("hot"), &[&hot[0], &hot[1]], Room::Enough);
+    for name in [
+        "shapes",
+        "registers",
+        "abi",
+        "names",
+        "ferris",
+        "main_exits",
+        "ifunc",
+        "exec",
+    ] {
+        println!("{name}");
+        started(&target(name), &["1000"], Room::Enough);
+    }
+    started(&target("churn"), &["20000"], Room::Enough);
+}
+
+#[test]
+fn children_end_for_themselves() {
+    for mode in ["fork", "_Fork", "clone", "vfork", "posix_spawn"] {
+        println!("{mode}");
+        started(&target("children"), &[mode, "1000"], Room::Enough);
+    }
+}
+
+#[test]
+fn signals_stay_the_programs() {
+    for mode in [
+        "old_handler",
+        "own_faults",
+        "on_its_stack",
+        "blocked",
+        "blocked_thread",
+        "ignored",
+        "waited",
+        "deadly",
+    ] {
+        println!("{mode}");
+        started(&target("signals"), &[mode], Room::Enough);
+    }
+}

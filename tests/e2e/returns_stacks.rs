@@ -1,0 +1,285 @@
+//! Frames that no return ends, stacks that are not the thread's own, threads and processes that end inside.
+
+use std::path::Path;
+
+use tiptoe_tests::truth::{Room, Truth, without_truth};
+use tiptoe_tests::{Process, Report, Run, Site, scaled, target, target_with};
+
+use crate::returns::{Ask, alone, asks, attached, check, modes, sites, started};
+use crate::returns_unwind::every_end_is_known;
+
+#[test]
+fn longjmp_leaves_probed_frames() {
+    modes(
+        &target("ret_jump"),
+        &["deep", "repeated", "within", "layered", "threads"],
+    );
+}
+
+/// The pair that the compiler has itself: no library sees it.
+#[test]
+fn the_compilers_own_longjmp() {
+    check(&target("ret_jump"), &["builtin"]);
+}
+
+#[test]
+fn siglongjmp_leaves_handlers() {
+    modes(&target("ret_jump"), &["handler", "altstack"]);
+}
+
+/// Nothing is entered and nothing returns behind the jump.
+#[test]
+fn a_jump_is_the_last_that_happens() {
+    check(&target("ret_jump"), &["last"]);
+}
+
+#[test]
+fn longjmp_with_its_own_checks() {
+    let program = target_with("ret_jump", &["-D_FORTIFY_SOURCE=2"]).expect("it builds");
+    modes(&program, &["deep", "within", "layered"]);
+}
+
+/// Under a timer, whose signals come at another instant each time: this run's own truth.
+fn storm(mode: &str, compare: impl Fn(Ask, &Report, &Truth)) {
+    let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
+    let alone = alone(&program, &[mode, &signals]);
+    let names = ["twice", "inner", "deep", "handles"];
+    for ask in asks() {
+        let run = ask.probe(&names).run(&program, &[mode, &signals]);
+        assert_eq!(
+            rest(&run),
+            without_truth(&String::from_utf8_lossy(&alone.stdout))
+        );
+        compare(
+            *ask,
+            run.good(),
+            &Truth::parse(&String::from_utf8_lossy(&run.stdout)),
+        );
+    }
+}
+
+fn rest(run: &Run) -> String {
+    without_truth(&String::from_utf8_lossy(&run.stdout))
+}
+
+#[test]
+fn signal_handlers_run_probed_functions_at_any_instant() {
+    for mode in ["returns", "altstack"] {
+        storm(mode, |ask, report, truth| {
+            ask.compare(report, truth, Room::Enough)
+        });
+    }
+}
+
+/// A jump may come between tiptoe's count and the program's: one apart for each signal at most.
+#[test]
+fn signal_handlers_jump_at_any_instant() {
+    storm("jumps", |ask, report, truth| {
+        for name in truth.names() {
+            every_end_is_known(report, name, ask);
+            let apart = report.count(name).abs_diff(truth.0[name].entries);
+            let limit = if name == "handles" {
+                0
+            } else {
+                truth.0["handles"].entries
+            };
+            assert!(apart <= limit, "{name}: {apart} apart, {:#}", report.value);
+        }
+    });
+}
+
+#[test]
+fn sibling_calls() {
+    modes(&target("ret_tail"), &["chain", "cycles"]);
+}
+
+/// More sibling calls than any table has room for: the stack does not grow, the result is right, and what finds
+/// no room is counted.
+#[test]
+fn a_million_sibling_calls() {
+    started(&target("ret_tail"), &["cycle"], Room::Bounded);
+    attached(&target("ret_tail"), &["cycle"], Room::Bounded);
+}
+
+#[test]
+fn recursion_a_hundred_thousand_deep() {
+    modes(&target("ret_tail"), &["recursion", "mutual"]);
+}
+
+#[test]
+fn coroutines_switch_stacks() {
+    modes(
+        &target("ret_coro"),
+        &["mapped", "heap", "switched", "nested"],
+    );
+}
+
+#[test]
+fn coroutines_move_between_threads() {
+    check(&target("ret_coro"), &["travels"]);
+}
+
+#[test]
+fn coroutines_copy_their_stacks() {
+    check(&target("ret_coro"), &["copied"]);
+}
+
+#[test]
+fn coroutines_are_abandoned() {
+    check(&target("ret_coro"), &["abandoned"]);
+}
+
+#[test]
+fn processes_fork_and_spawn_inside() {
+    modes(&target("ret_ends"), &["fork", "vfork", "spawn"]);
+}
+
+#[test]
+fn processes_end_inside() {
+    modes(&target("ret_ends"), &["exit", "_exit", "others"]);
+    started(&target("ret_ends"), &["exec"], Room::Enough);
+}
+
+#[test]
+fn threads_end_inside() {
+    modes(
+        &target("ret_ends"),
+        &["thread_exit", "detached", "raw_exit"],
+    );
+}
+
+/// A target whose threads are inside, and the report of a tracer that went meanwhile.
+fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
+    let functions = ["stays", "descends"];
+    let mut process = Process::waiting(program, &[mode]);
+    let sites = sites(&process, program, &functions);
+    let tracer = ask.probe(&functions).attach(&[process.pid()]);
+    sites.iter().for_each(Site::wait_probed);
+    process.go();
+    assert_eq!(process.line(), "inside");
+    let report = tracer.interrupt();
+    sites.iter().for_each(Site::wait_original);
+    for (name, count) in [("stays", 4), ("descends", 204)] {
+        assert_eq!(report.count(name), count, "{:#}", report.value);
+        if ask != Ask::Entries {
+            assert_eq!(report.number(name, "inside"), count, "{:#}", report.value);
+        }
+    }
+    (process, report)
+}
+
+/// Every way to leave frames that were entered under a tracer that is gone.
+#[test]
+fn frames_outlive_the_tracer() {
+    let program = target("ret_stay");
+    for mode in ["returns", "throws", "jumps", "exits"] {
+        for ask in asks() {
+            println!("{mode} {ask:?}");
+            let (mut process, _) = left_behind(&program, mode, *ask);
+            process.go();
+            let (output, status) = process.finish();
+            assert!(
+                status.success() && output.contains("expect stays 4"),
+                "{status}: {output}"
+            );
+        }
+    }
+}
+
+/// A tracer that comes later counts none of the calls that were made before it.
+#[test]
+fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
+    let program = target("ret_stay");
+    for mode in ["returns", "throws", "jumps", "exits"] {
+        for ask in asks() {
+            println!("{mode} {ask:?}");
+            let functions = ["stays", "descends"];
+            let (mut process, _) = left_behind(&program, mode, *ask);
+            let sites = sites(&process, &program, &functions);
+            let tracer = ask.probe(&functions).attach(&[process.pid()]);
+            sites.iter().for_each(Site::wait_probed);
+            process.go();
+            let (output, status) = process.finish();
+            assert!(status.success(), "{status}: {output}");
+            let report = tracer.finish();
+            for name in functions {
+                assert_eq!(report.count(name), 0, "{:#}", report.value);
+                for end in ["returns", "left", "inside"]
+                    .iter()
+                    .filter(|_| *ask != Ask::Entries)
+                {
+                    assert_eq!(report.number(name, end), 0, "{end}: {:#}", report.value);
+                }
+            }
+        }
+    }
+}
+
+/// Refused where returns are asked for, with the reason; entries are counted all the same.
+fn refused(mode: &str, functions: &[&str], reason: &str) {
+    let program = target("ret_twice");
+    let libc = format!("libc.so.6:{mode}");
+    let specs: Vec<&str> = functions.iter().copied().chain([libc.as_str()]).collect();
+    for ask in asks().iter().filter(|ask| **ask != Ask::Returns) {
+        let mut process = Process::waiting(&program, &[mode]);
+        let sites = sites(&process, &program, functions);
+        let tracer = ask.probe(&specs).attach(&[process.pid()]);
+        sites.iter().for_each(Site::wait_probed);
+        process.go();
+        let (output, status) = process.finish();
+        assert!(status.success(), "{mode}: {status}");
+        let (report, truth) = (tracer.finish(), Truth::parse(&output));
+        report.assert_exact(&truth.entries());
+        if *ask == Ask::Entries {
+            continue;
+        }
+        assert!(
+            report.value.to_string().contains(reason),
+            "{mode}: {:#}",
+            report.value
+        );
+        let told = truth
+            .0
+            .into_iter()
+            .filter(|(_, calls)| calls.returns.is_some() && calls.entries > 0);
+        let told = Truth(told.collect());
+        if !told.0.is_empty() {
+            report.assert_returns(&told, Room::Enough);
+        }
+    }
+}
+
+#[test]
+fn functions_that_return_twice_are_refused() {
+    for mode in ["_setjmp", "__sigsetjmp", "getcontext"] {
+        refused(mode, &["keeps"], "twice");
+    }
+    refused("vfork", &["keeps"], "twice");
+}
+
+#[test]
+fn functions_that_look_at_their_caller_are_refused() {
+    refused("dlsym", &["keeps", "next_tail", "next_inside"], "caller");
+    refused("dlopen", &["opens_tail"], "caller");
+}
+
+/// All functions of libc at once: those that may not be timed are found by themselves.
+#[test]
+fn all_functions_of_libc() {
+    let program = target("ret_twice");
+    for mode in [
+        "_setjmp",
+        "__sigsetjmp",
+        "getcontext",
+        "vfork",
+        "dlsym",
+        "dlopen",
+    ] {
+        let alone = alone(&program, &[mode]);
+        for ask in asks() {
+            let run = ask.probe(&["libc.so.6:*", "*"]).run(&program, &[mode]);
+            assert_eq!(run.stdout, alone.stdout, "{mode} {ask:?}: {}", run.stderr);
+            run.good();
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Frames that are left by unwinding, and programs that look at their own stack: all is as without probes.
+
+use std::path::{Path, PathBuf};
+
+use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::{Probe, Report, target, target_with};
+
+use crate::returns::{Ask, alone, asks, check, modes, started};
+
+const THROWS: &[&str] = &[
+    "above",
+    "below",
+    "rethrown",
+    "nested",
+    "deep",
+    "through_c",
+    "kept",
+    "threads",
+    "fibers",
+    "everything",
+];
+
+fn thrower(flags: &[&str]) -> PathBuf {
+    target_with("ret_throw", flags).unwrap_or_else(|log| panic!("{flags:?}: {log}"))
+}
+
+#[test]
+fn exceptions_leave_probed_frames() {
+    modes(&target("ret_throw"), THROWS);
+}
+
+/// libgcc's unwinder inside the program.
+#[test]
+fn exceptions_with_a_statically_linked_unwinder() {
+    modes(&thrower(&["-static-libgcc", "-static-libstdc++"]), THROWS);
+}
+
+#[test]
+fn exceptions_in_a_stripped_program() {
+    let flags = ["-static-libgcc", "-static-libstdc++", "-s", "-rdynamic"];
+    check(&thrower(&flags), &["everything"]);
+    check(&thrower(&["-s", "-rdynamic"]), &["everything"]);
+}
+
+#[test]
+fn exceptions_in_other_builds() {
+    let builds: &[&[&str]] = &[
+        &["-no-pie", "-fno-pie"],
+        &["-fcf-protection=full"],
+        &["-O0"],
+        &["-fomit-frame-pointer", "-Os"],
+    ];
+    for flags in builds {
+        println!("{flags:?}");
+        started(&thrower(flags), &["fibers"], Room::Enough);
+        started(&thrower(flags), &["through_c"], Room::Enough);
+    }
+}
+
+/// It dies as without probes: of SIGABRT, with the same last words, its frames still there.
+#[test]
+fn an_exception_that_nobody_catches() {
+    let program = target("ret_throw");
+    let alone = alone(&program, &["uncaught"]);
+    let truth = Truth::parse(&String::from_utf8_lossy(&alone.stdout));
+    for ask in asks() {
+        let run = ask.probe(&truth.names()).run(&program, &["uncaught"]);
+        assert_eq!(run.status, 128 + libc::SIGABRT, "{}", run.stderr);
+        assert_eq!(run.stdout, alone.stdout);
+        ask.compare(
+            &run.report.expect("a report all the same"),
+            &truth,
+            Room::Enough,
+        );
+    }
+}
+
+#[test]
+fn panics_leave_probed_frames() {
+    check(&target("ret_panic"), &[]);
+}
+
+const CANCELS: &[&str] = &["exit", "cond", "read", "pause", "test", "async", "main"];
+
+/// C's cleanup handlers, which find their frames by address…
+#[test]
+fn threads_end_inside_c() {
+    modes(&target("ret_cancel"), CANCELS);
+}
+
+/// …or by unwinding…
+#[test]
+fn threads_end_inside_c_with_unwinding() {
+    modes(
+        &target_with("ret_cancel", &["-fexceptions"]).expect("it builds"),
+        CANCELS,
+    );
+}
+
+/// …and destructors.
+#[test]
+fn threads_end_inside_cpp() {
+    modes(&target("ret_cancel_cc"), CANCELS);
+}
+
+/// Cancelled at any instruction of a probed function and of what stands around it.
+#[test]
+fn cancellation_at_any_instant() {
+    for name in ["ret_cancel", "ret_cancel_cc"] {
+        let program = target(name);
+        let alone = alone(&program, &["storm"]);
+        let truth = Truth::parse(&String::from_utf8_lossy(&alone.stdout));
+        for ask in asks() {
+            let names: Vec<&str> = truth.names().into_iter().chain(["busy_one"]).collect();
+            let run = ask.probe(&names).run(&program, &["storm"]);
+            assert_eq!(run.stdout, alone.stdout, "{name} {ask:?}");
+            ask.compare(run.good(), &truth, Room::Enough);
+            every_end_is_known(run.good(), "busy_one", *ask);
+        }
+    }
+}
+
+/// Where the program itself cannot count.
+pub fn every_end_is_known(report: &Report, function: &str, ask: Ask) {
+    assert!(report.count(function) > 0, "{:#}", report.value);
+    if ask == Ask::Entries {
+        return;
+    }
+    let ends: u64 = ["returns", "left", "inside", "only_counted"]
+        .iter()
+        .map(|end| report.number(function, end))
+        .sum();
+    assert_eq!(report.count(function), ends, "{:#}", report.value);
+}
+
+const VIEWS: &[&str] = &["backtrace", "symbols", "unwind", "third", "deep"];
+
+#[test]
+fn a_programs_own_backtraces() {
+    modes(&target("ret_trace"), VIEWS);
+    let program = target_with("ret_trace", &["-static-libgcc", "-static-libstdc++"]);
+    modes(&program.expect("it builds"), VIEWS);
+}
+
+#[test]
+fn rusts_own_backtraces() {
+    check(&target("ret_backtrace"), &[]);
+    everything(&target("ret_backtrace"), &[]);
+}
+
+/// Every function of the program at once, its runtime's among them: only its output is compared.
+fn everything(program: &Path, arguments: &[&str]) {
+    let alone = alone(program, arguments);
+    for ask in asks() {
+        let probe: Probe = ask.probe(&["*"]);
+        let run = probe.run(program, arguments);
+        assert_eq!(
+            String::from_utf8_lossy(&run.stdout),
+            String::from_utf8_lossy(&alone.stdout),
+            "{ask:?}"
+        );
+        run.good();
+    }
+}
+
+#[test]
+fn all_functions_of_programs_that_unwind() {
+    everything(&target("ret_throw"), &["everything"]);
+    everything(&target("ret_throw"), &["fibers"]);
+    everything(
+        &thrower(&["-static-libgcc", "-static-libstdc++"]),
+        &["everything"],
+    );
+    everything(&target("ret_panic"), &[]);
+    everything(&target("ret_cancel_cc"), &["exit"]);
+    VIEWS
+        .iter()
+        .for_each(|view| everything(&target("ret_trace"), &[view]));
+}

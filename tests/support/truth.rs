@@ -1,0 +1,166 @@
+//! What a target says of its own calls' ends, and a report held against it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::report::{Expected, Report};
+
+/// The lines `expect`, `returns`, `left`, `inside` and `unfinished` of a target: for each function its entries, how
+/// many returned, were left without a return, still ran at the end, and were either of the last two.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Truth(pub BTreeMap<String, Calls>);
+
+/// One function's calls. None where the target does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Every call.
+    pub entries: u64,
+    /// Calls that returned.
+    pub returns: Option<u64>,
+    /// Calls that ended otherwise: exceptions, longjmp, the end of their thread.
+    pub left: Option<u64>,
+    /// Calls that still run when the program ends.
+    pub inside: Option<u64>,
+    /// Calls that were left or are inside, where nobody can see which.
+    pub unfinished: Option<u64>,
+}
+
+/// How the returns of a report are held against a truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Every call is timed.
+    Enough,
+    /// Calls beyond any bound may be only counted; a return is then one or the other.
+    Bounded,
+}
+
+impl Truth {
+    /// Reads a target's output.
+    pub fn parse(output: &str) -> Truth {
+        let mut truth = Truth::default();
+        output.lines().for_each(|line| truth.read(line));
+        truth
+    }
+
+    fn read(&mut self, line: &str) {
+        let Some((name, count)) = told(line) else {
+            return;
+        };
+        let calls = self.0.entry(name.to_owned()).or_default();
+        match line.split(' ').next() {
+            Some("expect") => calls.entries = count,
+            Some("returns") => calls.returns = Some(count),
+            Some("left") => calls.left = Some(count),
+            Some("inside") => calls.inside = Some(count),
+            _ => calls.unfinished = Some(count),
+        }
+    }
+
+    /// Every function that is entered at all: there is nothing to hold against a report of the others.
+    pub fn names(&self) -> Vec<&str> {
+        let entered = self.0.iter().filter(|(_, calls)| calls.entries > 0);
+        entered.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Its entries alone.
+    pub fn entries(&self) -> Expected {
+        let entries = self
+            .0
+            .iter()
+            .map(|(name, calls)| (name.clone(), calls.entries));
+        Expected(entries.filter(|(_, count)| *count > 0).collect())
+    }
+}
+
+/// A target's output without the truth, for programs whose counts vary from run to run.
+pub fn without_truth(output: &str) -> String {
+    let lines = output.lines().filter(|line| told(line).is_none());
+    lines.fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// `WORD NAME COUNT` -> (NAME, COUNT), where WORD is one of the truth's.
+fn told(line: &str) -> Option<(&str, u64)> {
+    let (word, rest) = line.split_once(' ')?;
+    let known = ["expect", "returns", "left", "inside", "unfinished"].contains(&word);
+    let (name, count) = rest.rsplit_once(' ')?;
+    Some((name, count.parse().ok().filter(|_| known)?))
+}
+
+impl Report {
+    /// A number of a function's event; panics where it has none.
+    pub fn number(&self, function: &str, key: &str) -> u64 {
+        let event = self
+            .event(function)
+            .unwrap_or_else(|| panic!("no event `{function}`: {:#}", self.value));
+        let number = event.get(key).and_then(Value::as_u64);
+        number.unwrap_or_else(|| panic!("`{function}` has no `{key}`: {event:#}"))
+    }
+
+    /// Entries, returns, left frames and those still inside are exactly what the target says, and every entry
+    /// ends as one of them.
+    pub fn assert_returns(&self, truth: &Truth, room: Room) {
+        let mut wrong = String::new();
+        assert!(!truth.names().is_empty(), "the target expects nothing");
+        for name in truth.names() {
+            self.compare(name, &truth.0[name], room, &mut wrong);
+        }
+        assert!(wrong.is_empty(), "{wrong}{:#}", self.value);
+    }
+
+    fn compare(&self, name: &str, calls: &Calls, room: Room, wrong: &mut String) {
+        let [entries, returns, left, inside, counted] =
+            ["count", "returns", "left", "inside", "only_counted"]
+                .map(|key| self.number(name, key));
+        let counted_returns = match room {
+            Room::Enough => returns,
+            Room::Bounded => returns + counted,
+        };
+        let rows = [
+            ("entries", Some(calls.entries), entries),
+            ("returns", calls.returns, counted_returns),
+            ("left", calls.left, left),
+            ("inside", calls.inside, inside),
+            ("unfinished", calls.unfinished, left + inside),
+            ("ends", Some(entries), returns + left + inside + counted),
+            ("only_counted", (room == Room::Enough).then_some(0), counted),
+        ];
+        for (what, expected, told) in rows {
+            if expected.is_some_and(|expected| expected != told) {
+                let expected = expected.unwrap_or_default();
+                writeln!(wrong, "{name}: {what} expected {expected}, reported {told}")
+                    .expect("a String");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str =
+        "sum 5\nexpect a::b 7\nreturns a::b 4\nleft a::b 2\ninside a::b 1\nexpect c 0\n";
+
+    fn report(left: u64) -> Report {
+        Report::parse(&format!(
+            r#"{{"events": [{{"event": "uprobe:hot:a::b", "count": 7, "returns": 4, "left": {left},
+                "inside": 1, "only_counted": 0}}]}}"#
+        ))
+    }
+
+    #[test]
+    fn the_truth_is_read_and_held_against_a_report() {
+        let truth = Truth::parse(OUTPUT);
+        assert_eq!(truth.names(), ["a::b"]);
+        assert_eq!(without_truth(OUTPUT), "sum 5\n");
+        report(2).assert_returns(&truth, Room::Enough);
+    }
+
+    #[test]
+    #[should_panic(expected = "a::b: left expected 2, reported 3")]
+    fn a_wrong_number_is_named() {
+        report(3).assert_returns(&Truth::parse(OUTPUT), Room::Enough);
+    }
+}

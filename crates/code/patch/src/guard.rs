@@ -9,8 +9,9 @@
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
 //! | an instruction of one byte | any | it runs; the head at 1 traps |
-//! | the patch's own opcode | any | is the patch |
-//! | a direct call | any: the patch is a call, too | is the patch |
+//! | a short jump, as the patch is | any | is one of the two |
+//! | a jump of five bytes | its own but for `d3` | is one of the two |
+//! | a direct call: the patch is a call, too | its own but for `d3` | is one of the two |
 //! | a prefix | `d0` a trap byte | SIGTRAP, reported at 1; SIGILL at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | it runs; the head behind it traps |
@@ -19,24 +20,23 @@
 //! The foreign one may go at any moment, while the patch is being written or taken
 //! away, too. So the trap byte or the operand that guards is written first, with the
 //! heads, and put back last ([`Guard::offset`]). The patch's own opcode (a jump or a
-//! call to begin with) has no such byte: that patch stays for as long as a foreign
-//! probe stands on it. Within the microseconds of the writing one that comes and goes
-//! there could still uncover half a displacement.
+//! call to begin with) has no such byte; there a single byte of the displacement
+//! changes, which is either the one or the other at each moment.
 //!
 //! The invalid operands are those that the manuals of both makers list as #UD, and
 //! `tests/guard.rs` runs every one of them.
 
 use crate::displacement::{ByteSet, Displacement, raises_sigill};
-use crate::shape::{CALL, JUMP, Strategy};
+use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
 
 /// What the displacement must be, the trap bytes on heads aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     /// Anything.
     Free,
-    /// Anything; the patch has the opcode of a call, and the trampoline finds the
-    /// return address pushed.
-    Call,
+    /// The first three bytes as they were; the patch has the opcode of a call, and
+    /// the trampoline finds the return address pushed.
+    Call { held: [u8; 3] },
     /// A trap byte behind the prefix.
     Prefix,
     /// One of `bytes` at `d[at]`, which makes the instruction invalid.
@@ -49,16 +49,16 @@ impl Guard {
     /// The guard of a site whose first instruction is the first `len` of `bytes`.
     pub(crate) fn of(bytes: &[u8; 8], len: usize, strategy: Strategy) -> Option<Guard> {
         let opcode = bytes[0];
-        let own = match strategy {
-            Strategy::Jump => JUMP,
-            Strategy::Short => 0xeb,
-            Strategy::Trap => return Some(Guard::Free),
-        };
-        if len == 1 || opcode == own {
+        if strategy == Strategy::Trap {
             return Some(Guard::Free);
         }
-        if opcode == CALL && strategy == Strategy::Jump {
-            return Some(Guard::Call);
+        let held = [bytes[1], bytes[2], bytes[3]];
+        match (opcode, strategy) {
+            _ if len == 1 => return Some(Guard::Free),
+            (JUMP, Strategy::Jump) => return Some(Guard::Keep { len: 3, held }),
+            (CALL, Strategy::Jump) => return Some(Guard::Call { held }),
+            (SHORT_JUMP, Strategy::Short) => return Some(Guard::Free),
+            _ => {}
         }
         if is_prefix(opcode) {
             return Some(Guard::Prefix);
@@ -70,26 +70,23 @@ impl Guard {
         // The next head has to be covered too, but for a jump of two bytes: behind
         // that all is as it was.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
-        let held = [bytes[1], bytes[2], bytes[3]];
         fits.then_some(Guard::Keep { len: len - 1, held })
     }
 
     /// Whether there are so few displacements that each needs an arena of its own.
     pub(crate) fn is_tight(&self) -> bool {
-        matches!(self, Guard::Keep { len: 2.., .. })
+        matches!(self, Guard::Keep { len: 2.., .. } | Guard::Call { .. })
     }
 
     /// Narrows the displacements; `traps` are the trap bytes that will do.
     pub(crate) fn narrow(&self, allowed: &mut Displacement, traps: ByteSet) {
         let bytes = &mut allowed.0;
         match *self {
-            Guard::Free | Guard::Call => {}
+            Guard::Free => {}
             Guard::Prefix => bytes[0] = traps,
             Guard::Invalid { at, bytes: invalid } => bytes[at] = invalid,
-            Guard::Keep { len, held } => bytes
-                .iter_mut()
-                .zip(&held[..len])
-                .for_each(|(set, &byte)| *set = ByteSet::only(byte)),
+            Guard::Keep { len, held } => keep(bytes, &held[..len]),
+            Guard::Call { held } => keep(bytes, &held),
         }
     }
 
@@ -100,7 +97,7 @@ impl Guard {
         match *self {
             Guard::Prefix => Some(1),
             Guard::Invalid { at, .. } => Some(at as u8 + 1),
-            Guard::Free | Guard::Call | Guard::Keep { .. } => None,
+            Guard::Free | Guard::Call { .. } | Guard::Keep { .. } => None,
         }
     }
 
@@ -109,9 +106,14 @@ impl Guard {
         match self {
             Guard::Prefix => raises_sigill(patched[1]),
             Guard::Invalid { .. } => true,
-            Guard::Free | Guard::Call | Guard::Keep { .. } => false,
+            Guard::Free | Guard::Call { .. } | Guard::Keep { .. } => false,
         }
     }
+}
+
+fn keep(bytes: &mut [ByteSet; 4], held: &[u8]) {
+    let pairs = bytes.iter_mut().zip(held);
+    pairs.for_each(|(set, &byte)| *set = ByteSet::only(byte));
 }
 
 /// REX, operand and address size, repeat and segment prefixes.
@@ -163,7 +165,7 @@ mod tests {
             assert_eq!(guard(bytes, strategy), want, "{bytes:x?} {strategy:?}");
         };
         check(&[0x55], Jump, Some(Guard::Free));
-        check(&[0xe9, 1, 2, 3, 4], Jump, Some(Guard::Free));
+        check(&[0xe9, 1, 2, 3, 4], Jump, keep(3, [1, 2, 3]));
         check(&[0xeb, 9], Short, Some(Guard::Free));
         check(&[0x41, 0x57], Jump, Some(Guard::Prefix));
         check(&[0x48, 0x8d, 0x44, 0x7f, 1], Short, Some(Guard::Prefix));
@@ -173,7 +175,8 @@ mod tests {
         check(&[0x8b, 0x47, 0x10], Short, None);
         check(&[0x8b, 0x44, 0x24, 8], Jump, keep(3, [0x44, 0x24, 8]));
         check(&[0xb8, 1, 0, 0, 0], Jump, None);
-        check(&[0xe8, 1, 0, 0, 0], Jump, Some(Guard::Call));
+        let held = [1, 0, 0];
+        check(&[0xe8, 1, 0, 0, 0], Jump, Some(Guard::Call { held }));
         check(&[0xe8, 1, 0, 0, 0], Short, None);
         check(&[0xb8, 1, 0, 0, 0], Trap, Some(Guard::Free));
         check(&[0xc5, 0xf8, 0x77], Short, None);

@@ -7,7 +7,7 @@ use crate::arena::{Arena, Arenas, Space, Want, base_of, resolve};
 use crate::code::Code;
 use crate::decode::Padding;
 use crate::displacement::{ByteSet, Displacement, raises_sigill};
-use crate::shape::{JUMP, Shape, Strategy, Window};
+use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
 
 /// Where a thread that traps on a byte of the window goes on.
@@ -155,7 +155,7 @@ impl Planner {
         let at = self.room(&trampoline.code, address + 5, anywhere)?;
         self.claims.insert(address, address + 5);
         let displacement = address.wrapping_sub(shape.site + 2) as u8;
-        let mut patch = patch(shape, window, trampoline, at, &[0xeb, displacement])?;
+        let mut patch = patch(shape, window, trampoline, at, &[SHORT_JUMP, displacement])?;
         patch.island = Some(Island {
             address,
             original,

@@ -69,8 +69,9 @@ impl Step {
     }
 }
 
-/// The opcodes of `jmp rel32` and `call rel32`.
+/// The opcodes of `jmp rel32`, `jmp rel8` and `call rel32`.
 pub(crate) const JUMP: u8 = 0xe9;
+pub(crate) const SHORT_JUMP: u8 = 0xeb;
 pub(crate) const CALL: u8 = 0xe8;
 
 /// What one strategy does to the site.
@@ -91,7 +92,7 @@ impl Window {
     /// What a patch of five bytes begins with.
     pub(crate) fn opcode(&self) -> u8 {
         match self.guard {
-            Guard::Call => CALL,
+            Guard::Call { .. } => CALL,
             _ => JUMP,
         }
     }

@@ -109,7 +109,9 @@ pub(crate) fn build(
                 slot: slot as i32,
                 cell,
             };
-            let called = displaced[0].target.filter(|_| window.guard == Guard::Call);
+            let called = displaced[0]
+                .target
+                .filter(|_| matches!(window.guard, Guard::Call { .. }));
             let mut copy = Trampoline::default();
             match called {
                 Some(callee) => {

@@ -65,8 +65,7 @@ pub enum Outcome {
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
-    /// Disarmed but for the first byte, which somebody else's trap holds; or not at
-    /// all, see [`stays`].
+    /// Disarmed but for the first byte, which somebody else's trap holds.
     ForeignOnTop = 3,
     /// Disarmed but for a later byte, which somebody else's trap holds or held.
     ForeignInside = 4,
@@ -145,27 +144,20 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
         Outcome::ForeignOnTop => true,
         _ => text.write(site.address, &[INT3]),
     });
-    batch.phase(|text, site, found| stays(site, found) || restore_between_heads(text, site));
-    batch.phase(|text, site, found| stays(site, found) || restore_heads(text, site, found));
+    batch.phase(|text, site, _| restore_between_heads(text, site));
+    batch.phase(restore_heads);
     batch.outcomes
 }
 
-/// Whether a patch has to stay as it is: the file's first byte is its own, so that
-/// the foreign trap on it would, on leaving, uncover whatever stands behind it. As
-/// it is, that is a jump to the trampoline, which stays there and counts nothing.
-fn stays(site: &Site, found: Outcome) -> bool {
-    found == Outcome::ForeignOnTop && site.len == 5 && site.patched.first() == site.original.first()
-}
-
-/// Whether the site still holds the file's bytes, or a jump that had to stay, and
-/// puts the island in place: padding that nobody runs, so it needs no phases.
+/// Whether the site still holds the file's bytes, or our jump already, and puts
+/// the island in place: padding that nobody runs, so it needs no phases.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
     };
     let there = |bytes: &[u8; 8]| now.get(..site.len as usize) == bytes.get(..site.len as usize);
-    let stayed = site.len > 1 && there(&site.patched);
-    if !stayed && !there(&site.original) {
+    let already = site.len > 1 && there(&site.patched);
+    if !already && !there(&site.original) {
         return Outcome::Foreign;
     }
     if site.island == 0 {

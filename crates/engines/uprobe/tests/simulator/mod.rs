@@ -30,7 +30,7 @@ pub enum Guard {
     Invalid,
     /// The first instruction's other bytes are as they were.
     Keep,
-    /// Both are a call.
+    /// Both are a call, and differ in their last byte.
     Call,
 }
 
@@ -106,7 +106,10 @@ impl Shape {
             Guard::Keep if len > 4 => return None,
             Guard::Keep => site.patched[1..len].copy_from_slice(&site.original[1..len]),
             Guard::Call if len != 5 => return None,
-            Guard::Call => (site.original[0], site.patched[0]) = (CALL, CALL),
+            Guard::Call => {
+                (site.original[0], site.patched[0]) = (CALL, CALL);
+                site.patched[1..4].copy_from_slice(&site.original[1..4]);
+            }
         }
         self.guard = guard;
         Some(self)
@@ -312,7 +315,16 @@ impl Cores {
         let original = first == site.original[offset]
             && (self.sees(site.address, behind, &site.original)
                 || offset == 0 && self.is_guarded(shape, end));
-        traps || jumps || original
+        traps || jumps || original || self.calls(shape)
+    }
+
+    /// Whether each core that sees a call sees the one or the other.
+    fn calls(&self, shape: &Shape) -> bool {
+        let (site, last) = (&shape.site, shape.site.address + 4);
+        let either = |byte: &u8| [site.original[4], site.patched[4]].contains(byte);
+        shape.guard == Guard::Call
+            && self.sees(site.address, 1..4, &site.original)
+            && self.at(last).all(either)
     }
 
     /// Whether the file's first byte traps, in front of what may be seen behind it:

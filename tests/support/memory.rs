@@ -11,8 +11,9 @@ use crate::process::wait_until;
 /// How long a probe may take to come or go on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where a function's probe may stand: behind what is passed over in front of it.
-const WINDOW: usize = 16;
+/// Where a function's probe may stand: behind what is passed over in front of it, which may be an `endbr64`, a
+/// no-operation and four instructions.
+const WINDOW: usize = 64;
 
 /// Where a probe stands, or will, in a running program.
 #[derive(Debug)]

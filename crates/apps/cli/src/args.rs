@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tiptoe_collector::{Budget, By};
+use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
+use crate::latency::LatencyArgs;
 use crate::values;
 
 /// Low-overhead tracing that says what it cost, and keeps that under a limit
@@ -22,7 +23,7 @@ pub struct Cli {
 /// The instruments.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Count how often functions of a program run
+    /// Count how often functions of a program run, or time them
     #[command(after_help = PROBE_HELP)]
     Probe(Box<ProbeArgs>),
     /// Measure what tiptoe's own parts cost, beside the alternatives
@@ -32,16 +33,25 @@ pub enum Command {
 }
 
 const PROBE_HELP: &str = "\
-Events: [uprobe:][BINARY:]FUNCTION[+OFFSET]
+Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   dictFind                   a function of the program itself
   'libssl*:SSL_*'            globs, of libraries and of functions
   libstdc++.so.6:std::*      demangled C++ and Rust names
   redis-server:0x4f2a0       a function without a name
+  uretprobe:dictFind         its returns in place of its entries
+
+Times: with --latency, from entry to return, for every event
+  --latency                  percentiles, histograms, total and self time (what is
+                             left without the callees that are probed too)
+  --latency --slower 1ms     only the calls that take longer
+  --latency --under call     only the calls made by call(), or by what it calls
+  --latency --by arg0        for each value of the first argument
 
 Cost: a hit adds about 1 ns to the target where its code is patched, about 1.2 us
 where only a trap fits, and 0.2 to 0.5 us (19 us where it must single-step) where
-the kernel counts. Code that is not probed runs as before. Every report ends with
-what the tracing cost.
+the kernel counts. A call that is timed adds about 30 ns; once the budget is spent
+calls are only counted, and the report says how many. Code that is not probed runs
+as before. Every report ends with what the tracing cost.
 
 Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
 2 where tiptoe itself failed.";
@@ -65,6 +75,10 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<ByWord>,
 
+    /// How long calls take.
+    #[command(flatten)]
+    pub timing: LatencyArgs,
+
     /// Patch in process even where the kernel would be preferred (seccomp)
     #[arg(long)]
     pub force: bool,
@@ -79,21 +93,14 @@ pub struct ProbeArgs {
 }
 
 /// What counts can be split by, as words.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ByWord {
     /// Each thread for itself
     Thread,
     /// Threads of one name together
     Comm,
-}
-
-impl From<ByWord> for By {
-    fn from(word: ByWord) -> By {
-        match word {
-            ByWord::Thread => By::Thread,
-            ByWord::Comm => By::Comm,
-        }
-    }
+    /// Each value of the first argument for itself
+    Arg0,
 }
 
 /// Options with one meaning for all instruments.
@@ -120,9 +127,9 @@ pub struct Common {
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub interval: Option<Duration>,
 
-    /// Show this many events; 0 shows all
-    #[arg(long, value_name = "N", default_value_t = tiptoe_report::DEFAULT_TOP)]
-    pub top: usize,
+    /// Show this many events and histograms; 0 shows all [default: 20, and 10 histograms]
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
 
     /// Report as one line of JSON
     #[arg(long)]
@@ -235,9 +242,20 @@ mod tests {
             (args.common.budget, args.common.via),
             (Budget::Off, Via::Kernel)
         );
-        assert_eq!(args.by.map(By::from), Some(By::Comm));
+        assert_eq!(args.by, Some(ByWord::Comm));
         let words = ["tiptoe", "probe", "f", "-p", "1", "--filter", "arg0 > 3"];
         assert!(Cli::try_parse_from(words).is_ok());
+    }
+
+    #[test]
+    fn times_of_calls() {
+        let args = parse("f -p 1 --latency --slower 500us --under g --by arg0 --budget 0.5");
+        let args = args.unwrap();
+        assert!(args.timing.latency);
+        assert_eq!(args.timing.slower, Some(500_000));
+        assert_eq!(args.timing.under.as_deref(), Some("g"));
+        assert_eq!(args.by, Some(ByWord::Arg0));
+        assert_eq!(args.common.budget, Budget::Percent(0.5));
     }
 
     #[test]
@@ -253,6 +271,9 @@ mod tests {
             "f -p 1 --via magic",
             "f -p 1 --budget 0",
             "f -p 1 --by colour",
+            "f -p 1 --latency --count",
+            "f -p 1 --latency --slower 1",
+            "f -p 1 --latency --slower 0ms",
             "f -p 1 --interval 0",
             "f -p 1 --nonsense",
         ] {

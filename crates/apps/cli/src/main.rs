@@ -10,6 +10,7 @@ mod args;
 mod bench;
 mod doctor;
 mod failure;
+mod latency;
 mod observer;
 mod output;
 mod probe;

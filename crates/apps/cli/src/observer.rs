@@ -36,7 +36,7 @@ impl Terminal {
             Output::Stdout => (Lines::Stdout, io::stdout().is_terminal()),
             _ => (Lines::Stderr, io::stderr().is_terminal()),
         };
-        let options = output::terminal_options(0, terminal);
+        let options = output::terminal_options(None, terminal);
         Terminal {
             lines,
             options,

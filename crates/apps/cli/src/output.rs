@@ -44,7 +44,7 @@ impl Output {
     }
 
     /// How a text report looks there.
-    pub fn options(&self, top: usize) -> Options {
+    pub fn options(&self, top: Option<usize>) -> Options {
         let terminal = match self {
             Output::Stdout => io::stdout().is_terminal(),
             Output::Stderr => io::stderr().is_terminal(),
@@ -55,7 +55,7 @@ impl Output {
 }
 
 /// How text looks on a terminal, or off one.
-pub fn terminal_options(top: usize, terminal: bool) -> Options {
+pub fn terminal_options(top: Option<usize>, terminal: bool) -> Options {
     if !terminal {
         return Options {
             top,

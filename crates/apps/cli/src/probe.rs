@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
-use tiptoe_collector::{By, Outcome, Request, RequestTarget};
-use tiptoe_event::{Kind, Spec};
+use tiptoe_collector::{Outcome, Request, RequestTarget};
+use tiptoe_event::Spec;
 use tiptoe_session::Session;
 use tiptoe_sys::host::Process;
 
 use crate::args::{Common, ProbeArgs};
 use crate::failure::{FAILED, Failure};
+use crate::latency;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::processes;
@@ -23,6 +24,8 @@ pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
+    latency::check(&args)?;
+    latency::reserved(&args)?;
     let common = args.common;
     let target = target(&common)?;
     let output = place(&common, &target)?;
@@ -34,7 +37,10 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         filter: args.filter,
         target,
         via: common.via,
-        by: args.by.map(By::from),
+        by: args.by.and_then(latency::by),
+        latency: args.timing.latency,
+        slower_ns: args.timing.slower,
+        under: args.timing.under,
         duration: common.duration,
         delay: common.delay,
         interval: common.interval,
@@ -60,7 +66,7 @@ fn check(text: &str) -> Result<(), Failure> {
     let spec = Spec::parse(text).map_err(|error| {
         Failure::new(format!("'{}': {error}", text.escape_debug())).hint(GRAMMAR)
     })?;
-    if spec.kind != Kind::Uprobe {
+    if !spec.kind.is_probe() {
         return Err(Failure::not_yet(format!("'{}:'", spec.kind), GRAMMAR));
     }
     if let Some((option, _)) = spec.options.iter().next() {
@@ -162,11 +168,12 @@ mod tests {
 
     #[test]
     fn specs_are_checked_before_anything_starts() {
-        assert!(check("redis-server:dict*").is_ok() && check("uprobe:ns::f+0x10").is_ok());
+        for spec in ["redis-server:dict*", "uprobe:ns::f+0x10", "uretprobe:f"] {
+            assert!(check(spec).is_ok(), "{spec}");
+        }
         for (spec, said) in [
             ("prog:", "a function is missing (at character 6)"),
             ("mem:stats", "'mem:' is not implemented yet"),
-            ("uretprobe:f", "'uretprobe:' is not implemented yet"),
             ("f/latency/", "'latency' is not implemented yet"),
         ] {
             let failure = check(spec).expect_err(spec);

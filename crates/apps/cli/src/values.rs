@@ -3,23 +3,26 @@
 use std::time::Duration;
 
 use tiptoe_collector::Budget;
+use tiptoe_event::duration_ns;
 
+/// The shortest time that tiptoe itself can keep.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest time that makes sense, so that no sum of times overflows: ten years.
-const LONGEST_S: f64 = 10.0 * 365.0 * 86_400.0;
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// The units of a time, and what they are in seconds; `ms` before `m` and `s`.
-const UNITS: [(&str, f64); 4] = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-
-/// A time: seconds, or a number with one of the units `ms`, `s`, `m`, `h`.
+/// A time: seconds, or a number with a unit.
 pub fn time(text: &str) -> Result<Duration, String> {
-    let unit = UNITS
-        .iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-    let (number, seconds) = unit.unwrap_or((text, &1.0));
-    let time = plain_number(number).map(|number| number * seconds);
-    let sensible = time.filter(|time| (1e-3..=LONGEST_S).contains(time));
-    let time = sensible.and_then(|time| Duration::try_from_secs_f64(time).ok());
-    time.ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
+    let bare = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    let unit = if bare { "s" } else { "" };
+    let time = duration_ns(&format!("{text}{unit}")).map(Duration::from_nanos);
+    let sensible = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
+    sensible.ok_or_else(|| "not a time (write 2, 1.5s, 500ms or 3m)".to_owned())
+}
+
+/// The time of one call, in nanoseconds: its unit is never guessed.
+pub fn slower_ns(text: &str) -> Result<u64, String> {
+    let ns = duration_ns(text).filter(|ns| *ns > 0);
+    ns.ok_or_else(|| "not the time of a call (write 1ms, 500us or 2s)".to_owned())
 }
 
 /// A budget: `off`, or percent with or without the sign.
@@ -66,8 +69,18 @@ mod tests {
             "NaN",
             "1 s",
             "99999999999",
+            "999us",
         ] {
             assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_of_calls() {
+        assert_eq!(slower_ns("500us"), Ok(500_000));
+        assert_eq!(slower_ns("1.5ms"), Ok(1_500_000));
+        for text in ["", "1", "0ms", "-1ms", "fast", "0.1ns"] {
+            assert!(slower_ns(text).is_err(), "{text}");
         }
     }
 

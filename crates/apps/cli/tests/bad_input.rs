@@ -65,6 +65,68 @@ fn bad_options() {
 }
 
 #[test]
+fn times_that_cannot_be_taken() {
+    let refuses = |args: &[&str], what| refuses(&[&["probe", "-p", "1"], args].concat(), what);
+    refuses(&["f", "--slower", "1ms"], "--slower without --latency");
+    refuses(
+        &["f", "--latency", "--slower", "1"],
+        "not the time of a call",
+    );
+    refuses(
+        &["f", "--latency", "--slower", "0ms"],
+        "not the time of a call",
+    );
+    refuses(
+        &["f", "--latency", "--count"],
+        "cannot be used with '--count'",
+    );
+    refuses(
+        &["f", "--latency", "--via", "kernel"],
+        "--latency does not go with --via kernel",
+    );
+    refuses(
+        &["f", "--under", "g", "--via", "kernel"],
+        "--under does not go with --via kernel",
+    );
+    refuses(
+        &["f", "--by", "arg0", "--via", "kernel"],
+        "--by arg0 does not go with --via kernel",
+    );
+    refuses(&["f", "--by", "arg1"], "arg1");
+    refuses(
+        &["f", "--under", "prog:"],
+        "--under 'prog:': a function is missing",
+    );
+    refuses(&["f", "--under", "g*"], "--under 'g*': not one function");
+    refuses(&["f", "--under", "uretprobe:g"], "not one function");
+    refuses(&["f+8", "--latency"], "'uprobe:f+0x8' is no entry");
+    refuses(&["uretprobe:f", "--latency"], "'uretprobe:f' is no entry");
+    refuses(&["uretprobe:f+8"], "a return has no offset");
+    refuses(
+        &["uretprobe:f", "--filter", "arg0 > 3"],
+        "no arguments any more for --filter",
+    );
+    refuses(
+        &["uretprobe:f", "--by", "arg0"],
+        "no arguments any more for --by arg0",
+    );
+}
+
+/// Goes when the driver times calls.
+#[test]
+fn times_are_not_taken_yet() {
+    for (args, what) in [
+        (&["f", "--latency", "--slower", "1ms"][..], "--latency"),
+        (&["f", "--under", "g"], "--under"),
+        (&["f", "--by", "arg0"], "--by arg0"),
+        (&["uretprobe:f"], "'uretprobe:'"),
+    ] {
+        let args = [&["probe", "-p", "1"], args].concat();
+        refuses(&args, &format!("{what} is not implemented yet"));
+    }
+}
+
+#[test]
 fn no_target_or_one_that_is_reserved() {
     refuses(&["probe", "f"], "no process to trace");
     refuses(&["probe", "f", "-a"], "-a is not implemented yet");

@@ -23,6 +23,12 @@ pub struct Request {
     pub via: Via,
     /// What counts are split by.
     pub by: Option<By>,
+    /// Whether calls are timed from their entry to their return.
+    pub latency: bool,
+    /// Of the timed calls, only those that take longer than this.
+    pub slower_ns: Option<u64>,
+    /// Only calls below this function, on the same thread; in the event grammar.
+    pub under: Option<String>,
     /// How long to trace; without it, until the target ends or `stop` is set.
     pub duration: Option<Duration>,
     /// How long to wait before the events are switched on.

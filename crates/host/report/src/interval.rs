@@ -3,7 +3,7 @@
 use tiptoe_session::{Interval, Part};
 
 use crate::number::{rate, seconds};
-use crate::{Options, printable};
+use crate::{Options, event_name};
 
 /// How many events one line names.
 const NAMED: usize = 4;
@@ -19,9 +19,8 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
         rate(total, interval.duration_ns)
     );
     for part in parts.iter().take(NAMED) {
-        let name = part.key.strip_prefix("uprobe:").unwrap_or(&part.key);
         let rate = rate(part.count, interval.duration_ns);
-        line += &format!("  {} {rate}/s", printable(name));
+        line += &format!("  {} {rate}/s", event_name(&part.key));
     }
     if parts.len() > NAMED {
         line += &format!("  and {} more", parts.len() - NAMED);

@@ -7,7 +7,9 @@
 #![warn(missing_docs)]
 
 mod cost;
+mod histogram;
 mod interval;
+mod latency;
 mod number;
 mod refusals;
 mod table;
@@ -21,36 +23,30 @@ pub use text::text;
 
 /// How many events a report shows unless told otherwise.
 pub const DEFAULT_TOP: usize = 20;
+/// How many histograms a report draws unless told otherwise.
+pub const DEFAULT_HISTOGRAMS: usize = 10;
 
 /// What the form of a text report depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How many events, and parts of an event, are shown; 0 shows all.
-    pub top: usize,
+    /// How many events, parts of an event, and histograms are shown; 0 shows
+    /// all. `None` is as many as a reader takes in.
+    pub top: Option<usize>,
     /// The columns of the terminal: longer rows are cut. `None` cuts nothing.
     pub width: Option<usize>,
     /// Whether headings stand out. Nothing is said by colour alone.
     pub color: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            top: DEFAULT_TOP,
-            width: None,
-            color: false,
-        }
-    }
-}
-
 impl Options {
     /// How many of `len` rows are shown.
     pub(crate) fn shown(&self, len: usize) -> usize {
-        if self.top == 0 {
-            len
-        } else {
-            len.min(self.top)
-        }
+        at_most(self.top.unwrap_or(DEFAULT_TOP), len)
+    }
+
+    /// How many of `len` histograms are drawn.
+    pub(crate) fn drawn(&self, len: usize) -> usize {
+        at_most(self.top.unwrap_or(DEFAULT_HISTOGRAMS), len)
     }
 
     /// A row that fits the terminal, cut with an ellipsis.
@@ -72,11 +68,22 @@ impl Options {
     }
 }
 
-/// The session as one line of JSON; its keys are those of [`Session`]:
-/// `tiptoe`, `command`, `events`, `cost`, `targets`, `started_unix_ns`,
-/// `duration_ns`, `cpu_ns`, and where there are any `refusals`, `notes`, `intervals`.
+fn at_most(limit: usize, len: usize) -> usize {
+    match limit {
+        0 => len,
+        limit => len.min(limit),
+    }
+}
+
+/// The session as one line of JSON; its keys are those of [`Session`],
+/// listed where that is documented.
 pub fn json(session: &Session) -> Result<String, serde_json::Error> {
     serde_json::to_string(session).map(|line| line + "\n")
+}
+
+/// An event's name in a row: its resolved spec, less the kind that goes without saying.
+pub(crate) fn event_name(event: &str) -> String {
+    printable(event.strip_prefix("uprobe:").unwrap_or(event))
 }
 
 /// Text that the traced program had a hand in, without control characters.

@@ -52,6 +52,26 @@ pub(crate) fn unit_ns(ns: f64) -> String {
     }
 }
 
+/// A time that may be anything from nanoseconds to hours, to three digits: six
+/// characters, up to 10,000 s.
+pub(crate) fn time(ns: f64) -> String {
+    // What would be rounded up to four digits belongs to the next unit.
+    const UNITS: [(&str, f64); 3] = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
+    if ns < 999.5 {
+        return format!("{ns:.0}ns");
+    }
+    let fits = |(_, size): &&(&str, f64)| ns / size < 999.5;
+    let Some((unit, size)) = UNITS.iter().find(fits) else {
+        return format!("{}s", grouped((ns / 1e9).round() as u64));
+    };
+    let decimals = match ns / size {
+        number if number < 9.995 => 2,
+        number if number < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{:.decimals$}{unit}", ns / size)
+}
+
 /// A time in seconds.
 pub(crate) fn seconds(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
@@ -76,6 +96,25 @@ mod tests {
         assert_eq!(rate(500, 0), "-");
         assert_eq!(share(1, 3), "33.3%");
         assert_eq!([0.5, 99.94, 480.2].map(unit_ns), ["0.50", "99.9", "480"]);
+    }
+
+    #[test]
+    fn times_have_three_digits_and_their_unit() {
+        for (ns, shown) in [
+            (0.0, "0ns"),
+            (999.4, "999ns"),
+            (999.6, "1.00us"),
+            (9_994.0, "9.99us"),
+            (9_996.0, "10.0us"),
+            (99_960.0, "100us"),
+            (999_600.0, "1.00ms"),
+            (12_345_678.0, "12.3ms"),
+            (2.5e9, "2.50s"),
+            (1e12, "1,000s"),
+            (f64::INFINITY, "18,446,744,073,709,551,615s"),
+        ] {
+            assert_eq!(time(ns), shown);
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn heading(options: &Options) -> String {
         via: "via",
         event: "event".into(),
     };
-    options.heading(&row.line())
+    options.heading(&options.fit(&row.line()))
 }
 
 fn event_row(event: &Event, total: u64, session: &Session) -> Row {
@@ -140,6 +140,7 @@ fn part_rows(event: &Event, session: &Session, options: &Options) -> Vec<String>
     rows
 }
 
+/// What the rows that are not shown come to.
 fn left_out(events: &[&Event]) -> Vec<String> {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);
@@ -156,7 +157,8 @@ fn left_out(events: &[&Event]) -> Vec<String> {
     rows
 }
 
-fn counted(count: usize, noun: &str) -> String {
+/// So many of a thing: `1 event`, `2 events`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(count as u64))
 }

@@ -1,9 +1,9 @@
-//! The report for people: whom, the table, what was refused, notes, the cost.
+//! The report for people: whom, the tables, the histograms, what was refused, notes, the cost.
 
 use tiptoe_session::{Process, Session};
 
 use crate::number::{grouped, seconds};
-use crate::{Options, cost_line, printable, refusals, table};
+use crate::{Options, cost_line, histogram, latency, printable, refusals, table};
 
 /// How many processes the first line names.
 const PROCESSES: usize = 3;
@@ -14,13 +14,14 @@ pub fn text(session: &Session, options: &Options) -> String {
     if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }
+    blocks.extend(latency::rows(session, options));
+    blocks.extend(histogram::blocks(session, options));
     if !session.refusals.is_empty() {
         blocks.push(refusals::rows(&session.refusals, options));
     }
-    let notes = session
-        .notes
-        .iter()
-        .map(|note| format!("note: {}", printable(note)));
+    let notes = latency::notes(session);
+    let notes = notes.iter().chain(&session.notes);
+    let notes = notes.map(|note| format!("note: {}", printable(note)));
     blocks.push(notes.chain([cost_line(&session.cost)]).collect());
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"

@@ -98,7 +98,7 @@ cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 20
 #[test]
 fn many_events_are_cut_to_the_top_and_to_the_width() {
     let options = Options {
-        top: 1,
+        top: Some(1),
         width: Some(76),
         color: false,
     };

@@ -1,7 +1,9 @@
 //! One event's results, and what was refused.
 
 use serde::{Deserialize, Serialize};
-use tiptoe_event::{Reading, Via};
+use tiptoe_event::{Histogram as Times, Reading, Via};
+
+use crate::Latency;
 
 /// One event: what it is and what it counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,13 +24,17 @@ pub struct Event {
     pub time_running_ns: u64,
     /// What its hits added to the target's CPU time.
     pub cost_ns: f64,
+    /// How its calls ended and how long they took, where they were timed; its
+    /// keys stand beside those of the event.
+    #[serde(flatten)]
+    pub latency: Option<Box<Latency>>,
     /// Other names of the same code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// What the reader should know about this event, each a few words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The count split by thread or comm, where that was asked for.
+    /// The count split by thread, comm or first argument, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<Part>,
 }
@@ -43,8 +49,16 @@ impl Event {
             lost: reading.lost,
             time_enabled_ns: reading.time_enabled_ns,
             time_running_ns: reading.time_running_ns,
+            latency: timed(reading, &Times::default()),
             ..Event::default()
         }
+    }
+
+    /// With how long its calls took. They stay as they are where none was timed.
+    #[must_use]
+    pub fn with_histogram(mut self, times: &Times) -> Event {
+        self.latency = timed(self.reading(), times);
+        self
     }
 
     /// Its counts and times.
@@ -54,7 +68,7 @@ impl Event {
             lost: self.lost,
             time_enabled_ns: self.time_enabled_ns,
             time_running_ns: self.time_running_ns,
-            latency: None,
+            latency: self.latency.as_ref().map(|latency| latency.reading()),
         }
     }
 
@@ -64,14 +78,23 @@ impl Event {
     }
 }
 
+fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
+    let latency = reading.latency?;
+    Some(Box::new(Latency::new(latency, times)))
+}
+
 /// A part of a count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// Whose part: a thread, a comm, an event.
+    /// Whose part: a thread, a comm, an argument (see [`argument_key`]), an event.
     pub key: String,
     /// How many of the hits.
     pub count: u64,
+    /// How its calls ended and how long they took, where they were timed; its
+    /// keys stand beside these.
+    #[serde(flatten)]
+    pub latency: Option<Box<Latency>>,
 }
 
 impl Part {
@@ -80,7 +103,28 @@ impl Part {
         Part {
             key: key.into(),
             count,
+            latency: None,
         }
+    }
+
+    /// With how long its calls took.
+    #[must_use]
+    pub fn with_latency(self, latency: Latency) -> Part {
+        Part {
+            latency: Some(Box::new(latency)),
+            ..self
+        }
+    }
+}
+
+/// The key of the calls whose first argument had this value: `arg0=42`,
+/// `arg0=-1`, and anything that could be an address or a set of flags as
+/// `arg0=0x7f12a0`.
+pub fn argument_key(value: u64) -> String {
+    const SMALL: i64 = 1 << 16;
+    match value as i64 {
+        small if (-SMALL..=SMALL).contains(&small) => format!("arg0={small}"),
+        _ => format!("arg0={value:#x}"),
     }
 }
 

@@ -4,18 +4,44 @@
 //! data without behaviour of its own, and the only contract between the two, so
 //! a session that was taken on one machine prints on another. Its serialized
 //! form is also the JSON that `--json` prints (see [`Session`] for the keys):
-//! keys may be added, those that exist keep their names and meanings.
+//! keys may be added, those that exist keep their names and meanings:
+//!
+//! ```text
+//! {"tiptoe": VERSION, "command": [WORD…],
+//!  "events": [{"event": SPEC, "via": "agent"|"kernel", "count", "lost",
+//!              "time_enabled_ns", "time_running_ns", "cost_ns",
+//!              TIMED, "names"?: […], "notes"?: […],
+//!              "by"?: [{"key": WHOSE, "count", TIMED}…]}…],
+//!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
+//!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns"},
+//!  "targets": [{"pid", "comm"}…], "started_unix_ns", "duration_ns", "cpu_ns",
+//!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
+//!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…]}
+//! ```
+//!
+//! TIMED are the keys of [`Latency`], all of them where calls were timed from
+//! entry to return (`--latency`) and else none:
+//!
+//! ```text
+//! "returns", "left", "inside", "only_counted", "total_ns", "self_ns",
+//! "histogram": {"scale": 3, "zero_count", "offset", "counts": […],
+//!               "p50_ns", "p90_ns", "p99_ns", "max_ns"}
+//! ```
+//!
+//! WHOSE is `"TID COMM"`, `"COMM"` or `"arg0=VALUE"`, as `--by` asked for.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod cost;
 mod event;
+mod latency;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
 pub use cost::{Basis, Cost};
-pub use event::{Event, Part, Refusal};
+pub use event::{Event, Part, Refusal, argument_key};
+pub use latency::{Histogram, Latency};
 pub use tiptoe_event::Via;
 
 /// One run of the driver. Times are in nanoseconds.
@@ -38,6 +64,17 @@ pub struct Session {
     pub duration_ns: u64,
     /// The CPU time that the targets used in that time.
     pub cpu_ns: u64,
+    /// The largest share of that which tracing might take (1.0 is all of it),
+    /// where there was a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<f64>,
+    /// Calls that took no longer than this are in no time and no histogram,
+    /// where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slower_ns: Option<u64>,
+    /// The function below which calls had to be made, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under: Option<String>,
     /// What was asked for and not done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusal>,

@@ -1,7 +1,7 @@
 //! The session's serialized form is a contract: its keys, and that it reads back.
 
-use tiptoe_event::{Cost as UnitCost, Reading};
-use tiptoe_session::{Cost, Event, Part, Process, Refusal, Session, Via};
+use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
+use tiptoe_session::{Cost, Event, Latency, Part, Process, Refusal, Session, Via, argument_key};
 
 fn session() -> Session {
     let reading = Reading {
@@ -41,10 +41,71 @@ fn the_documented_keys() {
     );
 }
 
+/// Three calls that returned, and one of each kind that did not.
+fn timed() -> (Reading, Histogram) {
+    let mut times = Histogram::default();
+    [0, 1000, 1025].iter().for_each(|ns| times.record(*ns));
+    let latency = tiptoe_event::Latency {
+        returns: 3,
+        left: 1,
+        inside: 1,
+        only_counted: 1,
+        total_ns: 2025,
+        self_ns: 1500,
+        max_ns: 1025,
+    };
+    let reading = Reading {
+        count: 6,
+        latency: Some(latency),
+        ..Reading::default()
+    };
+    (reading, times)
+}
+
+#[test]
+fn the_keys_of_a_timed_event_stand_beside_the_others() {
+    let (reading, times) = timed();
+    let event = Event::new("uprobe:f", Via::Agent, reading).with_histogram(&times);
+    assert_eq!(event.reading(), reading);
+    assert_eq!(event.latency.as_ref().map(|l| l.mean_ns()), Some(675.0));
+    let json = serde_json::to_string(&event).unwrap();
+    assert_eq!(
+        json,
+        "{\"event\":\"uprobe:f\",\"via\":\"agent\",\"count\":6,\"lost\":0,\
+         \"time_enabled_ns\":0,\"time_running_ns\":0,\"cost_ns\":0.0,\
+         \"returns\":3,\"left\":1,\"inside\":1,\"only_counted\":1,\"total_ns\":2025,\"self_ns\":1500,\
+         \"histogram\":{\"scale\":3,\"zero_count\":1,\"offset\":79,\"counts\":[1,1],\
+         \"p50_ns\":1024,\"p90_ns\":1025,\"p99_ns\":1025,\"max_ns\":1025}}"
+    );
+    assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
+    let plain = Event::new("uprobe:f", Via::Agent, Reading::default()).with_histogram(&times);
+    assert_eq!(plain.latency, None);
+}
+
+#[test]
+fn arguments_are_read_as_numbers_or_as_addresses() {
+    for (value, key) in [
+        (0, "arg0=0"),
+        (65_536, "arg0=65536"),
+        (u64::MAX, "arg0=-1"),
+        (65_537, "arg0=0x10001"),
+        (0x7fff_dead_beef, "arg0=0x7fffdeadbeef"),
+    ] {
+        assert_eq!(argument_key(value), key);
+    }
+}
+
 #[test]
 fn it_reads_back_and_tolerates_what_is_missing() {
     let mut whole = session();
     whole.events[0].by.push(Part::new("io_thd_1", 10));
+    let (reading, times) = timed();
+    let latency = Latency::new(reading.latency.unwrap(), &times);
+    let part = Part::new(argument_key(3), 6).with_latency(latency);
+    let mut event = Event::new("uprobe:f", Via::Agent, reading).with_histogram(&times);
+    event.by.push(part);
+    whole.events.push(event);
+    whole.budget = Some(0.01);
     whole.refusals.push(Refusal::new(
         "uprobe:libc.so.6:dlsym",
         "looks at its own caller",

@@ -1,0 +1,122 @@
+//! The options that look at a call from its entry to its return, and which of
+//! them go together.
+
+use clap::Args;
+use tiptoe_collector::By;
+use tiptoe_event::{Function, Kind, Spec, Via};
+
+use crate::args::{ByWord, ProbeArgs};
+use crate::failure::Failure;
+use crate::values;
+
+/// How long calls take.
+#[derive(Debug, Args)]
+pub struct LatencyArgs {
+    /// Time calls from their entry to their return: percentiles and histograms
+    #[arg(long, conflicts_with = "count")]
+    pub latency: bool,
+
+    /// Time only the calls that take longer than this (1ms, 500us, 2s)
+    #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
+    pub slower: Option<u64>,
+
+    /// Look only at calls made below this function, on the same thread
+    #[arg(long, value_name = "FUNC")]
+    pub under: Option<String>,
+}
+
+/// Whether the options and the events make sense together.
+pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
+    let LatencyArgs {
+        latency,
+        slower,
+        under,
+    } = &args.timing;
+    if slower.is_some() && !latency {
+        return Err(Failure::new("--slower without --latency: no call is timed")
+            .hint("--latency --slower 1ms times the calls that take longer than that"));
+    }
+    if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
+        let what = format!("{option} does not go with --via kernel, which only counts");
+        return Err(Failure::new(what).hint("--via agent or --via auto"));
+    }
+    if let Some(function) = under {
+        check_under(function)?;
+    }
+    let specs = args.specs.iter().filter_map(|text| Spec::parse(text).ok());
+    specs
+        .into_iter()
+        .try_for_each(|spec| check_spec(&spec, args))
+}
+
+/// An option that only code in the target can follow.
+fn in_process(args: &ProbeArgs) -> Option<&'static str> {
+    let by_argument = matches!(args.by, Some(ByWord::Arg0));
+    let options = [
+        (args.timing.latency, "--latency"),
+        (args.timing.under.is_some(), "--under"),
+        (by_argument, "--by arg0"),
+    ];
+    let given = options.into_iter().find(|(given, _)| *given);
+    given.map(|(_, option)| option)
+}
+
+/// One function by its name or its place.
+fn check_under(text: &str) -> Result<(), Failure> {
+    let failure = |why: String| {
+        let what = format!("--under '{}': {why}", text.escape_debug());
+        Failure::new(what).hint("--under [BINARY:]FUNCTION, such as redis-server:serverCron")
+    };
+    let spec = Spec::parse(text).map_err(|error| failure(error.to_string()))?;
+    let plain = spec.kind == Kind::Uprobe && spec.offset == 0 && spec.options.is_empty();
+    match spec.function {
+        Function::Name(_) | Function::Offset(_) if plain => Ok(()),
+        _ => Err(failure("not one function".into())),
+    }
+}
+
+/// Whether an event has what the options ask of it.
+fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
+    if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
+        let what = format!("'{spec}' is no entry, and --latency times from entry to return");
+        let entry = Spec::uprobe(spec.binary, spec.function);
+        return Err(Failure::new(what).hint(format!("--latency '{entry}'")));
+    }
+    let arguments = match args.by {
+        Some(ByWord::Arg0) => Some("--by arg0"),
+        _ => args.filter.map(|_| "--filter"),
+    };
+    match arguments {
+        Some(option) if spec.kind == Kind::Uretprobe => {
+            let what = format!("'{spec}' has no arguments any more for {option}");
+            let entry = Spec::uprobe(spec.binary, spec.function);
+            Err(Failure::new(what).hint(format!("'{entry}', the entry, has them")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the grammar and the options have, and the driver does not do yet.
+pub fn reserved(args: &ProbeArgs) -> Result<(), Failure> {
+    let is_return =
+        |text: &String| Spec::parse(text).is_ok_and(|spec| spec.kind == Kind::Uretprobe);
+    let reserved = [
+        (args.specs.iter().any(is_return), "'uretprobe:'"),
+        (args.timing.latency, "--latency"),
+        (args.timing.under.is_some(), "--under"),
+        (matches!(args.by, Some(ByWord::Arg0)), "--by arg0"),
+    ];
+    match reserved.into_iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(Failure::not_yet(option, "tiptoe probe counts entries")),
+        None => Ok(()),
+    }
+}
+
+/// What the driver splits by; `None` for what is [`reserved`].
+pub fn by(word: ByWord) -> Option<By> {
+    match word {
+        ByWord::Thread => Some(By::Thread),
+        ByWord::Comm => Some(By::Comm),
+        ByWord::Arg0 => None,
+    }
+}

@@ -1,0 +1,271 @@
+//! Reports of timed calls, compared with what they should look like.
+
+use tiptoe_event::{Histogram, Latency as Ends, Reading};
+use tiptoe_report::{Options, text};
+use tiptoe_session::{Event, Latency, Part, Process, Session, Via, argument_key};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Calls that took these times, as often as said, a third of it in callees.
+fn calls(times: &[(u64, u64)]) -> (Ends, Histogram) {
+    let mut histogram = Histogram::default();
+    let mut ends = Ends::default();
+    for &(ns, count) in times {
+        (0..count).for_each(|_| histogram.record(ns));
+        ends.returns += count;
+        ends.total_ns += ns * count;
+        ends.max_ns = ends.max_ns.max(ns);
+    }
+    ends.self_ns = ends.total_ns / 3 * 2;
+    (ends, histogram)
+}
+
+fn event(name: &str, times: &[(u64, u64)], more: Ends) -> Event {
+    let (mut ends, histogram) = calls(times);
+    (ends.left, ends.inside) = (more.left, more.inside);
+    ends.only_counted = more.only_counted;
+    let reading = Reading {
+        count: ends.returns + more.left + more.inside + more.only_counted,
+        time_enabled_ns: 2 * SECOND,
+        time_running_ns: 2 * SECOND,
+        latency: Some(ends),
+        ..Reading::default()
+    };
+    Event::new(name, Via::Agent, reading).with_histogram(&histogram)
+}
+
+/// A server: one function that is fast with a slow tail, one that varies little.
+fn session() -> Session {
+    let mut session = Session::new(vec!["redis-server".into()]);
+    session.targets = vec![Process {
+        pid: 4242,
+        comm: "redis-server".into(),
+    }];
+    (session.duration_ns, session.cpu_ns) = (2 * SECOND, SECOND);
+    session.events = vec![
+        event(
+            "uprobe:redis-server:dictFind",
+            &[(0, 3), (38, 60_000), (41, 90_000), (45, 20_000), (52, 900)],
+            Ends::default(),
+        ),
+        event(
+            "uprobe:redis-server:call",
+            &[
+                (700, 30_000),
+                (900, 110_000),
+                (1_500, 9_000),
+                (9_000, 400),
+                (2_300_000, 3),
+            ],
+            Ends::default(),
+        ),
+        event("uprobe:redis-server:never", &[], Ends::default()),
+    ];
+    session
+}
+
+/// The same with everything that can happen to a call.
+fn eventful() -> Session {
+    let mut session = session();
+    let more = Ends {
+        left: 5,
+        inside: 1,
+        only_counted: 12_345,
+        ..Ends::default()
+    };
+    session.events[1] = event("uprobe:redis-server:call", &[(700, 3), (800, 4)], more);
+    let found = &mut session.events[0];
+    found.latency.as_mut().expect("it is timed").only_counted = 99;
+    let parts = [
+        (argument_key(3), &[(38, 50_000)]),
+        (argument_key(0x7fff_0000_1234), &[(41, 90_000)]),
+    ];
+    found.by = parts
+        .map(|(key, times)| {
+            let (ends, histogram) = calls(times);
+            Part::new(key, ends.returns).with_latency(Latency::new(ends, &histogram))
+        })
+        .to_vec();
+    session.budget = Some(0.01);
+    session.slower_ns = Some(30);
+    session.under = Some("serverCron".into());
+    session
+}
+
+/// The report from the table of times on, without the counts before it.
+#[track_caller]
+fn shows(session: &Session, options: &Options, expected: &str) {
+    let shown = text(session, options);
+    let blocks: Vec<&str> = shown.split("\n\n").skip(2).collect();
+    let shown = format!("\n{}", blocks.join("\n\n"));
+    assert_eq!(shown, expected, "{shown}");
+}
+
+#[test]
+fn times_the_worst_first_and_what_they_were() {
+    shows(
+        &session(),
+        &Options::default(),
+        "
+  timed   total    self   mean    p50    p90     p99     max  event
+149,403   144ms  96.0ms  964ns  893ns  936ns  1.56us  2.30ms  redis-server:call
+170,903  6.92ms  4.61ms   40ns   39ns   42ns    45ns    52ns  redis-server:dictFind
+
+redis-server:call
+   512ns .. 1.02us        140,000   93.7%  █████████████████████████████████████████████████████████
+  1.02us .. 2.05us          9,000    6.0%  ███▊
+  2.05us .. 4.10us              0    0.0%
+  4.10us .. 8.19us              0    0.0%
+  8.19us .. 16.4us            400    0.3%  ▎
+  16.4us .. 32.8us              0    0.0%
+  32.8us .. 65.5us              0    0.0%
+  65.5us .. 131us               0    0.0%
+   131us .. 262us               0    0.0%
+   262us .. 524us               0    0.0%
+   524us .. 1.05ms              0    0.0%
+  1.05ms .. 2.10ms              0    0.0%
+  2.10ms .. 4.19ms              3   <0.1%  ▏
+
+redis-server:dictFind
+     0ns                        3   <0.1%  ▏
+    35ns .. 38ns           60,000   35.1%  ██████████████████████████████████████
+    38ns .. 41ns           90,000   52.7%  █████████████████████████████████████████████████████████
+    41ns .. 45ns           20,000   11.7%  ████████████▊
+    45ns .. 49ns                0    0.0%
+    49ns .. 54ns              900    0.5%  ▋
+
+cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
+",
+    );
+}
+
+#[test]
+fn what_became_of_the_others_and_narrow_terminals() {
+    let options = Options {
+        width: Some(80),
+        ..Options::default()
+    };
+    shows(
+        &eventful(),
+        &options,
+        "
+  timed  left   total    self   mean    p50    p90    p99    max  event
+170,903     0  6.92ms  4.61ms   40ns   39ns   42ns   45ns   52ns  …rver:dictFind
+ 90,000     0  3.69ms  2.46ms   41ns   40ns   41ns   41ns   41ns  …x7fff00001234
+ 50,000     0  1.90ms  1.27ms   38ns   36ns   38ns   38ns   38ns    arg0=3
+      7     5  5.30us  3.53us  757ns  792ns  800ns  800ns  800ns  …s-server:call
+
+redis-server:dictFind
+     0ns                        3   <0.1%  ▏
+    35ns .. 38ns           60,000   35.1%  ████████████████████████▊
+    38ns .. 41ns           90,000   52.7%  █████████████████████████████████████
+    41ns .. 45ns           20,000   11.7%  ████████▎
+    45ns .. 49ns                0    0.0%
+    49ns .. 54ns              900    0.5%  ▍
+
+redis-server:call
+   664ns .. 724ns               3   42.9%  ███████████████████████████▊
+   724ns .. 790ns               0    0.0%
+   790ns .. 861ns               4   57.1%  █████████████████████████████████████
+
+note: only calls below serverCron were counted
+note: only calls that took longer than 30ns are in the times and the histograms
+note: 12,444 calls (most of redis-server:call) were only counted, not timed: the budget of 1% was spent, or they were nested too deep
+note: 5 calls of redis-server:call were left without a return: by longjmp, an exception, or the end of their thread
+note: 1 call of redis-server:call was still running when the trace ended
+cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
+",
+    );
+}
+
+#[test]
+fn what_is_left_out_is_summed_up() {
+    let options = Options {
+        top: Some(1),
+        ..Options::default()
+    };
+    let mut session = eventful();
+    session.events[1]
+        .latency
+        .as_mut()
+        .expect("it is timed")
+        .left = 0;
+    shows(
+        &session, &options, "
+  timed   total    self  mean   p50   p90   p99   max  event
+170,903  6.92ms  4.61ms  40ns  39ns  42ns  45ns  52ns  redis-server:dictFind
+ 90,000  3.69ms  2.46ms  41ns  40ns  41ns  41ns  41ns    arg0=0x7fff00001234
+         1.90ms                                          in 1 more
+         5.30us                                        in 1 more event
+
+redis-server:dictFind
+     0ns                        3   <0.1%  ▏
+    35ns .. 38ns           60,000   35.1%  ██████████████████████████████████████
+    38ns .. 41ns           90,000   52.7%  █████████████████████████████████████████████████████████
+    41ns .. 45ns           20,000   11.7%  ████████████▊
+    45ns .. 49ns                0    0.0%
+    49ns .. 54ns              900    0.5%  ▋
+
+note: only calls below serverCron were counted
+note: only calls that took longer than 30ns are in the times and the histograms
+note: 12,444 calls (most of redis-server:call) were only counted, not timed: the budget of 1% was spent, or they were nested too deep
+note: 1 call of redis-server:call was still running when the trace ended
+cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
+",
+    );
+}
+
+#[test]
+fn nothing_is_wider_than_the_terminal() {
+    for session in [session(), eventful()] {
+        for width in [20, 60, 80, 100, 200] {
+            let options = Options {
+                width: Some(width),
+                ..Options::default()
+            };
+            let shown = text(&session, &options);
+            let sentence = |line: &&str| line.starts_with("note: ") || line.starts_with("cost of ");
+            let drawn = shown.lines().filter(|line| !sentence(line));
+            let widest = drawn.map(|line| line.chars().count()).max();
+            assert!(widest <= Some(width), "{widest:?} of {width}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn ten_histograms_unless_told_otherwise() {
+    let mut session = session();
+    let call = |n| event(&format!("uprobe:f{n}"), &[(100, 1)], Ends::default());
+    session.events = (0..30).map(call).collect();
+    for (top, tables, drawn) in [(None, 20, 10), (Some(0), 30, 30), (Some(25), 25, 25)] {
+        let shown = text(
+            &session,
+            &Options {
+                top,
+                ..Options::default()
+            },
+        );
+        assert_eq!(shown.matches("100.0%  █").count(), drawn, "{shown}");
+        assert_eq!(shown.matches("100ns  100ns  f").count(), tables, "{shown}");
+    }
+}
+
+#[test]
+fn a_histogram_of_another_making_is_no_panic() {
+    let mut session = session();
+    let histogram = |session: &mut Session, scale, offset, counts: &[u64]| {
+        let latency = session.events[0].latency.as_mut().expect("it is timed");
+        latency.histogram.scale = scale;
+        latency.histogram.offset = offset;
+        latency.histogram.counts = counts.to_vec();
+        text(session, &Options::default())
+    };
+    for scale in [0, 3, 20, 255] {
+        for offset in [i32::MIN, -1, 0, 7, i32::MAX] {
+            for counts in [&[][..], &[0], &[u64::MAX; 1000]] {
+                let shown = histogram(&mut session, scale, offset, counts);
+                assert!(shown.lines().count() < 60, "{shown}");
+            }
+        }
+    }
+}

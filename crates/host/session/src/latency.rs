@@ -1,0 +1,149 @@
+//! What timed calls came to: how they ended, and how long they took.
+
+use serde::{Deserialize, Serialize};
+use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
+
+/// The calls of one event, or of a part of it, timed from entry to return.
+/// `returns + left + inside + only_counted` are all that entered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Calls that returned.
+    pub returns: u64,
+    /// Calls that were left without a return: by longjmp, by an exception, or
+    /// because their thread ended.
+    pub left: u64,
+    /// Calls that still ran when the trace ended.
+    pub inside: u64,
+    /// Calls that were counted, not timed, because the budget was spent or
+    /// there was no room for them.
+    pub only_counted: u64,
+    /// The time between entry and return, over all calls in the histogram.
+    pub total_ns: u64,
+    /// That time less the part that was spent in callees that are probed too.
+    pub self_ns: u64,
+    /// How many calls took how long: all that were timed, or of those the ones
+    /// that took longer than `--slower` says.
+    pub histogram: Histogram,
+}
+
+impl Latency {
+    /// From what the driver counted.
+    pub fn new(reading: Reading, times: &Times) -> Latency {
+        Latency {
+            returns: reading.returns,
+            left: reading.left,
+            inside: reading.inside,
+            only_counted: reading.only_counted,
+            total_ns: reading.total_ns,
+            self_ns: reading.self_ns,
+            histogram: Histogram::new(times, reading.max_ns),
+        }
+    }
+
+    /// The numbers alone.
+    pub fn reading(&self) -> Reading {
+        Reading {
+            returns: self.returns,
+            left: self.left,
+            inside: self.inside,
+            only_counted: self.only_counted,
+            total_ns: self.total_ns,
+            self_ns: self.self_ns,
+            max_ns: self.histogram.max_ns,
+        }
+    }
+
+    /// The mean time; 0 where no call was timed.
+    pub fn mean_ns(&self) -> f64 {
+        match self.histogram.total() {
+            0 => 0.0,
+            timed => self.total_ns as f64 / timed as f64,
+        }
+    }
+}
+
+/// Times in OTLP's base-2 exponential buckets: `counts[k]` times were in
+/// `(2^(i/2^scale), 2^((i+1)/2^scale)]` ns, where `i` is `offset + k`. The
+/// percentiles are interpolated within their bucket, the longest time is exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Two to this power are the buckets of each doubling.
+    pub scale: u8,
+    /// How many times were 0 ns, which is in no bucket.
+    pub zero_count: u64,
+    /// The index of the first bucket in `counts`.
+    pub offset: i32,
+    /// From the first to the last bucket that counted anything.
+    pub counts: Vec<u64>,
+    /// Half of all times were no longer.
+    pub p50_ns: u64,
+    /// 90% of all times were no longer.
+    pub p90_ns: u64,
+    /// 99% of all times were no longer.
+    pub p99_ns: u64,
+    /// The longest time.
+    pub max_ns: u64,
+}
+
+impl Histogram {
+    /// From counted times and the longest of them.
+    pub fn new(times: &Times, max_ns: u64) -> Histogram {
+        let (offset, counts) = numbered_as_otlp(times);
+        Histogram {
+            scale: HISTOGRAM_SCALE,
+            zero_count: times.zero_count,
+            offset,
+            counts,
+            p50_ns: times.percentile(50.0, max_ns),
+            p90_ns: times.percentile(90.0, max_ns),
+            p99_ns: times.percentile(99.0, max_ns),
+            max_ns,
+        }
+    }
+
+    /// How many times it holds.
+    pub fn total(&self) -> u64 {
+        let counts = self.counts.iter();
+        counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+/// The index of the first bucket that is not empty, and the counts from there
+/// to the last. Our bucket 0 holds 1 ns, which OTLP has in bucket -1; its own
+/// bucket 0 holds no whole number.
+fn numbered_as_otlp(times: &Times) -> (i32, Vec<u64>) {
+    let [one_ns, longer @ ..] = times.counts();
+    let mut counts = vec![*one_ns, 0];
+    counts.extend_from_slice(longer);
+    let Some(first) = counts.iter().position(|count| *count != 0) else {
+        return (0, Vec::new());
+    };
+    counts.drain(..first);
+    while counts.pop_if(|count| *count == 0).is_some() {}
+    (first as i32 - 1, counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(times: &[u64], offset: i32, counts: &[u64]) {
+        let mut counted = Times::default();
+        times.iter().for_each(|ns| counted.record(*ns));
+        let histogram = Histogram::new(&counted, times.iter().copied().max().unwrap_or(0));
+        assert_eq!((histogram.offset, &*histogram.counts), (offset, counts));
+        assert_eq!(histogram.total(), times.len() as u64);
+    }
+
+    #[test]
+    fn buckets_have_the_numbers_that_others_know_them_by() {
+        check(&[], 0, &[]);
+        check(&[0, 0], 0, &[]);
+        check(&[1, 1], -1, &[2]);
+        check(&[1, 2], -1, &[1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        check(&[2, 2, 2], 7, &[3]);
+        check(&[1024, 1025, 1200], 79, &[1, 1, 1]);
+        check(&[u64::MAX], 335, &[1]);
+    }
+}

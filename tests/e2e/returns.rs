@@ -33,6 +33,14 @@ pub fn asks() -> &'static [Ask] {
     &[Ask::Entries]
 }
 
+/// The same, and entries alone beside them: none where no ends are known.
+pub fn every_ask() -> &'static [Ask] {
+    match asks() {
+        [Ask::Entries] => &[],
+        _ => &[Ask::Entries, Ask::Latency, Ask::Returns],
+    }
+}
+
 impl Ask {
     /// A probe that asks this about `functions`.
     pub fn probe(self, functions: &[&str]) -> Probe {
@@ -61,7 +69,8 @@ pub fn alone(program: &Path, arguments: &[&str]) -> Output {
     output.expect("the target runs")
 }
 
-fn text(bytes: &[u8]) -> String {
+/// What a program printed.
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use tiptoe_tests::truth::{Room, Truth, without_truth};
 use tiptoe_tests::{Process, Report, Run, Site, scaled, target, target_with};
 
-use crate::returns::{Ask, alone, asks, attached, check, modes, sites, started};
+use crate::returns::{Ask, alone, asks, attached, check, modes, sites, started, text};
 use crate::returns_unwind::every_end_is_known;
 
 #[test]
@@ -46,20 +46,13 @@ fn storm(mode: &str, compare: impl Fn(Ask, &Report, &Truth)) {
     let names = ["twice", "inner", "deep", "handles"];
     for ask in asks() {
         let run = ask.probe(&names).run(&program, &[mode, &signals]);
-        assert_eq!(
-            rest(&run),
-            without_truth(&String::from_utf8_lossy(&alone.stdout))
-        );
-        compare(
-            *ask,
-            run.good(),
-            &Truth::parse(&String::from_utf8_lossy(&run.stdout)),
-        );
+        assert_eq!(rest(&run), without_truth(&text(&alone.stdout)));
+        compare(*ask, run.good(), &Truth::parse(&text(&run.stdout)));
     }
 }
 
 fn rest(run: &Run) -> String {
-    without_truth(&String::from_utf8_lossy(&run.stdout))
+    without_truth(&text(&run.stdout))
 }
 
 #[test]
@@ -278,7 +271,12 @@ fn all_functions_of_libc() {
         let alone = alone(&program, &[mode]);
         for ask in asks() {
             let run = ask.probe(&["libc.so.6:*", "*"]).run(&program, &[mode]);
-            assert_eq!(run.stdout, alone.stdout, "{mode} {ask:?}: {}", run.stderr);
+            assert_eq!(
+                text(&run.stdout),
+                text(&alone.stdout),
+                "{mode} {ask:?}: {}",
+                run.stderr
+            );
             run.good();
         }
     }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::truth::{Room, Truth, without_truth};
 use tiptoe_tests::{Probe, Report, target, target_with};
 
-use crate::returns::{Ask, alone, asks, check, modes, started};
+use crate::returns::{Ask, alone, asks, check, every_ask, modes, started, text};
 
 const THROWS: &[&str] = &[
     "above",
@@ -62,11 +62,11 @@ fn exceptions_in_other_builds() {
 fn an_exception_that_nobody_catches() {
     let program = target("ret_throw");
     let alone = alone(&program, &["uncaught"]);
-    let truth = Truth::parse(&String::from_utf8_lossy(&alone.stdout));
+    let truth = Truth::parse(&text(&alone.stdout));
     for ask in asks() {
         let run = ask.probe(&truth.names()).run(&program, &["uncaught"]);
         assert_eq!(run.status, 128 + libc::SIGABRT, "{}", run.stderr);
-        assert_eq!(run.stdout, alone.stdout);
+        assert_eq!(text(&run.stdout), text(&alone.stdout));
         ask.compare(
             &run.report.expect("a report all the same"),
             &truth,
@@ -109,11 +109,11 @@ fn cancellation_at_any_instant() {
     for name in ["ret_cancel", "ret_cancel_cc"] {
         let program = target(name);
         let alone = alone(&program, &["storm"]);
-        let truth = Truth::parse(&String::from_utf8_lossy(&alone.stdout));
-        for ask in asks() {
+        let truth = Truth::parse(&text(&alone.stdout));
+        for ask in every_ask() {
             let names: Vec<&str> = truth.names().into_iter().chain(["busy_one"]).collect();
             let run = ask.probe(&names).run(&program, &["storm"]);
-            assert_eq!(run.stdout, alone.stdout, "{name} {ask:?}");
+            assert_eq!(text(&run.stdout), text(&alone.stdout), "{name} {ask:?}");
             ask.compare(run.good(), &truth, Room::Enough);
             every_end_is_known(run.good(), "busy_one", *ask);
         }
@@ -142,6 +142,21 @@ fn a_programs_own_backtraces() {
     modes(&program.expect("it builds"), VIEWS);
 }
 
+/// A timer's handler looks at the stack at any instruction, those of tiptoe around a probed function too.
+#[test]
+fn a_profilers_samples_are_whole() {
+    let program = target("ret_trace");
+    let words = without_truth(&text(&alone(&program, &["profiled"]).stdout));
+    for ask in every_ask() {
+        let run = ask
+            .probe(&["nests", "looks", "tail_looks"])
+            .run(&program, &["profiled"]);
+        let output = text(&run.stdout);
+        assert_eq!(without_truth(&output), words, "{ask:?}");
+        ask.compare(run.good(), &Truth::parse(&output), Room::Enough);
+    }
+}
+
 #[test]
 fn rusts_own_backtraces() {
     check(&target("ret_backtrace"), &[]);
@@ -154,11 +169,7 @@ fn everything(program: &Path, arguments: &[&str]) {
     for ask in asks() {
         let probe: Probe = ask.probe(&["*"]);
         let run = probe.run(program, arguments);
-        assert_eq!(
-            String::from_utf8_lossy(&run.stdout),
-            String::from_utf8_lossy(&alone.stdout),
-            "{ask:?}"
-        );
+        assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?}");
         run.good();
     }
 }

@@ -3,6 +3,8 @@ use std::backtrace::Backtrace;
 use std::io::Read;
 use std::panic;
 
+/// Under its plain name, so that a test finds it.
+#[unsafe(no_mangle)]
 #[inline(never)]
 fn looks(x: u64) -> u64 {
     let trace = Backtrace::force_capture().to_string();
@@ -52,8 +54,13 @@ fn main() {
     assert_eq!(nests(5), 7);
     assert!(panic::catch_unwind(|| holds(1)).is_err());
     assert_eq!(std::thread::spawn(|| nests(3)).join().expect("no panic"), 5);
-    for (name, entries, left) in [("looks", 4, 0), ("nests", 10, 0), ("panics", 1, 1), ("holds", 1, 1)] {
-        println!("expect ret_backtrace::{name} {entries}\nreturns ret_backtrace::{name} {}", entries - left);
-        println!("left ret_backtrace::{name} {left}\ninside ret_backtrace::{name} 0");
+    for (name, entries, left) in [
+        ("looks", 4, 0),
+        ("ret_backtrace::nests", 10, 0),
+        ("ret_backtrace::panics", 1, 1),
+        ("ret_backtrace::holds", 1, 1),
+    ] {
+        println!("expect {name} {entries}\nreturns {name} {}", entries - left);
+        println!("left {name} {left}\ninside {name} 0");
     }
 }

@@ -1,6 +1,7 @@
 // cflags: -O2 -pthread -rdynamic
 // ret_trace MODE [wait]: the program looks at its own stack from inside probed frames, and prints each frame as
-// object and offset: the same wherever it is loaded, and the same with probes. MODE: see `modes`.
+// object and offset: the same wherever it is loaded, and the same with probes. MODE: see `modes`; the truth of
+// `profiled` varies.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -9,6 +10,7 @@
 #include <signal.h>
 #include <stdexcept>
 #include <string>
+#include <sys/time.h>
 #include <unwind.h>
 
 extern "C" {
@@ -154,9 +156,38 @@ static void with_unwind(void) { looker = by_unwind; everywhere(); }
 static void with_third(void) { looker = by_third; everywhere(); }
 static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
 
+// A profiler: its timer stops the program at any instruction, and every walk must reach `main`.
+enum { SAMPLES = 500 };
+static volatile sig_atomic_t samples, whole;
+static void sample(int) {
+    void *frames[64];
+    Dl_info info;
+    int count = backtrace(frames, 64), reached = 0;
+    for (int i = 0; i < count; i++)
+        reached |= dladdr(frames[i], &info) && info.dli_sname && !strcmp(info.dli_sname, "main");
+    samples = samples + 1;
+    whole = whole + reached;
+}
+static void nothing(void) {}
+static void profiled(void) {
+    struct sigaction action = {};
+    action.sa_handler = sample;
+    looker = nothing;
+    void *frames[1];
+    backtrace(frames, 1);
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    while (samples < SAMPLES) {
+        struct itimerval timer = {{0, 0}, {0, 20 + samples % 60}};
+        int before = samples;
+        CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+        while (samples == before) CHECK(nests(3) == 9);
+    }
+    printf("samples %d reach main %d\n", samples, whole);
+}
+
 static const struct mode modes[] = {
     {"backtrace", with_backtrace}, {"symbols", with_symbols}, {"unwind", with_unwind}, {"third", with_third},
-    {"deep", deep},
+    {"deep", deep}, {"profiled", profiled},
 };
 
 int main(int argc, char **argv) {

@@ -134,6 +134,8 @@ fn on_top_of_ours() {
     load.ends_well();
     let report = ours.finish();
     assert_told(&report);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("came and went"), "{notes}");
     let counted = |name: &&str| report.count(&format!("first_{name}")) > 0;
     assert!(FIRSTS.iter().all(counted), "{:#}", report.value);
 }

@@ -1,6 +1,6 @@
 //! The live patcher on running programs that check every result of theirs.
 
-use tiptoe_tests::{Probe, Process, command, scaled, target};
+use tiptoe_tests::{Process, command, scaled, target};
 
 const HOT: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 
@@ -35,25 +35,4 @@ fn probes_come_and_go_under_64_threads() {
     assert!(toggled.status.success(), "{said}");
     assert_eq!(said.trim(), format!("toggled {times} times"));
     ends_well(process);
-}
-
-/// The kernel's uprobes are put on top of our probes and taken away again: the
-/// program lives, our probes live again, and the report tells of it.
-#[test]
-fn foreign_probes_come_and_go_on_top() {
-    if !tiptoe_tests::is_root() {
-        return tiptoe_tests::skipped("foreign probes", "needs root");
-    }
-    let process = hot("4");
-    let pid = process.pid();
-    let ours = Probe::new(HOT).attach(&[pid]);
-    for _ in 0..scaled(1000) {
-        let foreign = Probe::new(HOT).with(&["--via", "kernel", "--duration", "0.01"]);
-        foreign.attach_and_wait(&[pid]).good();
-    }
-    ends_well(process);
-    let report = ours.finish();
-    for function in HOT {
-        assert!(report.count(function) > 0, "{function}: {:#}", report.value);
-    }
 }

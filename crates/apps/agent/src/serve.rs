@@ -255,8 +255,10 @@ pub fn rearm(shared: &Shared) {
     for index in 0..shared.table.len() {
         if is_armed(shared, index)
             && let Some(site) = shared.table.site(index)
+            && patcher::rearm(&text, &site)
+            && let Some(data) = shared.data()
         {
-            patcher::rearm(&text, &site);
+            data.set_rearmed();
         }
     }
 }

@@ -15,6 +15,7 @@ const PID: usize = 5;
 const TLS: usize = 6;
 const COLD_ENTRY: usize = 7;
 const HOOK_ENTRY: usize = 8;
+const REARMED: usize = 9;
 const THREAD: usize = 11;
 
 /// What the agent is doing.
@@ -113,6 +114,17 @@ impl<'a> Data<'a> {
     /// Tells which thread serves. (agent)
     pub fn set_thread(&self, tid: u32) {
         self.words.store(THREAD, tid as u64);
+    }
+
+    /// How often a site was found dead and armed again: a probe of somebody else's had
+    /// gone from it. (tiptoe)
+    pub fn rearmed(&self) -> u64 {
+        self.words.load(REARMED)
+    }
+
+    /// Tells that a site was armed again. (agent's thread)
+    pub fn set_rearmed(&self) {
+        self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
     /// Stores the result of record `index`; 0 is success, else an errno or a

@@ -55,6 +55,8 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let looped = run.watch(observer);
     let _soon = run.child.is_none().then(Hurry::new);
     run.look_for_foreign();
+    let went = run.tracees.iter().filter_map(Tracee::came_and_went);
+    run.session.notes.extend(went);
     run.all_ended(observer);
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;

@@ -393,6 +393,19 @@ impl Tracee {
         events
     }
 
+    /// How often a hit found that a probe of somebody else's had gone from one of
+    /// ours, sooner than [`Tracee::foreign`] looked perhaps.
+    pub fn came_and_went(&self) -> Option<String> {
+        let times = self.link.as_ref()?.data().rearmed();
+        (times > 0).then(|| {
+            format!(
+                "somebody else's probes came and went {times} times where ours stand in process \
+                 {}: meanwhile hits were counted through a trap, or not at all",
+                self.process.pid()
+            )
+        })
+    }
+
     /// Takes all jumps and traps out and puts them in again, `times` times.
     pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
         let Some(link) = &self.link else { return Ok(0) };

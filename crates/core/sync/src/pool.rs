@@ -6,12 +6,10 @@
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The blocks. Zeroed storage holds none that is taken.
+/// The blocks, of `WORDS` words. Zeroed storage holds none that is taken.
 #[derive(Debug)]
-pub struct Pool<'a> {
-    words: &'a [AtomicU64],
-    /// Words in a block.
-    size: usize,
+pub struct Pool<'a, const WORDS: usize> {
+    blocks: &'a [[AtomicU64; WORDS]],
     /// One more than the block that was given back last; its first word names
     /// the one before it in the same way.
     given: AtomicU64,
@@ -21,13 +19,12 @@ pub struct Pool<'a> {
 
 // Relaxed throughout: takers are ordered by their lock, and readers check their
 // sequence count.
-impl<'a> Pool<'a> {
-    /// As many blocks of `size` words as fit.
-    pub fn new(words: &'a [AtomicU64], size: usize) -> Self {
+impl<'a, const WORDS: usize> Pool<'a, WORDS> {
+    /// As many blocks as fit.
+    pub fn new(words: &'a [AtomicU64]) -> Self {
         let zero = || AtomicU64::new(0);
         Pool {
-            words,
-            size,
+            blocks: words.as_chunks().0,
             given: zero(),
             fresh: zero(),
         }
@@ -35,9 +32,8 @@ impl<'a> Pool<'a> {
 
     /// The words of a block, whatever they are now.
     #[inline]
-    pub fn get(&self, index: u64) -> Option<&'a [AtomicU64]> {
-        let start = usize::try_from(index).ok()?.checked_mul(self.size)?;
-        self.words.get(start..start.checked_add(self.size)?)
+    pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
+        self.blocks.get(usize::try_from(index).ok()?)
     }
 
     /// Takes a block, with whatever is in it.
@@ -55,7 +51,7 @@ impl<'a> Pool<'a> {
 
     /// Gives a block back that was taken and that nothing names any more.
     pub fn give(&self, index: u64) {
-        if let Some(word) = self.get(index).and_then(<[AtomicU64]>::first) {
+        if let Some(word) = self.get(index).and_then(|block| block.first()) {
             word.store(self.given.load(Relaxed), Relaxed);
             self.given.store(index + 1, Relaxed);
         }
@@ -69,7 +65,7 @@ mod tests {
     #[test]
     fn blocks_come_back_in_any_order_and_never_twice() {
         let words: [AtomicU64; 7] = core::array::from_fn(|_| AtomicU64::new(0));
-        let pool = Pool::new(&words, 2);
+        let pool = Pool::<2>::new(&words);
         assert_eq!(
             [(); 4].map(|()| pool.take()),
             [Some(0), Some(1), Some(2), None]

@@ -27,8 +27,8 @@ use core::ops::Range;
 
 use tiptoe_sync::{RwLock, SeqCount, WriteGuard};
 
-pub use crate::mapping::Mapping;
-use crate::mapping::{BLOCK_WORDS, Mappings, blocks_for};
+use crate::mapping::{self, Mappings};
+pub use crate::mapping::{Mapping, Place};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
@@ -47,11 +47,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// How many words its storage needs; 130 bytes a mapping, of which 45 are
+    /// How many words its storage needs; 100 bytes a mapping, of which 30 are
     /// touched where mappings are inserted in order.
     pub const fn words(self) -> usize {
-        let blocks = blocks_for(self.mappings);
-        LINE + blocks * (BLOCK_WORDS + 2) + registry::words_for(self.probes)
+        LINE + mapping::words_for(self.mappings) + registry::words_for(self.probes)
     }
 }
 
@@ -85,6 +84,8 @@ pub enum Error {
     Full,
     /// A mapping cannot move to where it is.
     Overlap,
+    /// The mapping passes [`Place::MAX_OFFSET`].
+    TooLong,
 }
 
 /// On a cache line of its own: those who fall back write it.
@@ -107,13 +108,12 @@ impl<'a> Space<'a> {
         let words = words.get(..shape.words())?;
         let lines = words.as_ptr().align_offset(LINE * size_of::<u64>());
         let words = words.get(lines.min(LINE)..)?;
-        let blocks = blocks_for(shape.mappings);
-        let (bodies, words) = words.split_at_checked(blocks * BLOCK_WORDS)?;
-        let (slots, words) = words.split_at_checked(registry::words_for(shape.probes))?;
+        let (tree, words) = words.split_at_checked(mapping::words_for(shape.mappings))?;
+        let slots = words.get(..registry::words_for(shape.probes))?;
         Some(Space {
             lock: Alone::default(),
             sequence: SeqCount::new(),
-            mappings: Mappings::new(words.get(..2 * blocks)?, bodies, shape.mappings),
+            mappings: Mappings::new(tree, shape.mappings)?,
             registry: Registry::new(slots),
         })
     }
@@ -121,14 +121,19 @@ impl<'a> Space<'a> {
     /// The probe at an address.
     #[inline]
     pub fn find(&self, address: u64) -> Lookup<u32> {
-        self.look(|space| space.probe_speculative(address))
+        match self.speculate(|space| space.probe_speculative(address)) {
+            Some(probe) => Lookup::Speculative(probe),
+            None => self.look_slow(|space| space.probe_speculative(address)),
+        }
     }
 
-    /// The mapping that holds an address, and where in its file that is:
-    /// [`Mapping::offset_of`].
+    /// The mapping that holds an address; [`Mapping::place_of`] says what is there.
     #[inline]
     pub fn resolve(&self, address: u64) -> Lookup<Mapping> {
-        self.look(|space| space.mappings.find_speculative(address))
+        match self.speculate(|space| space.mappings.find_speculative(address)) {
+            Some(mapping) => Lookup::Speculative(mapping),
+            None => self.look_slow(|space| space.mappings.find_speculative(address)),
+        }
     }
 
     /// The probe at an address, by the lock alone: what speculation is measured
@@ -143,16 +148,7 @@ impl<'a> Space<'a> {
     #[inline]
     fn probe_speculative(&self, address: u64) -> Option<u32> {
         let mapping = self.mappings.find_speculative(address)?;
-        let offset = mapping.offset_of(address);
-        self.registry.get_speculative(mapping.file, offset)
-    }
-
-    #[inline]
-    fn look<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Lookup<T> {
-        match self.speculate(&read) {
-            Some(found) => Lookup::Speculative(found),
-            None => self.look_slow(read),
-        }
+        self.registry.get_speculative(mapping.place_of(address))
     }
 
     #[inline]
@@ -201,6 +197,9 @@ impl Writer<'_, '_> {
         if mapping.start >= mapping.end || mappings.holds(&mapping) {
             return Ok(());
         }
+        if !mapping.is_in_one_file() {
+            return Err(Error::TooLong);
+        }
         if !mappings.has_room() {
             return Err(Error::Full);
         }
@@ -248,15 +247,15 @@ impl Writer<'_, '_> {
         self.remove(behind..u64::MAX)
     }
 
-    /// Puts a probe at an offset of a file, in place of another.
-    pub fn add_probe(&self, file: u64, offset: u64, probe: u32) -> Result<(), Error> {
-        let added = self.change(|| self.space.registry.insert(file, offset, probe));
+    /// Puts a probe at a place, instead of another.
+    pub fn add_probe(&self, place: Place, probe: u32) -> Result<(), Error> {
+        let added = self.change(|| self.space.registry.insert(place, probe));
         added.then_some(()).ok_or(Error::Full)
     }
 
     /// Takes a probe away, and says which it was.
-    pub fn remove_probe(&self, file: u64, offset: u64) -> Option<u32> {
-        self.change(|| self.space.registry.remove(file, offset))
+    pub fn remove_probe(&self, place: Place) -> Option<u32> {
+        self.change(|| self.space.registry.remove(place))
     }
 
     /// All mappings, in order; those that continue each other are one.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
-use tiptoe_uprobe::lookup::{Error, Lookup, Mapping, Shape, Space};
+use tiptoe_uprobe::lookup::{Error, Lookup, Mapping, Place, Shape, Space};
 
 mod cells;
 use cells::{Cells, Change};
@@ -20,14 +20,17 @@ fn storage(shape: Shape) -> Vec<AtomicU64> {
     (0..shape.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
+fn place(file: u64, offset: u64) -> Place {
+    Place::new(file as u32, offset).expect("both are small")
+}
+
 fn apply(space: &Space, change: &Change) -> Result<(), Error> {
     let writer = space.write(1).expect("nobody is in");
     match change.clone() {
         Change::Map(range, file, offset) => writer.insert(Mapping {
             start: range.start,
             end: range.end,
-            file,
-            offset,
+            place: place(file, offset),
         }),
         Change::Unmap(range) => writer.remove(range),
         Change::Move(from, to) => writer.remap(from, to),
@@ -37,8 +40,15 @@ fn apply(space: &Space, change: &Change) -> Result<(), Error> {
 fn runs(space: &Space) -> Vec<(u64, u64, u64, u64)> {
     let writer = space.write(1).expect("nobody is in");
     let all = writer.mappings();
-    all.map(|map| (map.start, map.end, map.file, map.offset))
-        .collect()
+    all.map(|map| {
+        (
+            map.start,
+            map.end,
+            map.place.file().into(),
+            map.place.offset(),
+        )
+    })
+    .collect()
 }
 
 /// Few files and offsets that often fit, so that neighbours do become one.
@@ -87,7 +97,7 @@ proptest! {
         prop_assert_eq!(runs(&space), cells.runs());
         for address in 0..ADDRESSES {
             let found = space.resolve(address).found();
-            let found = found.map(|map| (map.file, map.offset_of(address)));
+            let found = found.map(|map| map.place_of(address)).map(|place| (u64::from(place.file()), place.offset()));
             prop_assert_eq!(found, cells.get(address));
         }
     }
@@ -105,7 +115,7 @@ proptest! {
         let mut cells = Cells::new(ADDRESSES);
         after.iter().filter(|change| !refused(change)).for_each(|change| cells.apply(change));
         let list = cells.runs().into_iter().map(|(start, end, file, offset)| {
-            Mapping { start, end, file, offset }
+            Mapping { start, end, place: place(file, offset) }
         });
         prop_assert_eq!(space.write(1).expect("nobody is in").replace(list), Ok(()));
         prop_assert_eq!(runs(&space), cells.runs());
@@ -118,16 +128,16 @@ proptest! {
         let writer = space.write(1).expect("nobody is in");
         for file in 0..4 {
             let start = file * 64;
-            writer.insert(Mapping { start, end: start + 64, file, offset: 0 }).expect("room");
+            writer.insert(Mapping { start, end: start + 64, place: place(file, 0) }).expect("room");
         }
         let mut model = HashMap::new();
         for (index, (file, offset, add)) in changes.into_iter().enumerate() {
             let probe = index as u32;
             if add {
-                prop_assert_eq!(writer.add_probe(file, offset, probe), Ok(()));
+                prop_assert_eq!(writer.add_probe(place(file, offset), probe), Ok(()));
                 model.insert((file, offset), probe);
             } else {
-                prop_assert_eq!(writer.remove_probe(file, offset), model.remove(&(file, offset)));
+                prop_assert_eq!(writer.remove_probe(place(file, offset)), model.remove(&(file, offset)));
             }
         }
         drop(writer);
@@ -142,8 +152,7 @@ fn mapping(start: u64, end: u64, file: u64) -> Mapping {
     Mapping {
         start,
         end,
-        file,
-        offset: 0,
+        place: place(file, 0),
     }
 }
 
@@ -153,7 +162,7 @@ fn every_answer_says_which_way_it_took() {
     let space = Space::new(&words, SHAPE).expect("long enough");
     let writer = space.write(1).expect("nobody is in");
     writer.insert(mapping(10, 20, 1)).expect("room");
-    writer.add_probe(1, 5, 7).expect("room");
+    writer.add_probe(place(1, 5), 7).expect("room");
     assert_eq!(
         space.find(15),
         Lookup::Speculative(7),
@@ -201,7 +210,7 @@ fn what_does_not_fit_leaves_all_as_it_was() {
         "needs no room"
     );
     let writer = space.write(1).expect("nobody is in");
-    assert!((0..9).any(|offset| writer.add_probe(1, offset, 1) == Err(Error::Full)));
+    assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(Error::Full)));
 }
 
 /// Thousands of blocks, split and joined at random, never ask for more than rule 4 says.
@@ -238,7 +247,7 @@ fn lookups_beside_changes() {
     for at in 0..fixed {
         apply(&space, &Change::Map(100 * at..100 * at + 10, at, 0)).expect("room");
         let writer = space.write(1).expect("nobody is in");
-        writer.add_probe(at, 5, at as u32).expect("room");
+        writer.add_probe(place(at, 5), at as u32).expect("room");
     }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

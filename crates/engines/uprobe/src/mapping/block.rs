@@ -1,58 +1,69 @@
 //! Up to [`BLOCK`] mappings in order: their starts side by side, so that a search
-//! touches few cache lines, then three words for the rest of each.
+//! touches few cache lines, then two words for the rest of each.
 
-use super::{BLOCK, BLOCK_WORDS, Mapping, NONE, search};
+use super::index::{Group, last_in};
+use super::{BLOCK, BLOCK_WORDS, GROUP, Mapping, NONE, Place};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// A view of a block's words, whatever they are.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
-    keys: &'a [AtomicU64],
-    rest: &'a [AtomicU64],
-}
+pub(super) struct Block<'a>(&'a [AtomicU64; BLOCK_WORDS]);
 
 // Relaxed throughout, as in the tree.
 impl<'a> Block<'a> {
     #[inline]
-    pub(super) fn new(words: &'a [AtomicU64]) -> Option<Self> {
-        let (keys, rest) = words.get(..BLOCK_WORDS)?.split_at(BLOCK);
-        Some(Block { keys, rest })
+    pub(super) fn new(words: &'a [AtomicU64; BLOCK_WORDS]) -> Self {
+        Block(words)
     }
 
     #[inline]
     pub(super) fn keys(&self) -> &'a [AtomicU64] {
-        self.keys
+        self.0.get(..BLOCK).unwrap_or_default()
+    }
+
+    /// The last slot whose start is not above an address, else the first.
+    #[inline]
+    pub(super) fn search(&self, address: u64) -> usize {
+        let groups: &[Group] = self.keys().as_chunks().0;
+        let later = groups.iter().skip(1).flat_map(|group| group.first());
+        let group: usize = later
+            .map(|key| usize::from(key.load(Relaxed) <= address))
+            .sum();
+        let within = groups.get(group).map_or(0, |group| last_in(group, address));
+        group * GROUP + within
+    }
+
+    #[inline]
+    fn rest(&self) -> &'a [[AtomicU64; 2]] {
+        self.0.get(BLOCK..).unwrap_or_default().as_chunks().0
     }
 
     /// How many mappings it holds: at least one.
     pub(super) fn count(&self) -> usize {
-        search(self.keys, NONE - 1) + 1
+        self.search(NONE - 1) + 1
     }
 
     /// The mapping in a slot: of words that may belong to several, for a reader.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<Mapping> {
-        let [end, file, offset] = self.rest.get(3 * slot..3 * slot + 3)? else {
-            return None;
-        };
+        let [end, place] = self.rest().get(slot)?;
         Some(Mapping {
-            start: self.keys.get(slot)?.load(Relaxed),
+            start: self.keys().get(slot)?.load(Relaxed),
             end: end.load(Relaxed),
-            file: file.load(Relaxed),
-            offset: offset.load(Relaxed),
+            place: Place(place.load(Relaxed)),
         })
     }
 
     pub(super) fn set(&self, slot: usize, mapping: Mapping) {
-        let values = [mapping.end, mapping.file, mapping.offset];
-        let rest = self.rest.iter().skip(3 * slot);
+        let values = [mapping.end, mapping.place.0];
+        let rest = self.rest().get(slot).into_iter().flatten();
         rest.zip(values)
             .for_each(|(word, value)| word.store(value, Relaxed));
         self.set_key(slot, mapping.start);
     }
 
     fn set_key(&self, slot: usize, key: u64) {
-        if let Some(word) = self.keys.get(slot) {
+        if let Some(word) = self.keys().get(slot) {
             word.store(key, Relaxed);
         }
     }

@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::{BLOCK, Block, JOIN, Mapping, Mappings, Position, search};
+use super::{BLOCK, Block, JOIN, Mapping, Mappings, NONE, Place, Position};
 use crate::primitive::Ordering::Relaxed;
 
 /// How many mappings the largest single change adds: a move out of the middle of
@@ -43,7 +43,7 @@ impl Mappings<'_> {
             && left.continues_in(&mapping)
         {
             self.delete(at);
-            (mapping.start, mapping.offset) = (left.start, left.offset);
+            (mapping.start, mapping.place) = (left.start, left.place);
         }
         if let Some((at, right)) = self.holder(mapping.end)
             && mapping.continues_in(&right)
@@ -85,22 +85,25 @@ impl Mappings<'_> {
             self.relocate(from.start..from.start + len, to.start);
         }
         let tail = to.start + len..to.end;
-        let last = match len {
-            0 => source.map(|source| (source.file, source.offset_of(from.start))),
-            _ => self
-                .find_speculative(tail.start - 1)
-                .map(|last| (last.file, last.offset_of(tail.start))),
+        let place = match len {
+            0 => source.map(|source| source.place_of(from.start)),
+            _ => self.place_behind(tail.start - 1),
         };
         self.remove(tail.clone());
-        if let (Some((file, offset)), false) = (last, tail.is_empty()) {
-            let Range { start, end } = tail;
-            self.insert(Mapping {
-                start,
-                end,
-                file,
-                offset,
-            });
+        let grown = place.map(|place| Mapping {
+            start: tail.start,
+            end: tail.end,
+            place,
+        });
+        if let Some(grown) = grown.filter(|grown| !tail.is_empty() && grown.is_in_one_file()) {
+            self.insert(grown);
         }
+    }
+
+    /// What would be at the next address.
+    fn place_behind(&self, address: u64) -> Option<Place> {
+        let found = self.find_speculative(address)?;
+        Some(found.place_of(address + 1))
     }
 
     fn relocate(&self, from: Range<u64>, to: u64) {
@@ -132,7 +135,7 @@ impl Mappings<'_> {
             return;
         };
         let slot = match block.get(0) {
-            Some(first) if first.start < mapping.start => search(block.keys(), mapping.start) + 1,
+            Some(first) if first.start < mapping.start => block.search(mapping.start) + 1,
             _ => 0,
         };
         block.insert(slot, mapping);
@@ -142,19 +145,22 @@ impl Mappings<'_> {
 
     /// The block for an address, with a free slot.
     fn with_room(&self, address: u64) -> Option<(usize, Block<'_>)> {
-        if self.rows() == 0 {
+        let Some(row) = self.index.search(address) else {
             return Some((0, self.add_row(0)?));
-        }
-        let row = search(self.firsts.get(..self.rows())?, address);
+        };
         let block = self.block(row)?;
-        if block.get(BLOCK - 1)?.start == super::NONE {
+        let last = block.get(BLOCK - 1)?.start;
+        if last == NONE {
             return Some((row, block));
         }
         let upper = self.add_row(row + 1)?;
-        upper.append(0, &block, BLOCK / 2);
-        block.clear(BLOCK / 2);
+        // What comes in order fills its blocks; no row behind asks for rule 4.
+        let ascending = last < address && row + 2 == self.index.len();
+        let kept = if ascending { BLOCK } else { BLOCK / 2 };
+        upper.append(0, &block, kept);
+        block.clear(kept);
         self.refresh(row + 1, upper);
-        let behind = upper.get(0)?.start <= address;
+        let behind = ascending || upper.get(0)?.start <= address;
         Some(if behind {
             (row + 1, upper)
         } else {
@@ -187,7 +193,7 @@ impl Mappings<'_> {
 
     /// Makes a row's block and the next one's one, if that keeps it half empty.
     fn join(&self, row: usize) -> bool {
-        if row + 1 >= self.rows() {
+        if row + 1 >= self.index.len() {
             return false;
         }
         let (Some(block), Some(next)) = (self.block(row), self.block(row + 1)) else {
@@ -204,42 +210,24 @@ impl Mappings<'_> {
 
     /// A row's key is the first start in its block.
     fn refresh(&self, row: usize, block: Block) {
-        if let (Some(first), Some(mapping)) = (self.firsts.get(row), block.get(0)) {
-            first.store(mapping.start, Relaxed);
+        if let Some(mapping) = block.get(0) {
+            self.index.set(row, mapping.start);
         }
     }
 
-    /// A new row with an empty block; those from there on move up.
+    /// A new row with an empty block.
     fn add_row(&self, row: usize) -> Option<Block<'_>> {
-        let rows = self.rows();
-        let number = self.pool.take()?;
-        for words in [self.firsts, self.blocks] {
-            for pair in words.get(row..=rows)?.windows(2).rev() {
-                if let [from, to] = pair {
-                    to.store(from.load(Relaxed), Relaxed);
-                }
-            }
-        }
-        self.blocks.get(row)?.store(number, Relaxed);
-        self.rows.store(rows as u64 + 1, Relaxed);
+        self.index.insert(row, self.pool.take()?)?;
         let block = self.block(row)?;
         block.clear(0);
         Some(block)
     }
 
-    /// Takes a row out and gives its block back; those behind it move down.
+    /// Takes a row out and gives its block back.
     fn remove_row(&self, row: usize) {
-        let rows = self.rows();
-        if let Some(number) = self.blocks.get(row) {
-            self.pool.give(number.load(Relaxed));
+        if let Some(block) = self.index.block(row) {
+            self.index.remove(row);
+            self.pool.give(block);
         }
-        for words in [self.firsts, self.blocks] {
-            for pair in words.get(row..rows).unwrap_or_default().windows(2) {
-                if let [to, from] = pair {
-                    to.store(from.load(Relaxed), Relaxed);
-                }
-            }
-        }
-        self.rows.store(rows as u64 - 1, Relaxed);
     }
 }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{BLOCK, BLOCK_WORDS, JOIN, Mapping, Mappings, NONE, Position, blocks_for};
+use super::{BLOCK, JOIN, Mapping, Mappings, NONE, Place, Position, words_for};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 fn cells(count: usize) -> Vec<AtomicU64> {
@@ -23,7 +23,7 @@ fn check(mappings: &Mappings) {
         );
         assert!(!pair[0].continues_in(&pair[1]), "rule 2");
     }
-    let blocks = (0..mappings.rows()).map(|row| mappings.block(row).expect("a block"));
+    let blocks = (0..mappings.index.len()).map(|row| mappings.block(row).expect("a block"));
     let counts: Vec<usize> = blocks
         .map(|block| {
             let count = block.count();
@@ -37,13 +37,10 @@ fn check(mappings: &Mappings) {
         counts.windows(2).all(|pair| pair[0] + pair[1] > JOIN),
         "rule 4"
     );
-    for row in 0..mappings.rows() {
+    for row in 0..mappings.index.len() {
         let first = mappings.get(Position { row, slot: 0 }).expect("rule 3");
-        assert_eq!(
-            mappings.firsts[row].load(Relaxed),
-            first.start,
-            "a row's key"
-        );
+        assert_eq!(mappings.index.start(row), first.start, "a row's key");
+        assert_eq!(mappings.index.search(first.start), Some(row), "its levels");
     }
 }
 
@@ -53,9 +50,8 @@ proptest! {
         changes in prop::collection::vec((0..400_u64, 1..40_u64, 0..6_u8), 1..300)
     ) {
         let capacity = 420;
-        let blocks = blocks_for(capacity);
-        let (rows, bodies) = (cells(2 * blocks), cells(blocks * BLOCK_WORDS));
-        let mappings = Mappings::new(&rows, &bodies, capacity);
+        let words = cells(words_for(capacity));
+        let mappings = Mappings::new(&words, capacity).expect("long enough");
         for (start, len, kind) in changes {
             match kind {
                 0 => mappings.remove(start..start + len),
@@ -64,8 +60,7 @@ proptest! {
                 _ => mappings.insert(Mapping {
                     start,
                     end: start + len % 4 + 1,
-                    file: u64::from(kind),
-                    offset: start,
+                    place: Place::new(kind.into(), start).expect("small"),
                 }),
             }
             check(&mappings);

@@ -1,0 +1,83 @@
+//! Bytes of files, and where they are in memory.
+
+use core::ops::Range;
+
+/// How many bits of a [`Place`] are the offset.
+const OFFSET_BITS: u32 = 44;
+
+/// A byte of a file, as one number: the file above, the offset below. A file is
+/// whatever small number the caller gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place(pub(crate) u64);
+
+impl Place {
+    /// The largest number of a file.
+    pub const MAX_FILE: u32 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
+    /// The largest offset: files of up to 16 TiB.
+    pub const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
+
+    /// The byte at an offset of a file, unless one of the numbers is too large.
+    pub const fn new(file: u32, offset: u64) -> Option<Place> {
+        if file > Place::MAX_FILE || offset > Place::MAX_OFFSET {
+            return None;
+        }
+        Some(Place((file as u64) << OFFSET_BITS | offset))
+    }
+
+    /// Which file.
+    pub const fn file(self) -> u32 {
+        (self.0 >> OFFSET_BITS) as u32
+    }
+
+    /// Where in the file.
+    pub const fn offset(self) -> u64 {
+        self.0 & Place::MAX_OFFSET
+    }
+
+    /// So many bytes on, in the same file for as long as that lasts.
+    #[inline]
+    pub(crate) fn plus(self, bytes: u64) -> Place {
+        Place(self.0.wrapping_add(bytes))
+    }
+}
+
+/// A part of a file in memory. Two are neighbours where one ends and the other
+/// starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+    /// What is at `start`.
+    pub place: Place,
+}
+
+impl Mapping {
+    /// What is at an address.
+    #[inline]
+    pub fn place_of(&self, address: u64) -> Place {
+        self.place.plus(address.wrapping_sub(self.start))
+    }
+
+    /// Is all of it in one file?
+    pub(crate) fn is_in_one_file(&self) -> bool {
+        let len = self.end.wrapping_sub(self.start);
+        len <= Place::MAX_OFFSET - self.place.offset()
+    }
+
+    /// What of it lies in `range`, which it meets.
+    pub(super) fn clip(&self, range: &Range<u64>) -> Mapping {
+        let start = self.start.max(range.start);
+        Mapping {
+            start,
+            end: self.end.min(range.end),
+            place: self.place_of(start),
+        }
+    }
+
+    /// Does the other one start where this one ends, here and in the file?
+    pub(super) fn continues_in(&self, next: &Mapping) -> bool {
+        (self.end, self.place_of(self.end)) == (next.start, next.place)
+    }
+}

@@ -6,7 +6,7 @@ use tiptoe_tests::truth::{Room, Truth, without_truth};
 use tiptoe_tests::{Process, Report, Run, Site, scaled, target, target_with};
 
 use crate::returns::{Ask, alone, asks, attached, check, modes, sites, started, text};
-use crate::returns_unwind::every_end_is_known;
+use crate::returns_unwind::{every_end_is_known, everything};
 
 #[test]
 fn longjmp_leaves_probed_frames() {
@@ -103,7 +103,7 @@ fn recursion_a_hundred_thousand_deep() {
 fn coroutines_switch_stacks() {
     modes(
         &target("ret_coro"),
-        &["mapped", "heap", "switched", "nested"],
+        &["mapped", "heap", "switched", "nested", "linked"],
     );
 }
 
@@ -256,10 +256,9 @@ fn functions_that_look_at_their_caller_are_refused() {
     refused("dlopen", &["opens_tail"], "caller");
 }
 
-/// All functions of libc at once: those that may not be timed are found by themselves.
+/// Those that may not be timed are found by themselves.
 #[test]
-fn all_functions_of_libc() {
-    let program = target("ret_twice");
+fn all_functions_of_programs_that_return_twice() {
     for mode in [
         "_setjmp",
         "__sigsetjmp",
@@ -268,16 +267,26 @@ fn all_functions_of_libc() {
         "dlsym",
         "dlopen",
     ] {
-        let alone = alone(&program, &[mode]);
-        for ask in asks() {
-            let run = ask.probe(&["libc.so.6:*", "*"]).run(&program, &[mode]);
-            assert_eq!(
-                text(&run.stdout),
-                text(&alone.stdout),
-                "{mode} {ask:?}: {}",
-                run.stderr
-            );
-            run.good();
-        }
+        everything(&target("ret_twice"), &[mode]);
+    }
+}
+
+#[test]
+fn all_functions_of_programs_that_leave_frames() {
+    for mode in ["within", "layered", "threads", "builtin", "altstack"] {
+        everything(&target("ret_jump"), &[mode]);
+    }
+    for mode in ["mapped", "copied", "travels", "linked"] {
+        everything(&target("ret_coro"), &[mode]);
+    }
+    for mode in ["cycles", "recursion"] {
+        everything(&target("ret_tail"), &[mode]);
+    }
+}
+
+#[test]
+fn all_functions_of_programs_that_end_inside() {
+    for mode in ["fork", "vfork", "spawn", "exit", "raw_exit", "detached"] {
+        everything(&target("ret_ends"), &[mode]);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tiptoe_tests::truth::{Room, Truth, without_truth};
-use tiptoe_tests::{Probe, Report, target, target_with};
+use tiptoe_tests::{Report, target, target_with};
 
 use crate::returns::{Ask, alone, asks, check, every_ask, modes, started, text};
 
@@ -17,6 +17,7 @@ const THROWS: &[&str] = &[
     "kept",
     "threads",
     "fibers",
+    "signalled",
     "everything",
 ];
 
@@ -163,14 +164,18 @@ fn rusts_own_backtraces() {
     everything(&target("ret_backtrace"), &[]);
 }
 
-/// Every function of the program at once, its runtime's among them: only its output is compared.
-fn everything(program: &Path, arguments: &[&str]) {
+/// Every function of the program and of its C library at once: only its output is compared.
+pub fn everything(program: &Path, arguments: &[&str]) {
+    println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
     for ask in asks() {
-        let probe: Probe = ask.probe(&["*"]);
-        let run = probe.run(program, arguments);
-        assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?}");
-        run.good();
+        let whole: &[&[&str]] = &[&["*"], &["*", "libc.so.6:*"]];
+        // Returns alone take the same code as times: the library once is enough.
+        for specs in &whole[..if *ask == Ask::Returns { 1 } else { 2 }] {
+            let run = ask.probe(specs).run(program, arguments);
+            assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?} {specs:?}");
+            run.good();
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 // ret_coro MODE [wait]: probed frames on stacks that are switched. MODE: mapped and heap (swapcontext on stacks
 // from mmap and from malloc), switched (a switch by hand), travels (each step on another thread), copied (all on
 // one stack whose bytes are saved to the heap and put back, as greenlet does), nested (a coroutine within a
-// coroutine), abandoned (never finished, its stack used again: nobody can see whether such frames are left or
+// coroutine), linked (each ends by a return), abandoned (never finished, its stack used again: nobody can see whether such frames are left or
 // still inside).
 #include "ret_common.h"
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <ucontext.h>
 
 enum { TASKS = 10, STEPS = 100, STACK = 65536 };
-CALLS(body); CALLS(step); CALLS(leaf); CALLS(yields); CALLS(resumes); CALLS(inner_body);
+CALLS(body); CALLS(step); CALLS(leaf); CALLS(yields); CALLS(resumes); CALLS(inner_body); CALLS(linked_body);
 void coro_switch(void **save, void *load);
 
 struct task {
@@ -192,6 +192,25 @@ static void mode_nested(void) {
     round_robin();
 }
 
+// A probed function is a context's very first one: it returns into what libc put there.
+static ucontext_t home;
+PROBED void linked_body(int id, int more) {
+    ENTER(linked_body);
+    tasks[id].sum += (uint64_t)more;
+    CHECK(leaf(id) == id + 1);
+    LEAVE(linked_body);
+}
+static void mode_linked(void) {
+    for (int i = 0; i < TASKS * STEPS; i++) {
+        struct task *task = &tasks[i % TASKS];
+        if (!task->stack) task->stack = mapped();
+        make_context(task, task->stack);
+        task->context.uc_link = &home;
+        makecontext(&task->context, (void (*)(void))linked_body, 2, i % TASKS, i);
+        CHECK(swapcontext(&home, &task->context) == 0);
+    }
+}
+
 // A ring of threads, each of which takes the turn, steps every task once and passes it on.
 enum { THREADS = 3 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -228,7 +247,7 @@ static void mode_abandoned(void) {
 
 static const struct mode modes[] = {
     {"mapped", mode_mapped}, {"heap", mode_heap}, {"switched", mode_switched}, {"travels", mode_travels},
-    {"copied", mode_copied}, {"nested", mode_nested}, {"abandoned", mode_abandoned},
+    {"copied", mode_copied}, {"nested", mode_nested}, {"linked", mode_linked}, {"abandoned", mode_abandoned},
 };
 
 int main(int argc, char **argv) {
@@ -239,6 +258,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < TASKS; i++) sum += tasks[i].sum * (uint64_t)(i + 1) + inner_tasks[i].sum;
     printf("sum %llu\n", (unsigned long long)sum);
     TELL_UNFINISHED(body); TELL_UNFINISHED(step); TELL_UNFINISHED(yields);
-    TELL(leaf); TELL(resumes); TELL(inner_body);
+    TELL(leaf); TELL(resumes); TELL(inner_body); TELL(linked_body);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "ret_common.h"
 #include <exception>
 #include <future>
+#include <signal.h>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -14,7 +15,7 @@ extern "C" void c_sorts(int *numbers, size_t count, int (*compare)(const void *,
 extern "C" void c_tell(void);
 
 CALLS(thrower); CALLS(middle); CALLS(tails); CALLS(catcher); CALLS(outer); CALLS(rethrows); CALLS(nests);
-CALLS(counted); CALLS(descends); CALLS(compares); CALLS(stored); CALLS(noisy); CALLS(yields);
+CALLS(counted); CALLS(descends); CALLS(compares); CALLS(stored); CALLS(noisy); CALLS(yields); CALLS(raises); CALLS(throws_handling);
 static uint64_t rounds = 1000, built, destroyed, caught, sum;
 
 struct Error : std::runtime_error {
@@ -239,6 +240,30 @@ static void in_fibers() {
             CHECK(swapcontext(&scheduler, &fibers[turn == 0 ? f : (f * 3 + turn) % FIBERS]) == 0);
 }
 
+// Out of a signal handler, over the frame that the kernel made.
+extern "C" PROBED void throws_handling(int signal) {
+    ENTER(throws_handling);
+    Guard guard;
+    if (counted(signal)) throw Error(signal);
+    LEAVE(throws_handling);
+}
+// Not as a function that its header promises never throws.
+static int (*volatile raiser)(int) = raise;
+extern "C" PROBED int raises(int x) {
+    ENTER(raises);
+    Guard guard;
+    if (x % 2) raiser(SIGUSR1);
+    LEAVE(raises);
+    return x;
+}
+static void signalled() {
+    struct sigaction action = {};
+    action.sa_handler = throws_handling;
+    action.sa_flags = SA_NODEFER;
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    for (int i = 0; i < static_cast<int>(rounds); i++) guarded([i] { return raises(i); });
+}
+
 static void tell(uint64_t inside) {
     CHECK(built == destroyed + inside);
     printf("caught %llu destroyed %llu sum %llu\n", (unsigned long long)caught, (unsigned long long)destroyed,
@@ -247,7 +272,7 @@ static void tell(uint64_t inside) {
     TELL_INSIDE(tails, inside);
     TELL_INSIDE(middle, inside);
     TELL(rethrows); TELL(catcher); TELL(outer); TELL(nests); TELL(counted); TELL(descends); TELL(compares); TELL(stored);
-    TELL(noisy); TELL(yields);
+    TELL(noisy); TELL(yields); TELL(raises); TELL(throws_handling);
     c_tell();
 }
 // No handler: the frames are still there when the program dies.
@@ -263,7 +288,7 @@ static void everything() {
 static const struct mode modes[] = {
     {"everything", everything}, {"above", handler_above}, {"below", handler_below}, {"rethrown", rethrown},
     {"nested", nested}, {"deep", deep}, {"through_c", through_c}, {"kept", kept}, {"threads", threads},
-    {"fibers", in_fibers}, {"uncaught", uncaught},
+    {"fibers", in_fibers}, {"signalled", signalled}, {"uncaught", uncaught},
 };
 
 int main(int argc, char **argv) {

@@ -9,6 +9,7 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 mod claim;
+mod lookup;
 mod table;
 
 fn leak<T>(value: T) -> &'static T {

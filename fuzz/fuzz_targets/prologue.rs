@@ -62,12 +62,8 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     for site in syscall_sites(&function, &[0, 1, 2]) {
-        let _ = planner.place(&site.shape, &Body::SyscallReplace { nr: site.nr }, || {
-            islands.clone()
-        });
-        let _ = planner.place(&site.shape, &Body::SyscallBefore { nr: site.nr }, || {
-            islands.clone()
-        });
+        let (nr, recall) = (site.nr, 0);
+        let _ = planner.place(&site.shape, &Body::Syscall { nr, recall }, || islands.clone());
     }
 });
 

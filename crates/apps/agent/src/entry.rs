@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
 
 use crate::shared::{self, Shared};
-use crate::{environ, hit, serve, thread};
+use crate::{environ, hit, serve, signals, thread};
 
 /// How often a starting program looks whether tiptoe still lives, and for how
 /// many looks it waits for its plan.
@@ -40,6 +40,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         return Err(Errno(16));
     }
     membarrier::register()?;
+    signals::learn_layout();
     shared.open_session(data_fd, plan_fd)?;
     let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
     shared.go.store(0, Ordering::Relaxed);

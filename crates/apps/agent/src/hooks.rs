@@ -1,19 +1,23 @@
-//! System calls of the program that our presence would change, caught at the
-//! `mov $NUMBER,%eax` in front of them inside libc.
+//! System calls of the program that our presence would change, caught on the way from
+//! the `mov $NUMBER,%eax` in front of them, or in libc's function `syscall`.
 //!
-//! Two forms. *Before*: something is done, then the program's own call runs.
-//! *Replace* ([`REPLACE`] is set): the call is performed here, on the
-//! program's arguments, and its result returned.
+//! The hook looks at the number and the arguments, as they will be at the call. Where it
+//! performs the call, its trampoline goes on behind it. Else the call is made where the
+//! program makes it, so that a thread that waits there can be cancelled or unwound as ever;
+//! a wait for signals is then prepared ([`waits`]).
 
-use tiptoe_sys::raw::{check, gettid, nr, syscall6};
+use tiptoe_sys::raw::{gettid, nr, syscall6};
 
 use crate::shared;
 use crate::signals::{self, Action, OURS};
 use crate::thread;
 use crate::tls;
 
-/// Set in [`Frame::what`] where the hook performs the call itself.
-pub const REPLACE: u64 = 1 << 31;
+mod waits;
+
+/// From a trampoline's return to where it goes on behind a call that was performed
+/// (`tiptoe-patch`, `trampoline`).
+const PERFORMED: u64 = 24;
 
 const SIG_BLOCK: u64 = 0;
 const SIG_UNBLOCK: u64 = 1;
@@ -44,15 +48,22 @@ pub struct Frame {
 
 /// Serves a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
-    let number = (frame.what & 0x7fff_ffff) as usize;
-    if frame.what & REPLACE == 0 {
-        return before(number, frame);
+    tls::recall(false);
+    let number = frame.rax as u32 as usize;
+    if let Some(result) = performed(number, frame) {
+        frame.rax = result as u64;
+        frame.back += PERFORMED;
     }
-    frame.rax = match number {
-        nr::RT_SIGACTION => sigaction(frame),
-        nr::RT_SIGPROCMASK => sigprocmask(frame),
-        nr::RT_SIGPENDING => sigpending(frame),
-        nr::RT_SIGTIMEDWAIT => sigtimedwait(frame),
+}
+
+/// The result of a call that is performed here; `None` where the program makes it.
+fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
+    match number {
+        nr::RT_SIGACTION => Some(sigaction(frame)),
+        nr::RT_SIGPROCMASK => Some(sigprocmask(frame)),
+        nr::RT_SIGPENDING => Some(sigpending(frame)),
+        nr::SIGNALFD | nr::SIGNALFD4 => signalfd(number, frame),
+        nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE
         | nr::SETNS
         | nr::SETUID
@@ -61,9 +72,15 @@ pub extern "C" fn hook(frame: &mut Frame) {
         | nr::SETREGID
         | nr::SETRESUID
         | nr::SETRESGID
-        | nr::SETGROUPS => alone(number, frame),
-        _ => perform(number, frame),
-    } as u64;
+        | nr::SETGROUPS => Some(alone(number, frame)),
+        _ => match signals::Place::of(number) {
+            Some(place) => waits::prepare(number, place, frame),
+            None => {
+                before(number, frame);
+                None
+            }
+        },
+    }
 }
 
 /// Makes the program ready for what its call does.
@@ -121,8 +138,30 @@ fn alone(number: usize, frame: &Frame) -> i64 {
     result
 }
 
-fn failed(result: Result<usize, tiptoe_sys::raw::Errno>) -> i64 {
-    result.map_or_else(|errno| -(errno.0 as i64), |value| value as i64)
+/// The signals that the program must not block in the kernel now.
+fn kept() -> u64 {
+    if signals::owned() { OURS } else { 0 }
+}
+
+/// A new program inherits what this one blocks and ignores.
+fn exec(number: usize, frame: &Frame) -> i64 {
+    if !signals::owned() {
+        return perform(number, frame);
+    }
+    let blocked = signals::before_exec();
+    let result = perform(number, frame);
+    signals::after_failed_exec(blocked);
+    result
+}
+
+fn signalfd(number: usize, frame: &Frame) -> Option<i64> {
+    let flags = match number {
+        nr::SIGNALFD4 => frame.r10,
+        _ => 0,
+    };
+    // SAFETY: libc passes a valid set of the size in rdx.
+    let set = unsafe { (frame.rsi as *const u64).as_ref() }.copied()?;
+    (frame.rdx == 8).then(|| signals::signalfd(frame.rdi as i32, set, flags))?
 }
 
 fn sigaction(frame: &Frame) -> i64 {
@@ -146,14 +185,15 @@ fn sigaction(frame: &Frame) -> i64 {
 fn sigprocmask(frame: &Frame) -> i64 {
     // SAFETY: libc passes NULL or a valid set of the size in r10.
     let set = unsafe { (frame.rsi as *const u64).as_ref() }.copied();
-    let asked = set.map(|set| set & !OURS);
+    let kept = kept();
+    let asked = set.map(|set| set & !kept);
     let asked_at = asked
         .as_ref()
         .map_or(0, |set| core::ptr::from_ref(set) as usize);
     let [how, old, size] = [frame.rdi, frame.rdx, frame.r10].map(|word| word as usize);
     // SAFETY: the program's own call, on a copy of its set.
     let result = unsafe { syscall6(nr::RT_SIGPROCMASK, how, asked_at, old, size, 0, 0) } as i64;
-    if result != 0 {
+    if result != 0 || kept == 0 {
         return result;
     }
     let blocked = tls::blocked();
@@ -181,27 +221,4 @@ fn sigpending(frame: &Frame) -> i64 {
         }
     }
     result
-}
-
-fn sigtimedwait(frame: &Frame) -> i64 {
-    // SAFETY: libc passes a valid set.
-    let set = unsafe { (frame.rdi as *const u64).as_ref() }
-        .copied()
-        .unwrap_or(0);
-    if set & OURS == 0 {
-        return perform(nr::RT_SIGTIMEDWAIT, frame);
-    }
-    signals::set_waiter(set, gettid());
-    let result = match signals::take_pending(set) {
-        Some((signal, info)) => {
-            // SAFETY: libc passes NULL or room for a siginfo.
-            if let Some(out) = unsafe { (frame.rsi as *mut signals::Info).as_mut() } {
-                *out = info;
-            }
-            signal as i64
-        }
-        None => perform(nr::RT_SIGTIMEDWAIT, frame),
-    };
-    signals::set_waiter(set, 0);
-    failed(check(result as isize))
 }

@@ -43,7 +43,8 @@ pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool
         Request::Toggle => toggle(shared, plan, data, count),
         Request::Disarm => disarm(shared, plan, data, count),
         Request::Resolve => resolve(plan, data, count),
-        Request::Prepare => prepare(shared),
+        Request::Prepare => prepare(shared, data),
+        Request::Settle => 0,
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
         Request::Detach => detach(shared),
@@ -89,10 +90,13 @@ fn copy(plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
-fn prepare(shared: &Shared) -> u64 {
+fn prepare(shared: &Shared, data: &Data) -> u64 {
     shared.claims.begin();
     shared.set_gates(true);
-    signals::own(signals::TRAP)
+    let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);
+    data.set_result(0, tls::generation().into());
+    data.set_result(1, signals::layout());
+    outcome
 }
 
 fn go(shared: &Shared) -> u64 {
@@ -130,12 +134,6 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let Ok(text) = SelfMemory::open() else {
         return EIO;
     };
-    let sigill = (0..count)
-        .filter_map(|index| plan.site(index))
-        .any(|site| site.flags.has(SiteFlags::NEEDS_SIGILL));
-    if sigill {
-        signals::own(signals::ILL);
-    }
     let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {
         return EINVAL;
     };
@@ -166,18 +164,18 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             .find(plan.address(index))
             .map(|found| found.site)
     };
-    if (0..count)
-        .filter_map(site)
-        .any(|site| site.flags.has(SiteFlags::NEEDS_SIGILL))
-    {
-        signals::own(signals::ILL);
-    }
     in_batches(count, site, |start, sites| {
         let outcomes = patcher::arm(&text, sites);
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
-            data.set_result(start + offset, *outcome as u64);
-            if let Some(found) = shared.table.find(plan.address(start + offset)) {
-                set_armed(shared, found.index, *outcome == Outcome::Done);
+            let found = shared.table.find(plan.address(start + offset));
+            // A hook may stand since a session that could not take it out.
+            let stands = found
+                .as_ref()
+                .is_some_and(|found| is_armed(shared, found.index));
+            let done = stands || *outcome == Outcome::Done;
+            data.set_result(start + offset, if done { 0 } else { *outcome as u64 });
+            if let Some(found) = found {
+                set_armed(shared, found.index, done);
             }
         }
     });
@@ -298,19 +296,44 @@ fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) {
 }
 
 /// After the last probe is gone: waits until no thread can still be on its way
-/// into our signal handler, gives the signals back and takes the hooks out.
-pub fn settle(shared: &Shared) {
+/// into our signal handler, takes the hooks out and gives the signals back. Before
+/// that `reblock` has tiptoe block for each thread what it believes to block.
+pub fn settle(shared: &Shared, reblock: impl FnOnce(&Data)) {
     signals::wait_until_none_pending();
+    if signals::has_signalfd() {
+        return end(shared);
+    }
     if let Ok(text) = SelfMemory::open() {
         restore(shared, &text, |site| site.flags.has(SiteFlags::HOOK));
     }
     sleep_ns(10_000_000);
     signals::wait_until_none_pending();
+    if let Some(data) = shared.data() {
+        reblock(&data);
+    }
     signals::disown();
+    signals::send_held_process();
+    signals::send_held_threads();
+    end(shared);
+}
+
+fn end(shared: &Shared) {
     if let Some(data) = shared.data() {
         data.set_state(State::Dormant);
     }
     shared.close_session();
+}
+
+/// Tells tiptoe that the hooks are out and waits until it asks for something, which is
+/// [`Request::Settle`]; not longer than 2 s.
+pub fn reblock(plan: &Plan, data: &Data, done: u64) {
+    data.set_state(State::Unhooked);
+    for _ in 0..2000 {
+        if plan.sequence() != done {
+            return data.answer(plan.sequence(), 0);
+        }
+        sleep_ns(1_000_000);
+    }
 }
 
 /// A forked child that is attached for itself: what it inherited is put back

@@ -1,11 +1,50 @@
 //! SIGTRAP and SIGILL: ours while probes stand, and still the program's.
 //!
-//! | the program does | it gets |
+//! The kernel kills a process whose thread faults while it blocks the fault's signal. So
+//! no thread blocks either of the two in the kernel as long as a trap byte may stand; what
+//! the program asked for is noted, and acted upon when a signal comes.
+//!
+//! | state of a signal | noted in | kept by | changes when |
+//! |---|---|---|---|
+//! | owned | `OWNED` | the process | Prepare takes it over; the end of the session gives it back |
+//! | disposition | [`Believed`], a ring | the process | the program calls sigaction |
+//! | in the mask of another signal's handler | `MASKS` | the process | likewise; the kernel's mask lacks it |
+//! | blocked | [`tls`], word 1 | each thread | sigprocmask; our handler around the program's; attach |
+//! | waited for | [`tls`], words 3, 4, 8.. | each thread | sigsuspend, ppoll, pselect, epoll_pwait, sigtimedwait |
+//! | held back, sent to the process | [`Believed`] | the process | a blocked one comes; it is unblocked or waited for |
+//! | held back, sent to a thread | [`tls`], words 5 to 7 | each thread | likewise |
+//!
+//! A signal that comes ([`trap`]), in this order:
+//!
+//! | it is | it leads to |
 //! |---|---|
-//! | sigaction, signal | its own old handler; its new one is noted, ours stays |
-//! | blocks them | the mask it asked for, when it asks; the kernel's never blocks them |
-//! | a fault or `int3` of its own | its own handler, called as the kernel would, or the default |
-//! | kill(SIGTRAP) while it blocks it | pending until it unblocks or waits for it |
+//! | a trap byte of ours | the trampoline, whatever the program blocks or ignores |
+//! | a fault of the program's own | its handler, or death; also where it blocks the signal |
+//! | sent, and open in the wait that the thread is in | the handler; the wait ends with EINTR |
+//! | sent, and wanted by a sigtimedwait | its result |
+//! | sent, and blocked | held back; a wait with a mask of its own goes on |
+//! | sent | the handler as the program asked for it: its mask, its stack, once or often |
+//!
+//! The kernel's handler is ours, with SA_ONSTACK and SA_RESTART as the program's has them
+//! (SA_RESTART also where it has none). A call that installs, blocks, reads or waits is
+//! caught where libc makes it ([`crate::hooks`]).
+//!
+//! At the end the hooks go first, then tiptoe blocks for each thread what it believes to
+//! block, then the program's handlers come back, and what was held back is sent again.
+//!
+//! What a program could still see:
+//! - a system call that is no libc's, or libc's `syscall` of another shape (musl's), is not
+//!   caught: a thread that blocks SIGTRAP so, and then meets a trap byte, is killed;
+//! - a signal sent to the process is held back by the thread that the kernel chose, although
+//!   another thread may not block it, until a thread waits for it or unblocks it;
+//! - a call without a mask of its own (read, poll) that a blocked signal meets ends with EINTR
+//!   where the program's handler lacks SA_RESTART, or the call is never restarted;
+//! - a wait whose mask blocks more than the thread does is ended by such a signal;
+//! - the handlers of other signals do not block ours, though their masks may say so;
+//! - a signalfd reads ours only where it has no other signal in it and was made while probes
+//!   stood ([`fd`]): else they stay pending;
+//! - where tiptoe is killed, threads stay without the block until they ask for it again;
+//! - each trap takes one signal frame, and less than 1 KiB, of the stack it happens on.
 //!
 //! The noted disposition is one of a ring of records that are written before
 //! they are named, so that the handler reads it whole without a lock.
@@ -14,13 +53,24 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tiptoe_sys::raw::{self, call, nr, sleep_ns};
 
+mod fd;
+mod home;
 mod pending;
+mod threads;
 mod trap;
+mod wait;
 
-pub use pending::{deliver_pending, pending_set, set_waiter, take_pending};
+pub use fd::{in_use as has_signalfd, signalfd};
+pub use pending::{
+    deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
+};
+pub use threads::{layout, learn_layout, send_held_threads};
 use trap::on_trap;
+pub use wait::Place;
 
 use crate::asm::tiptoe_restorer;
+use crate::thread::set_mask;
+use crate::tls;
 
 /// Bit of SIGILL in a kernel signal set.
 pub const ILL: u64 = 1 << 3;
@@ -32,6 +82,8 @@ pub const OURS: u64 = ILL | TRAP;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SA_SIGINFO: u64 = 4;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTART: u64 = 0x1000_0000;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
@@ -69,7 +121,22 @@ pub struct Context {
     mask: u64,
 }
 
+/// Indices of registers in a ucontext.
+const RSI: usize = 9;
+const RAX: usize = 13;
 const RIP: usize = 16;
+
+impl Context {
+    fn register(&self, index: usize) -> u64 {
+        self.registers.get(index).copied().unwrap_or(0)
+    }
+
+    fn set_register(&mut self, index: usize, value: u64) {
+        if let Some(register) = self.registers.get_mut(index) {
+            *register = value;
+        }
+    }
+}
 
 /// What the program believes of one owned signal.
 struct Believed {
@@ -150,14 +217,27 @@ fn kernel_action(signal: usize, new: Option<&Action>) -> Result<Action, raw::Err
     unsafe { call(nr::RT_SIGACTION, args) }.map(|_| old)
 }
 
-fn our_action() -> Action {
+/// Our handler, on the stack and with the restarts that the program's would have.
+fn our_action(believed: &Action) -> Action {
+    let handled = believed.handler > SIG_IGN;
+    let kept = match handled {
+        true => believed.flags & (SA_ONSTACK | SA_RESTART),
+        false => SA_RESTART,
+    };
     Action {
         handler: on_trap as *const () as u64,
-        flags: SA_SIGINFO | SA_RESTORER | SA_NODEFER,
+        flags: SA_SIGINFO | SA_RESTORER | SA_NODEFER | kept,
         restorer: tiptoe_restorer as *const () as u64,
         // Nothing else may run on top: its handler could meet a trap too.
         mask: !OURS,
     }
+}
+
+/// SIGILL and SIGTRAP as numbers.
+const BOTH: [usize; 2] = [4, 5];
+
+fn bit(signal: usize) -> u64 {
+    1 << (signal - 1)
 }
 
 fn number(bit: u64) -> usize {
@@ -172,6 +252,8 @@ pub fn own(bit: u64) -> u64 {
         return 0;
     }
     if owned == 0 {
+        tls::begin_generation();
+        home::settle();
         clear_masks();
     }
     let signal = number(bit);
@@ -187,7 +269,7 @@ pub fn own(bit: u64) -> u64 {
         slot.set_action(old);
     }
     OWNED.store(owned | bit, Ordering::Release); // pairs with `believed`
-    match kernel_action(signal, Some(&our_action())) {
+    match kernel_action(signal, Some(&our_action(&old))) {
         Ok(_) => 0,
         Err(errno) => errno.0 as u64,
     }
@@ -229,15 +311,19 @@ pub fn noted_mask(signal: usize) -> u64 {
 pub fn insist() {
     for bit in [ILL, TRAP] {
         let signal = number(bit);
-        let ours = our_action();
         if let Some(believed) = believed(signal)
             && let Ok(now) = kernel_action(signal, None)
-            && now.handler != ours.handler
+            && now.handler != on_trap as *const () as u64
         {
             believed.set_action(now);
-            let _ = kernel_action(signal, Some(&ours));
+            let _ = kernel_action(signal, Some(&our_action(&now)));
         }
     }
+}
+
+/// Whether the signals are ours.
+pub fn owned() -> bool {
+    OWNED.load(Ordering::Acquire) != 0 // pairs with `own`
 }
 
 /// Gives both signals and all masks back to the program.
@@ -266,36 +352,65 @@ pub fn disown() {
     }
 }
 
-/// The program's own rt_sigaction call, in all its forms.
+/// The program's own rt_sigaction call, in all its forms. A child that runs in its
+/// parent's memory has dispositions of its own, which last until its exec: they are
+/// not noted.
 pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw::Errno> {
     if let Some(believed) = believed(signal) {
         let old = believed.action();
-        if let Some(new) = new {
-            believed.set_action(Action {
-                mask: new.mask,
-                ..new
-            });
+        if let Some(new) = new.filter(|_| !home::is_anothers()) {
+            believed.set_action(new);
+            kernel_action(signal, Some(&our_action(&new)))?;
         }
         return Ok(old);
     }
     let noted = noted_mask(signal);
-    let kept = if OWNED.load(Ordering::Acquire) != 0 {
-        OURS
-    } else {
-        0
-    };
+    let kept = if owned() { OURS } else { 0 };
     let asked = new.map(|new| Action {
         mask: new.mask & !kept,
         ..new
     });
     let old = kernel_action(signal, asked.as_ref())?;
-    if let Some(new) = new {
+    if let Some(new) = new.filter(|_| !home::is_anothers()) {
         note_mask(signal, new.mask & kept);
     }
     Ok(Action {
         mask: old.mask | noted,
         ..old
     })
+}
+
+/// Puts into the kernel what a new program inherits: the block, and being ignored.
+/// Returns what to give to [`after_failed_exec`].
+pub fn before_exec() -> u64 {
+    let blocked = tls::blocked();
+    set_mask(set_mask(u64::MAX) | blocked);
+    for signal in BOTH {
+        if believed(signal).is_some_and(|believed| believed.action().handler == SIG_IGN) {
+            let ignored = Action {
+                handler: SIG_IGN,
+                ..Action::default()
+            };
+            let _ = kernel_action(signal, Some(&ignored));
+        }
+    }
+    blocked
+}
+
+/// Takes back what [`before_exec`] did.
+pub fn after_failed_exec(blocked: u64) {
+    insist_ignored();
+    set_mask(set_mask(u64::MAX) & !blocked);
+}
+
+fn insist_ignored() {
+    for signal in BOTH {
+        if let Some(believed) = believed(signal)
+            && believed.action().handler == SIG_IGN
+        {
+            let _ = kernel_action(signal, Some(&our_action(&believed.action())));
+        }
+    }
 }
 
 /// Waits until no thread has one of our signals pending in the kernel, so that

@@ -9,26 +9,38 @@ const PATH: usize = 64;
 
 /// Whether any thread has one of the signals in `set` pending.
 pub fn any_pending(set: u64) -> bool {
+    let mut pending = false;
+    names(|name| pending |= thread_pending(name, set));
+    pending
+}
+
+/// Calls `act` with the id of each thread.
+pub fn each(mut act: impl FnMut(u32)) {
+    names(|name| {
+        act(name.iter().fold(0, |tid, digit| {
+            tid * 10 + u32::from(digit.wrapping_sub(b'0'))
+        }));
+    });
+}
+
+/// Calls `act` with the name of each thread's folder.
+fn names(mut act: impl FnMut(&[u8])) {
     let Ok(directory) = open(c"/proc/self/task", O_RDONLY_DIRECTORY) else {
-        return false;
+        return;
     };
     let mut entries = [0u8; 1024];
-    let mut pending = false;
     loop {
         let at = entries.as_mut_ptr() as usize;
         // SAFETY: the kernel writes at most the buffer's length.
         let got = unsafe { call(GETDENTS64, [directory as usize, at, entries.len(), 0, 0, 0]) };
         let Ok(len @ 1..) = got else { break };
-        pending |= each_name(entries.get(..len).unwrap_or(&[]), |name| {
-            thread_pending(name, set)
-        });
+        each_name(entries.get(..len).unwrap_or(&[]), &mut act);
     }
     close(directory);
-    pending
 }
 
-/// Calls `test` with the name of each directory entry until it says yes.
-fn each_name(mut entries: &[u8], test: impl Fn(&[u8]) -> bool) -> bool {
+/// Calls `act` with the name of each directory entry that is a number.
+fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
     while let (Some(low), Some(high)) = (entries.get(16), entries.get(17)) {
         let len = u16::from_le_bytes([*low, *high]) as usize;
         let name = entries.get(19..len).unwrap_or(&[]);
@@ -36,12 +48,11 @@ fn each_name(mut entries: &[u8], test: impl Fn(&[u8]) -> bool) -> bool {
             .iter()
             .position(|byte| *byte == 0)
             .unwrap_or(name.len());
-        if name.first().is_some_and(u8::is_ascii_digit) && test(name.get(..end).unwrap_or(&[])) {
-            return true;
+        if name.first().is_some_and(u8::is_ascii_digit) {
+            act(name.get(..end).unwrap_or(&[]));
         }
         entries = entries.get(len.max(1)..).unwrap_or(&[]);
     }
-    false
 }
 
 /// Reads SigPnd of one thread.

@@ -112,13 +112,13 @@ pub extern "C" fn run() {
         let word = owner.load(Ordering::Acquire);
         if word & OWNER_DIED != 0 || word & OWNER_TID == 0 {
             serve::detach(shared);
-            return serve::settle(shared);
+            return serve::settle(shared, |_| ());
         }
         let Some(plan) = shared.plan() else { return };
         if plan.sequence() != done {
             done = plan.sequence();
             if serve::request(shared, &plan, &data, done) {
-                return serve::settle(shared);
+                return serve::settle(shared, |data| serve::reblock(&plan, data, done));
             }
         } else if shared.rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
@@ -129,7 +129,7 @@ pub extern "C" fn run() {
     // Relaxed: ordered by `retire`, read above.
     if shared.leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
-        serve::settle(shared);
+        serve::settle(shared, |_| ());
     }
 }
 

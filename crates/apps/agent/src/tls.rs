@@ -1,10 +1,22 @@
-//! Two words of each thread, in the static TLS block: the pointer to its
-//! descriptor and the signals that it believes to block.
+//! Seventeen words of each thread, in the static TLS block; [`tiptoe_wire::tls`] has
+//! the ones that trampolines and tiptoe know.
 //!
-//! `thread_local!` would call `__tls_get_addr`, which may allocate; the
-//! initial-exec form is one load relative to %fs.
+//! | word | holds |
+//! |---|---|
+//! | 0 | the pointer to the thread's descriptor |
+//! | 1 | the owned signals that it believes to block; above them the generation |
+//! | 2 | recall: a signal was held back since the hook of a system call looked |
+//! | 3, 4 | the wait that it makes or made last: address behind the call and number; the trampoline |
+//! | 5, 6, 7 | signals sent to this thread while it blocked them: its id; SIGILL; SIGTRAP |
+//! | 8..16 | two masks as the kernel gets them: mask, pointer to it, length, as it was given |
+//! | 16 | whose turn it is of the two |
+//!
+//! What is noted in one generation (from taking the signals over to giving them
+//! back) says nothing in a later one. `thread_local!` would call `__tls_get_addr`,
+//! which may allocate; the initial-exec form is one load relative to %fs.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, Ordering};
 use tiptoe_uprobe::claim::Descriptor;
 
 global_asm!(
@@ -12,15 +24,30 @@ global_asm!(
     ".p2align 3",
     ".hidden tiptoe_tls_descriptor",
     ".type tiptoe_tls_descriptor, @object",
-    ".size tiptoe_tls_descriptor, 8",
+    ".size tiptoe_tls_descriptor, 136",
     "tiptoe_tls_descriptor: .quad {nobody}",
-    ".hidden tiptoe_tls_blocked",
-    ".type tiptoe_tls_blocked, @object",
-    ".size tiptoe_tls_blocked, 8",
-    "tiptoe_tls_blocked: .quad 0",
+    ".zero 128",
     ".text",
     nobody = sym NOBODY,
 );
+
+/// The bits of a word that hold signals.
+const SIGNALS: u64 = 0xffff_ffff;
+const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
+const RECALL: i64 = tiptoe_wire::tls::RECALL;
+const BEHIND: i64 = 24;
+const TRAMPOLINE: i64 = 32;
+/// The thread that the next two words are of.
+pub const HELD_BY: i64 = 40;
+/// For SIGILL and SIGTRAP who sent one that is held back, and the highest bit.
+pub const HELD: [i64; 2] = [48, 56];
+const MASKS: [i64; 2] = [64, 96];
+const TURN: i64 = 128;
+/// The number's place in the word [`BEHIND`]; an address has 47 bits.
+const NUMBER_SHIFT: u32 = 48;
+
+/// How often the signals were taken over.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// What a thread without a descriptor points at: 64 bytes of 0, never written.
 #[repr(C, align(64))]
@@ -28,7 +55,7 @@ pub struct Nobody([u64; 8]);
 
 static NOBODY: Nobody = Nobody([0; 8]);
 
-/// Offset from %fs of the descriptor word, for trampolines.
+/// Offset from %fs of the first word, for trampolines.
 pub fn descriptor_offset() -> i64 {
     let offset: i64;
     // SAFETY: reads the offset that the loader put into the GOT.
@@ -39,50 +66,174 @@ pub fn descriptor_offset() -> i64 {
     offset
 }
 
-fn blocked_offset() -> i64 {
-    let offset: i64;
-    // SAFETY: as in `descriptor_offset`.
-    unsafe {
-        asm!("mov {}, qword ptr [rip + tiptoe_tls_blocked@GOTTPOFF]", out(reg) offset,
-             options(nostack, pure, readonly, preserves_flags));
-    }
-    offset
-}
-
-fn load(offset: i64) -> u64 {
+fn load(word: i64) -> u64 {
     let value: u64;
-    // SAFETY: the offset is of one of our own two words in this thread's block.
+    // SAFETY: the offset is of one of our own words in this thread's block.
     unsafe {
-        asm!("mov {}, qword ptr fs:[{}]", out(reg) value, in(reg) offset,
+        asm!("mov {}, qword ptr fs:[{}]", out(reg) value, in(reg) descriptor_offset() + word,
              options(nostack, readonly, preserves_flags));
     }
     value
 }
 
-fn store(offset: i64, value: u64) {
+fn store(word: i64, value: u64) {
     // SAFETY: as in `load`.
     unsafe {
-        asm!("mov qword ptr fs:[{}], {}", in(reg) offset, in(reg) value,
+        asm!("mov qword ptr fs:[{}], {}", in(reg) descriptor_offset() + word, in(reg) value,
              options(nostack, preserves_flags));
     }
 }
 
+/// The thread's control block: %fs:0 holds its own address.
+pub fn thread_block() -> u64 {
+    let base: u64;
+    // SAFETY: the x86-64 ABI puts the block's address at its beginning.
+    unsafe {
+        asm!("mov {}, qword ptr fs:[0]", out(reg) base,
+             options(nostack, pure, readonly, preserves_flags));
+    }
+    base
+}
+
 /// This thread's descriptor, as an address.
 pub fn descriptor() -> u64 {
-    load(descriptor_offset())
+    load(0)
 }
 
 /// Points this thread's trampolines at a descriptor.
 pub fn set_descriptor(descriptor: &'static Descriptor) {
-    store(descriptor_offset(), core::ptr::from_ref(descriptor) as u64);
+    store(0, core::ptr::from_ref(descriptor) as u64);
+}
+
+/// Begins a generation.
+pub fn begin_generation() {
+    GENERATION.fetch_add(1, Ordering::Relaxed); // published with the ownership
+}
+
+/// The generation that notes belong to.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed) // as in `begin_generation`
+}
+
+/// The owned signals that a thread's word says it believes to block.
+pub fn blocked_of(word: u64) -> u64 {
+    let now = (word >> 32) as u32 == generation();
+    if now { word & SIGNALS } else { 0 }
 }
 
 /// The owned signals that this thread believes to block.
 pub fn blocked() -> u64 {
-    load(blocked_offset())
+    blocked_of(load(BELIEVED))
 }
 
 /// Notes the owned signals that this thread believes to block.
 pub fn set_blocked(mask: u64) {
-    store(blocked_offset(), mask);
+    store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
+}
+
+/// Sends the thread to the hook again if it is on its way into a system call.
+pub fn recall(again: bool) {
+    store(RECALL, again.into());
+}
+
+/// A system call in which a thread may wait under another mask.
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// Its number.
+    pub number: u64,
+    /// The address behind its instruction; 0 for none.
+    pub behind: u64,
+    /// Where its hook returns to.
+    pub trampoline: u64,
+}
+
+/// The last such call that this thread made or is about to make.
+pub fn call() -> Call {
+    let word = load(BEHIND);
+    Call {
+        number: word >> NUMBER_SHIFT,
+        behind: word & ((1 << NUMBER_SHIFT) - 1),
+        trampoline: load(TRAMPOLINE),
+    }
+}
+
+/// Notes a call; it is in force once its word is written.
+pub fn set_call(call: Call) {
+    store(TRAMPOLINE, call.trampoline);
+    store(BEHIND, call.behind | call.number << NUMBER_SHIFT);
+}
+
+fn held_word(signal: usize) -> i64 {
+    let [ill, trap] = HELD;
+    if signal == 4 { ill } else { trap }
+}
+
+/// Keeps a signal for this thread; who sent it is all that such a signal tells.
+pub fn hold(signal: usize, tid: u32, sender: u64) {
+    if load(HELD_BY) != tid.into() {
+        HELD.into_iter().for_each(|word| store(word, 0)); // a fork's parent's
+        store(HELD_BY, tid.into());
+    }
+    store(held_word(signal), sender | 1 << 63);
+}
+
+/// Takes the signal that was kept for this thread, if any: its sender.
+pub fn take_held(signal: usize, tid: u32) -> Option<u64> {
+    let sender = held(signal, tid);
+    if sender.is_some() {
+        store(held_word(signal), 0);
+    }
+    sender
+}
+
+/// As [`take_held`], and leaves it there.
+pub fn held(signal: usize, tid: u32) -> Option<u64> {
+    let sender = load(held_word(signal));
+    (sender != 0 && load(HELD_BY) == tid.into()).then_some(sender & !(1 << 63))
+}
+
+/// A mask as the kernel gets it, in memory that stays.
+pub struct Mask {
+    at: i64,
+}
+
+impl Mask {
+    /// A place for a mask that was given as `given`; the two places take turns, so
+    /// that a signal handler can have one in between.
+    pub fn new(given: u64, kernels: u64) -> Mask {
+        let [first, second] = MASKS;
+        let turn = load(TURN);
+        store(TURN, turn ^ 1);
+        let at = if turn == 0 { first } else { second };
+        let words = [kernels, address_of(at), size_of::<u64>() as u64, given];
+        for (index, word) in words.into_iter().enumerate() {
+            store(at + index as i64 * 8, word);
+        }
+        Mask { at }
+    }
+
+    /// The place at an address, if it is one of this thread's.
+    pub fn at(address: u64) -> Option<Mask> {
+        let found = MASKS.into_iter().find(|at| address_of(*at) == address);
+        found.map(|at| Mask { at })
+    }
+
+    /// Where the kernel finds the mask.
+    pub fn address(&self) -> u64 {
+        address_of(self.at)
+    }
+
+    /// Where the kernel finds its address and length, as pselect6 wants them.
+    pub fn pair(&self) -> u64 {
+        address_of(self.at + 8)
+    }
+
+    /// The mask as the program gave it.
+    pub fn given(&self) -> u64 {
+        load(self.at + 24)
+    }
+}
+
+fn address_of(word: i64) -> u64 {
+    thread_block().wrapping_add_signed(descriptor_offset() + word)
 }

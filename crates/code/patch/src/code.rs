@@ -31,6 +31,9 @@ pub(crate) struct Ahead {
 
 /// Condition codes as the low four bits of the opcode have them.
 pub(crate) const IF_EQUAL: u8 = 4;
+pub(crate) const IF_NOT_EQUAL: u8 = 5;
+/// Not below, or no carry.
+pub(crate) const NOT_BELOW: u8 = 3;
 
 /// Relocatable machine code; its length never depends on where it goes.
 #[derive(Clone, Debug, Default)]
@@ -82,17 +85,26 @@ impl Code {
     /// reaches 127 bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
         if near {
-            self.put(&[0x0f, 0x80 | condition]).put32(0);
-        } else {
-            self.put(&[0x70 | condition, 0]);
+            return self.field_ahead(&[0x0f, 0x80 | condition]);
         }
+        self.put(&[0x70 | condition, 0]);
         Ahead {
             end: self.len(),
             near,
         }
     }
 
-    /// The jump lands here.
+    /// An instruction that ends with a relative field of 4 bytes, to a place that
+    /// [`Code::bind`] names later.
+    pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> Ahead {
+        self.put(opcode).put32(0);
+        Ahead {
+            end: self.len(),
+            near: true,
+        }
+    }
+
+    /// The jump, or the field, leads here.
     pub(crate) fn bind(&mut self, jump: Ahead) {
         let distance = self.len() - jump.end;
         if jump.near {

@@ -69,5 +69,5 @@ pub use displacement::is_trap_byte;
 pub use plan::{Head, Island, Patch, Planner};
 pub use refusal::Refusal;
 pub use shape::{Shape, Strategy, shape};
-pub use syscall::{SyscallSite, syscall_sites};
+pub use syscall::{SyscallSite, any_syscall_site, syscall_sites};
 pub use trampoline::{Abi, Body};

@@ -4,6 +4,10 @@
 //! inside. Between it and the system call there must be neither a branch nor a
 //! place that one goes to, nor another value for %eax: then whoever passes the
 //! `mov` makes that very call.
+//!
+//! libc's function `syscall` has the number in a register: there the site is the
+//! last instruction in front of the call, if it has five bytes (it loads the sixth
+//! argument from the stack).
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
@@ -16,7 +20,7 @@ use crate::shape::{Kind, Shape, run, shape_in};
 pub struct SyscallSite {
     /// Where the `mov` is.
     pub address: u64,
-    /// The system call's number.
+    /// The system call's number; `u32::MAX` where only %eax knows it.
     pub nr: u32,
     /// Where the `syscall` instruction is.
     pub syscall: u64,
@@ -32,6 +36,30 @@ pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
         .iter()
         .filter_map(|pair| site(function, &survey, pair).ok())
         .collect()
+}
+
+/// Finds the one system call of a function that makes any, by its last instruction
+/// before it; [`SyscallSite::nr`] is `u32::MAX`.
+pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
+    let survey = Survey::new(function);
+    let mut instruction = Instruction::default();
+    let mut decoder = function.decoder(0);
+    let (mut previous, mut found) = (None, None);
+    while decoder.can_decode() {
+        let start = decoder.position();
+        decoder.decode_out(&mut instruction);
+        if instruction.code() == Code::Syscall {
+            let alone = found.is_none() && !survey.is_target(instruction.ip());
+            found = Some(previous.filter(|_| alone)?).map(|mov| Pair {
+                nr: u32::MAX,
+                start: mov,
+                syscall: start,
+            });
+        }
+        let fits = instruction.len() == 5 && instruction.flow_control() == FlowControl::Next;
+        previous = fits.then_some(start);
+    }
+    site(function, &survey, &found?).ok()
 }
 
 /// Offsets of a `mov` and its `syscall`.
@@ -138,5 +166,25 @@ mod tests {
         check(&code(&[&MOV_202, &SYSCALL, &[0x74, 0xfc]]), &[]);
         check(&code(&[&MOV_202, &SYSCALL, &[0x74, 0xf7]]), &at_once);
         check(&code(&[&[0xb8, 0x27, 0, 0, 0], &SYSCALL]), &[]);
+    }
+
+    /// mov %rdi,%rax; mov 8(%rsp),%r9; syscall; ret, as libc's `syscall` ends.
+    #[test]
+    fn a_call_of_any_number_is_hooked_behind_its_arguments() {
+        let bytes = [
+            0x48, 0x89, 0xf8, 0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05, 0xc3,
+        ];
+        let look = |bytes| {
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes,
+                size: bytes.len(),
+            };
+            any_syscall_site(&function).map(|site| (site.address, site.syscall))
+        };
+        assert_eq!(look(&bytes), Some((0x1003, 0x1008)));
+        // The number may not come from the last instruction, and one call is all.
+        assert_eq!(look(&[0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]), None);
+        assert_eq!(look(&[&bytes[..10], &bytes[3..]].concat()), None);
     }
 }

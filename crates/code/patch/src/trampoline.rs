@@ -24,11 +24,28 @@
 //!
 //! Anywhere else it first steps over the red zone and saves the flags, and gives
 //! both back before the displaced instructions.
+//!
+//! A system call, whose flags are nobody's because its result is all that is looked at:
+//! ```text
+//!         what the program does between the `mov` and the `syscall`
+//!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
+//! again:  lea  -128(%rsp),%rsp       the red zone
+//!         push $nr
+//!         call HOOK                  returns by `ret $8`
+//! back:   lea  128(%rsp),%rsp
+//! +8      cmpl $0,%fs:recall         a signal came since the hook looked?
+//! +17     jne  again
+//! +19     jmp  the `syscall`         (`jmp rel32`: the agent reads where that is)
+//! +24     lea  128(%rsp),%rsp        where the hook returns to if it made the call
+//!         jmp  behind the `syscall`
+//! call:   jmp  the `syscall`
+//! ```
+//! From `back + 8` to the `syscall` every register is the program's.
 
 use tiptoe_event::Filter;
 
 use crate::Refusal;
-use crate::code::{Code, IF_EQUAL, To};
+use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
 use crate::filter;
 use crate::guard::Guard;
 use crate::relocate::push_return;
@@ -44,16 +61,21 @@ pub enum Body {
         /// Which hits count; all where absent.
         filter: Option<Filter>,
     },
-    /// Calls the hook with `nr` in front of the `mov $nr,%eax` of a system call.
-    SyscallBefore {
+    /// Calls the hook with `nr` before a system call. The call is then made at its
+    /// own address, unless the hook made it and left the result in %rax.
+    Syscall {
         /// The system call's number.
         nr: u32,
+        /// The %fs offset of the word that sends the thread to the hook again.
+        recall: i32,
     },
-    /// Calls the hook with `nr | 0x8000_0000`, sign-extended, in place of the
-    /// system call; the hook performs it and leaves the result in %rax.
-    SyscallReplace {
-        /// The system call's number.
-        nr: u32,
+    /// As [`Body::Syscall`], for a call whose number only %eax knows: the hook is
+    /// called with -1, for the numbers below 512 whose bits are set.
+    SyscallAny {
+        /// A bit for each number.
+        numbers: [u64; 8],
+        /// As above.
+        recall: i32,
     },
 }
 
@@ -66,7 +88,7 @@ pub struct Abi {
     /// Called with the slot on the stack when the thread has no counters yet;
     /// preserves every register, returns by `ret $8`.
     pub cold_entry: u64,
-    /// Called with the system call's number on the stack; likewise.
+    /// Called with a system call's number on the stack; likewise.
     pub hook_entry: u64,
 }
 
@@ -124,27 +146,48 @@ pub(crate) fn build(
                 trampoline.uncalled(&displaced[0], behind);
             }
         }
-        Body::SyscallBefore { nr } => {
-            shape.behind_syscall.ok_or(Refusal::NotSyscall)?;
-            hook(&mut trampoline.code, nr);
-            trampoline.displaced(displaced, behind, window);
+        Body::Syscall { nr, recall } => {
+            let behind = before_call(&mut trampoline.code, shape)?;
+            hook(&mut trampoline.code, nr as i32, recall, behind);
         }
-        Body::SyscallReplace { nr } => {
-            let behind = shape.behind_syscall.ok_or(Refusal::NotSyscall)?;
-            for step in &shape.run {
-                trampoline.code.append(&step.copy);
+        Body::SyscallAny { numbers, recall } => {
+            let code = &mut trampoline.code;
+            let behind = before_call(code, shape)?;
+            code.put(&[0x3d]).put32(512);
+            let high = code.jump_ahead(NOT_BELOW, true);
+            let table = code.field_ahead(&[0x0f, 0xa3, 0x05]);
+            let unset = code.jump_ahead(NOT_BELOW, true);
+            hook(code, -1, recall, behind);
+            code.bind(high);
+            code.bind(unset);
+            code.relative(&[0xe9], To::Address(behind - 2), &[]);
+            code.bind(table);
+            for word in numbers {
+                code.put(&word.to_le_bytes());
             }
-            hook(&mut trampoline.code, nr | 0x8000_0000);
-            trampoline.code.relative(&[0xe9], To::Address(behind), &[]);
         }
     }
     Ok(trampoline)
 }
 
-/// `push $nr; call HOOK`, clear of the red zone; the hook itself keeps the flags.
-fn hook(code: &mut Code, nr: u32) {
-    code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(nr as i32);
+/// All that the program does on its way to the call; the address behind it.
+fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
+    for step in &shape.run {
+        code.append(&step.copy);
+    }
+    shape.behind_syscall.ok_or(Refusal::NotSyscall)
+}
+
+/// From `again` to the jump behind the call, as the module has it.
+fn hook(code: &mut Code, nr: i32, recall: i32, behind: u64) {
+    let again = code.len();
+    code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(nr);
     code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
+    code.put(&[0x64, 0x83, 0x3c, 0x25]).put32(recall).put(&[0]);
+    code.jump_back(Some(IF_NOT_EQUAL), again);
+    code.relative(&[0xe9], To::Address(behind - 2), &[]);
+    code.put(&STEP_BACK);
+    code.relative(&[0xe9], To::Address(behind), &[]);
 }
 
 struct Count {

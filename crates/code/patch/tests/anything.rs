@@ -52,7 +52,7 @@ proptest! {
             }
         }
         for site in syscall_sites(&function, &[0, 1, 2]) {
-            let _ = planner.place(&site.shape, &Body::SyscallReplace { nr: site.nr }, || islands.clone());
+            let _ = planner.place(&site.shape, &Body::Syscall { nr: site.nr, recall: 0 }, || islands.clone());
         }
     }
 }

@@ -292,7 +292,10 @@ fn the_c_library_waits_and_wakes_at_known_sites() {
     for index in 0..program.functions.len() {
         for site in syscall_sites(&program.function(index), &[9, 11, 13, 25, 56, 202, 435]) {
             *found.entry(site.nr).or_insert(0) += 1;
-            let body = Body::SyscallBefore { nr: site.nr };
+            let body = Body::Syscall {
+                nr: site.nr,
+                recall: 0,
+            };
             let patch = planner.place(&site.shape, &body, Vec::new).expect("room");
             assert_eq!(patch.strategy, Strategy::Jump);
         }

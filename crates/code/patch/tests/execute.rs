@@ -10,7 +10,10 @@ use random::{HELPER, Random, Writer};
 
 use machine::{Calls, Machine, Registers, read, write};
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
-use tiptoe_patch::{Body, FunctionCode, Patch, Strategy, padding, shape, syscall_sites};
+use tiptoe_patch::{
+    Body, FunctionCode, Patch, Strategy, SyscallSite, any_syscall_site, padding, shape,
+    syscall_sites,
+};
 
 /// A machine with the helper and a pointer to it in place.
 struct Bench {
@@ -327,14 +330,16 @@ fn filters_decide_as_the_model_does() {
     }
 }
 
+/// mov $NR,%eax; lea 8(%rsi),%rdx; syscall; ret
+fn calls(nr: u8) -> [u8; 12] {
+    [0xb8, nr, 0, 0, 0, 0x48, 0x8d, 0x56, 8, 0x0f, 0x05, 0xc3]
+}
+
 #[test]
 fn system_call_hooks_see_the_number_and_keep_the_rest() {
     let mut bench = Bench::new(6);
-    // mov $39,%eax (getpid); lea 8(%rsi),%rdx; syscall; ret
-    let code = [0xb8, 39, 0, 0, 0, 0x48, 0x8d, 0x56, 8, 0x0f, 0x05, 0xc3];
-    let mut registers = bench.random.registers(0);
-    registers[2] = 0;
-    for replace in [false, true] {
+    for (nr, performed) in [(39, false), (110, true)] {
+        let code = calls(nr);
         let at = bench.machine.room(0);
         write(at, &code);
         let function = FunctionCode {
@@ -342,42 +347,62 @@ fn system_call_hooks_see_the_number_and_keep_the_rest() {
             bytes: &code,
             size: code.len(),
         };
-        let site = &syscall_sites(&function, &[39])[0];
-        let nr = site.nr;
-        let body = if replace {
-            Body::SyscallReplace { nr }
-        } else {
-            Body::SyscallBefore { nr }
+        let site = &syscall_sites(&function, &[nr.into()])[0];
+        let body = Body::Syscall {
+            nr: site.nr,
+            recall: bench.machine.recall,
         };
-        let mut expected = bench.machine.run(at, &registers);
-        assert_eq!(expected[0], u64::from(std::process::id()));
-        let patch = bench
-            .machine
-            .planner
-            .place(&site.shape, &body, Vec::new)
-            .expect("room");
-        bench.machine.apply(&patch);
-        let before = bench.machine.calls();
-        let mut found = bench.machine.run(at, &registers);
-        let now = bench.machine.calls();
-        if replace {
-            expected[0] = 0x1234;
-            // The kernel leaves these to the system call instruction.
-            (found[1], found[11]) = (expected[1], expected[11]);
-        }
-        assert_eq!(found, expected);
-        let number = if replace {
-            i64::from((39 | 0x8000_0000u32) as i32)
-        } else {
-            39
-        };
-        assert_eq!(
-            now,
-            Calls {
-                hook: before.hook + 1,
-                nr: number,
-                ..before
-            }
-        );
+        hooked(&mut bench, site, &body, performed, i64::from(nr));
     }
+}
+
+#[test]
+fn a_call_of_any_number_is_hooked_by_the_number() {
+    let mut bench = Bench::new(7);
+    for (nr, performed) in [(39, true), (102, false)] {
+        // mov $NR,%eax; lea 8(%rsp),%r9; syscall; ret
+        let code = [
+            0xb8, nr, 0, 0, 0, 0x4c, 0x8d, 0x4c, 0x24, 8, 0x0f, 0x05, 0xc3,
+        ];
+        let at = bench.machine.room(0);
+        write(at, &code);
+        let function = FunctionCode {
+            address: at,
+            bytes: &code,
+            size: code.len(),
+        };
+        let site = any_syscall_site(&function).expect("five bytes before the call");
+        let body = Body::SyscallAny {
+            numbers: [1 << 39, 0, 0, 0, 0, 0, 0, 0],
+            recall: bench.machine.recall,
+        };
+        let seen = if performed { -1 } else { 0 };
+        hooked(&mut bench, &site, &body, performed, seen);
+    }
+}
+
+/// Runs a call with and without its hook; 0 for `seen` where none is called.
+fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
+    let mut registers = bench.random.registers(0);
+    registers[2] = 0;
+    let start = site.address - u64::from(site.nr == u32::MAX) * 5;
+    let mut expected = bench.machine.run(start, &registers);
+    let planner = &mut bench.machine.planner;
+    let patch = planner.place(&site.shape, body, Vec::new).expect("room");
+    bench.machine.apply(&patch);
+    let before = bench.machine.calls();
+    let mut found = bench.machine.run(start, &registers);
+    let now = bench.machine.calls();
+    if performed {
+        expected[0] = 0x1234;
+        // The kernel leaves these to the system call instruction.
+        (found[1], found[11]) = (expected[1], expected[11]);
+    }
+    // The flags are nobody's at a system call, and so is the kernel's copy of them.
+    found[11] = expected[11];
+    found[16] = expected[16];
+    assert_eq!(found, expected);
+    let hook = before.hook + u64::from(seen != 0);
+    let nr = if seen != 0 { seen } else { before.nr };
+    assert_eq!(now, Calls { hook, nr, ..before });
 }

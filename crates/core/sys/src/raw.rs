@@ -19,18 +19,22 @@ pub const EINTR: Errno = Errno(4);
 pub mod nr {
     #![expect(missing_docs, reason = "the kernel's own names")]
     pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
     pub const VFORK: usize = 58;
+    pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const SETUID: usize = 105;
     pub const SETGID: usize = 106;
@@ -42,20 +46,32 @@ pub mod nr {
     pub const CAPSET: usize = 126;
     pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const RT_SIGQUEUEINFO: usize = 129;
+    pub const RT_SIGSUSPEND: usize = 130;
     pub const SETPRIORITY: usize = 141;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const PSELECT6: usize = 270;
     pub const PPOLL: usize = 271;
     pub const UNSHARE: usize = 272;
+    pub const GET_ROBUST_LIST: usize = 274;
+    pub const EPOLL_PWAIT: usize = 281;
+    pub const SIGNALFD: usize = 282;
+    pub const SIGNALFD4: usize = 289;
+    pub const DUP3: usize = 292;
+    pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const SETNS: usize = 308;
     pub const SCHED_SETATTR: usize = 314;
+    pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
+    pub const PREADV2: usize = 327;
     pub const CLONE3: usize = 435;
     pub const CLOSE_RANGE: usize = 436;
+    pub const EPOLL_PWAIT2: usize = 441;
 }
 
 /// Performs a system call with six arguments and returns the kernel's raw word.

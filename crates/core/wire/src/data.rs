@@ -28,6 +28,8 @@ pub enum State {
     Serving = 1,
     /// Everything was put back; nothing runs.
     Dormant = 2,
+    /// No trap byte stands any more; waits for [`crate::Request::Settle`].
+    Unhooked = 3,
 }
 
 /// What the planner must know of an agent.
@@ -102,6 +104,7 @@ impl<'a> Data<'a> {
         match self.words.at(STATE).map_or(0, |word| word.load(Acquire)) {
             1 => State::Serving,
             2 => State::Dormant,
+            3 => State::Unhooked,
             _ => State::Absent,
         }
     }

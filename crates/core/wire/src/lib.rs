@@ -38,4 +38,14 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// Words of a thread, from the %fs offset [`Hello::tls`] on.
+pub mod tls {
+    /// The owned signals that the thread believes to block, in the low half; above
+    /// them the generation in which it was noted, the first result of
+    /// [`Request::Prepare`](crate::Request::Prepare).
+    pub const BELIEVED: i64 = 8;
+    /// Not 0: the thread, on its way into a system call, is to call the hook again.
+    pub const RECALL: i64 = 16;
+}

@@ -31,7 +31,9 @@ pub enum Request {
     Disarm = 4,
     /// Call indirect function resolvers: addresses; each result is an address.
     Resolve = 5,
-    /// Own SIGTRAP and SIGILL and arm hooks before anything else.
+    /// Own SIGTRAP and SIGILL before anything is armed. Results: the generation of
+    /// [`crate::tls::BELIEVED`], and where in a thread's block libc keeps its robust
+    /// list, plus one (0 where that is not known).
     Prepare = 6,
     /// Put everything back and end the agent's thread.
     Detach = 7,
@@ -44,13 +46,16 @@ pub enum Request {
     Toggle = 10,
     /// Take on the credentials that the program has taken on.
     Follow = 11,
+    /// The last word of a session, after [`crate::State::Unhooked`]: every thread blocks
+    /// again what it believes to block.
+    Settle = 12,
 }
 
 impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
         [
-            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow,
+            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

@@ -287,9 +287,10 @@ impl Link {
         Ok(results)
     }
 
-    /// Makes the agent own its signals and opens the gates.
-    pub fn prepare(&self) -> Result<(), Error> {
-        self.ask(tiptoe_wire::Request::Prepare, 0)
+    /// Makes the agent own its signals and opens the gates. Returns what the request does.
+    pub fn prepare(&self) -> Result<[u64; 2], Error> {
+        self.ask(tiptoe_wire::Request::Prepare, 0)?;
+        Ok([0, 1].map(|index| self.data().result(index)))
     }
 
     /// Lets a program that was started under tiptoe run.
@@ -307,12 +308,20 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Follow, 0))
     }
 
-    /// Puts everything back and waits until the agent sleeps.
-    pub fn detach(&self) -> Result<(), Error> {
+    /// Puts everything back and waits until the agent sleeps; `reblock` runs once no trap
+    /// byte stands any more.
+    pub fn detach(&self, reblock: impl FnOnce()) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Detach, 0))?;
         let deadline = Instant::now() + PATIENCE;
+        let mut reblock = Some(reblock);
         while self.data().state() != State::Dormant && !self.is_gone() && Instant::now() < deadline
         {
+            if self.data().state() == State::Unhooked
+                && let Some(reblock) = reblock.take()
+            {
+                reblock();
+                self.unless_gone(self.ask(tiptoe_wire::Request::Settle, 0))?;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())

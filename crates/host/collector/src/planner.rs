@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use tiptoe_event::Filter;
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Patch, Planner, Space, Strategy, UsedArena, shape, syscall_sites,
+    ARENA_LEN, Abi, Arena, Body, Patch, Planner, Space, Strategy, SyscallSite, UsedArena,
+    any_syscall_site, shape, syscall_sites,
 };
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Head, Site, SiteFlags};
@@ -17,15 +18,18 @@ use tiptoe_wire::{Head, Site, SiteFlags};
 use crate::module::Module;
 use crate::resolve::Probe;
 
-/// System calls that the agent performs for the program, so that the program
-/// finds its signals and credentials as they are without us.
-const REPLACED: [u32; 13] = [
-    13, 14, 127, 128, 105, 106, 113, 114, 116, 117, 119, 272, 308,
+/// System calls that the agent sees first, so that the program finds its signals and
+/// credentials as they are without us, by what is done.
+const HOOKED: &[u32] = &[
+    13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
+    128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
+    282, 289, // signalfd, signalfd4
+    59, 322, // execve, execveat: what is blocked is inherited
+    105, 106, 113, 114, 116, 117, 119, // set*id
+    272, 308, // unshare, setns
+    56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
+    157, // prctl: may put the program under seccomp
 ];
-/// System calls before which the agent takes the calling thread's slab away,
-/// because the child shares its memory: clone, vfork, clone3. Before prctl it
-/// leaves, where that puts the program under seccomp.
-const PRECEDED: [u32; 4] = [56, 58, 435, 157];
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
 
@@ -62,10 +66,13 @@ pub struct Ground<'a> {
     pub abi: Abi,
     /// Which hits count.
     pub filter: Option<Filter>,
+    /// The %fs offset of [`tiptoe_wire::tls::RECALL`].
+    pub recall: i32,
 }
 
 struct Draft<'a> {
     planner: Planner,
+    recall: i32,
     known: HashMap<u64, &'a Site>,
     filter: Option<Filter>,
     next_slot: u32,
@@ -84,6 +91,7 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
 pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
         planner: Planner::new(ground.abi, space(ground.maps, ground.known)),
+        recall: ground.recall,
         known: ground
             .known
             .iter()
@@ -112,32 +120,42 @@ fn is_libc(module: &Module) -> bool {
 
 impl Draft<'_> {
     fn hooks(&mut self, module: &Module) -> Vec<Planned> {
-        let numbers: Vec<u32> = REPLACED.into_iter().chain(PRECEDED).collect();
         let mut hooks = BTreeMap::new();
         for function in module.object.image.functions() {
             let Some(code) = module.object.code(function, module.bias) else {
                 continue;
             };
-            if !may_call(code.bytes, &numbers) {
-                continue;
-            }
-            for site in syscall_sites(&code, &numbers) {
-                let body = match PRECEDED.contains(&site.nr) {
-                    true => Body::SyscallBefore { nr: site.nr },
-                    false => Body::SyscallReplace { nr: site.nr },
-                };
-                if let Some(known) = self.known.get(&site.address)
-                    && known.body == body_hash(&body)
-                {
-                    hooks.insert(site.address, again(known));
-                } else if let Ok(patch) = self.planner.place(&site.shape, &body, Vec::new)
-                    && patch.strategy == Strategy::Jump
-                {
-                    hooks.insert(site.address, planned(patch, 0, &body));
+            let any = function.names.iter().any(|name| &**name == "syscall");
+            let sites = match any {
+                true => any_syscall_site(&code).into_iter().collect(),
+                false if may_call(code.bytes) => syscall_sites(&code, HOOKED),
+                false => Vec::new(),
+            };
+            for site in sites {
+                if let Some(hook) = self.hook(&site) {
+                    hooks.insert(site.address, hook);
                 }
             }
         }
         hooks.into_values().collect()
+    }
+
+    fn hook(&mut self, site: &SyscallSite) -> Option<Planned> {
+        let recall = self.recall;
+        let body = match site.nr {
+            u32::MAX => Body::SyscallAny {
+                numbers: numbers(),
+                recall,
+            },
+            nr => Body::Syscall { nr, recall },
+        };
+        if let Some(known) = self.known.get(&site.address)
+            && known.body == body_hash(&body)
+        {
+            return Some(again(known));
+        }
+        let patch = self.planner.place(&site.shape, &body, Vec::new).ok()?;
+        (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
     }
 
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
@@ -169,12 +187,21 @@ impl Draft<'_> {
     }
 }
 
+/// A bit for each number that is hooked.
+fn numbers() -> [u64; 8] {
+    let mut numbers = [0; 8];
+    for nr in HOOKED {
+        numbers[*nr as usize / 64] |= 1 << (nr % 64);
+    }
+    numbers
+}
+
 /// Whether bytes hold a `mov $NUMBER,%eax` and a `syscall` at all.
-fn may_call(bytes: &[u8], numbers: &[u32]) -> bool {
+fn may_call(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == [0x0f, 0x05])
         && bytes.windows(5).any(|five| {
             five[0] == 0xb8
-                && numbers.contains(&u32::from_le_bytes([five[1], five[2], five[3], five[4]]))
+                && HOOKED.contains(&u32::from_le_bytes([five[1], five[2], five[3], five[4]]))
         })
 }
 

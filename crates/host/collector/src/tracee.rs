@@ -13,6 +13,7 @@ use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Site, State};
 
 use crate::counts::{self, Counts};
+use crate::inject::Masks;
 use crate::link::Link;
 use crate::module::{Cache, Module, from_sys};
 use crate::request::{By, Error};
@@ -102,6 +103,8 @@ pub struct Tracee {
     link: Option<Link>,
     kernel: Option<UprobeSet>,
     agent_thread: Option<u32>,
+    /// What the agent has of the program's signals.
+    masks: Option<Masks>,
     /// The agent has been told to leave, or has left by itself.
     left: Cell<bool>,
     seccomp_at_start: u32,
@@ -136,6 +139,7 @@ impl Tracee {
             link: None,
             kernel: None,
             agent_thread: None,
+            masks: None,
             left: Cell::new(false),
             seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
@@ -423,7 +427,10 @@ impl Tracee {
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
             Some(link) if !self.left.get() && !self.is_gone() && !self.has_execed() => {
-                link.detach()
+                link.detach(|| {
+                    // What cannot be stopped stays without its block.
+                    let _ = self.masks.map(|masks| masks.give_back());
+                })
             }
             _ => Ok(()),
         }

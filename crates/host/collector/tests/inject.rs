@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_collector::inject::{Inject, InjectError, Injected, inject, unblock};
+use tiptoe_collector::inject::{Inject, InjectError, Injected, Masks, inject};
 
 #[path = "inject/refusals.rs"]
 mod refusals;
@@ -196,7 +196,6 @@ fn request<'a>(
         existing_entry: None,
         data_size: 8192,
         plan_size: 4096,
-        unblock: 0,
         allow_seccomp: false,
         deadline: PATIENT,
         prepare,

@@ -1,106 +1,204 @@
 //! SIGTRAP and SIGILL that were sent to a program which blocks them: the kernel
 //! does not hold them back for us, so we do.
+//!
+//! A thread that holds one back and a thread that begins to wait do not miss each
+//! other: one stores the signal and then looks for a waiter, the other stores itself as
+//! the waiter and then looks for the signal, with SeqCst fences in between.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr};
 
-use super::{Believed, ILL, Info, OURS, TRAP, believed};
+use super::{BOTH, Believed, Info, OURS, SIG_IGN, believed, bit, fd};
+use crate::thread::set_mask;
 use crate::tls;
 
-/// Delivers what was pending for signals that the calling thread just unblocked.
+const SI_TKILL: i32 = -6;
+/// A process that writes the held signal's record; no process has this number.
+const WRITING: u32 = u32::MAX;
+
+/// Delivers what was held back of signals that the calling thread just unblocked.
 pub fn deliver_pending() {
-    for signal in [4usize, 5] {
-        let Some(believed) = believed(signal) else {
-            continue;
-        };
-        let unblocked = tls::blocked() & (1 << (signal - 1)) == 0;
-        if unblocked && believed.pending.swap(0, Ordering::AcqRel) != 0 {
-            send_to_thread(gettid(), signal, &believed.taken_info());
+    let blocked = tls::blocked();
+    for signal in BOTH.into_iter().filter(|s| blocked & bit(*s) == 0) {
+        while let Some(info) = take(signal) {
+            send_to_thread(gettid(), signal, &info);
         }
     }
 }
 
-/// Takes a pending owned signal out of `set`, as sigtimedwait would.
+/// Delivers what was held back of signals that `mask` leaves open, with that mask in
+/// force; whether a handler ran.
+pub fn deliver_within(mask: u64) -> bool {
+    let before = tls::blocked();
+    let mut ran = false;
+    for signal in BOTH.into_iter().filter(|s| mask & before & bit(*s) == 0) {
+        let handled = believed(signal).is_some_and(|b| b.action().handler != SIG_IGN);
+        while let Some(info) = take(signal) {
+            let outer = set_mask(mask & !OURS);
+            tls::set_blocked(mask & OURS);
+            send_to_thread(gettid(), signal, &info);
+            tls::set_blocked(before);
+            set_mask(outer);
+            ran |= handled;
+        }
+    }
+    ran
+}
+
+/// Takes a held signal out of `set`, as sigtimedwait would.
 pub fn take_pending(set: u64) -> Option<(usize, Info)> {
-    [4usize, 5]
-        .into_iter()
-        .filter(|signal| set & (1 << (signal - 1)) != 0)
-        .find_map(|signal| {
-            let believed = believed(signal)?;
-            let taken = believed.pending.swap(0, Ordering::AcqRel) != 0;
-            taken.then(|| (signal, believed.taken_info()))
-        })
+    let mut wanted = BOTH.into_iter().filter(|s| set & bit(*s) != 0);
+    wanted.find_map(|signal| take(signal).map(|info| (signal, info)))
 }
 
-/// Which owned signals are pending for the program.
+/// Which owned signals are pending for the calling thread.
 pub fn pending_set() -> u64 {
-    let pending = |signal: usize| {
-        // Acquire: pairs with the Release in `hold_back`.
-        believed(signal).is_some_and(|b| b.pending.load(Ordering::Acquire) != 0)
+    let tid = gettid();
+    let pending = |signal: &usize| {
+        tls::held(*signal, tid).is_some()
+            || fd::is_full(*signal)
+            // Acquire: pairs with the Release in `Believed::keep`.
+            || believed(*signal).is_some_and(|b| b.pending.load(Ordering::Acquire) == getpid())
     };
-    if pending(4) && pending(5) {
-        OURS
-    } else if pending(4) {
-        ILL
-    } else if pending(5) {
-        TRAP
-    } else {
-        0
-    }
+    BOTH.iter().filter(|s| pending(s)).map(|s| bit(*s)).sum()
 }
 
-/// Names the calling thread as one that waits for owned signals in `set`; 0 ends it.
-pub fn set_waiter(set: u64, tid: u32) {
-    for signal in [4usize, 5] {
-        if set & (1 << (signal - 1)) != 0
-            && let Some(believed) = believed(signal)
-        {
-            believed.waiter.store(tid, Ordering::Release); // pairs with `hold_back`
+/// One that was sent to this thread, or else to the process.
+fn take(signal: usize) -> Option<Info> {
+    let sender = tls::take_held(signal, gettid());
+    if let Some(sender) = sender {
+        return Some(Info::from_sender(signal, sender));
+    }
+    fd::drain(signal).or_else(|| believed(signal)?.take())
+}
+
+/// Names the calling thread as one that waits for the owned signals in `set`.
+pub fn set_waiter(set: u64) {
+    let tid = gettid();
+    for believed in BOTH
+        .into_iter()
+        .filter(|s| set & bit(*s) != 0)
+        .filter_map(believed)
+    {
+        believed.waiter.store(tid, Ordering::Relaxed); // ordered by the fence
+    }
+    // SeqCst: see the module.
+    fence(Ordering::SeqCst);
+}
+
+/// Sends the process what was held back for it: the signals are its own again.
+pub fn send_held_process() {
+    for signal in BOTH {
+        if let Some(info) = believed(signal).and_then(Believed::take) {
+            let at = core::ptr::from_ref(&info) as usize;
+            let args = [getpid() as usize, signal, at, 0, 0, 0];
+            // SAFETY: `info` is a whole siginfo; the signal goes to our own process.
+            let _ = unsafe { call(nr::RT_SIGQUEUEINFO, args) };
         }
     }
 }
 
-impl Believed {
-    pub(super) fn taken_info(&self) -> Info {
-        let word = |at: usize| {
-            self.info
-                .get(at)
-                .map_or(0, |word| word.load(Ordering::Relaxed))
-        };
-        // Relaxed: ordered by the exchange of `pending`.
-        let rest = core::array::from_fn(|at| word(3 + at));
+impl Info {
+    /// What tgkill tells: who sent it, as its process id and, above it, its user.
+    pub(super) fn from_sender(signal: usize, sender: u64) -> Info {
+        let mut rest = [0; 29];
+        // Behind three numbers of 4 bytes, and 4 that align the rest.
+        for (word, value) in rest.iter_mut().skip(1).zip([sender, sender >> 32]) {
+            *word = value as u32;
+        }
         Info {
-            signal: word(0) as i32,
-            errno: word(1) as i32,
-            code: word(2) as i32,
+            signal: signal as i32,
+            errno: 0,
+            code: SI_TKILL,
             rest,
         }
     }
 
+    /// The process id of the sender, and above it its user.
+    fn sender(&self) -> u64 {
+        let word = |at: usize| self.rest.get(at).map_or(0, |word| u64::from(*word));
+        word(1) | (word(2) & 0x7fff_ffff) << 32
+    }
+}
+
+impl Believed {
+    /// The signal held back for the process. A fork's child has none of its parent's.
+    fn take(&self) -> Option<Info> {
+        let pid = getpid();
+        // AcqRel: pairs with the Release in `keep`; among takers the exchange decides.
+        let won = self
+            .pending
+            .compare_exchange(pid, WRITING, Ordering::AcqRel, Ordering::Relaxed);
+        won.ok()?;
+        let word = |at: usize| {
+            // Relaxed: ordered by the exchange.
+            self.info
+                .get(at)
+                .map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        let info = Info {
+            signal: word(0) as i32,
+            errno: word(1) as i32,
+            code: word(2) as i32,
+            rest: core::array::from_fn(|at| word(3 + at)),
+        };
+        self.pending.store(0, Ordering::Release); // pairs with the exchange in `keep`
+        Some(info)
+    }
+
     /// Keeps a signal that the program blocks until it wants it.
     pub(super) fn hold_back(&self, info: &Info) {
-        let waiter = self.waiter.load(Ordering::Acquire); // pairs with `set_waiter`
-        if waiter != 0 && waiter != gettid() {
-            return send_to_thread(waiter, info.signal as usize, info);
+        let signal = info.signal as usize;
+        if fd::offer(info) {
+            // Its reader, or who unblocks the signal, finds it there.
+        } else if info.code == SI_TKILL {
+            tls::hold(signal, gettid(), info.sender());
+        } else {
+            self.keep(info);
+            // SeqCst: see the module.
+            fence(Ordering::SeqCst);
+            self.pass_on(signal);
+        }
+        tls::recall(true);
+    }
+
+    /// As the kernel does, keeps one signal of a kind.
+    fn keep(&self, info: &Info) {
+        let pending = self.pending.load(Ordering::Relaxed); // the exchange decides
+        if pending == WRITING || pending == getpid() {
+            return;
+        }
+        let claim =
+            self.pending
+                .compare_exchange(pending, WRITING, Ordering::AcqRel, Ordering::Relaxed);
+        if claim.is_err() {
+            return;
         }
         let head = [info.signal as u32, info.errno as u32, info.code as u32];
         for (word, value) in self.info.iter().zip(head.into_iter().chain(info.rest)) {
             word.store(value, Ordering::Relaxed); // published by `pending`
         }
-        self.pending.store(1, Ordering::Release); // pairs with the exchanges
+        self.pending.store(getpid(), Ordering::Release); // pairs with the exchanges
+    }
+
+    /// Gives it to the thread that waits for it, where that is another one.
+    fn pass_on(&self, signal: usize) {
+        let waiter = self.waiter.load(Ordering::Relaxed); // ordered by the fence
+        if waiter != 0
+            && waiter != gettid()
+            && let Some(info) = self.take()
+            && !send_to_thread(waiter, signal, &info)
+        {
+            self.keep(&info);
+        }
     }
 }
 
-pub(super) fn send_to_thread(tid: u32, signal: usize, info: &Info) {
-    let args = [
-        getpid() as usize,
-        tid as usize,
-        signal,
-        core::ptr::from_ref(info) as usize,
-        0,
-        0,
-    ];
+/// Sends a signal to a thread of the process; whether it is there.
+pub(super) fn send_to_thread(tid: u32, signal: usize, info: &Info) -> bool {
+    let at = core::ptr::from_ref(info) as usize;
+    let args = [getpid() as usize, tid as usize, signal, at, 0, 0];
     // SAFETY: `info` is a whole siginfo; the signal goes to our own process.
-    let _ = unsafe { call(nr::RT_TGSIGQUEUEINFO, args) };
+    unsafe { call(nr::RT_TGSIGQUEUEINFO, args) }.is_ok()
 }

@@ -5,10 +5,11 @@ use core::sync::atomic::Ordering;
 use tiptoe_sys::raw;
 use tiptoe_sys::raw::gettid;
 
-use super::pending::send_to_thread;
+use super::pending::{send_to_thread, take_pending};
+use super::wait::Wait;
 use super::{
     Action, Believed, Context, Info, OURS, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL, SIG_IGN,
-    believed, kernel_action,
+    believed, bit, kernel_action,
 };
 use crate::shared;
 use crate::thread::set_mask;
@@ -24,11 +25,56 @@ pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Con
     let Some(believed) = believed(signal as usize) else {
         return;
     };
-    let bit = 1u64 << (signal - 1);
-    if info.code <= 0 && tls::blocked() & bit != 0 {
-        return believed.hold_back(info);
+    if info.code > 0 {
+        let mask = context.mask | tls::blocked();
+        chain(believed, signal, info, context, mask);
+    } else {
+        sent(believed, info, context);
     }
-    chain(believed, signal, info, context);
+    deliver_more(context);
+}
+
+/// What was held back while a handler ran and is open again now that it returns.
+fn deliver_more(context: &mut Context) {
+    while super::owned()
+        && let Some((signal, info)) = take_pending(OURS & !tls::blocked())
+        && let Some(believed) = believed(signal)
+    {
+        let mask = context.mask | tls::blocked();
+        chain(believed, signal as i32, &info, context, mask);
+    }
+}
+
+/// A signal that somebody sent.
+fn sent(believed: &Believed, info: &Info, context: &mut Context) {
+    let signal = info.signal;
+    let bit = bit(signal as usize);
+    let blocked = tls::blocked();
+    let wait = Wait::of(context);
+    if wait
+        .as_ref()
+        .is_some_and(|wait| wait.take(bit, info, context))
+    {
+        return;
+    }
+    let mask = wait.as_ref().and_then(|wait| wait.mask(context));
+    let open = mask.filter(|mask| mask & bit == 0);
+    let ignored = believed.action().handler == SIG_IGN;
+    if open.is_none() && blocked & bit != 0 {
+        believed.hold_back(info);
+    } else if !ignored {
+        let outer = open.unwrap_or(context.mask | blocked);
+        chain(believed, signal, info, context, outer);
+        if open.is_some()
+            && let Some(wait) = wait
+        {
+            wait.interrupt(context);
+        }
+        return;
+    }
+    if let Some(wait) = wait {
+        wait.go_on(context);
+    }
 }
 
 /// Moves a thread that met one of our trap bytes to where it goes on.
@@ -75,44 +121,46 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program asked for.
-fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context) {
+/// Does with a signal what the program asked for, where `mask` is in force.
+fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.code > 0;
     match action.handler {
         SIG_IGN if !fault => {}
         SIG_DFL | SIG_IGN => die(signal, info, fault),
-        handler => {
+        _ => {
             if action.flags & SA_RESETHAND != 0 {
                 believed.set_action(Action {
                     handler: SIG_DFL,
                     ..action
                 });
             }
-            call_handler(handler, &action, signal, info, context);
+            call_handler(&action, signal, info, context, mask);
         }
     }
 }
 
-/// Calls the program's handler under the mask it asked for.
-fn call_handler(handler: u64, action: &Action, signal: i32, info: &Info, context: &mut Context) {
-    let bit = 1u64 << (signal - 1);
-    let own = if action.flags & SA_NODEFER == 0 {
-        bit
-    } else {
-        0
+/// Calls the program's handler under the mask it asked for, on top of `mask`. It may
+/// never return: a siglongjmp sets the mask through its own hook.
+fn call_handler(action: &Action, signal: i32, info: &Info, context: &mut Context, mask: u64) {
+    let own = match action.flags & SA_NODEFER {
+        0 => bit(signal as usize),
+        _ => 0,
     };
-    let believed_before = tls::blocked();
-    context.mask |= believed_before; // what a handler finds in its ucontext
-    tls::set_blocked(believed_before | (action.mask & OURS) | own);
-    set_mask((context.mask | action.mask) & !OURS);
+    let inner = mask | action.mask | own;
+    context.mask |= tls::blocked(); // what a handler finds in its ucontext
+    tls::set_blocked(inner & OURS);
+    set_mask(inner & !OURS);
     // SAFETY: the program installed this function for this signal.
     let handler: extern "C" fn(i32, *const Info, *mut Context) =
-        unsafe { core::mem::transmute(handler as usize) };
+        unsafe { core::mem::transmute(action.handler as usize) };
     handler(signal, info, context);
-    // The handler may have changed the mask that is restored on return.
-    tls::set_blocked(context.mask & OURS);
-    context.mask &= !OURS;
+    // The handler may have changed the mask that is restored on return, or the
+    // session may have ended: then the kernel has the program's whole mask again.
+    if super::owned() {
+        tls::set_blocked(context.mask & OURS);
+        context.mask &= !OURS;
+    }
 }
 
 /// The default action: end the process by this very signal. A fault happens

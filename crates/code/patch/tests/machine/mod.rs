@@ -10,7 +10,7 @@ use tiptoe_patch::{Abi, Patch, Planner, Space};
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
     ".balign 8",
-    "tiptoe_test_tls: .zero 8",
+    "tiptoe_test_tls: .zero 16",
     ".data",
     ".balign 8",
     ".globl tiptoe_test_state, tiptoe_test_calls",
@@ -66,11 +66,17 @@ std::arch::global_asm!(
     "mov 24(%rsp), %rax",
     "mov %rax, 24+tiptoe_test_calls(%rip)",
     "incq 16+tiptoe_test_calls(%rip)",
-    "test %rax, %rax",
+    // Getppid it makes itself, and every other whose number is in the register.
+    "cmp $110, %rax",
+    "je 1f",
+    "cmp $-1, %rax",
     "pop %rax",
-    "jns 1f",
+    "jne 2f",
+    "push %rax",
+    "1: pop %rax",
     "mov $0x1234, %eax",
-    "1: popfq",
+    "addq $24, 8(%rsp)",
+    "2: popfq",
     "ret $8",
     options(att_syntax),
 );
@@ -124,6 +130,8 @@ pub struct Machine {
     /// A page that the code may read and write.
     pub data: Range<u64>,
     descriptor: Box<[u64; 1]>,
+    /// The %fs offset of a word that is 0.
+    pub recall: i32,
     pub slab: Vec<u64>,
     gates: Vec<u64>,
     _running: MutexGuard<'static, ()>,
@@ -158,6 +166,7 @@ impl Machine {
         Machine {
             planner,
             at: base,
+            recall: tls as i64 as i32 + 8,
             data,
             descriptor,
             slab,

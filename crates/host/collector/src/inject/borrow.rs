@@ -9,6 +9,7 @@ use libc::user_regs_struct;
 
 use super::InjectError;
 use super::cave::{self, Cave};
+use super::masks::robust_list;
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
@@ -305,17 +306,7 @@ pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
 /// which a raw clone that shares its creator's has not.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
-    let (mut head, mut length) = (0u64, 0usize);
-    // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_get_robust_list,
-            tid,
-            &raw mut head,
-            &raw mut length,
-        )
-    };
-    result == 0 && head.wrapping_sub(fs_base) < CONTROL_BLOCK
+    robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)
 }
 
 /// Bytes that XSAVE writes with all the state that this kernel has enabled.

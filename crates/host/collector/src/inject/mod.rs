@@ -22,13 +22,13 @@ mod borrow;
 mod cave;
 mod error;
 mod image;
+mod masks;
 mod offer;
 mod process;
 mod restart;
 mod stub;
 mod talk;
 mod tracee;
-mod unblock;
 mod unwind;
 
 use std::fs::File;
@@ -39,7 +39,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 pub use error::InjectError;
-pub use unblock::unblock;
+pub use masks::{Masks, Words};
 
 use borrow::{Borrowed, Ground};
 use offer::Offer;
@@ -67,8 +67,6 @@ pub struct Inject<'a> {
     pub data_size: u64,
     /// Bytes of the plan segment.
     pub plan_size: u64,
-    /// Signals that the agent needs unblocked, bit N-1 for signal N.
-    pub unblock: u64,
     /// Whether a process under seccomp is taken all the same.
     pub allow_seccomp: bool,
     /// How long it may take to find a thread, and then to load the agent.
@@ -88,8 +86,6 @@ pub struct Injected {
     pub entry_result: i64,
     /// The agent's load base; 0 where it was there already.
     pub agent_base: u64,
-    /// Threads that block signals of `unblock`, and which.
-    pub blocked: Vec<(u32, u64)>,
 }
 
 /// Brings the agent into a running process.
@@ -175,7 +171,6 @@ fn converse(
         plan: offer.plan,
         entry_result,
         agent_base,
-        blocked: unblock::blocked(pid, request.unblock)?,
     })
 }
 

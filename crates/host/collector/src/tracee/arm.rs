@@ -7,6 +7,7 @@ use tiptoe_patch::{Abi, Strategy};
 use tiptoe_wire::{Map, Site};
 
 use super::{Counter, Plan, Source, Tracee};
+use crate::inject::{Masks, Words};
 use crate::link::Link;
 use crate::module::{Module, from_sys};
 use crate::planner::{self, Ground, Planned};
@@ -45,7 +46,9 @@ impl Tracee {
             Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
             None => Vec::new(),
         };
+        let recall = hello.tls + tiptoe_wire::tls::RECALL;
         let ground = Ground {
+            recall: recall as i32,
             maps: &maps,
             known: &known,
             abi,
@@ -53,10 +56,32 @@ impl Tracee {
         };
         let planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
-        link.prepare()?;
+        let masks = self.masks(hello.tls, link.prepare()?);
+        // Before the first trap byte, and again for what was blocked before the hooks stood.
+        // A thread that cannot be stopped keeps its block; what it then meets is its end,
+        // as it is for a program that blocks a fault of its own.
+        let _ = masks.hand_over();
+        self.masks = Some(masks);
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
         install(link, &hooks, &lost)?;
+        let _ = masks.hand_over();
         self.install_probes(link, probes, planned.probes, &lost)
+    }
+
+    /// The signals that the agent owns, and where it notes who blocks them.
+    fn masks(&self, tls: i64, [generation, robust]: [u64; 2]) -> Masks {
+        const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
+        let words = Words {
+            tls,
+            generation: generation as u32,
+            robust: robust.checked_sub(1),
+        };
+        Masks {
+            pid: self.process.pid(),
+            spare: self.agent_thread,
+            signals: SIGILL_AND_SIGTRAP,
+            words: Some(words),
+        }
     }
 
     fn install_probes(

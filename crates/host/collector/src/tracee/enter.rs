@@ -15,8 +15,6 @@ use crate::request::{By, Error};
 use crate::resident::{AgentFile, dormant_agent, known_sites};
 use crate::resolve::Resolved;
 
-/// SIGILL and SIGTRAP as bits of a signal set.
-const OWN_SIGNALS: u64 = 1 << 3 | 1 << 4;
 /// How long finding a thread to borrow may take.
 const BORROW: Duration = Duration::from_secs(5);
 /// How long a program may take to load its libc.
@@ -82,7 +80,6 @@ impl Tracee {
                 existing_entry: base.map(|base| base + agent.entry),
                 data_size: geometry.data_bytes(),
                 plan_size: PlanSegment::BYTES,
-                unblock: OWN_SIGNALS,
                 allow_seccomp: plan.force,
                 deadline: BORROW,
                 prepare: &mut |data, plan_fd| {
@@ -113,10 +110,6 @@ impl Tracee {
                     let why = std::io::Error::from_raw_os_error(-code as i32);
                     return Err(Error::new(format!("the agent could not begin: {why}")));
                 }
-            }
-            let tids: Vec<u32> = injected.blocked.iter().map(|(tid, _)| *tid).collect();
-            if !tids.is_empty() {
-                let _ = inject::unblock(pid, &tids, OWN_SIGNALS);
             }
             return link.ok_or_else(|| Error::new("no segments were offered"));
         }

@@ -1,0 +1,118 @@
+//! Before a system call in which the thread waits for signals, or under another mask.
+//!
+//! The kernel gets a copy of the mask without our signals, in the thread's own words:
+//! they stay until it has read it, and until a call is made again. From the moment the
+//! call is noted, a signal that comes finds it there ([`signals`]).
+
+use super::Frame;
+use crate::signals::{self, OURS, Place};
+use crate::tls::{self, Call, Mask};
+
+const EINTR: i64 = -4;
+/// The end of the trampoline's jump to the system call, from its return on; the
+/// distance stands in its last 4 bytes.
+const JUMP_END: u64 = 24;
+/// Bytes of a system call instruction.
+const SYSCALL: u64 = 2;
+
+/// Prepares a wait; its result, where it is over before it began.
+pub(super) fn prepare(number: usize, place: Place, frame: &mut Frame) -> Option<i64> {
+    if !signals::owned() {
+        return None;
+    }
+    let blocked = tls::blocked();
+    let wanted = match (place, given(number, place, frame)) {
+        (_, None) => 0,
+        (Place::Wanted(_), Some(set)) => set & OURS,
+        (_, Some(mask)) => {
+            replace(place, frame, mask);
+            blocked & !mask
+        }
+    };
+    tls::set_call(Call {
+        number: number as u64,
+        behind: behind(frame),
+        trampoline: frame.back,
+    });
+    if wanted == 0 {
+        return None;
+    }
+    signals::set_waiter(wanted);
+    match place {
+        Place::Wanted(_) => take(wanted, frame),
+        _ => {
+            let mask = given(number, place, frame)?;
+            signals::deliver_within(mask).then_some(EINTR)
+        }
+    }
+}
+
+/// The held signal that a sigtimedwait gets.
+fn take(wanted: u64, frame: &Frame) -> Option<i64> {
+    let (signal, info) = signals::take_pending(wanted)?;
+    // SAFETY: libc passes NULL or room for a siginfo.
+    if let Some(out) = unsafe { (frame.rsi as *mut signals::Info).as_mut() } {
+        *out = info;
+    }
+    Some(signal as i64)
+}
+
+/// The address behind the system call, from the jump that leads to it.
+fn behind(frame: &Frame) -> u64 {
+    let distance = (frame.back + JUMP_END - 4) as *const i32;
+    // SAFETY: the trampoline that called the hook, which is never unmapped.
+    let distance = unsafe { distance.read_unaligned() };
+    (frame.back + JUMP_END + SYSCALL).wrapping_add_signed(distance.into())
+}
+
+impl Frame {
+    /// A register by its index in a ucontext, as [`Place`] has it.
+    fn slot(&mut self, index: usize) -> Option<&mut u64> {
+        Some(match index {
+            0 => &mut self.r8,
+            1 => &mut self.r9,
+            2 => &mut self.r10,
+            8 => &mut self.rdi,
+            _ => return None,
+        })
+    }
+}
+
+/// The mask or set as the program gave it, also where the hook is called again; `None`
+/// where there is none, or one of a size that the kernel refuses.
+fn given(number: usize, place: Place, frame: &mut Frame) -> Option<u64> {
+    let size = match number {
+        tiptoe_sys::raw::nr::RT_SIGSUSPEND => frame.rsi,
+        tiptoe_sys::raw::nr::PPOLL => frame.r8,
+        tiptoe_sys::raw::nr::RT_SIGTIMEDWAIT => frame.r10,
+        tiptoe_sys::raw::nr::PSELECT6 => 8,
+        _ => frame.r9,
+    };
+    let at = match place {
+        Place::Set(index) | Place::Wanted(index) => *frame.slot(index)?,
+        Place::Pair(index) => {
+            // SAFETY: libc passes NULL or an address and a size.
+            let pair = unsafe { (*frame.slot(index)? as *const [u64; 2]).as_ref() }?;
+            let [at, size] = *pair;
+            if size == 8 { at } else { 0 }
+        }
+    };
+    if let Some(mask) = Mask::at(at) {
+        return Some(mask.given());
+    }
+    // SAFETY: the program passes NULL or a valid set.
+    let set = unsafe { (at as *const u64).as_ref() }.copied();
+    set.filter(|_| size == 8)
+}
+
+/// Gives the kernel a copy without our signals.
+fn replace(place: Place, frame: &mut Frame, mask: u64) {
+    let copy = Mask::new(mask, mask & !OURS);
+    let (index, at) = match place {
+        Place::Pair(index) => (index, copy.pair()),
+        Place::Set(index) | Place::Wanted(index) => (index, copy.address()),
+    };
+    if let Some(register) = frame.slot(index) {
+        *register = at;
+    }
+}

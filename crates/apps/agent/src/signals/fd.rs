@@ -1,0 +1,234 @@
+//! A signalfd for nothing but SIGTRAP and SIGILL, made while they are ours.
+//!
+//! The kernel never has them pending, so such a descriptor is a pipe that is open for
+//! reading and writing at once (it never ends) and holds the records of what was held back:
+//! a record in the pipe *is* the pending signal. It works only while we feed it,
+//! so a program that has one keeps its handlers and hooks when a session ends.
+//!
+//! One that also reads other signals is the kernel's own: ours never come out of it.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use tiptoe_sys::raw::{call, close, getpid, nr, open};
+
+use super::{Info, OURS};
+
+const NONBLOCK_CLOEXEC: u64 = 0o4000 | 0o2000000;
+const O_RDWR: i32 = 2;
+const FIONREAD: usize = 0x541b;
+const RWF_NOWAIT: usize = 8;
+/// Bytes of a signalfd_siginfo.
+const RECORD: usize = 128;
+const WORDS: usize = RECORD / 4;
+
+/// The newest descriptor for each signal: its number, and which pipe that was.
+struct Feed {
+    fd: AtomicI32,
+    pipe: AtomicU64,
+}
+
+#[expect(
+    clippy::declare_interior_mutable_const,
+    reason = "a pattern for array initialisers"
+)]
+const NONE: Feed = Feed {
+    fd: AtomicI32::new(-1),
+    pipe: AtomicU64::new(0),
+};
+
+static FEEDS: [Feed; 2] = [NONE; 2];
+/// The process that made them: a fork's child feeds none of its parent's.
+static MAKER: AtomicU32 = AtomicU32::new(0);
+
+/// The program's signalfd call; `None` where it is the kernel's to make.
+pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
+    let ours = set & OURS != 0 && set & !OURS == 0 && super::owned();
+    if fd != -1 || !ours || flags & !NONBLOCK_CLOEXEC != 0 {
+        return None;
+    }
+    let made = endless_pipe(flags as i32)?;
+    let pipe = inode(made)?;
+    MAKER.store(getpid(), Ordering::Relaxed); // published by `fd`
+    for feed in FEEDS
+        .iter()
+        .zip(super::BOTH)
+        .filter(|(_, signal)| set & super::bit(*signal) != 0)
+        .map(|(feed, _)| feed)
+    {
+        feed.pipe.store(pipe, Ordering::Relaxed); // published by `fd`
+        feed.fd.store(made, Ordering::Release); // pairs with `feed`
+    }
+    Some(made.into())
+}
+
+/// Whether a descriptor is fed that was made by this process.
+pub fn in_use() -> bool {
+    MAKER.load(Ordering::Relaxed) == getpid() // this process's own, or another's
+}
+
+/// A pipe whose only end is open both ways, at the lowest number.
+fn endless_pipe(flags: i32) -> Option<i32> {
+    let mut ends = [0i32; 2];
+    let at = ends.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes two numbers, which `ends` has.
+    unsafe { call(nr::PIPE2, [at, NONBLOCK_CLOEXEC as usize, 0, 0, 0, 0]) }.ok()?;
+    let [read, write] = ends;
+    close(write);
+    let both = path(read, |path| open(path, O_RDWR | flags).ok());
+    let Some(both) = both else {
+        close(read);
+        return None;
+    };
+    let cloexec = flags as usize & 0o2000000;
+    let args = [both as usize, read as usize, cloexec, 0, 0, 0];
+    // SAFETY: both are ours; the lower one becomes the one that is kept.
+    let kept = unsafe { call(nr::DUP3, args) }.ok();
+    close(both);
+    kept.map(|fd| fd as i32)
+}
+
+/// Calls `act` with `/proc/self/fd/FD`.
+fn path<T>(fd: i32, act: impl FnOnce(&core::ffi::CStr) -> Option<T>) -> Option<T> {
+    let mut text = *b"/proc/self/fd/0000000000\0";
+    let mut rest = fd as u32;
+    for digit in text.iter_mut().rev().skip(1).take(10) {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    // The kernel wants no zeroes in front: they go to the end, as nothing.
+    let digits = text
+        .iter()
+        .skip(14)
+        .take_while(|digit| **digit == b'0')
+        .count()
+        .min(9);
+    text.copy_within(14 + digits..24, 14);
+    text.get_mut(24 - digits..24)?.fill(0);
+    core::ffi::CStr::from_bytes_until_nul(&text)
+        .ok()
+        .and_then(act)
+}
+
+fn inode(fd: i32) -> Option<u64> {
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes 144 bytes, which `stat` has.
+    unsafe {
+        call(
+            nr::FSTAT,
+            [fd as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0],
+        )
+    }
+    .ok()?;
+    stat.get(1).copied()
+}
+
+/// The descriptor that is fed with a signal, if it is still the pipe that it was.
+fn feed(signal: usize) -> Option<i32> {
+    let feed = if signal == 4 {
+        FEEDS.first()
+    } else {
+        FEEDS.last()
+    }?;
+    let fd = feed.fd.load(Ordering::Acquire); // pairs with `signalfd`
+    let pipe = feed.pipe.load(Ordering::Relaxed); // published by `fd`
+    (fd >= 0 && in_use() && inode(fd) == Some(pipe)).then_some(fd)
+}
+
+/// Puts a held signal into its pipe; false where there is none. One of a kind is
+/// enough, as in the kernel.
+pub(super) fn offer(info: &Info) -> bool {
+    let signal = info.signal as usize;
+    let Some(fd) = feed(signal) else { return false };
+    find(fd, signal, false).is_some() || write(fd, &record(info))
+}
+
+/// Whether a signal is pending in its pipe.
+pub(super) fn is_full(signal: usize) -> bool {
+    feed(signal).is_some_and(|fd| find(fd, signal, false).is_some())
+}
+
+/// Takes a signal out of its pipe.
+pub(super) fn drain(signal: usize) -> Option<Info> {
+    find(feed(signal)?, signal, true)
+}
+
+/// Looks through the pipe once around.
+fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
+    let mut waiting = 0i32;
+    let at = &raw mut waiting as usize;
+    // SAFETY: the kernel writes one number.
+    unsafe { call(nr::IOCTL, [fd as usize, FIONREAD, at, 0, 0, 0]) }.ok()?;
+    let mut found = None;
+    for _ in 0..waiting as usize / RECORD {
+        let record = read(fd)?;
+        let wanted = record.first() == Some(&(signal as u32));
+        if wanted {
+            found = Some(info(&record));
+        }
+        if !(wanted && take) {
+            write(fd, &record);
+        }
+    }
+    found
+}
+
+/// Reads one record; never waits, though the descriptor may.
+fn read(fd: i32) -> Option<[u32; WORDS]> {
+    let mut record = [0u32; WORDS];
+    let vector = [record.as_mut_ptr() as usize, RECORD];
+    let position = usize::MAX;
+    let args = [
+        fd as usize,
+        vector.as_ptr() as usize,
+        1,
+        position,
+        0,
+        RWF_NOWAIT,
+    ];
+    // SAFETY: the kernel writes at most the record's length.
+    (unsafe { call(nr::PREADV2, args) } == Ok(RECORD)).then_some(record)
+}
+
+fn write(fd: i32, record: &[u32; WORDS]) -> bool {
+    let args = [fd as usize, record.as_ptr() as usize, RECORD, 0, 0, 0];
+    // SAFETY: the kernel reads the record only.
+    let written = unsafe { call(nr::WRITE, args) };
+    written == Ok(RECORD)
+}
+
+/// A signalfd_siginfo: signal, errno, code, process, user; and the value at 44 and 48.
+fn record(info: &Info) -> [u32; WORDS] {
+    let word = |at: usize| info.rest.get(at).copied().unwrap_or(0);
+    let mut record = [0; WORDS];
+    let head = [
+        info.signal as u32,
+        info.errno as u32,
+        info.code as u32,
+        word(1),
+        word(2),
+    ];
+    let value = [word(3), word(3), word(4)];
+    let places = (0..head.len()).chain(11..14);
+    for (at, value) in places.zip(head.into_iter().chain(value)) {
+        if let Some(slot) = record.get_mut(at) {
+            *slot = value;
+        }
+    }
+    record
+}
+
+/// The siginfo that a record was made of.
+fn info(record: &[u32; WORDS]) -> Info {
+    let word = |at: usize| record.get(at).copied().unwrap_or(0);
+    let mut rest = [0; 29];
+    let values = [0, word(3), word(4), word(12), word(13)];
+    for (slot, value) in rest.iter_mut().zip(values) {
+        *slot = value;
+    }
+    Info {
+        signal: word(0) as i32,
+        errno: word(1) as i32,
+        code: word(2) as i32,
+        rest,
+    }
+}

@@ -1,0 +1,76 @@
+//! The words of other threads, when a session ends.
+//!
+//! A thread's block is found by its robust list, which libc keeps at a fixed place in it.
+//! Read through /proc/self/mem: the thread may end meanwhile, and its memory with it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use tiptoe_sys::raw::{call, nr};
+use tiptoe_uprobe::patcher::Text;
+
+use super::pending::send_to_thread;
+use super::{BOTH, Info};
+use crate::tasks;
+use crate::text::SelfMemory;
+use crate::tls;
+
+/// Where the robust list is in a thread's block, plus one; 0 while that is not known.
+static LAYOUT: AtomicU64 = AtomicU64::new(0);
+/// A block is not larger.
+const BLOCK: u64 = 4096;
+
+/// Learns where libc keeps the robust list, from a thread of the program.
+pub fn learn_layout() {
+    let offset = robust_list(0).map(|list| list.wrapping_sub(tls::thread_block()));
+    if let Some(offset) = offset.filter(|offset| *offset < BLOCK) {
+        LAYOUT.store(offset + 1, Ordering::Relaxed); // published by the thread's start
+    }
+}
+
+/// The list's offset plus one, or 0.
+pub fn layout() -> u64 {
+    LAYOUT.load(Ordering::Relaxed) // as in `learn_layout`
+}
+
+fn robust_list(tid: u32) -> Option<u64> {
+    let (mut head, mut len) = (0u64, 0u64);
+    let args = [
+        tid as usize,
+        &raw mut head as usize,
+        &raw mut len as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes two words.
+    unsafe { call(nr::GET_ROBUST_LIST, args) }.ok()?;
+    (head != 0).then_some(head)
+}
+
+/// Sends each thread again what was held back for it: the signals are the program's own.
+pub fn send_held_threads() {
+    let (Ok(memory), Some(offset)) = (SelfMemory::open(), layout().checked_sub(1)) else {
+        return;
+    };
+    tasks::each(|tid| {
+        let Some(list) = robust_list(tid) else { return };
+        let base = list
+            .wrapping_sub(offset)
+            .wrapping_add_signed(tls::descriptor_offset());
+        let word = |offset: i64| {
+            let mut bytes = [0; 8];
+            let there = memory.read(base.wrapping_add_signed(offset), &mut bytes);
+            if there { u64::from_le_bytes(bytes) } else { 0 }
+        };
+        if word(tls::HELD_BY) != u64::from(tid) {
+            return;
+        }
+        for (signal, offset) in BOTH.into_iter().zip(tls::HELD) {
+            let sender = word(offset);
+            if sender != 0 && memory.write(base.wrapping_add_signed(offset), &[0; 8]) {
+                let sender = sender & !(1 << 63);
+                send_to_thread(tid, signal, &Info::from_sender(signal, sender));
+            }
+        }
+    });
+}

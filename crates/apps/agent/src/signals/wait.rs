@@ -1,0 +1,131 @@
+//! The system calls in which a thread waits for signals, or under a mask of its own, as
+//! the handler finds them.
+//!
+//! | the thread stands | stage | the signal can |
+//! |---|---|---|
+//! | in the hook, or earlier | none | be held back: the hook is called again and finds it |
+//! | behind the hook, up to the `syscall` | before | end the call in its place |
+//! | behind the `syscall`, with EINTR | interrupted | let it end, or have it made again |
+
+use tiptoe_sys::raw::{call, nr};
+
+use super::{Context, Info, OURS, RAX, RIP, RSI};
+use crate::tls::{self, Call, Mask};
+
+const EINTR: i64 = -4;
+/// From a trampoline's return on: where the hook is behind, and where the call is made.
+const HOOK_BEHIND: u64 = 8;
+const CALL_MADE: u64 = 24;
+
+/// Where a call has its mask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The address of a mask in a register, by its index in a ucontext.
+    Set(usize),
+    /// The address of a mask's address and length.
+    Pair(usize),
+    /// None: the set that it waits for.
+    Wanted(usize),
+}
+
+impl Place {
+    /// Of a system call, if it is such a wait.
+    pub fn of(number: usize) -> Option<Place> {
+        const R8: usize = 0;
+        const R9: usize = 1;
+        const R10: usize = 2;
+        const RDI: usize = 8;
+        Some(match number {
+            nr::RT_SIGSUSPEND => Place::Set(RDI),
+            nr::PPOLL => Place::Set(R10),
+            nr::PSELECT6 => Place::Pair(R9),
+            nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => Place::Set(R8),
+            nr::RT_SIGTIMEDWAIT => Place::Wanted(RDI),
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Before,
+    Interrupted,
+}
+
+/// The wait that a thread is in.
+pub(super) struct Wait {
+    call: Call,
+    stage: Stage,
+    place: Place,
+}
+
+impl Wait {
+    /// Of the thread that the handler interrupted.
+    pub(super) fn of(context: &Context) -> Option<Wait> {
+        let call = tls::call();
+        let (rip, rax) = (context.register(RIP), context.register(RAX) as i64);
+        let before = call.trampoline + HOOK_BEHIND..call.trampoline + CALL_MADE;
+        let stage = if rip == call.behind && rax == EINTR {
+            Stage::Interrupted
+        } else if rip.wrapping_add(2) == call.behind || before.contains(&rip) {
+            Stage::Before
+        } else {
+            return None;
+        };
+        let place = Place::of(call.number as usize)?;
+        (call.behind != 0).then_some(Wait { call, stage, place })
+    }
+
+    /// The mask that is in force meanwhile, as the program gave it.
+    pub(super) fn mask(&self, context: &Context) -> Option<u64> {
+        let mask = match self.place {
+            Place::Set(at) => Mask::at(context.register(at)),
+            Place::Pair(at) => Mask::at(context.register(at).wrapping_sub(8)),
+            Place::Wanted(_) => None,
+        };
+        mask.map(|mask| mask.given())
+    }
+
+    /// Ends a sigtimedwait that wants this signal with it; the kernel does so itself
+    /// once the call is made.
+    pub(super) fn take(&self, bit: u64, info: &Info, context: &mut Context) -> bool {
+        let (Place::Wanted(at), Stage::Before) = (self.place, self.stage) else {
+            return false;
+        };
+        // SAFETY: the hook read the set from there, for this very call.
+        let set = unsafe { (context.register(at) as *const u64).as_ref() };
+        if set.is_none_or(|set| set & bit == 0) {
+            return false;
+        }
+        // SAFETY: the program passes NULL or room for a siginfo.
+        if let Some(out) = unsafe { (context.register(RSI) as *mut Info).as_mut() } {
+            *out = *info;
+        }
+        self.end(info.signal.into(), context);
+        true
+    }
+
+    /// A handler ran: the call is over. Else it would sleep though what it waited for came.
+    pub(super) fn interrupt(&self, context: &mut Context) {
+        self.end(EINTR, context);
+    }
+
+    fn end(&self, result: i64, context: &mut Context) {
+        context.set_register(RAX, result as u64);
+        context.set_register(RIP, self.call.behind);
+    }
+
+    /// Nothing happened that the program may see: an interrupted call is made again,
+    /// unless another signal is due that interrupts it too.
+    pub(super) fn go_on(&self, context: &mut Context) {
+        let mut pending = 0u64;
+        let at = &raw mut pending as usize;
+        // SAFETY: the kernel writes 8 bytes.
+        let asked = unsafe { call(nr::RT_SIGPENDING, [at, 8, 0, 0, 0, 0]) };
+        if self.stage == Stage::Interrupted && asked.is_ok() && pending & !context.mask & !OURS == 0
+        {
+            context.set_register(RAX, self.call.number);
+            context.set_register(RIP, self.call.behind - 2);
+        }
+    }
+}

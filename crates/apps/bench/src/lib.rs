@@ -1,7 +1,7 @@
 //! What `tiptoe bench` measures: the cost of a hit beside its peers, the share of functions that can be
-//! patched, the time to attach.
+//! patched, the time to attach, the rate of lookups.
 //!
-//! Every bench runs its cases in alternation within one process, over a program that it generates and
+//! Every bench runs its cases in alternation within one process; those of hits over a program that it generates and
 //! compiles (`cc`), and counts that program's own CPU time: medians and quartiles, never a single run. Before
 //! and after, it looks for other tracers of this machine and names them beside the numbers.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod driver;
 mod error;
 mod options;
 mod quiet;
+mod resolve;
 mod table;
 mod target;
 mod uftrace;
@@ -50,6 +51,11 @@ pub fn list() -> &'static [Bench] {
             name: "attach",
             about: "how long attaching to and detaching from many functions takes",
             run: attach::run,
+        },
+        Bench {
+            name: "resolve",
+            about: "how often a second threads can ask which probe an address has, while mappings change",
+            run: resolve::run,
         },
     ]
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// What one bench found. Serialized: `{"bench", "rows": […]}`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
     /// The bench.
     pub bench: &'static str,
@@ -33,6 +33,12 @@ pub struct Row {
     /// How many distinct functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<usize>,
+    /// How many mappings the address space had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mappings: Option<usize>,
+    /// How often they changed meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes_per_s: Option<u32>,
     /// The median.
     pub value: f64,
     /// Half the distance between the quartiles.
@@ -42,18 +48,29 @@ pub struct Row {
     pub unit: &'static str,
 }
 
+/// The columns; those without a value in any row are not shown.
+const HEADS: [&str; 8] = [
+    "case",
+    "site",
+    "depth",
+    "threads",
+    "sites",
+    "mappings",
+    "changes/s",
+    "value",
+];
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let cells: Vec<[String; 6]> = self.rows.iter().map(Row::cells).collect();
-        let heads = ["case", "site", "depth", "threads", "sites", "value"];
-        let shown: Vec<usize> = (0..6)
+        let cells: Vec<[String; HEADS.len()]> = self.rows.iter().map(Row::cells).collect();
+        let shown: Vec<usize> = (0..HEADS.len())
             .filter(|&c| cells.iter().any(|row| !row[c].is_empty()))
             .collect();
         let width = |c: usize| {
             cells
                 .iter()
                 .map(|row| row[c].chars().count())
-                .chain([heads[c].len()])
+                .chain([HEADS[c].len()])
                 .max()
         };
         let mut line = |text: &dyn Fn(usize) -> String| {
@@ -62,7 +79,7 @@ impl fmt::Display for Table {
                 .map(|&c| format!("{:<1$}", text(c), width(c).unwrap_or(0)));
             writeln!(f, "{}", columns.collect::<Vec<_>>().join("  ").trim_end())
         };
-        line(&|c| heads[c].to_owned())?;
+        line(&|c| HEADS[c].to_owned())?;
         for row in &cells {
             line(&|c| row[c].clone())?;
         }
@@ -73,7 +90,7 @@ impl fmt::Display for Table {
 }
 
 impl Row {
-    fn cells(&self) -> [String; 6] {
+    fn cells(&self) -> [String; HEADS.len()] {
         let number = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
         let spread = self
             .spread
@@ -84,6 +101,8 @@ impl Row {
             number(self.depth.map(|n| n as usize)),
             number(self.threads.map(|n| n as usize)),
             number(self.sites),
+            number(self.mappings),
+            number(self.changes_per_s.map(|n| n as usize)),
             format!("{:.2}{spread} {}", self.value, self.unit),
         ]
     }

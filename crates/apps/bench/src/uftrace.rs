@@ -45,6 +45,7 @@ pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> R
             value,
             spread: Some(spread),
             unit: "ns",
+            ..Row::default()
         });
     }
     Ok(())

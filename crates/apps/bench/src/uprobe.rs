@@ -227,6 +227,7 @@ fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {
         value,
         spread: Some(spread),
         unit: "ns",
+        ..Row::default()
     }
 }
 
@@ -288,5 +289,6 @@ fn per_second(table: &mut Table, name: &str, threads: u32, times: &[f64]) {
         value,
         spread: Some(spread),
         unit: "M/s",
+        ..Row::default()
     });
 }

@@ -1,0 +1,198 @@
+//! `tiptoe bench resolve`: how often a second threads can ask which probe an address belongs to.
+//!
+//! Addresses are random over all mappings, and each has a probe. `rwlock` is the same tree under its
+//! reader-writer lock, which is how it is done elsewhere. Rates are lookups in a second of each thread's own
+//! CPU time, added up, so that other programs do not count; cases alternate within each round.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+
+mod find_object;
+mod world;
+
+use find_object::FindObject;
+use world::{Case, Measured, World};
+
+const MAPPINGS: [usize; 3] = [100, 10_000, 100_000];
+const CHANGES_PER_S: [u32; 2] = [0, 1_000];
+
+/// What one measurement is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    changes_per_s: u32,
+    case: Case,
+    threads: u32,
+}
+
+/// Measures every case.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut table = Table {
+        bench: "resolve",
+        ..Table::default()
+    };
+    for mappings in MAPPINGS {
+        space(&mut table, mappings, options)?;
+    }
+    libraries(&mut table, options)?;
+    Ok(table)
+}
+
+/// Every case over one number of mappings.
+fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Error> {
+    let zero = || AtomicU64::new(0);
+    let words: Vec<AtomicU64> = std::iter::repeat_with(zero)
+        .take(world::shape(mappings).words())
+        .collect();
+    let world = World::new(&words, mappings)?;
+    let asked = questions(options.cpus);
+    let mut measured: BTreeMap<Asked, Vec<Measured>> = BTreeMap::new();
+    for round in 0..options.rounds {
+        for turn in 0..asked.len() {
+            let asked = asked[(turn + round) % asked.len()];
+            let Asked {
+                changes_per_s,
+                case,
+                threads,
+            } = asked;
+            let found = world.measure(case, threads, changes_per_s, options.ms)?;
+            measured.entry(asked).or_default().push(found);
+        }
+    }
+    for (asked, found) in &measured {
+        let rates: Vec<f64> = found.iter().map(|found| found.per_s / 1e6).collect();
+        add(table, asked, mappings, &rates);
+    }
+    ways(table, mappings, &measured);
+    Ok(())
+}
+
+fn questions(cpus: u32) -> Vec<Asked> {
+    let mut asked = Vec::new();
+    for threads in thread_counts(cpus) {
+        for changes_per_s in CHANGES_PER_S {
+            asked.extend(Case::ALL.map(|case| Asked {
+                changes_per_s,
+                case,
+                threads,
+            }));
+        }
+    }
+    asked
+}
+
+/// 1, 2, 4 and so on, and last as many as were asked for.
+fn thread_counts(cpus: u32) -> Vec<u32> {
+    let doubled = std::iter::successors(Some(1), |threads| Some(threads * 2));
+    doubled
+        .take_while(|&threads| threads < cpus)
+        .chain([cpus])
+        .collect()
+}
+
+fn add(table: &mut Table, asked: &Asked, mappings: usize, rates: &[f64]) {
+    let Asked {
+        changes_per_s,
+        case,
+        threads,
+    } = *asked;
+    let what = format!(
+        "{} {mappings} mappings {changes_per_s} changes/s",
+        case.name()
+    );
+    let row = rate(table, &what, threads, rates);
+    table.rows.push(Row {
+        case: case.name().to_owned(),
+        mappings: Some(mappings),
+        changes_per_s: Some(changes_per_s),
+        ..row
+    });
+}
+
+/// The row's numbers, and the note in the field's form.
+fn rate(table: &mut Table, what: &str, threads: u32, rates: &[f64]) -> Row {
+    let (value, spread) = median_and_spread(rates);
+    let each = value / f64::from(threads);
+    table.notes.push(format!(
+        "{what} ({threads} cpus): {value:.1} M/s ({each:.1} M/s/cpu)"
+    ));
+    Row {
+        threads: Some(threads),
+        value,
+        spread: Some(spread),
+        unit: "M/s",
+        ..Row::default()
+    }
+}
+
+/// How many lookups had to fall back while mappings changed.
+fn ways(table: &mut Table, mappings: usize, measured: &BTreeMap<Asked, Vec<Measured>>) {
+    let changed = measured
+        .iter()
+        .filter(|(asked, _)| asked.case == Case::Speculative && asked.changes_per_s > 0);
+    let sum = changed
+        .flat_map(|(_, found)| found.iter().copied())
+        .fold(Measured::default(), Measured::plus);
+    let Measured {
+        speculative,
+        locked,
+        unsure,
+        ..
+    } = sum;
+    table.notes.push(format!(
+        "{mappings} mappings {} changes/s: of {} lookups {locked} took the lock and {unsure} were unsure",
+        CHANGES_PER_S[1],
+        speculative + locked + unsure,
+    ));
+}
+
+/// glibc's own, over the libraries of a small program.
+fn libraries(table: &mut Table, options: &Options) -> Result<(), Error> {
+    let Some(program) = FindObject::compile()? else {
+        table
+            .notes
+            .push("skipped: dl_find_object (not in this libc)".to_owned());
+        return Ok(());
+    };
+    for threads in thread_counts(options.cpus) {
+        let found = (0..options.rounds).map(|_| program.measure(threads, options.ms));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let rates: Vec<f64> = found.iter().map(|(_, rate)| *rate).collect();
+        let row = rate(table, "dl_find_object", threads, &rates);
+        table.rows.push(Row {
+            case: "dl_find_object".to_owned(),
+            mappings: found.first().map(|(objects, _)| *objects),
+            changes_per_s: Some(0),
+            ..row
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_double_up_to_all() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(2), [1, 2]);
+        assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn every_answer_is_right_while_mappings_change() {
+        let zero = || AtomicU64::new(0);
+        let words: Vec<_> = std::iter::repeat_with(zero)
+            .take(world::shape(100).words())
+            .collect();
+        let world = World::new(&words, 100).expect("storage");
+        for case in Case::ALL {
+            let found = world.measure(case, 2, 10_000, 5).expect("right");
+            assert!(found.speculative + found.locked > 0);
+        }
+    }
+}

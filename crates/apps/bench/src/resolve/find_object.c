@@ -1,0 +1,79 @@
+// Asks glibc which library an address belongs to, in several threads at once, for MS milliseconds of each
+// one's CPU time: addresses at random in the code of all that is loaded.
+//
+//   find-object THREADS MS   prints how many objects, and millions of lookups a second over all threads
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { MOST = 128, THREADS = 64, BATCH = 4096 };
+
+static struct { uintptr_t start, size; } code[MOST];
+static int parts, objects;
+static double seconds;
+
+static int each(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size, (void)data;
+    objects++;
+    for (int i = 0; i < info->dlpi_phnum && parts < MOST; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD && header->p_flags & PF_X) {
+            code[parts].start = info->dlpi_addr + header->p_vaddr;
+            code[parts++].size = header->p_memsz;
+        }
+    }
+    return 0;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+static void *look(void *rate) {
+    uint64_t state = (uintptr_t)&state | 1, looked = 0, found = 0;
+    double start = now(), passed;
+    do {
+        for (int i = 0; i < BATCH; i++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            unsigned part = (state >> 32) * parts >> 32;
+            struct dl_find_object object;
+            found += !_dl_find_object((void *)(code[part].start + (uint32_t)state % code[part].size), &object);
+        }
+        looked += BATCH;
+        passed = now() - start;
+    } while (passed < seconds);
+    *(double *)rate = found == looked ? looked / passed / 1e6 : 0;
+    return NULL;
+}
+
+int main(int count, char **words) {
+    static const char *const libraries[] = {"libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libz.so.1", "liblzma.so.5",
+        "libcrypto.so.3", "libssl.so.3", "libresolv.so.2", "libelf.so.1", "libsqlite3.so.0", "libncursesw.so.6"};
+    for (unsigned i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        dlopen(libraries[i], RTLD_NOW);
+    dl_iterate_phdr(each, NULL);
+    int threads = count > 2 ? atoi(words[1]) : 1;
+    seconds = count > 2 ? atof(words[2]) / 1e3 : 0.01;
+    if (threads < 1 || threads > THREADS)
+        return 2;
+    pthread_t started[THREADS];
+    double rates[THREADS], sum = 0;
+    for (int i = 0; i < threads; i++)
+        if (pthread_create(&started[i], NULL, look, &rates[i]))
+            return 3;
+    for (int i = 0; i < threads; i++) {
+        pthread_join(started[i], NULL);
+        if (rates[i] == 0)
+            return 4;
+        sum += rates[i];
+    }
+    printf("%d %f\n", objects, sum);
+    return 0;
+}

@@ -1,0 +1,251 @@
+//! An address space to look things up in, and the threads that do: every address that is asked for has a
+//! probe, and every answer is checked.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tiptoe_uprobe::lookup::{Lookup, Mapping, Place, Shape, Space, Writer};
+
+use crate::error::Error;
+
+/// Where the first mapping is, how far apart they start, and how long they are. The gaps are for the changes.
+const BASE: u64 = 0x7f00_0000_0000;
+const STRIDE: u64 = 0x10_000;
+const LEN: u64 = 0x4000;
+/// So many files are mapped again and again.
+const FILES: u64 = 64;
+/// So many probes has each.
+pub(super) const PROBES: u64 = 16;
+/// Where in its file a mapping starts, and how far apart probes are.
+const OFFSET: u64 = 0x1000;
+const APART: u64 = 0x3d0;
+
+/// So many lookups between two looks at the flag that ends them.
+const BATCH: u64 = 4096;
+
+/// How much storage so many mappings need, with those that changes add.
+pub(super) fn shape(mappings: usize) -> Shape {
+    Shape {
+        mappings: mappings + mappings / 8 + 64,
+        probes: (FILES * PROBES) as usize,
+    }
+}
+
+/// What threads ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Case {
+    Speculative,
+    Rwlock,
+}
+
+impl Case {
+    pub(super) const ALL: [Case; 2] = [Case::Speculative, Case::Rwlock];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Case::Speculative => "speculative",
+            Case::Rwlock => "rwlock",
+        }
+    }
+}
+
+/// How many lookups took which way, and how fast they were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    /// Lookups in a second of CPU time, over all threads.
+    pub per_s: f64,
+    pub speculative: u64,
+    pub locked: u64,
+    pub unsure: u64,
+    wrong: u64,
+}
+
+/// A space with `count` mappings.
+pub(super) struct World<'a> {
+    space: Space<'a>,
+    count: u64,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(words: &'a [AtomicU64], count: usize) -> Result<Self, Error> {
+        let space = Space::new(words, shape(count));
+        let world = World {
+            space: space.ok_or_else(|| Error::Answer("too little storage".to_owned()))?,
+            count: count as u64,
+        };
+        let writer = world.writer();
+        let full = |error| Error::Answer(format!("{error:?}"));
+        let all = (0..world.count).map(mapping);
+        writer.replace(all).map_err(full)?;
+        for (file, probe) in (0..FILES).flat_map(|file| (0..PROBES).map(move |probe| (file, probe)))
+        {
+            let place = place(file, OFFSET + probe * APART);
+            let id = (file * PROBES + probe) as u32;
+            writer.add_probe(place, id).map_err(full)?;
+        }
+        drop(writer);
+        Ok(world)
+    }
+
+    fn writer(&self) -> Writer<'_, 'a> {
+        loop {
+            match self.space.write(1_000) {
+                Some(writer) => return writer,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// So many threads look up for so long, while another one changes the space so often.
+    pub(super) fn measure(
+        &self,
+        case: Case,
+        threads: u32,
+        changes_per_s: u32,
+        ms: u32,
+    ) -> Result<Measured, Error> {
+        let (stop, start) = (AtomicBool::new(false), Barrier::new(threads as usize + 1));
+        let parts = std::thread::scope(|scope| {
+            let looking = (0..threads).map(|thread| {
+                let (stop, start) = (&stop, &start);
+                scope.spawn(move || self.look(case, u64::from(thread) + 1, start, stop))
+            });
+            let looking: Vec<_> = looking.collect();
+            start.wait();
+            self.change(changes_per_s, Duration::from_millis(ms.into()));
+            stop.store(true, Relaxed); // orders nothing; the join does
+            looking
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_default())
+                .collect::<Vec<_>>()
+        });
+        let sum = parts.into_iter().fold(Measured::default(), Measured::plus);
+        if sum.wrong > 0 || sum.per_s == 0.0 {
+            return Err(Error::Answer(format!("{} wrong lookups", sum.wrong)));
+        }
+        Ok(sum)
+    }
+
+    fn look(&self, case: Case, seed: u64, start: &Barrier, stop: &AtomicBool) -> Measured {
+        let mut seen = Measured::default();
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.batch(case, &mut state, &mut Measured::default()); // warm
+        start.wait();
+        let from = cpu_time();
+        while !stop.load(Relaxed) {
+            self.batch(case, &mut state, &mut seen);
+        }
+        let passed = cpu_time().saturating_sub(from).as_secs_f64();
+        let looked = seen.speculative + seen.locked + seen.wrong;
+        seen.per_s = looked as f64 / passed;
+        seen
+    }
+
+    #[inline(never)]
+    fn batch(&self, case: Case, state: &mut u64, seen: &mut Measured) {
+        let mut here = *state;
+        for _ in 0..BATCH {
+            let random = next(&mut here);
+            let index = ((random >> 32) * self.count) >> 32;
+            let probe = (random >> 28) % PROBES;
+            let address = BASE + index * STRIDE + probe * APART;
+            let id = (index % FILES * PROBES + probe) as u32;
+            match case {
+                Case::Speculative => seen.count(self.space.find(address), id),
+                Case::Rwlock => {
+                    let mut answer = self.space.find_locked(address);
+                    while answer == Lookup::Unsure {
+                        seen.count(answer, id);
+                        answer = self.space.find_locked(address);
+                    }
+                    seen.count(answer, id);
+                }
+            }
+        }
+        *state = here;
+    }
+
+    /// Maps in a gap, unmaps the middle of that, moves what is left of it, unmaps that: one of them a turn.
+    fn change(&self, per_s: u32, duration: Duration) {
+        let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
+            return sleep(duration);
+        };
+        let start = Instant::now();
+        let mut state = 1;
+        let mut gap = 0;
+        for turn in 0.. {
+            let due = pause * turn;
+            if due >= duration {
+                return sleep(duration.saturating_sub(start.elapsed()));
+            }
+            sleep(due.saturating_sub(start.elapsed()));
+            if turn % 4 == 0 {
+                let index = ((next(&mut state) >> 32) * self.count) >> 32;
+                gap = BASE + index * STRIDE + LEN + 0x1000;
+            }
+            let writer = self.writer();
+            let done = match turn % 4 {
+                0 => writer.insert(Mapping {
+                    start: gap,
+                    end: gap + 0x4000,
+                    place: place(FILES, 0),
+                }),
+                1 => writer.remove(gap + 0x1000..gap + 0x2000),
+                2 => writer.remap(gap..gap + 0x1000, gap + 0x5000..gap + 0x6000),
+                _ => writer.remove(gap..gap + 0x6000),
+            };
+            debug_assert_eq!(done, Ok(()));
+        }
+    }
+}
+
+impl Measured {
+    #[inline]
+    fn count(&mut self, answer: Lookup<u32>, id: u32) {
+        match answer {
+            Lookup::Speculative(found) if found == id => self.speculative += 1,
+            Lookup::Locked(Some(found)) if found == id => self.locked += 1,
+            Lookup::Unsure => self.unsure += 1,
+            _ => self.wrong += 1,
+        }
+    }
+
+    pub(super) fn plus(self, other: Measured) -> Measured {
+        Measured {
+            per_s: self.per_s + other.per_s,
+            speculative: self.speculative + other.speculative,
+            locked: self.locked + other.locked,
+            unsure: self.unsure + other.unsure,
+            wrong: self.wrong + other.wrong,
+        }
+    }
+}
+
+fn mapping(index: u64) -> Mapping {
+    let start = BASE + index * STRIDE;
+    Mapping {
+        start,
+        end: start + LEN,
+        place: place(index % FILES, OFFSET),
+    }
+}
+
+fn place(file: u64, offset: u64) -> Place {
+    Place::new(file as u32, offset).expect("both are small")
+}
+
+/// A random number whose upper half is good: Knuth's MMIX.
+#[inline]
+fn next(state: &mut u64) -> u64 {
+    let step = state.wrapping_mul(6_364_136_223_846_793_005);
+    *state = step.wrapping_add(1_442_695_040_888_963_407);
+    *state
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

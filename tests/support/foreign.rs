@@ -1,7 +1,7 @@
 //! Somebody else's probe: a uprobe of the kernel, opened without tiptoe, as perf and bpftrace open theirs.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::Read;
 use std::os::fd::FromRawFd;
 use std::path::Path;
@@ -31,23 +31,22 @@ struct Attr {
 /// A place where kernel uprobes can be put: a function of a program that runs.
 #[derive(Debug, Clone)]
 pub struct Place {
-    threads: Vec<i32>,
+    thread: i32,
     path: CString,
     offset: u64,
     kind: u32,
 }
 
 impl Place {
-    /// The first instruction of `symbol` in `program`, which the process `pid` runs: every thread of
-    /// now. None where this kernel has no uprobe events.
+    /// The first instruction of `symbol` in `program`, which the process `pid` runs. Its youngest thread
+    /// is the one that is counted; the kernel's trap stands for all of them. None where this kernel has
+    /// no uprobe events.
     pub fn new(pid: u32, program: &Path, symbol: &str) -> Option<Place> {
         let kind = std::fs::read_to_string(PMU).ok()?.trim().parse().ok()?;
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
-        let names = tasks.flatten().map(|task| task.file_name());
+        let number = |task: DirEntry| task.file_name().to_str()?.parse().ok();
         Some(Place {
-            threads: names
-                .filter_map(|name| name.to_str()?.parse().ok())
-                .collect(),
+            thread: tasks.flatten().filter_map(number).max()?,
             path: CString::new(program.to_str().expect("text")).expect("no zero in a path"),
             offset: file_offset(pid, program, symbol),
             kind,
@@ -61,22 +60,17 @@ impl Place {
         self
     }
 
-    /// Puts a probe there that counts one thread, its trap standing for all of them; gone when dropped.
+    /// Puts a probe there; gone when dropped.
     pub fn arm(&self) -> Foreign {
-        self.open(&self.threads[..1], false)
+        self.open(false)
     }
 
     /// The same, hit when the function returns.
     pub fn arm_return(&self) -> Foreign {
-        self.open(&self.threads[..1], true)
+        self.open(true)
     }
 
-    /// A probe there that counts every thread.
-    pub fn arm_all(&self) -> Foreign {
-        self.open(&self.threads, false)
-    }
-
-    fn open(&self, threads: &[i32], returns: bool) -> Foreign {
+    fn open(&self, returns: bool) -> Foreign {
         let attr = Attr {
             kind: self.kind,
             size: size_of::<Attr>() as u32,
@@ -85,27 +79,20 @@ impl Place {
             offset: self.offset,
             ..Attr::default()
         };
-        Foreign {
-            events: threads.iter().map(|thread| open(&attr, *thread)).collect(),
-        }
+        Foreign(open(&attr, self.thread))
     }
 }
 
 /// A uprobe of the kernel that stands on a program; it goes when this is dropped.
 #[derive(Debug)]
-pub struct Foreign {
-    events: Vec<File>,
-}
+pub struct Foreign(File);
 
 impl Foreign {
     /// Its hits so far.
     pub fn count(&self) -> u64 {
-        let read = |mut event: &File| {
-            let mut bytes = [0; 8];
-            event.read_exact(&mut bytes).expect("a counter");
-            u64::from_ne_bytes(bytes)
-        };
-        self.events.iter().map(read).sum()
+        let mut bytes = [0; 8];
+        (&self.0).read_exact(&mut bytes).expect("a counter");
+        u64::from_ne_bytes(bytes)
     }
 }
 

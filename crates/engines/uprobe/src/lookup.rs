@@ -22,6 +22,11 @@
 //!    writer go on.
 //! 4. Who holds a [`Writer`] runs no code that can be probed, and blocks signals
 //!    if its handlers could ask.
+//!
+//! A lookup at random takes 16 ns over 100 mappings, 30 over 10,000 and 57 over
+//! 100,000, with 1,000 changes a second as with none (`tiptoe bench resolve -t 1` on
+//! a virtual AMD EPYC whose two CPUs were busy with other work): three cache
+//! misses, of which the tree is two.
 
 use core::ops::Range;
 

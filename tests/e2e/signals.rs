@@ -1,8 +1,10 @@
 //! SIGTRAP and SIGILL stay the program's: installed, blocked, ignored, waited for, or deadly.
 
-use tiptoe_tests::{Expected, Probe, target};
+use tiptoe_tests::{Expected, Probe, Process, Site, target};
 
 use crate::counts::check;
+
+const PROBED: [&str; 3] = ["called", "shape_head_at_four", "shape_ret"];
 
 fn mode(mode: &str) {
     check(&target("signals"), &[mode]);
@@ -54,4 +56,129 @@ fn the_programs_own_death_is_its_exit_status() {
     assert_eq!(run.status, 128 + libc::SIGILL, "{}", run.stderr);
     let report = run.report.expect("a report all the same");
     report.assert_exact(&Expected::parse(&String::from_utf8_lossy(&run.stdout)));
+}
+
+/// Runs one mode of `masks` alone, under `--` and under `-p`: the program checks what it sees.
+fn masks(mode: &str) {
+    let program = target("masks");
+    check(&program, &[mode]);
+    attached(mode);
+}
+
+fn attached(mode: &str) {
+    let program = target("masks");
+    let mut process = Process::waiting(&program, &[mode]);
+    let probed = Site::new(process.pid(), &program, "called");
+    let attached = Probe::new(&PROBED).attach(&[process.pid()]);
+    probed.wait_probed();
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "{mode}: {status}");
+    attached.finish().assert_exact(&Expected::parse(&output));
+}
+
+#[test]
+fn waits_for_a_blocked_signal_are_never_lost() {
+    masks("awaited");
+}
+
+#[test]
+fn waits_get_what_is_sent_to_the_process() {
+    masks("another_waits");
+}
+
+#[test]
+fn waits_under_full_masks_survive_traps() {
+    masks("full_masks");
+}
+
+#[test]
+fn waits_that_block_a_signal_go_on() {
+    masks("not_for_them");
+}
+
+#[test]
+fn a_signalfd_reads_what_is_sent() {
+    masks("signalfd");
+}
+
+#[test]
+fn calls_through_libcs_syscall_are_as_all_others() {
+    masks("raw_calls");
+}
+
+#[test]
+fn the_masks_of_handlers_are_the_programs() {
+    masks("handler_masks");
+}
+
+#[test]
+fn the_flags_of_its_handlers_hold() {
+    masks("flags");
+}
+
+#[test]
+fn its_handlers_may_jump_out() {
+    masks("jumps_out");
+}
+
+#[test]
+fn new_programs_inherit_what_is_blocked_and_ignored() {
+    masks("new_programs");
+}
+
+#[test]
+fn what_was_blocked_before_stays_blocked() {
+    attached("held");
+    check(&target("masks"), &["held"]);
+}
+
+/// Which of SIGILL and SIGTRAP each thread blocks in the kernel.
+fn kernel_masks(pid: u32) -> Vec<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the program lives");
+    let mask = |path: std::path::PathBuf| {
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        let blocked = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigBlk:\t"))?;
+        Some(u64::from_str_radix(blocked, 16).ok()? & (1 << 3 | 1 << 4))
+    };
+    let mut masks: Vec<u64> = threads
+        .flatten()
+        .filter_map(|entry| mask(entry.path()))
+        .collect();
+    masks.sort_unstable();
+    masks
+}
+
+/// Blocked before tiptoe came, or while it was there, or a signal that came meanwhile: after it all is as it would be.
+#[test]
+fn after_detach_threads_block_what_they_believe_to_block() {
+    const BOTH: [u64; 2] = [1 << 4, 1 << 3 | 1 << 4];
+    let program = target("masks");
+    let mut process = Process::waiting(&program, &["stays"]);
+    let pid = process.pid();
+    let site = Site::new(pid, &program, "called");
+    assert_eq!(kernel_masks(pid), BOTH);
+    for _ in 0..3 {
+        let attached = Probe::new(&PROBED).attach(&[pid]);
+        site.wait_probed();
+        assert_eq!(
+            kernel_masks(pid),
+            [0, 0, BOTH[1]],
+            "the last is the agent's"
+        );
+        attached.interrupt();
+        site.wait_original();
+        assert_eq!(kernel_masks(pid), BOTH);
+    }
+    let attached = Probe::new(&PROBED).attach(&[pid]);
+    site.wait_probed();
+    process.go();
+    assert_eq!(process.line(), "blocked");
+    attached.interrupt();
+    assert_eq!(kernel_masks(pid), BOTH);
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "{status}: {output}");
 }

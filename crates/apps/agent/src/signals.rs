@@ -39,12 +39,15 @@
 //!   another thread may not block it, until a thread waits for it or unblocks it;
 //! - a call without a mask of its own (read, poll) that a blocked signal meets ends with EINTR
 //!   where the program's handler lacks SA_RESTART, or the call is never restarted;
+//! - a signal of kill or tgkill that was held back when the session ended, or that a sigtimedwait
+//!   in another thread gets, says SI_QUEUE; its sender is told right;
 //! - a wait whose mask blocks more than the thread does is ended by such a signal;
 //! - the handlers of other signals do not block ours, though their masks may say so;
 //! - a signalfd reads ours only where it has no other signal in it and was made while probes
 //!   stood ([`fd`]): else they stay pending;
 //! - where tiptoe is killed, threads stay without the block until they ask for it again;
-//! - each trap takes one signal frame, and less than 1 KiB, of the stack it happens on.
+//! - each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of
+//!   the stack it happens on.
 //!
 //! The noted disposition is one of a ring of records that are written before
 //! they are named, so that the handler reads it whole without a lock.

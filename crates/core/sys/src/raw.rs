@@ -68,7 +68,6 @@ pub mod nr {
     pub const SCHED_SETATTR: usize = 314;
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
-    pub const PREADV2: usize = 327;
     pub const CLONE3: usize = 435;
     pub const CLOSE_RANGE: usize = 436;
     pub const EPOLL_PWAIT2: usize = 441;

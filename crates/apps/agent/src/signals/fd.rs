@@ -16,7 +16,6 @@ use super::{Info, OURS};
 const NONBLOCK_CLOEXEC: u64 = 0o4000 | 0o2000000;
 const O_RDWR: i32 = 2;
 const FIONREAD: usize = 0x541b;
-const RWF_NOWAIT: usize = 8;
 /// Bytes of a signalfd_siginfo.
 const RECORD: usize = 128;
 const WORDS: usize = RECORD / 4;
@@ -158,9 +157,14 @@ fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
     let at = &raw mut waiting as usize;
     // SAFETY: the kernel writes one number.
     unsafe { call(nr::IOCTL, [fd as usize, FIONREAD, at, 0, 0, 0]) }.ok()?;
+    if waiting == 0 {
+        return None;
+    }
+    // An end that never waits, though the program's may.
+    let end = path(fd, |path| open(path, NONBLOCK_CLOEXEC as i32).ok())?;
     let mut found = None;
     for _ in 0..waiting as usize / RECORD {
-        let record = read(fd)?;
+        let Some(record) = read(end) else { break };
         let wanted = record.first() == Some(&(signal as u32));
         if wanted {
             found = Some(info(&record));
@@ -169,24 +173,15 @@ fn find(fd: i32, signal: usize, take: bool) -> Option<Info> {
             write(fd, &record);
         }
     }
+    close(end);
     found
 }
 
-/// Reads one record; never waits, though the descriptor may.
 fn read(fd: i32) -> Option<[u32; WORDS]> {
     let mut record = [0u32; WORDS];
-    let vector = [record.as_mut_ptr() as usize, RECORD];
-    let position = usize::MAX;
-    let args = [
-        fd as usize,
-        vector.as_ptr() as usize,
-        1,
-        position,
-        0,
-        RWF_NOWAIT,
-    ];
+    let args = [fd as usize, record.as_mut_ptr() as usize, RECORD, 0, 0, 0];
     // SAFETY: the kernel writes at most the record's length.
-    (unsafe { call(nr::PREADV2, args) } == Ok(RECORD)).then_some(record)
+    (unsafe { call(nr::READ, args) } == Ok(RECORD)).then_some(record)
 }
 
 fn write(fd: i32, record: &[u32; WORDS]) -> bool {

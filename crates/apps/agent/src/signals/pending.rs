@@ -9,11 +9,14 @@ use core::sync::atomic::{Ordering, fence};
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr};
 
-use super::{BOTH, Believed, Info, OURS, SIG_IGN, believed, bit, fd};
+use super::{BELIEVED, BOTH, Believed, Info, OURS, SIG_IGN, believed, bit, fd};
 use crate::thread::set_mask;
 use crate::tls;
 
+const SI_QUEUE: i32 = -1;
 const SI_TKILL: i32 = -6;
+/// Marks the value of a signal that was passed on; its code stands beside it.
+const PASSED_ON: u32 = 0x7469_7074;
 /// A process that writes the held signal's record; no process has this number.
 const WRITING: u32 = u32::MAX;
 
@@ -89,8 +92,9 @@ pub fn set_waiter(set: u64) {
 
 /// Sends the process what was held back for it: the signals are its own again.
 pub fn send_held_process() {
-    for signal in BOTH {
-        if let Some(info) = believed(signal).and_then(Believed::take) {
+    for (signal, slot) in BOTH.into_iter().zip(&BELIEVED) {
+        if let Some(info) = slot.take() {
+            let info = info.queued();
             let at = core::ptr::from_ref(&info) as usize;
             let args = [getpid() as usize, signal, at, 0, 0, 0];
             // SAFETY: `info` is a whole siginfo; the signal goes to our own process.
@@ -112,6 +116,37 @@ impl Info {
             errno: 0,
             code: SI_TKILL,
             rest,
+        }
+    }
+
+    /// As one thread may send it to another: the kernel lets a thread say only to itself
+    /// that kill or tgkill sent it, so that it becomes a sigqueue's.
+    pub(super) fn queued(&self) -> Info {
+        let kept = self.code < 0 && self.code != SI_TKILL;
+        Info {
+            code: if kept { self.code } else { SI_QUEUE },
+            ..*self
+        }
+    }
+
+    /// As [`Info::queued`], and how to undo it.
+    fn passed_on(&self) -> Info {
+        let mut info = self.queued();
+        if let [_, _, _, code, mark, ..] = &mut info.rest
+            && info.code != self.code
+        {
+            (*code, *mark) = (self.code as u32, PASSED_ON);
+        }
+        info
+    }
+
+    /// Undoes [`Info::passed_on`].
+    pub(super) fn restore(&mut self) {
+        if let [_, _, _, code, mark, ..] = &mut self.rest
+            && (self.code, *mark) == (SI_QUEUE, PASSED_ON)
+        {
+            self.code = *code as i32;
+            (*code, *mark) = (0, 0);
         }
     }
 
@@ -188,7 +223,7 @@ impl Believed {
         if waiter != 0
             && waiter != gettid()
             && let Some(info) = self.take()
-            && !send_to_thread(waiter, signal, &info)
+            && !send_to_thread(waiter, signal, &info.passed_on())
         {
             self.keep(&info);
         }

@@ -69,7 +69,7 @@ pub fn send_held_threads() {
             let sender = word(offset);
             if sender != 0 && memory.write(base.wrapping_add_signed(offset), &[0; 8]) {
                 let sender = sender & !(1 << 63);
-                send_to_thread(tid, signal, &Info::from_sender(signal, sender));
+                send_to_thread(tid, signal, &Info::from_sender(signal, sender).queued());
             }
         }
     });

@@ -18,7 +18,8 @@ use crate::tls;
 /// The handler of both signals.
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
-    let (info, context) = unsafe { (&*info, &mut *context) };
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    info.restore();
     if info.code > 0 && redirect(signal, context) {
         return;
     }

@@ -2,7 +2,7 @@
 //! probe, and every answer is checked.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,21 @@ pub(super) struct Measured {
     wrong: u64,
 }
 
+/// What the threads of one measurement share.
+struct Run {
+    case: Case,
+    least: Duration,
+    start: Barrier,
+    /// How many have not yet run for long enough.
+    left: AtomicU64,
+}
+
+impl Run {
+    fn goes_on(&self) -> bool {
+        self.left.load(Relaxed) > 0 // orders nothing; the join does
+    }
+}
+
 /// A space with `count` mappings.
 pub(super) struct World<'a> {
     space: Space<'a>,
@@ -99,7 +114,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// So many threads look up for so long, while another one changes the space so often.
+    /// So many threads look up, each for so much of its CPU time and until all have, while another one
+    /// changes the space so often.
     pub(super) fn measure(
         &self,
         case: Case,
@@ -107,40 +123,46 @@ impl<'a> World<'a> {
         changes_per_s: u32,
         ms: u32,
     ) -> Result<Measured, Error> {
-        let (stop, start) = (AtomicBool::new(false), Barrier::new(threads as usize + 1));
+        let run = Run {
+            case,
+            least: Duration::from_millis(ms.into()),
+            start: Barrier::new(threads as usize + 1),
+            left: AtomicU64::new(threads.into()),
+        };
         let parts = std::thread::scope(|scope| {
-            let looking = (0..threads).map(|thread| {
-                let (stop, start) = (&stop, &start);
-                scope.spawn(move || self.look(case, u64::from(thread) + 1, start, stop))
-            });
-            let looking: Vec<_> = looking.collect();
-            start.wait();
-            self.change(changes_per_s, Duration::from_millis(ms.into()));
-            stop.store(true, Relaxed); // orders nothing; the join does
-            looking
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_default())
-                .collect::<Vec<_>>()
+            let run = &run;
+            let looking: Vec<_> = (1..=u64::from(threads))
+                .map(|seed| scope.spawn(move || self.look(run, seed)))
+                .collect();
+            run.start.wait();
+            self.change(changes_per_s, run);
+            let joined = looking.into_iter().map(|thread| thread.join());
+            joined
+                .map(Result::unwrap_or_default)
+                .collect::<Vec<Measured>>()
         });
         let sum = parts.into_iter().fold(Measured::default(), Measured::plus);
-        if sum.wrong > 0 || sum.per_s == 0.0 {
+        if sum.wrong > 0 {
             return Err(Error::Answer(format!("{} wrong lookups", sum.wrong)));
         }
         Ok(sum)
     }
 
-    fn look(&self, case: Case, seed: u64, start: &Barrier, stop: &AtomicBool) -> Measured {
+    fn look(&self, run: &Run, mut state: u64) -> Measured {
         let mut seen = Measured::default();
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.batch(case, &mut state, &mut Measured::default()); // warm
-        start.wait();
-        let from = cpu_time();
-        while !stop.load(Relaxed) {
-            self.batch(case, &mut state, &mut seen);
+        self.batch(run.case, &mut state, &mut Measured::default()); // warm
+        run.start.wait();
+        let (from, mut passed) = (cpu_time(), Duration::ZERO);
+        while run.goes_on() {
+            let before = passed;
+            self.batch(run.case, &mut state, &mut seen);
+            passed = cpu_time().saturating_sub(from);
+            if before < run.least && run.least <= passed {
+                run.left.fetch_sub(1, Relaxed); // orders nothing; the join does
+            }
         }
-        let passed = cpu_time().saturating_sub(from).as_secs_f64();
         let looked = seen.speculative + seen.locked + seen.wrong;
-        seen.per_s = looked as f64 / passed;
+        seen.per_s = looked as f64 / passed.as_secs_f64();
         seen
     }
 
@@ -169,19 +191,15 @@ impl<'a> World<'a> {
     }
 
     /// Maps in a gap, unmaps the middle of that, moves what is left of it, unmaps that: one of them a turn.
-    fn change(&self, per_s: u32, duration: Duration) {
+    fn change(&self, per_s: u32, run: &Run) {
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
-            return sleep(duration);
+            return;
         };
         let start = Instant::now();
         let mut state = 1;
         let mut gap = 0;
-        for turn in 0.. {
-            let due = pause * turn;
-            if due >= duration {
-                return sleep(duration.saturating_sub(start.elapsed()));
-            }
-            sleep(due.saturating_sub(start.elapsed()));
+        for turn in (0..).take_while(|turn| turn % 4 != 0 || run.goes_on()) {
+            sleep((pause * turn).saturating_sub(start.elapsed()));
             if turn % 4 == 0 {
                 let index = ((next(&mut state) >> 32) * self.count) >> 32;
                 gap = BASE + index * STRIDE + LEN + 0x1000;

@@ -14,7 +14,7 @@
 //! | [`tracee`] | one process: who counts what in it |
 //! | [`totals`] | events over all processes, and their price |
 //! | [`calibrate`] | what one hit costs on this machine |
-//! | [`driver`] | the loop, and the session it writes |
+//! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
 //! Whatever a target wrote is distrusted: sizes come from our own geometry, and
 //! addresses that an agent reports are only ever used inside that same target.
@@ -32,6 +32,7 @@ mod preload;
 mod request;
 mod resident;
 mod resolve;
+mod run;
 mod totals;
 mod tracee;
 

@@ -1,0 +1,271 @@
+//! A run that is on: the loop, and what it writes down.
+
+use std::collections::BTreeMap;
+use std::process::Child;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tiptoe_event::{Cost, Reading};
+use tiptoe_session::{Event, Part, Process, Refusal, Session};
+
+use crate::calibrate::{UnitCosts, Want, unit_costs};
+use crate::driver::TICK;
+use crate::request::{Error, Observer, Request, RequestTarget};
+use crate::totals::{Events, Prices};
+use crate::tracee::{Source, Tracee};
+
+/// How often it looks whether a target runs another program now, or as another user.
+const EXEC_TICK: Duration = Duration::from_millis(20);
+/// How often it looks whether somebody else probes the same functions.
+const FOREIGN_TICK: Duration = Duration::from_millis(500);
+
+/// A run that is on.
+pub struct Run<'a> {
+    request: &'a Request,
+    pub tracees: Vec<Tracee>,
+    pub child: Option<Child>,
+    exit_status: Option<i32>,
+    pub session: Session,
+    start: Instant,
+    baseline: BTreeMap<String, Reading>,
+}
+
+impl<'a> Run<'a> {
+    pub fn new(
+        request: &'a Request,
+        tracees: Vec<Tracee>,
+        child: Option<Child>,
+        started_at: SystemTime,
+    ) -> Run<'a> {
+        let command = match &request.target {
+            RequestTarget::Command(command) => command
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            RequestTarget::Pids(_) => tracees
+                .first()
+                .map(|t| t.command.clone())
+                .unwrap_or_default(),
+        };
+        let mut session = Session::new(command);
+        session.started_unix_ns = started_at
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos() as u64);
+        for tracee in &tracees {
+            let (pid, comm) = (tracee.process.pid(), tracee.comm.clone());
+            session.targets.push(Process { pid, comm });
+            session.notes.extend(tracee.notes.iter().cloned());
+            let refusal = |(event, why): &(String, String)| Refusal::new(event, why);
+            session.refusals.extend(tracee.refused.iter().map(refusal));
+        }
+        let start = tracees
+            .first()
+            .map_or_else(Instant::now, |tracee| tracee.since);
+        let baseline = BTreeMap::new();
+        Run {
+            request,
+            tracees,
+            child,
+            exit_status: None,
+            session,
+            start,
+            baseline,
+        }
+    }
+
+    /// Runs until the target ends, time is over, or the user stops it.
+    pub fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let delay = match self.request.target {
+            RequestTarget::Command(_) => self.request.delay,
+            RequestTarget::Pids(_) => None,
+        };
+        let end = self
+            .request
+            .duration
+            .map(|d| self.start + d + delay.unwrap_or_default());
+        let mut begin = delay.map(|delay| self.start + delay);
+        let mut next = self.request.interval.map(|interval| self.start + interval);
+        let mut next_exec_look = self.start + EXEC_TICK;
+        let mut next_foreign_look = self.start + FOREIGN_TICK;
+        let mut last = Events::default();
+        loop {
+            let now = Instant::now();
+            if begin.is_some_and(|begin| now >= begin) {
+                begin = None;
+                self.baseline = self.events()?.readings();
+            }
+            if let (Some(at), Some(interval)) = (next, self.request.interval)
+                && now >= at
+            {
+                next = Some(at + interval);
+                last = self.tell_interval(last, interval, observer)?;
+            }
+            if now >= next_foreign_look {
+                next_foreign_look = now + FOREIGN_TICK;
+                self.look_for_foreign();
+            }
+            if now >= next_exec_look {
+                next_exec_look = now + EXEC_TICK;
+                self.tracees.iter().for_each(Tracee::follow_user);
+                let empty = self.tracees.iter().all(Tracee::only_agent_left);
+                if empty || self.all_ended(observer) {
+                    return Ok(());
+                }
+            }
+            let stopped = self.request.stop.load(Ordering::Relaxed);
+            if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            let wake = [next, end, begin].into_iter().flatten().min();
+            let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
+            std::thread::sleep(pause.max(Duration::from_micros(100)));
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        match &self.child {
+            Some(child) => has_exited(child.id()),
+            None => self.tracees.iter().all(Tracee::is_gone),
+        }
+    }
+
+    /// Tells of traces that ended before their programs; whether all did.
+    pub fn all_ended(&mut self, observer: &mut dyn Observer) -> bool {
+        let mut all = true;
+        for tracee in &self.tracees {
+            let Some((what, then)) = tracee.ended_by() else {
+                all = false;
+                continue;
+            };
+            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let said = format!("process {pid} ({comm}) {what}");
+            if self
+                .session
+                .notes
+                .iter()
+                .any(|note| note.starts_with(&said))
+            {
+                continue;
+            }
+            let after = tracee.since.elapsed().as_secs_f64();
+            let note = format!("{said} after {after:.1} s: {then}");
+            observer.note(&note);
+            self.session.notes.push(note);
+        }
+        all
+    }
+
+    /// Notes events that somebody else probes too.
+    pub fn look_for_foreign(&mut self) {
+        for tracee in &self.tracees {
+            for event in tracee.foreign() {
+                let note = format!(
+                    "somebody else's probe stood on {event}: meanwhile its hits were counted \
+                     through a trap, or not at all"
+                );
+                if !self.session.notes.contains(&note) {
+                    self.session.notes.push(note);
+                }
+            }
+        }
+    }
+
+    fn events(&self) -> Result<Events, Error> {
+        let mut events = Events::default();
+        for tracee in &self.tracees {
+            tracee.cpu_time();
+            events.add(tracee, tracee.read(self.request.by)?);
+        }
+        for (name, before) in &self.baseline {
+            if let Some(total) = events.by_name.get_mut(name) {
+                total.reading = total.reading.since(*before);
+            }
+        }
+        Ok(events)
+    }
+
+    fn tell_interval(
+        &mut self,
+        last: Events,
+        interval: Duration,
+        observer: &mut dyn Observer,
+    ) -> Result<Events, Error> {
+        let now = self.events()?;
+        let mut deltas = Session::new(self.session.command.clone());
+        deltas.duration_ns = interval.as_nanos() as u64;
+        let before = last.readings();
+        for name in &now.order {
+            let Some(total) = now.by_name.get(name) else {
+                continue;
+            };
+            let earlier = before.get(name).copied().unwrap_or_default();
+            deltas
+                .events
+                .push(Event::new(name, total.via, total.reading.since(earlier)));
+        }
+        let at = self.start.elapsed().as_nanos() as u64;
+        self.session.intervals.push(deltas.as_interval(at));
+        observer.interval(&deltas);
+        Ok(now)
+    }
+
+    /// Takes the last counts and puts a price on them.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let events = self.events()?;
+        self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
+        let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
+        self.session.cpu_ns = cpu.as_nanos() as u64;
+        let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
+        let costs = unit_costs(Want {
+            trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
+            kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
+        });
+        let prices = Prices {
+            costs,
+            filtered: self.request.filter.is_some(),
+        };
+        let mut sum = Cost::default();
+        let mut hits = 0;
+        let extra = UnitCosts::extra_for_sites(events.hot_sites());
+        for name in &events.order {
+            let Some(total) = events.by_name.get(name) else {
+                continue;
+            };
+            let unit = prices.of(total, extra);
+            let cost = unit.times(total.reading.count);
+            sum = sum.plus(cost);
+            hits += total.reading.count;
+            let mut event = Event::new(name, total.via, total.reading);
+            event.cost_ns = cost.ns;
+            event.names = total.names.clone();
+            event.notes = total.notes();
+            event.by = total
+                .parts
+                .iter()
+                .map(|(key, count)| Part::new(key, *count))
+                .collect();
+            event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
+            self.session.events.push(event);
+        }
+        self.session.cost = tiptoe_session::Cost::estimated(hits, sum, self.session.cpu_ns);
+        Ok(())
+    }
+
+    pub fn wait_for_command(&mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.as_mut()?.wait().ok()?;
+        self.exit_status = status.code().or(status.signal().map(|signal| 128 + signal));
+        self.exit_status
+    }
+}
+
+/// Whether a child has exited, without reaping it: its times can still be read.
+fn has_exited(pid: u32) -> bool {
+    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is valid for the length of the call.
+    let asked = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
+    // SAFETY: waitid sets the field, or leaves the zero.
+    asked != 0 || unsafe { info.si_pid() } != 0
+}

@@ -59,7 +59,7 @@ fn signals_stay_the_programs() {
         check(
             "signals",
             &[mode],
-            &["called", "shape_head_at_four", "shape_ret"],
+            &["called", "shape_head_at_four", "shape_ret_first"],
         );
     }
 }

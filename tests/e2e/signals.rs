@@ -1,10 +1,12 @@
 //! SIGTRAP and SIGILL stay the program's: installed, blocked, ignored, waited for, or deadly.
 
-use tiptoe_tests::{Expected, Probe, Process, Site, target};
+use std::os::unix::process::ExitStatusExt;
+
+use tiptoe_tests::{Expected, Probe, Process, Site, installed, skipped, target};
 
 use crate::counts::check;
 
-const PROBED: [&str; 3] = ["called", "shape_head_at_four", "shape_ret"];
+const PROBED: [&str; 3] = ["called", "shape_head_at_four", "shape_ret_first"];
 
 fn mode(mode: &str) {
     check(&target("signals"), &[mode]);
@@ -181,4 +183,48 @@ fn after_detach_threads_block_what_they_believe_to_block() {
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}: {output}");
+}
+
+/// redis's crash handler gets what it was installed for, and the server dies of it, traced or not.
+#[test]
+fn rediss_crash_handler_gets_its_own_faults() {
+    let Some(server) = installed("redis-server") else {
+        return skipped("redis-server", "it is not installed");
+    };
+    for (signal, traced) in [
+        (libc::SIGILL, false),
+        (libc::SIGILL, true),
+        (libc::SIGSEGV, true),
+    ] {
+        let socket = std::env::temp_dir().join(format!("tiptoe-crash-{}", std::process::id()));
+        let mut command = std::process::Command::new(&server);
+        command.args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--unixsocket",
+        ]);
+        command.arg(&socket);
+        let mut process = Process::start(&mut command);
+        while !process.line().contains("eady to accept") {
+            assert!(process.lives());
+        }
+        let site = Site::new(process.pid(), &server, "serverCron");
+        let attached = traced.then(|| {
+            let attached = Probe::new(&["dict*", "serverCron"]).attach(&[process.pid()]);
+            site.wait_probed();
+            attached
+        });
+        process.signal(signal);
+        let (output, status) = process.finish();
+        let crashed = format!("crashed by signal: {signal}");
+        assert!(output.contains(&crashed), "{traced}: {status}: {output}");
+        assert_eq!(status.signal(), Some(signal), "{traced}: {status}");
+        if let Some(attached) = attached {
+            attached.finish();
+        }
+    }
 }

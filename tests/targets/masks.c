@@ -15,7 +15,7 @@
 #include <time.h>
 
 int shape_head_at_four(int);
-void shape_ret(void);
+void shape_ret_first(void);
 
 static const int SIGNALS[] = {SIGTRAP, SIGILL};
 static volatile sig_atomic_t seen[65];
@@ -28,7 +28,7 @@ static void hit(void) {
     for (int i = 0; i < 10; i++) {
         CHECK(called(i) == i + 1);
         CHECK(shape_head_at_four(i) == i + 1);
-        shape_ret();
+        shape_ret_first();
     }
     __atomic_fetch_add(&calls, 10, __ATOMIC_RELAXED);
 }
@@ -104,6 +104,14 @@ static int (*const ways[])(const sigset_t *, int) = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0], LONG = 60000 };
 
+// Waits, and again where no handler ran: epoll may say EINTR for a signal that another thread took, or none.
+static int waits(int way, const sigset_t *mask, int ms) {
+    int before = seen[SIGTRAP], epolls = ways[way] == by_epoll_pwait || ways[way] == by_epoll_pwait2, result;
+    do result = ways[way](mask, ms);
+    while (epolls && result == -1 && errno == EINTR && seen[SIGTRAP] == before);
+    return result;
+}
+
 static int sender_way;
 static volatile int wanted, stop;
 static pthread_t waiter;
@@ -132,10 +140,10 @@ static void awaited(void) {
     for (int way = 0; way < WAYS; way++) {
         for (sender_way = 0; sender_way < 2; sender_way++) {
             CHECK(kill(getpid(), SIGTRAP) == 0 && pending(SIGTRAP));
-            CHECK(ways[way](&open, LONG) == -1 && errno == EINTR && seen[SIGTRAP] == ++expected);
+            CHECK(waits(way, &open, LONG) == -1 && errno == EINTR && seen[SIGTRAP] == ++expected);
             for (int i = 0; i < 300; i++) {
                 want();
-                CHECK(ways[way](&open, LONG) == -1 && errno == EINTR);
+                CHECK(waits(way, &open, LONG) == -1 && errno == EINTR);
                 CHECK(seen[SIGTRAP] == ++expected && blocks(SIGTRAP) && !pending(SIGTRAP));
             }
         }
@@ -160,7 +168,7 @@ static void *wait_beside(void *unused) {
         for (int i = 0; i < 100; i++) {
             __atomic_fetch_add(&turns, 1, __ATOMIC_RELEASE);
             if (way == WAYS) CHECK(sigwaitinfo(&set, NULL) == SIGTRAP);
-            else CHECK(ways[way](&open, LONG) == -1 && errno == EINTR && seen[SIGTRAP] == way * 100 + i + 1);
+            else CHECK(waits(way, &open, LONG) == -1 && errno == EINTR && seen[SIGTRAP] == way * 100 + i + 1);
         }
     }
     __atomic_fetch_add(&turns, 1, __ATOMIC_RELEASE);
@@ -209,7 +217,7 @@ static void not_for_them(void) {
     for (int s = 0; s < 2; s++) { install(SIGNALS[s], 0); mask(SIG_BLOCK, SIGNALS[s]); }
     for (int way = 1; way < WAYS; way++) {
         CHECK(pthread_create(&sender, NULL, send_later, &self) == 0);
-        CHECK(ways[way](&full, 100) == 0);
+        CHECK(waits(way, &full, 100) == 0);
         CHECK(pthread_join(sender, NULL) == 0 && pending(SIGTRAP) && pending(SIGILL));
         CHECK(seen[SIGTRAP] == way - 1 && seen[SIGILL] == way - 1);
         for (int s = 0; s < 2; s++) { mask(SIG_UNBLOCK, SIGNALS[s]); mask(SIG_BLOCK, SIGNALS[s]); }
@@ -461,6 +469,6 @@ int main(int argc, char **argv) {
     }
     expect("called", calls);
     expect("shape_head_at_four", calls);
-    expect("shape_ret", calls);
+    expect("shape_ret_first", calls);
     return 0;
 }

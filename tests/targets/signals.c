@@ -9,7 +9,7 @@
 #include <ucontext.h>
 
 int shape_head_at_four(int);
-void shape_ret(void);
+void shape_ret_first(void);
 extern char trap_here[], illegal_here[];
 
 static const int SIGNALS[] = {SIGTRAP, SIGILL};
@@ -23,7 +23,7 @@ static void hit(void) {
     for (int i = 0; i < 100; i++) {
         CHECK(called(i) == i + 1);
         CHECK(shape_head_at_four(i) == i + 1);
-        shape_ret();
+        shape_ret_first();
     }
     calls += 100;
 }
@@ -189,7 +189,7 @@ int main(int argc, char **argv) {
         modes[m].run();
         expect("called", calls);
         expect("shape_head_at_four", calls);
-        expect("shape_ret", calls);
+        expect("shape_ret_first", calls);
         return 0;
     }
     return 97;

@@ -41,6 +41,8 @@
 //!   where the program's handler lacks SA_RESTART, or the call is never restarted;
 //! - a signal of kill or tgkill that was held back when the session ended, or that a sigtimedwait
 //!   in another thread gets, says SI_QUEUE; its sender is told right;
+//! - an epoll_pwait that begins while a signal is on its way to another thread can end with
+//!   EINTR and no handler run, as it can after SIGCONT;
 //! - a wait whose mask blocks more than the thread does is ended by such a signal;
 //! - the handlers of other signals do not block ours, though their masks may say so;
 //! - a signalfd reads ours only where it has no other signal in it and was made while probes

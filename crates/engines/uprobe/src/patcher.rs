@@ -19,7 +19,6 @@
 //! The scheme follows the published idea of punned jumps with trapping
 //! interiors (LiteInst, PLDI 2017; libpatch), with membarrier(2) in place of a
 //! waiting time.
-
 //!
 //! # Others
 //! A uprobe of the kernel may be put on a site's first byte and taken off again at

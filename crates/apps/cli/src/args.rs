@@ -11,7 +11,7 @@ use tiptoe_event::{Filter, Via};
 use crate::latency::LatencyArgs;
 use crate::values;
 
-/// Low-overhead tracing that says what it cost, and keeps that under a limit
+/// Low-overhead tracing that says what it cost
 #[derive(Debug, Parser)]
 #[command(name = "tiptoe", version, disable_help_subcommand = true)]
 pub struct Cli {
@@ -40,18 +40,17 @@ Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   redis-server:0x4f2a0       a function without a name
   uretprobe:dictFind         its returns in place of its entries
 
-Times: with --latency, from entry to return, for every event
+Times, not in this version yet: with --latency, from entry to return
   --latency                  percentiles, histograms, total and self time (what is
                              left without the callees that are probed too)
   --latency --slower 1ms     only the calls that take longer
   --latency --under call     only the calls made by call(), or by what it calls
   --latency --by arg0        for each value of the first argument
 
-Cost: a hit adds about 1 ns to the target where its code is patched, about 1.2 us
-where only a trap fits, and 0.2 to 0.5 us (19 us where it must single-step) where
-the kernel counts. A call that is timed adds about 30 ns; once the budget is spent
-calls are only counted, and the report says how many. Code that is not probed runs
-as before. Every report ends with what the tracing cost.
+Cost: a hit adds 1 to 6 ns to the target where its code is patched, 1 to 4 us where
+only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to single-
+step); 'tiptoe bench uprobe' measures these here. Code that is not probed runs as
+before. Every report ends with what the tracing cost.
 
 Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
 2 where tiptoe itself failed.";
@@ -143,7 +142,8 @@ pub struct Common {
     #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// Most of the target's CPU time that tracing may take, in percent, or off
+    /// Most of the target's CPU time that tracing may take, in percent; held for traps
+    /// only, so far. off: nothing is switched off
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget)]
     pub budget: Budget,
 

@@ -36,8 +36,7 @@ static void hit(void) {
 static void count(int signal) { seen[signal]++; hit(); }
 
 static void install(int signal, int flags) {
-    struct sigaction action = {.sa_handler = count, .sa_flags = flags};
-    CHECK(sigaction(signal, &action, NULL) == 0);
+    CHECK(sigaction(signal, &(struct sigaction){.sa_handler = count, .sa_flags = flags}, NULL) == 0);
 }
 
 static sigset_t just(int signal) {
@@ -56,14 +55,12 @@ static sigset_t all_but(int signal) {
 
 static int blocks(int signal) {
     sigset_t now;
-    CHECK(pthread_sigmask(SIG_BLOCK, NULL, &now) == 0);
-    return sigismember(&now, signal);
+    return pthread_sigmask(SIG_BLOCK, NULL, &now) == 0 && sigismember(&now, signal);
 }
 
 static int pending(int signal) {
     sigset_t now;
-    CHECK(sigpending(&now) == 0);
-    return sigismember(&now, signal);
+    return sigpending(&now) == 0 && sigismember(&now, signal);
 }
 
 static void mask(int how, int signal) {
@@ -73,12 +70,13 @@ static void mask(int how, int signal) {
 
 // Ways to wait under a mask; each returns what the call returned.
 static int by_sigsuspend(const sigset_t *mask, int ms) { (void)ms; return sigsuspend(mask); }
+static struct timespec time_of(int ms) { return (struct timespec){ms / 1000, ms % 1000 * 1000000}; }
 static int by_ppoll(const sigset_t *mask, int ms) {
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    struct timespec time = time_of(ms);
     return ppoll(NULL, 0, &time, mask);
 }
 static int by_pselect(const sigset_t *mask, int ms) {
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    struct timespec time = time_of(ms);
     return pselect(0, NULL, NULL, NULL, &time, mask);
 }
 static int epoll(void) {
@@ -91,12 +89,12 @@ static int by_epoll_pwait(const sigset_t *mask, int ms) {
     return epoll_pwait(epoll(), &event, 1, ms, mask);
 }
 static int by_epoll_pwait2(const sigset_t *mask, int ms) {
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    struct timespec time = time_of(ms);
     struct epoll_event event;
     return epoll_pwait2(epoll(), &event, 1, &time, mask);
 }
 static int by_syscall(const sigset_t *mask, int ms) {
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    struct timespec time = time_of(ms);
     return syscall(SYS_ppoll, NULL, 0, &time, mask, 8);
 }
 static int (*const ways[])(const sigset_t *, int) = {
@@ -127,7 +125,6 @@ static void *send_when_wanted(void *unused) {
 }
 
 static void want(void) { __atomic_store_n(&wanted, 1, __ATOMIC_RELEASE); }
-
 // A signal that is blocked but for the wait ends it, whenever it comes, and none is lost.
 static void awaited(void) {
     sigset_t open = all_but(SIGTRAP);
@@ -222,6 +219,36 @@ static void not_for_them(void) {
         CHECK(seen[SIGTRAP] == way - 1 && seen[SIGILL] == way - 1);
         for (int s = 0; s < 2; s++) { mask(SIG_UNBLOCK, SIGNALS[s]); mask(SIG_BLOCK, SIGNALS[s]); }
         CHECK(seen[SIGTRAP] == way && seen[SIGILL] == way && !pending(SIGTRAP));
+    }
+}
+
+static volatile int cleaned;
+static void clean(void *unused) { cleaned += unused == NULL; }
+
+static void *wait_for_ever(void *way) {
+    sigset_t full, set = just(SIGTRAP);
+    sigfillset(&full);
+    pthread_cleanup_push(clean, NULL);
+    __atomic_fetch_add(&turns, 1, __ATOMIC_RELEASE);
+    if ((intptr_t)way == WAYS) sigwaitinfo(&set, NULL);
+    else if (ways[(intptr_t)way] == by_syscall) usleep(LONG * 1000);
+    else ways[(intptr_t)way](&full, LONG);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+// A thread that waits can be cancelled, and unwinds.
+static void cancelled(void) {
+    mask(SIG_BLOCK, SIGTRAP);
+    for (intptr_t way = 0; way <= WAYS; way++) {
+        pthread_t thread;
+        void *result;
+        CHECK(pthread_create(&thread, NULL, wait_for_ever, (void *)way) == 0);
+        while (__atomic_load_n(&turns, __ATOMIC_ACQUIRE) <= way) sched_yield();
+        usleep(2000);
+        CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+        CHECK(result == PTHREAD_CANCELED && cleaned == way + 1);
+        hit();
     }
 }
 
@@ -372,8 +399,7 @@ static int inherited(void) {
 
 static int ends(pid_t pid) {
     int status;
-    CHECK(waitpid(pid, &status, 0) == pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 static void new_programs(void) {
@@ -428,8 +454,7 @@ static void block_early(pthread_t *thread) {
 static void held(pthread_t thread) {
     CHECK(blocks(SIGTRAP) && !blocks(SIGILL));
     hit();
-    CHECK(raise(SIGTRAP) == 0 && kill(getpid(), SIGTRAP) == 0 && pending(SIGTRAP));
-    CHECK(seen[SIGTRAP] == 0);
+    CHECK(raise(SIGTRAP) == 0 && kill(getpid(), SIGTRAP) == 0 && pending(SIGTRAP) && seen[SIGTRAP] == 0);
     CHECK(write(gate[1], "!", 1) == 1 && pthread_join(thread, NULL) == 0);
     CHECK(seen[SIGTRAP] == 0 && pending(SIGTRAP));
     mask(SIG_UNBLOCK, SIGTRAP);
@@ -448,10 +473,10 @@ static void stays(pthread_t thread) {
     held(thread);
 }
 
+#define MODE(name) {#name, name}
 static const struct { const char *name; void (*run)(void); } modes[] = {
-    {"awaited", awaited}, {"full_masks", full_masks}, {"not_for_them", not_for_them}, {"signalfd", by_signalfd},
-    {"raw_calls", raw_calls}, {"handler_masks", handler_masks}, {"flags", flags}, {"jumps_out", jumps_out},
-    {"new_programs", new_programs}, {"another_waits", another_waits},
+    MODE(awaited), MODE(another_waits), MODE(full_masks), MODE(not_for_them), MODE(cancelled), {"signalfd", by_signalfd},
+    MODE(raw_calls), MODE(handler_masks), MODE(flags), MODE(jumps_out), MODE(new_programs),
 };
 
 int main(int argc, char **argv) {

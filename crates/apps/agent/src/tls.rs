@@ -17,6 +17,7 @@
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
+use tiptoe_sys::raw::gettid;
 use tiptoe_uprobe::claim::Descriptor;
 
 global_asm!(
@@ -169,7 +170,8 @@ fn held_word(signal: usize) -> i64 {
 }
 
 /// Keeps a signal for this thread; who sent it is all that such a signal tells.
-pub fn hold(signal: usize, tid: u32, sender: u64) {
+pub fn hold(signal: usize, sender: u64) {
+    let tid = gettid();
     if load(HELD_BY) != tid.into() {
         HELD.into_iter().for_each(|word| store(word, 0)); // a fork's parent's
         store(HELD_BY, tid.into());
@@ -178,18 +180,18 @@ pub fn hold(signal: usize, tid: u32, sender: u64) {
 }
 
 /// Takes the signal that was kept for this thread, if any: its sender.
-pub fn take_held(signal: usize, tid: u32) -> Option<u64> {
-    let sender = held(signal, tid);
+pub fn take_held(signal: usize) -> Option<u64> {
+    let sender = held(signal);
     if sender.is_some() {
         store(held_word(signal), 0);
     }
     sender
 }
 
-/// As [`take_held`], and leaves it there.
-pub fn held(signal: usize, tid: u32) -> Option<u64> {
+/// As [`take_held`], and leaves it there. Asks for the thread's id only where one is held.
+pub fn held(signal: usize) -> Option<u64> {
     let sender = load(held_word(signal));
-    (sender != 0 && load(HELD_BY) == tid.into()).then_some(sender & !(1 << 63))
+    (sender != 0 && load(HELD_BY) == gettid().into()).then_some(sender & !(1 << 63))
 }
 
 /// A mask as the kernel gets it, in memory that stays.

@@ -62,7 +62,8 @@ pub fn signalfd(fd: i32, set: u64, flags: u64) -> Option<i64> {
 
 /// Whether a descriptor is fed that was made by this process.
 pub fn in_use() -> bool {
-    MAKER.load(Ordering::Relaxed) == getpid() // this process's own, or another's
+    let maker = MAKER.load(Ordering::Relaxed); // this process's own, or another's
+    maker != 0 && maker == getpid()
 }
 
 /// A pipe whose only end is open both ways, at the lowest number.

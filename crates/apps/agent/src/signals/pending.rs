@@ -57,9 +57,8 @@ pub fn take_pending(set: u64) -> Option<(usize, Info)> {
 
 /// Which owned signals are pending for the calling thread.
 pub fn pending_set() -> u64 {
-    let tid = gettid();
     let pending = |signal: &usize| {
-        tls::held(*signal, tid).is_some()
+        tls::held(*signal).is_some()
             || fd::is_full(*signal)
             // Acquire: pairs with the Release in `Believed::keep`.
             || believed(*signal).is_some_and(|b| b.pending.load(Ordering::Acquire) == getpid())
@@ -69,7 +68,7 @@ pub fn pending_set() -> u64 {
 
 /// One that was sent to this thread, or else to the process.
 fn take(signal: usize) -> Option<Info> {
-    let sender = tls::take_held(signal, gettid());
+    let sender = tls::take_held(signal);
     if let Some(sender) = sender {
         return Some(Info::from_sender(signal, sender));
     }
@@ -160,6 +159,9 @@ impl Info {
 impl Believed {
     /// The signal held back for the process. A fork's child has none of its parent's.
     fn take(&self) -> Option<Info> {
+        if self.pending.load(Ordering::Relaxed) == 0 {
+            return None; // nothing to ask the kernel for; the exchange decides else
+        }
         let pid = getpid();
         // AcqRel: pairs with the Release in `keep`; among takers the exchange decides.
         let won = self
@@ -188,7 +190,7 @@ impl Believed {
         if fd::offer(info) {
             // Its reader, or who unblocks the signal, finds it there.
         } else if info.code == SI_TKILL {
-            tls::hold(signal, gettid(), info.sender());
+            tls::hold(signal, info.sender());
         } else {
             self.keep(info);
             // SeqCst: see the module.

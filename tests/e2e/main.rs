@@ -4,6 +4,7 @@ mod attach;
 mod bad_input;
 mod bad_targets;
 mod counts;
+mod debuggers;
 mod doctor;
 mod foreign;
 mod injection;

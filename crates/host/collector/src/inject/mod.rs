@@ -7,8 +7,9 @@
 //! 2. The thread is sent to the `stub`, with everything that it takes to come back in the
 //!    stub's own parameters, and ptrace ends there: in the program's favour, whoever dies.
 //! 3. The stub makes three memfds; tiptoe takes them over (`offer`), fills and seals them.
-//! 4. The stub has the program's own loader load the agent, calls its entry, cleans up, and
-//!    enters the interrupted system call again.
+//! 4. The stub has the program's own loader load the agent, gives it the name that maps shows
+//!    (the one that it was opened by would lead a debugger to a descriptor of its own), calls
+//!    its entry, cleans up, and enters the interrupted system call again.
 //!
 //! What stays behind: the agent, and two pages (the stub's *home*) where the next injection
 //! starts without touching any text. No byte of any segment of a file is ever changed; for

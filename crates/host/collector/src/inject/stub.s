@@ -249,7 +249,17 @@ tiptoe_work:
     mov ecx, 6                          # REFUSED
     test rax, rax
     jz 8f
-    mov rax, qword ptr [rax]            # the link map's first word: the load base
+    mov r8, qword ptr [rax + 8]         # the link map's name, if it is the one that we gave:
+    mov rdi, r8                         # that one is longer than the 30 bytes of ours
+    lea rsi, [rbx + {path}]
+    mov ecx, 30
+    repe cmpsb
+    jne 22f
+    mov rdi, r8
+    lea rsi, [rip + tiptoe_name]
+    mov ecx, 30
+    rep movsb
+22: mov rax, qword ptr [rax]            # its first word: the load base
     mov qword ptr [rbx + {base}], rax
     add rax, qword ptr [rbx + {entry_offset}]
 3:  mov edi, dword ptr [rbx + {fds} + 4]
@@ -277,5 +287,7 @@ tiptoe_work:
     .asciz "tiptoe-data"
     .balign 16
     .asciz "tiptoe-plan"
+tiptoe_name:                            # as maps shows it; a debugger finds no file there
+    .asciz "/memfd:tiptoe-agent (deleted)"
 tiptoe_stub_end:
 .popsection

@@ -1,0 +1,60 @@
+//! What a debugger finds in a program that tiptoe was once in.
+
+use std::process::Command;
+
+use tiptoe_tests::{Probe, Process, installed, skipped, target};
+
+/// A name under /proc/self or /proc/thread-self leads a debugger to a descriptor of its own: gdb
+/// read a pipe there, for ever, while the program stood.
+#[test]
+fn the_agents_name_leads_nowhere() {
+    let mut process = attached_twice();
+    process.go();
+    process.close();
+    let (output, status) = process.finish();
+    assert!(status.success(), "{status}");
+    let objects: Vec<&str> = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("object "))
+        .collect();
+    let agents = objects.iter().filter(|name| name.contains("tiptoe"));
+    assert!(agents.clone().count() > 0, "no agent: {output}");
+    for name in agents {
+        assert_eq!(*name, "/memfd:tiptoe-agent (deleted)");
+    }
+    assert!(!output.contains("object /proc/"), "{output}");
+}
+
+#[test]
+fn gdb_attaches_after_tiptoe() {
+    let Some(gdb) = installed("gdb") else {
+        return skipped("gdb after tiptoe", "gdb is not installed");
+    };
+    let mut process = attached_twice();
+    let output = Command::new("timeout")
+        .args(["-k", "1", "60"])
+        .arg(gdb)
+        .args(["-batch", "-nx", "-ex", "info sharedlibrary", "-p"])
+        .arg(process.pid().to_string())
+        .output()
+        .expect("timeout runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    assert!(text.contains("libc.so.6"), "{output:?}");
+    assert!(text.contains("memfd:tiptoe-agent"), "{output:?}");
+    process.go();
+    process.close();
+    assert!(process.finish().1.success());
+}
+
+/// A waiting program in which the agent has been, and was found again.
+fn attached_twice() -> Process {
+    let process = Process::waiting(&target("objects"), &[]);
+    for _ in 0..2 {
+        let run = Probe::new(&["called"])
+            .with(&["--duration", "50ms"])
+            .attach_and_wait(&[process.pid()]);
+        run.good();
+    }
+    process
+}

@@ -6,6 +6,7 @@ mod bad_targets;
 mod counts;
 mod debuggers;
 mod doctor;
+mod ends;
 mod foreign;
 mod injection;
 mod limits;

@@ -46,14 +46,16 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     };
     let mut run = Run::new(&request, tracees, child, started_at);
     let looped = run.watch(observer);
+    let counted = run.stop();
     let _soon = run.child.is_none().then(Hurry::new);
     run.look_for_foreign();
     let went = run.tracees.iter().filter_map(Tracee::came_and_went);
     run.session.notes.extend(went);
     run.all_ended(observer);
+    run.look_for_ends(observer);
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;
-    run.finish()?;
+    run.finish(&counted?);
     if let Err(error) = detached {
         run.session.notes.push(error.to_string());
     }

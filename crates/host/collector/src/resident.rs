@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{SITE_WORDS, Site};
 
 use crate::request::Error;
@@ -45,7 +45,11 @@ impl AgentFile {
 
 /// Where an agent is mapped already, from an earlier session or a parent.
 pub fn dormant_agent(process: Process) -> Option<u64> {
-    let maps = process.maps().ok()?;
+    agent_in(&process.maps().ok()?)
+}
+
+/// Where an agent is in what a process maps.
+pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
     let ours = |path: &std::path::Path| path.to_string_lossy().starts_with("/memfd:tiptoe-agent");
     maps.iter()
         .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(ours))

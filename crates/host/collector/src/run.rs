@@ -10,9 +10,9 @@ use tiptoe_session::{Event, Part, Process, Refusal, Session};
 
 use crate::calibrate::{UnitCosts, Want, unit_costs};
 use crate::driver::TICK;
-use crate::request::{Error, Observer, Request, RequestTarget};
+use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
-use crate::tracee::{Source, Tracee};
+use crate::tracee::{Source, TRAP_WINDOW, Tracee};
 
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
@@ -87,6 +87,7 @@ impl<'a> Run<'a> {
         let mut next = self.request.interval.map(|interval| self.start + interval);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
+        let mut next_trap_look = self.start;
         let mut last = Events::default();
         loop {
             let now = Instant::now();
@@ -104,11 +105,21 @@ impl<'a> Run<'a> {
                 next_foreign_look = now + FOREIGN_TICK;
                 self.look_for_foreign();
             }
+            if now >= next_trap_look {
+                next_trap_look = now + TRAP_WINDOW;
+                self.look_at_traps(observer);
+            }
             if now >= next_exec_look {
                 next_exec_look = now + EXEC_TICK;
                 self.tracees.iter().for_each(Tracee::follow_user);
+                // Once a process is no more its time is what was read last.
+                self.tracees.iter().for_each(|tracee| {
+                    tracee.cpu_time();
+                });
                 let empty = self.tracees.iter().all(Tracee::only_agent_left);
-                if empty || self.all_ended(observer) {
+                let ended = self.all_ended(observer);
+                self.look_for_ends(observer);
+                if empty || ended {
                     return Ok(());
                 }
             }
@@ -153,6 +164,33 @@ impl<'a> Run<'a> {
             self.session.notes.push(note);
         }
         all
+    }
+
+    /// Tells of attached processes that are no more.
+    pub fn look_for_ends(&mut self, observer: &mut dyn Observer) {
+        if self.child.is_some() {
+            return;
+        }
+        for tracee in &self.tracees {
+            let Some(what) = tracee.end() else { continue };
+            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let after = tracee.since.elapsed().as_secs_f64();
+            let note = format!("process {pid} ({comm}) {what} after {after:.1} s");
+            observer.note(&note);
+            self.session.notes.push(note);
+        }
+    }
+
+    /// Switches off traps that are hit too often, unless the budget is off.
+    fn look_at_traps(&mut self, observer: &mut dyn Observer) {
+        if self.request.budget == Budget::Off {
+            return;
+        }
+        let notes = self.tracees.iter().map(Tracee::switch_off_hot_traps);
+        for note in notes.flatten() {
+            observer.note(&note);
+            self.session.notes.push(note);
+        }
     }
 
     /// Notes events that somebody else probes too.
@@ -209,12 +247,17 @@ impl<'a> Run<'a> {
         Ok(now)
     }
 
-    /// Takes the last counts and puts a price on them.
-    pub fn finish(&mut self) -> Result<(), Error> {
+    /// Ends what is measured: the last counts, over the time until now.
+    pub fn stop(&mut self) -> Result<Events, Error> {
         let events = self.events()?;
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
+        Ok(events)
+    }
+
+    /// Puts a price on the last counts and writes them down.
+    pub fn finish(&mut self, events: &Events) {
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
         let costs = unit_costs(Want {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
@@ -248,7 +291,7 @@ impl<'a> Run<'a> {
             self.session.events.push(event);
         }
         self.session.cost = tiptoe_session::Cost::estimated(hits, sum, self.session.cpu_ns);
-        Ok(())
+        self.session.cost.rejected_unit_ns = prices.of_rejected(events).map(|cost| cost.ns);
     }
 
     pub fn wait_for_command(&mut self) -> Option<i32> {

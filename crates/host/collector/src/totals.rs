@@ -103,6 +103,17 @@ pub struct Prices {
 }
 
 impl Prices {
+    /// What a hit that the filter rejects costs, where there is a filter.
+    pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
+        let traps_only = events.by_name.values().all(|total| total.trap);
+        let cost = if traps_only {
+            self.costs.trap
+        } else {
+            self.costs.filtered
+        };
+        self.filtered.then_some(cost)
+    }
+
     pub fn of(&self, total: &Total, extra_ns: f64) -> Cost {
         let unit = match (total.via, total.trap) {
             (Via::Kernel, _) => return self.costs.kernel,

@@ -1,8 +1,9 @@
 //! One process: its modules, its probes, and who counts them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,21 +11,23 @@ use std::time::{Duration, Instant};
 use tiptoe_event::{Filter, Reading, Via};
 use tiptoe_kernel::UprobeSet;
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::{Site, State};
+use tiptoe_wire::Site;
 
 use crate::counts::{self, Counts};
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::module::{Cache, Module, from_sys};
 use crate::request::{By, Error};
-use crate::resident::dormant_agent;
 use crate::resolve::{self, Probe, Resolved};
 
 mod arm;
+mod ended;
 mod enter;
 mod kernel;
+mod meter;
 
 pub use enter::short_of_room;
+pub use meter::WINDOW as TRAP_WINDOW;
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
@@ -110,6 +113,11 @@ pub struct Tracee {
     seccomp_at_start: u32,
     /// The armed sites, hooks aside.
     sites: Vec<Site>,
+    /// How often its traps are hit.
+    meters: RefCell<meter::Meters>,
+    /// Names it for good, where the kernel can.
+    handle: Option<OwnedFd>,
+    end_told: Cell<bool>,
 }
 
 /// What has been counted in one process.
@@ -143,6 +151,9 @@ impl Tracee {
             left: Cell::new(false),
             seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
+            meters: RefCell::default(),
+            handle: ended::handle(process),
+            end_told: Cell::new(false),
         }
     }
 
@@ -256,11 +267,12 @@ impl Tracee {
             None => Vec::new(),
         };
         let enabled = self.since.elapsed().as_nanos() as u64;
+        let meters = self.meters.borrow();
         let reading = |counter: &Counter| match counter.source {
             Source::Agent { slot, .. } => Reading {
                 count: counts.totals.get(slot as usize).copied().unwrap_or(0),
                 time_enabled_ns: enabled,
-                time_running_ns: enabled,
+                time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
                 ..Reading::default()
             },
             Source::Kernel(index) => kernel.get(index).copied().unwrap_or_default(),
@@ -282,7 +294,8 @@ impl Tracee {
         })
     }
 
-    /// CPU time that the process used since it was attached.
+    /// CPU time that the process used since it was attached: what it was when it was
+    /// last asked for, once the process is no more.
     pub fn cpu_time(&self) -> Duration {
         if let Ok(now) = self.process.cpu_time() {
             self.cpu_last.set(now.max(self.cpu_last.get()));
@@ -293,48 +306,6 @@ impl Tracee {
     /// Whether the process is no more.
     pub fn is_gone(&self) -> bool {
         gone(self.process.pid())()
-    }
-
-    /// Whether the process runs another program than the one that was traced:
-    /// the agent's thread went with the old one.
-    fn has_execed(&self) -> bool {
-        let Some(tid) = self.agent_thread else {
-            return false;
-        };
-        let path = format!("/proc/{}/task/{tid}", self.process.pid());
-        !std::path::Path::new(&path).exists()
-            && !self.is_gone()
-            && dormant_agent(self.process).is_none()
-    }
-
-    /// Why tracing ended before the program did, if so: what it did, and what follows.
-    pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
-        if self.has_execed() {
-            return Some((
-                "ran another program",
-                "the trace of the old one ended there",
-            ));
-        }
-        self.left_for_seccomp().then_some((
-            "put itself under seccomp",
-            "the trace ended there (`--via kernel` goes on)",
-        ))
-    }
-
-    /// Whether the program put itself under seccomp while the agent was in it. The
-    /// agent leaves then, for its next system call might be the program's last: by
-    /// itself where it sees the call coming, else as soon as it is seen here.
-    fn left_for_seccomp(&self) -> bool {
-        let Some(link) = &self.link else { return false };
-        let seccomp = || self.process.status().map_or(0, |status| status.seccomp);
-        if link.data().state() == State::Dormant {
-            self.left.set(true);
-        } else if !self.left.get() && !self.is_gone() && seccomp() != self.seccomp_at_start {
-            // Where it does not answer it is gone.
-            let _ = self.detach();
-            self.left.set(true);
-        }
-        self.left.get()
     }
 
     /// Has the agent's thread follow where the program changed its user.
@@ -352,14 +323,6 @@ impl Tracee {
         }
     }
 
-    /// Whether nothing runs in the process but the agent's own thread: the
-    /// program ended every thread of its own without ending the process.
-    pub fn only_agent_left(&self) -> bool {
-        let status = self.process.status();
-        self.agent_thread.is_some()
-            && status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
-    }
-
     /// Events that somebody else probes too: another's trap stands on our patch now
     /// (hits are counted through a trap meanwhile, or not at all), or one that came
     /// and went has taken our patch with it, which is put back. A trap inside of our
@@ -375,7 +338,9 @@ impl Tracee {
             let read = memory.read_exact_at(&mut now[..len], site.address);
             read.is_ok() && now[..len] != bytes[..len]
         };
+        let meters = self.meters.borrow();
         let pairs = self.counters.iter().zip(&self.sites);
+        let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
         let other = pairs.filter(|(_, site)| differs(site, &site.patched));
         let (events, sites): (Vec<&str>, Vec<&Site>) =
             other.map(|(counter, site)| (&*counter.event, site)).unzip();
@@ -400,7 +365,10 @@ impl Tracee {
     /// How often a hit found that a probe of somebody else's had gone from one of
     /// ours, sooner than [`Tracee::foreign`] looked perhaps.
     pub fn came_and_went(&self) -> Option<String> {
-        let times = self.link.as_ref()?.data().rearmed();
+        let Some(link) = &self.link else {
+            return self.went_on();
+        };
+        let times = link.data().rearmed();
         (times > 0).then(|| {
             format!(
                 "somebody else's probes came and went {times} times where ours stand in process \

@@ -43,6 +43,10 @@ pub struct Cost {
     pub unit_low_ns: f64,
     /// The upper end of that.
     pub unit_high_ns: f64,
+    /// What a hit cost that a filter rejected, where there was one: nobody counts
+    /// them, so they are in none of the numbers above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_unit_ns: Option<f64>,
 }
 
 impl Cost {
@@ -60,6 +64,7 @@ impl Cost {
             unit_ns: each(total.ns),
             unit_low_ns: each(total.low_ns),
             unit_high_ns: each(total.high_ns),
+            rejected_unit_ns: None,
         }
     }
 }

@@ -13,7 +13,8 @@
 //!              TIMED, "names"?: […], "notes"?: […],
 //!              "by"?: [{"key": WHOSE, "count", TIMED}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
-//!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns"},
+//!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
+//!           "rejected_unit_ns"?},
 //!  "targets": [{"pid", "comm"}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…]}

@@ -1,0 +1,133 @@
+//! Why a trace ends before its time: exec, seccomp, the program's own end.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use tiptoe_sys::host::procfs::Process;
+use tiptoe_wire::State;
+
+use super::Tracee;
+use crate::resident::agent_in;
+
+impl Tracee {
+    /// Whether the process runs another program than the one that was traced: the
+    /// agent's thread went with the old one, and so did the agent's memory. A process
+    /// that exits loses both, too, but has no memory at all then; it is asked twice, for
+    /// what is read while memory goes may be a part.
+    pub(super) fn has_execed(&self) -> bool {
+        let Some(tid) = self.agent_thread else {
+            return false;
+        };
+        let thread = format!("/proc/{}/task/{tid}", self.process.pid());
+        let another = || match self.process.maps() {
+            Ok(maps) => !maps.is_empty() && agent_in(&maps).is_none(),
+            Err(_) => !self.is_gone(),
+        };
+        !std::path::Path::new(&thread).exists() && another() && another()
+    }
+
+    /// Why tracing ended before the program did, if so: what it did, and what follows.
+    pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+        if self.has_execed() {
+            return Some((
+                "ran another program",
+                "the trace of the old one ended there",
+            ));
+        }
+        self.left_for_seccomp().then_some((
+            "put itself under seccomp",
+            "the trace ended there (`--via kernel` goes on)",
+        ))
+    }
+
+    /// Whether the program put itself under seccomp while the agent was in it. The
+    /// agent leaves then, for its next system call might be the program's last: by
+    /// itself where it sees the call coming, else as soon as it is seen here.
+    fn left_for_seccomp(&self) -> bool {
+        let Some(link) = &self.link else { return false };
+        let seccomp = || self.process.status().map_or(0, |status| status.seccomp);
+        if link.data().state() == State::Dormant {
+            self.left.set(true);
+        } else if !self.left.get() && !self.is_gone() && seccomp() != self.seccomp_at_start {
+            // Where it does not answer it is gone.
+            let _ = self.detach();
+            self.left.set(true);
+        }
+        self.left.get()
+    }
+
+    /// Whether nothing runs in the process but the agent's own thread: the
+    /// program ended every thread of its own without ending the process.
+    pub fn only_agent_left(&self) -> bool {
+        let status = self.process.status();
+        self.agent_thread.is_some()
+            && status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
+    }
+
+    /// How the program ended, once it has; told once.
+    pub fn end(&self) -> Option<String> {
+        if !self.is_gone() || self.end_told.replace(true) {
+            return None;
+        }
+        let signal = self.handle.as_ref().and_then(|handle| {
+            // A zombie's status is in its stat, later it is the handle's.
+            let status = reaped(handle).or_else(|| zombie(self.process))?;
+            Some(status & 0x7f).filter(|signal| *signal != 0)
+        });
+        Some(signal.map_or_else(
+            || "ended".to_owned(),
+            |signal| format!("was killed by signal {signal}{}", name(signal)),
+        ))
+    }
+}
+
+/// A descriptor that stays the process's own, whoever gets its number later.
+pub(super) fn handle(process: Process) -> Option<OwnedFd> {
+    // SAFETY: the call takes and returns integers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid(), 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel just made it for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The status that a reaped process left behind, where this kernel keeps it.
+fn reaped(handle: &OwnedFd) -> Option<i32> {
+    /// ioctl_pidfd(2): what is asked for and known stands in the first eight bytes, the
+    /// exit code in the last four of 64.
+    const PIDFD_GET_INFO: libc::c_ulong = 0xc040_ff0b;
+    const PIDFD_INFO_EXIT: u32 = 1 << 3;
+    let mut info = [0_u32; 16];
+    info[0] = PIDFD_INFO_EXIT;
+    // SAFETY: the request's number holds the size of `info`, which the kernel fills.
+    let asked = unsafe { libc::ioctl(handle.as_raw_fd(), PIDFD_GET_INFO, info.as_mut_ptr()) };
+    (asked == 0 && info[0] & PIDFD_INFO_EXIT != 0).then(|| info[15].cast_signed())
+}
+
+/// The status of a process that nobody has reaped yet.
+fn zombie(process: Process) -> Option<i32> {
+    const EXIT_CODE: usize = 52;
+    const STATE: usize = 3;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).ok()?;
+    let (_, after_comm) = stat.rsplit_once(") ")?;
+    let fields = &mut after_comm.split_whitespace();
+    fields.nth(EXIT_CODE - STATE)?.parse().ok()
+}
+
+/// What people call the signals that end programs.
+fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGHUP => " (SIGHUP)",
+        libc::SIGINT => " (SIGINT)",
+        libc::SIGQUIT => " (SIGQUIT)",
+        libc::SIGILL => " (SIGILL)",
+        libc::SIGTRAP => " (SIGTRAP)",
+        libc::SIGABRT => " (SIGABRT)",
+        libc::SIGBUS => " (SIGBUS)",
+        libc::SIGFPE => " (SIGFPE)",
+        libc::SIGKILL => " (SIGKILL)",
+        libc::SIGSEGV => " (SIGSEGV)",
+        libc::SIGPIPE => " (SIGPIPE)",
+        libc::SIGTERM => " (SIGTERM)",
+        libc::SIGSYS => " (SIGSYS)",
+        _ => "",
+    }
+}

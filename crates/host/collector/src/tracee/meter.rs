@@ -1,0 +1,151 @@
+//! How often traps are hit. One that is hit too often is switched off: a hit there costs
+//! thousands of times what it costs where a jump fits.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use tiptoe_wire::{Site, State};
+
+use super::{Counter, Source, Tracee};
+use crate::counts;
+
+/// The most hits a second that a trap may have; it costs 3.3% of a core then where a
+/// trap takes 3.3 us (`tiptoe bench uprobe`).
+const MOST_A_SECOND: f64 = 10_000.0;
+/// What a rate is averaged over, at least.
+pub const WINDOW: Duration = Duration::from_millis(100);
+
+/// The meters of one process.
+#[derive(Default)]
+pub struct Meters {
+    /// The last look: when it was, and each trap's count by its slot.
+    last: Option<(Instant, BTreeMap<u32, u64>)>,
+    /// Slots that were switched off, and how long they had counted.
+    off: BTreeMap<u32, u64>,
+}
+
+impl Meters {
+    /// How long a slot counted before it was switched off, if it was.
+    pub fn ran_ns(&self, slot: u32) -> Option<u64> {
+        self.off.get(&slot).copied()
+    }
+
+    /// Takes a new look; the slots that were hit too often since the last one.
+    fn look(&mut self, now: Instant, counts: BTreeMap<u32, u64>) -> Vec<u32> {
+        let Some((then, before)) = &self.last else {
+            self.last = Some((now, counts));
+            return Vec::new();
+        };
+        let passed = now.duration_since(*then);
+        if passed < WINDOW {
+            return Vec::new();
+        }
+        let most = (MOST_A_SECOND * passed.as_secs_f64()) as u64;
+        let hits = |(slot, count): (&u32, &u64)| {
+            let earlier = before.get(slot).copied().unwrap_or(*count);
+            (count.wrapping_sub(earlier) > most).then_some(*slot)
+        };
+        let hot = counts.iter().filter_map(hits).collect();
+        self.last = Some((now, counts));
+        hot
+    }
+}
+
+impl Tracee {
+    /// Switches off the traps that are hit too often, and tells of each.
+    pub fn switch_off_hot_traps(&self) -> Vec<String> {
+        let traps = self.live_traps();
+        let hot = match self.trap_counts(&traps) {
+            Some(counts) => self.meters.borrow_mut().look(Instant::now(), counts),
+            None => return Vec::new(),
+        };
+        let hot: Vec<(&Counter, &Site)> = traps
+            .into_iter()
+            .filter(|(_, site)| hot.contains(&site.slot))
+            .collect();
+        let addresses: Vec<u64> = hot.iter().map(|(_, site)| site.address).collect();
+        // Where it cannot be done it goes on, and is tried again.
+        let done = match &self.link {
+            Some(link) if !hot.is_empty() => link.disarm(&addresses).unwrap_or_default(),
+            _ => return Vec::new(),
+        };
+        let off: Vec<_> = hot.into_iter().zip(done).collect();
+        let off = off.into_iter().filter(|(_, outcome)| *outcome == 0);
+        let off: Vec<(&Counter, &Site)> = off.map(|(trap, _)| trap).collect();
+        self.note_off(&off)
+    }
+
+    fn note_off(&self, off: &[(&Counter, &Site)]) -> Vec<String> {
+        let ran = self.since.elapsed().as_nanos() as u64;
+        let counts = self.trap_counts(off).unwrap_or_default();
+        let note = |(counter, site): &(&Counter, &Site)| {
+            self.meters.borrow_mut().off.insert(site.slot, ran);
+            let hits = counts.get(&site.slot).copied().unwrap_or(0);
+            format!(
+                "{} was switched off after {hits} hits: more than 10,000 a second \
+                 through a trap, about 3 us each (`--budget off` keeps it on)",
+                counter.event
+            )
+        };
+        off.iter().map(note).collect()
+    }
+
+    /// The traps that are on, while the agent is there to be asked.
+    fn live_traps(&self) -> Vec<(&Counter, &Site)> {
+        let there = self.link.as_ref().is_some_and(|link| {
+            !self.left.get() && link.data().state() != State::Dormant && !link.is_gone()
+        });
+        let meters = self.meters.borrow();
+        let pairs = self.counters.iter().zip(&self.sites).filter(|_| there);
+        let is_trap =
+            |counter: &Counter| matches!(counter.source, Source::Agent { trap: true, .. });
+        pairs
+            .filter(|(counter, site)| is_trap(counter) && meters.ran_ns(site.slot).is_none())
+            .collect()
+    }
+
+    fn trap_counts(&self, traps: &[(&Counter, &Site)]) -> Option<BTreeMap<u32, u64>> {
+        let link = self.link.as_ref()?;
+        let slots = || traps.iter().map(|(_, site)| site.slot);
+        let range: Range<u32> = slots().min()?..slots().max()? + 1;
+        let start = range.start;
+        let sums = counts::sums(link.data_file(), link.geometry(), range).ok()?;
+        let count = |slot: u32| {
+            (
+                slot,
+                sums.get((slot - start) as usize).copied().unwrap_or(0),
+            )
+        };
+        Some(slots().map(count).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(window: Duration, hits: u64, is_hot: bool) {
+        let mut meters = Meters::default();
+        let start = Instant::now();
+        assert!(meters.look(start, BTreeMap::from([(7, 5)])).is_empty());
+        let hot = meters.look(
+            start + window,
+            BTreeMap::from([(7, 5 + hits), (9, 1 << 40)]),
+        );
+        assert_eq!(
+            hot,
+            if is_hot { vec![7] } else { vec![] },
+            "{hits} in {window:?}"
+        );
+    }
+
+    #[test]
+    fn a_trap_is_hot_above_the_stated_rate_over_a_whole_window() {
+        check(WINDOW, 1_000, false);
+        check(WINDOW, 1_001, true);
+        check(WINDOW * 3, 3_000, false);
+        check(WINDOW * 3, 3_001, true);
+        check(WINDOW / 2, 1 << 40, false);
+    }
+}

@@ -35,15 +35,20 @@ fn force_enters_where_the_filter_allows() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
 }
 
-/// A thread that may map nothing goes straight back to what it did.
+/// A thread that may map nothing goes straight back to what it did. Its way in writes to the program's text for
+/// a while, so nothing can be waited for there.
 #[test]
 fn force_is_refused_where_the_filter_refuses() {
-    let report = under("refuse", &["--force"]);
+    let waiting = Waiting::through(&["env"], &target("sandboxed"), &["refuse", "5000", "first"]);
+    let forced = Probe::new(FUNCTIONS).with(&["--force", "--duration", "0.3"]);
+    let run = forced.attach_and_wait(&[waiting.pid]);
+    let report = run.good();
+    assert_eq!(waiting.end().0.get("guarded"), Some(&5000));
     assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
     assert!(
-        notes(&report).contains("may it map memory?"),
+        notes(report).contains("may it map memory?"),
         "{}",
-        notes(&report)
+        notes(report)
     );
 }
 

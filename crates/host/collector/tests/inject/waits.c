@@ -69,9 +69,10 @@ static long wait_for(const char *call, int ms) {
     }
     if (!strcmp(call, "pause")) return pause();
     if (!strcmp(call, "sigsuspend")) {
-        sigset_t none;
-        sigemptyset(&none);
-        return sigsuspend(&none);
+        sigset_t mask;
+        sigemptyset(&mask);
+        sigaddset(&mask, SIGUSR2);
+        return sigsuspend(&mask);
     }
     if (!strcmp(call, "sigtimedwait")) {
         sigset_t set;

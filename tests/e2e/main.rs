@@ -14,6 +14,7 @@ mod manners;
 mod musl;
 mod namespaces;
 mod patcher;
+mod places;
 mod programs;
 mod returns;
 mod returns_stacks;

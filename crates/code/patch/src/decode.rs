@@ -23,8 +23,13 @@ impl<'a> FunctionCode<'a> {
 
     /// A decoder that begins at `offset` and stops at the function's end.
     pub(crate) fn decoder(&self, offset: usize) -> Decoder<'a> {
+        self.decoder_of(64, offset)
+    }
+
+    fn decoder_of(&self, bits: u32, offset: usize) -> Decoder<'a> {
         let rest = &self.body()[offset..];
-        Decoder::with_ip(64, rest, self.address + offset as u64, DecoderOptions::NONE)
+        let address = self.address.wrapping_add(offset as u64);
+        Decoder::with_ip(bits, rest, address, DecoderOptions::NONE)
     }
 }
 
@@ -142,13 +147,14 @@ pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
-/// Fails unless an instruction of the function begins at `offset`.
-pub(crate) fn check_boundary(function: &FunctionCode, offset: usize) -> Result<(), Refusal> {
+/// Fails unless an instruction of the function begins at `offset`, read from its
+/// first byte on as code of 64 or 32 `bits`.
+pub fn check_boundary(function: &FunctionCode, offset: usize, bits: u32) -> Result<(), Refusal> {
     let size = function.body().len();
     if offset >= size {
         return Err(Refusal::Outside { offset, size });
     }
-    let mut decoder = function.decoder(0);
+    let mut decoder = function.decoder_of(bits, 0);
     let mut instruction = Instruction::default();
     while decoder.position() < offset {
         decoder.decode_out(&mut instruction);
@@ -201,11 +207,18 @@ mod tests {
             (5, false),
         ] {
             assert_eq!(
-                check_boundary(&code(&bytes, 5), offset).is_ok(),
+                check_boundary(&code(&bytes, 5), offset, 64).is_ok(),
                 fine,
                 "{offset}"
             );
         }
+    }
+
+    #[test]
+    fn a_prefix_of_64_bit_code_is_an_instruction_of_32_bit_code() {
+        let function = code(&[0x48, 0x89, 0xe5, 0xc3], 4);
+        assert!(check_boundary(&function, 1, 32).is_ok());
+        assert!(check_boundary(&function, 1, 64).is_err());
     }
 
     #[test]

@@ -64,7 +64,7 @@ mod syscall;
 mod trampoline;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
-pub use decode::{FunctionCode, Padding, padding};
+pub use decode::{FunctionCode, Padding, check_boundary, padding};
 pub use displacement::is_trap_byte;
 pub use plan::{Head, Island, Patch, Planner};
 pub use refusal::Refusal;

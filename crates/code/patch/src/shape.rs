@@ -229,7 +229,7 @@ pub(crate) struct Scene<'a> {
 /// Looks at the instruction at `offset` of a function: 0 for its entry, whose site
 /// may lie some instructions further on, behind an `endbr64` for one.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
-    check_boundary(function, offset)?;
+    check_boundary(function, offset, 64)?;
     if returns_from_signal(function.body()) {
         return Err(Refusal::SignalReturn);
     }

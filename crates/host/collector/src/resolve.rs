@@ -12,6 +12,8 @@ use tiptoe_sys::host::procfs::Process;
 use crate::module::{Module, Object, started_as};
 use crate::request::Error;
 
+mod place;
+
 /// One place to count at, in one process.
 #[derive(Clone)]
 pub struct Probe {
@@ -84,7 +86,12 @@ pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result
             return Err(failure);
         }
     }
-    Ok(resolved)
+    match resolved.refused.first() {
+        Some((event, why)) if resolved.probes.is_empty() && resolved.ifuncs.is_empty() => {
+            Err(Error::new(format!("cannot probe {event}: {why}")))
+        }
+        _ => Ok(resolved),
+    }
 }
 
 /// Reads a spec and refuses what is not built yet.
@@ -151,9 +158,13 @@ fn add(
     functions: Vec<Cow<'_, Function>>,
 ) {
     for function in functions {
-        let event = event_name(&module.name, spec, &function);
-        if let Some(reason) = unsuitable(&function) {
-            resolved.refused.push((event, reason.to_owned()));
+        let (function, offset) = place::home(&module.object.image, function, spec.offset);
+        let event = event_name(&module.name, spec, &function, offset);
+        let fine = unsuitable(&function)
+            .map_or(Ok(()), |reason| Err(reason.to_owned()))
+            .and_then(|()| place::check(&module.object, &function, offset));
+        if let Err(reason) = fine {
+            resolved.refused.push((event, reason));
             continue;
         }
         let probe = Probe {
@@ -162,7 +173,7 @@ fn add(
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
-            offset: spec.offset,
+            offset,
         };
         if !seen.insert(probe.address()) {
             continue;
@@ -184,12 +195,12 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
 }
 
 /// The resolved spec. One overload that was asked for by its parameters keeps them.
-fn event_name(module: &str, spec: &Spec, function: &Function) -> String {
+fn event_name(module: &str, spec: &Spec, function: &Function, offset: u64) -> String {
     let name = match spec.function {
         Wanted::Name(name) if name.contains('(') => Cow::Borrowed(name),
         _ => function.display_name(),
     };
-    match spec.offset {
+    match offset {
         0 => format!("uprobe:{module}:{name}"),
         offset => format!("uprobe:{module}:{name}+{offset:#x}"),
     }

@@ -19,11 +19,14 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod execs;
+mod instruction;
 mod process;
 mod threads;
 mod uprobes;
 
 pub use error::Error;
+pub use instruction::unprobeable;
 pub use tiptoe_sys::host::tracefs::ArmedUprobe;
 pub use uprobes::{KernelProbe, Refused, UprobeSet, Who};
 

@@ -23,6 +23,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::bpf::UprobeCounters;
 
 use crate::Error;
+use crate::execs::Execs;
 use crate::process::ProcessProbes;
 use crate::threads::ThreadProbes;
 
@@ -61,6 +62,7 @@ pub struct UprobeSet {
     means: Means,
     refused: Vec<Refused>,
     opened: Instant,
+    execs: Option<Execs>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,12 @@ impl UprobeSet {
     /// The process may be stopped, and may not have called exec yet: probes are
     /// places in files, and are armed when the file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
+        let execs = Execs::of(process);
+        let set = Self::open_best(process, probes)?;
+        Ok(Self { execs, ..set })
+    }
+
+    fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         match UprobeCounters::new(probes.len()) {
             // The kernel knows a process by its main thread, whose memory must be there.
             Ok(counters) if !process.outlived_main_thread() => {
@@ -96,6 +104,7 @@ impl UprobeSet {
             means,
             refused,
             opened: Instant::now(),
+            execs: None,
         }
     }
 
@@ -130,6 +139,12 @@ impl UprobeSet {
             Means::Process(_) => Who::Process,
             Means::Threads(probes) => Who::Threads(probes.threads().to_vec()),
         }
+    }
+
+    /// Whether the process's main thread has called exec since, as far as the kernel tells:
+    /// the probes count on in the new program, where it maps the same files.
+    pub fn has_execed(&self) -> bool {
+        self.execs.as_ref().is_some_and(Execs::any)
     }
 
     /// For how long it has counted.

@@ -14,17 +14,11 @@ impl Tracee {
     pub(super) fn count_in_kernel(
         &mut self,
         plan: &Plan,
-        probes: Vec<(Probe, Option<String>)>,
+        probes: Vec<Candidate>,
     ) -> Result<(), Error> {
-        let refuse_all = |why: &str| {
-            let reason = |own: Option<String>| own.unwrap_or_else(|| why.to_owned());
-            probes
-                .iter()
-                .map(|(p, own)| (p.event.clone(), reason(own.clone())))
-                .collect::<Vec<_>>()
-        };
         if plan.via == Via::Agent {
-            self.refused.extend(refuse_all("the agent cannot patch it"));
+            self.refused
+                .extend(refuse_all(&probes, "the agent cannot patch it"));
             return Ok(());
         }
         if plan.filter.is_some() {
@@ -32,9 +26,14 @@ impl Tracee {
             if self.link.is_none() {
                 return Err(Error::new(why).with_hint("leave out `--filter`, or use `--via agent`"));
             }
-            self.refused.extend(refuse_all(why));
+            self.refused.extend(refuse_all(&probes, why));
             return Ok(());
         }
+        let probes = self.probeable(probes)?;
+        if probes.is_empty() {
+            return Ok(());
+        }
+        self.say_unsplit(plan)?;
         let places: Vec<KernelProbe> = probes
             .iter()
             .map(|(probe, _)| KernelProbe {
@@ -47,7 +46,8 @@ impl Tracee {
             Err(error) if self.link.is_some() => {
                 self.notes
                     .push(format!("the kernel takes no probe: {error}"));
-                self.refused.extend(refuse_all("the agent cannot patch it"));
+                self.refused
+                    .extend(refuse_all(&probes, "the agent cannot patch it"));
                 return Ok(());
             }
             Err(error) => {
@@ -87,6 +87,77 @@ impl Tracee {
         self.kernel = Some(set);
         Ok(())
     }
+
+    /// The probes less those whose instruction the kernel cannot run: it says so of code
+    /// that is mapped already, and silently counts nothing in a program that starts later.
+    fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+        let (good, bad): (Vec<_>, Vec<_>) = probes
+            .into_iter()
+            .partition(|(probe, _)| against(probe).is_none());
+        let why =
+            |probe: &Probe| format!("the kernel cannot probe {}", against(probe).unwrap_or("it"));
+        match bad.first() {
+            Some((probe, _)) if good.is_empty() && self.link.is_none() => {
+                let event = &probe.event;
+                Err(Error::new(format!("cannot probe {event}: {}", why(probe))))
+            }
+            _ => {
+                let refused = |(probe, own): Candidate| {
+                    let reason = why(&probe);
+                    let reason = own.map_or(reason.clone(), |own| format!("{own}; {reason}"));
+                    (probe.event, reason)
+                };
+                self.refused.extend(bad.into_iter().map(refused));
+                Ok(good)
+            }
+        }
+    }
+
+    /// That the kernel counted on in another program, where there is no agent to end it.
+    pub(super) fn went_on(&self) -> Option<String> {
+        let execed = self.kernel.as_ref().is_some_and(UprobeSet::has_execed);
+        execed.then(|| {
+            format!(
+                "process {} ({}) ran another program: the kernel counted on in it, where it \
+                 runs the same files (`--via agent` ends there)",
+                self.process.pid(),
+                self.comm
+            )
+        })
+    }
+
+    /// Says that `--by` does not concern what the kernel counts.
+    fn say_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
+        const WHY: &str =
+            "the kernel's uprobes count for the whole process: `--by` cannot split them";
+        match plan.by {
+            None => {}
+            Some(_) if plan.via == Via::Kernel => {
+                return Err(Error::new(WHY).with_hint("leave out `--by`, or use `--via agent`"));
+            }
+            Some(_) => self.notes.push(WHY.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// A probe, and why the agent left it.
+type Candidate = (Probe, Option<String>);
+
+/// Each event with its own reason, or else this one.
+fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
+    let refusal = |(probe, own): &Candidate| {
+        let why = own.clone().unwrap_or_else(|| why.to_owned());
+        (probe.event.clone(), why)
+    };
+    probes.iter().map(refusal).collect()
+}
+
+/// What about its instruction keeps the kernel from running it.
+fn against(probe: &Probe) -> Option<&'static str> {
+    let code = probe.object.code(&probe.function, probe.bias)?;
+    let offset = usize::try_from(probe.offset).ok()?;
+    tiptoe_kernel::unprobeable(code.bytes.get(offset..)?)
 }
 
 /// What the agent left to the kernel, for one reason.

@@ -1,0 +1,47 @@
+//! Where a probe may stand: on an instruction of a function that is known.
+//!
+//! A trap or a jump inside an instruction changes what the program computes, so
+//! every place is checked here, before the agent or the kernel hears of it.
+
+use std::borrow::Cow;
+
+use tiptoe_patch::check_boundary;
+use tiptoe_symbol::{Function, Image, Machine, Source};
+
+use crate::module::Object;
+
+/// The function that a place belongs to, and how far behind its first byte it is.
+///
+/// A bare address in the middle of a function is an offset into that function.
+pub fn home<'a>(
+    image: &'a Image,
+    function: Cow<'a, Function>,
+    offset: u64,
+) -> (Cow<'a, Function>, u64) {
+    let (Source::Address, Some(home)) =
+        (function.source, image.function_containing(function.address))
+    else {
+        return (function, offset);
+    };
+    let behind = function.address - home.address;
+    (Cow::Borrowed(home), offset.saturating_add(behind))
+}
+
+/// Fails, with the reason, unless an instruction of the function begins at `offset`.
+pub fn check(object: &Object, function: &Function, offset: u64) -> Result<(), String> {
+    if function.source == Source::Address {
+        return Err("no function is known there".to_owned());
+    }
+    if function.is_ifunc && offset != 0 {
+        return Err("which implementation it chooses is not known here: \
+                    give that one's name and offset"
+            .to_owned());
+    }
+    let code = object.code(function, 0).ok_or("no code is known there")?;
+    let bits = match object.image.header().machine {
+        Machine::X86 => 32,
+        Machine::X86_64 => 64,
+    };
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    check_boundary(&code, offset, bits).map_err(|why| why.to_string())
+}

@@ -1,0 +1,37 @@
+//! Whether a process has run another program since: the kernel's uprobes are places in
+//! files, and count on in whatever the process runs next, where it maps the same ones.
+
+use std::fs;
+
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::perf::{self, On, PerfEvent, abi};
+use tiptoe_sys::host::tracefs::Tracefs;
+
+/// Counts how often a process calls exec.
+#[derive(Debug)]
+pub(crate) struct Execs {
+    event: PerfEvent,
+    /// The first one, of a command that is to be traced from there on.
+    own: u64,
+}
+
+impl Execs {
+    /// From now on; none where the kernel does not tell us.
+    pub(crate) fn of(process: Process) -> Option<Self> {
+        let path = "events/sched/sched_process_exec/id";
+        let id = fs::read_to_string(Tracefs::detect().root()?.join(path)).ok()?;
+        let attr = perf::attr(abi::PERF_TYPE_TRACEPOINT, id.trim().parse().ok()?);
+        let event = PerfEvent::open(attr, On::Thread(process.pid())).ok()?;
+        let runs = |process: Process| process.exe().ok();
+        let is_our_fork = runs(process).is_some_and(|exe| Some(exe) == runs(Process::current()));
+        let own = u64::from(is_our_fork);
+        Some(Self { event, own })
+    }
+
+    /// Whether another program runs than the one that was to be traced.
+    pub(crate) fn any(&self) -> bool {
+        self.event
+            .read()
+            .is_ok_and(|counts| counts.count > self.own)
+    }
+}

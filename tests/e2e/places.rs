@@ -1,0 +1,117 @@
+//! Where probes may stand: on instructions of functions, whoever would count there; anything else is refused
+//! before the program feels it.
+
+use std::process::Command;
+
+use tiptoe_tests::{Probe, Report, target};
+
+/// Who may be asked.
+const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
+
+/// Refused with status 2 and this reason, and the program has not run.
+fn refused(spec: &str, options: &[&str], why: &str) {
+    let run = Probe::new(&[spec])
+        .with(options)
+        .run(&target("offsets"), &[]);
+    assert_eq!(run.status, 2, "{spec} {options:?}: {}", run.stderr);
+    assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
+    assert!(run.stdout.is_empty() && run.report.is_none(), "{spec} ran");
+}
+
+fn refused_everywhere(spec: &str, why: &str) {
+    for way in WAYS {
+        refused(spec, &["--via", way], why);
+    }
+}
+
+/// The report of a run in which the program found nothing wrong.
+fn fine(specs: &[&str], options: &[&str]) -> Report {
+    let run = Probe::new(specs).with(options).run(&target("offsets"), &[]);
+    run.good().clone()
+}
+
+/// The link-time address of `answer`.
+fn answer() -> u64 {
+    let output = Command::new("nm").arg(target("offsets")).output();
+    let text = String::from_utf8(output.expect("nm").stdout).expect("text");
+    let line = text.lines().find(|line| line.ends_with(" T answer"));
+    let (address, _) = line.expect("a symbol").split_once(' ').expect("words");
+    u64::from_str_radix(address, 16).expect("an address")
+}
+
+#[test]
+fn offsets_inside_an_instruction() {
+    for offset in 1..5 {
+        let spec = format!("answer+{offset}");
+        refused_everywhere(&spec, "is not the beginning of an instruction");
+    }
+}
+
+#[test]
+fn offsets_outside_the_function() {
+    for spec in [
+        "answer+7",
+        "answer+0x10",
+        "answer+0x1000",
+        "answer+0xffffffffffffffff",
+    ] {
+        refused_everywhere(spec, "outside the function");
+    }
+}
+
+#[test]
+fn addresses_inside_an_instruction_or_in_no_function() {
+    let inside = format!("{:#x}", answer() + 3);
+    refused_everywhere(&inside, "is not the beginning of an instruction");
+    let behind = format!("{:#x}", answer() + 16);
+    refused_everywhere(&behind, "no function is known there");
+}
+
+#[test]
+fn instructions_inside_a_function() {
+    let address = format!("{:#x}", answer() + 5);
+    for way in WAYS {
+        for spec in ["answer+5", &address] {
+            let report = fine(&[spec], &["--via", way]);
+            assert_eq!(report.count("answer+0x5"), 100, "{spec} via {way}");
+        }
+    }
+}
+
+/// What cannot be counted does not keep the rest from it.
+#[test]
+fn one_place_is_refused_and_another_counted() {
+    for way in WAYS {
+        let report = fine(&["answer", "answer+1"], &["--via", way]);
+        assert_eq!(report.count("answer"), 100);
+        assert!(report.event("answer+0x1").is_none());
+        assert_eq!(report.refusals().len(), 1, "{:#}", report.value);
+    }
+}
+
+/// The kernel takes such a probe and never counts a hit.
+#[test]
+fn what_the_kernel_cannot_run() {
+    refused("locked", &["--via", "kernel"], "LOCK");
+    assert_eq!(fine(&["locked"], &[]).count("locked"), 100);
+    let report = fine(&["locked", "answer"], &["--via", "kernel"]);
+    assert_eq!(report.count("answer"), 100);
+    assert!(report.refusals().keys().any(|why| why.contains("LOCK")));
+}
+
+#[test]
+fn the_kernel_splits_nothing() {
+    refused("answer", &["--via", "kernel", "--by", "thread"], "--by");
+}
+
+/// The kernel's probes are places in files: they outlive exec, and the report says so.
+#[test]
+fn exec_under_the_kernel_is_told() {
+    for (arguments, told) in [(&["again"][..], true), (&[][..], false)] {
+        let run = Probe::new(&["answer"])
+            .with(&["--via", "kernel"])
+            .run(&target("offsets"), arguments);
+        let notes = run.good().value["notes"].to_string();
+        assert_eq!(notes.contains("ran another program"), told, "{notes}");
+    }
+}

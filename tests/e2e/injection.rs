@@ -70,6 +70,8 @@ fn the_target_may_die_while_traced() {
     let (process, site) = busy();
     let attached = Probe::new(&["called"]).attach(&[process.pid()]);
     site.wait_probed();
+    // It has to be called before it dies.
+    std::thread::sleep(Duration::from_millis(300));
     process.signal(libc::SIGKILL);
     assert!(attached.finish().count("called") > 0);
 }

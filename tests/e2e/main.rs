@@ -4,6 +4,7 @@ mod attach;
 mod bad_input;
 mod bad_targets;
 mod counts;
+mod daemons;
 mod debuggers;
 mod doctor;
 mod ends;

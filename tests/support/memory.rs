@@ -76,6 +76,33 @@ impl Site {
     }
 }
 
+/// How many bytes of a running program's code, its libraries' included, are not those of their files.
+pub fn patched_bytes(pid: u32) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
+    let number = |text: &str| u64::from_str_radix(text, 16).expect("a number in hexadecimal");
+    let differing = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [range, protection, offset, _, _, path] = words[..] else {
+            return None;
+        };
+        let file = File::open(path).ok().filter(|_| protection.contains('x'))?;
+        let (start, end) = range.split_once('-')?;
+        let mut bytes = [(); 2].map(|()| vec![0; (number(end) - number(start)) as usize]);
+        memory.read_exact_at(&mut bytes[0], number(start)).ok()?;
+        // The last page of a file is filled up with zeroes.
+        let _ = file.read_at(&mut bytes[1], number(offset)).ok()?;
+        Some(
+            bytes[0]
+                .iter()
+                .zip(&bytes[1])
+                .filter(|(a, b)| a != b)
+                .count(),
+        )
+    };
+    maps.lines().filter_map(differing).sum()
+}
+
 /// The offset of `symbol` in the file of `program`, which the process `pid` runs.
 pub fn file_offset(pid: u32, program: &Path, symbol: &str) -> u64 {
     let address = base(pid, program) + symbol_value(program, symbol);

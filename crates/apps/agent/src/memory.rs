@@ -23,6 +23,18 @@ fn mmap(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resu
     unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, 0]) }
 }
 
+fn protect(page: usize, protection: usize) -> Result<(), Errno> {
+    // SAFETY: the callers below pass a page that is the agent's own and new, or one of
+    // code, which stays readable and executable.
+    unsafe { call(nr::MPROTECT, [page, PAGE, protection, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Lets a page of code be written, or no longer. It can be run all the while.
+pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
+    let write = if writable { WRITE } else { 0 };
+    protect(page, READ | EXEC | write)
+}
+
 fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
     // SAFETY: both advices used here change only what a forked child sees.
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
@@ -60,14 +72,13 @@ pub fn unmap(at: usize, len: usize) {
 }
 
 /// Maps an arena at exactly `base`: a first page that a forked child finds
-/// zeroed, then executable pages that are written through /proc/self/mem only.
+/// zeroed, then executable pages that are written as the program's code is (`text`).
 pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
     let at = mmap(base, len, READ | EXEC, flags, -1)?;
     let placed = at == base;
     let gate = || -> Result<(), Errno> {
-        // SAFETY: the page was mapped just above and holds nothing yet.
-        unsafe { call(nr::MPROTECT, [at, PAGE, READ | WRITE, 0, 0, 0]) }?;
+        protect(at, READ | WRITE)?;
         advise(at, PAGE, WIPEONFORK)
     };
     match placed.then(gate) {

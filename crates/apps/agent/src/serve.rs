@@ -67,9 +67,7 @@ fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 }
 
 fn copy(plan: &Plan, data: &Data, count: usize) -> u64 {
-    let Ok(text) = SelfMemory::open() else {
-        return EIO;
-    };
+    let text = SelfMemory::open();
     for index in 0..count {
         let copy = plan.copy(index);
         let Some(words) = plan.blob(copy.offset, copy.len) else {
@@ -131,9 +129,7 @@ fn in_batches(
 
 /// Patches sites, which come in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
-    let Ok(text) = SelfMemory::open() else {
-        return EIO;
-    };
+    let text = SelfMemory::open();
     let Ok(first) = shared.table.insert(count, |index| plan.site(index)) else {
         return EINVAL;
     };
@@ -155,9 +151,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 
 /// Patches sites that are in the table already.
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
-    let Ok(text) = SelfMemory::open() else {
-        return EIO;
-    };
+    let text = SelfMemory::open();
     let site = |index| {
         shared
             .table
@@ -200,9 +194,7 @@ fn is_armed(shared: &Shared, index: usize) -> bool {
 /// Puts back the sites whose addresses are listed; the trap handler must find
 /// each, so it is looked up there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
-    let Ok(text) = SelfMemory::open() else {
-        return EIO;
-    };
+    let text = SelfMemory::open();
     let site = |index| {
         shared
             .table
@@ -214,11 +206,18 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             data.set_result(start + offset, *outcome as u64);
             if let Some(found) = shared.table.find(plan.address(start + offset)) {
-                set_armed(shared, found.index, false);
+                let stands = still_stands(&text, &found.site, *outcome);
+                set_armed(shared, found.index, stands);
             }
         }
     });
     0
+}
+
+/// Whether a site that should be out is not, though its memory is there: it may not be
+/// written.
+fn still_stands(text: &SelfMemory, site: &Site, outcome: Outcome) -> bool {
+    outcome == Outcome::Unmapped && text.read(site.address, &mut [0])
 }
 
 /// Takes sites out and puts them in again; one that somebody else holds meanwhile
@@ -249,7 +248,7 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
 
 /// Arms sites again whose foreign trap has gone.
 pub fn rearm(shared: &Shared) {
-    let Ok(text) = SelfMemory::open() else { return };
+    let text = SelfMemory::open();
     for index in 0..shared.table.len() {
         if is_armed(shared, index)
             && let Some(site) = shared.table.site(index)
@@ -261,38 +260,46 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Puts every site back: probes first, then hooks; then shuts the gates.
+/// Puts every probe back and shuts the gates; the hooks are [`settle`]'s. Whatever
+/// cannot be put back finds no slab from here on, for the session's will go.
 pub fn detach(shared: &Shared) -> u64 {
-    let Ok(text) = SelfMemory::open() else {
-        return EIO;
-    };
-    restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
+    let text = SelfMemory::open();
+    let whole = restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
     shared.claims.end();
     shared.set_gates(false);
-    0
+    if whole { 0 } else { EIO }
 }
 
-fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) {
-    let mut batch = [Site::default(); BATCH];
-    let mut len = 0;
-    for index in 0..shared.table.len() {
-        let Some(site) = shared.table.site(index).filter(|site| which(site)) else {
-            continue;
-        };
-        if !is_armed(shared, index) {
-            continue;
-        }
-        set_armed(shared, index, false);
-        if let Some(slot) = batch.get_mut(len) {
-            *slot = site;
+/// Puts back the armed sites that `which` names, a batch at a time; true where none of
+/// them stands any more.
+fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) -> bool {
+    let mut armed = armed(shared).filter(|(_, site)| which(site));
+    let mut whole = true;
+    loop {
+        let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);
+        let mut len = 0;
+        for ((index, site), next) in indices.iter_mut().zip(&mut sites).zip(&mut armed) {
+            (*index, *site) = next;
             len += 1;
         }
-        if len == BATCH {
-            patcher::disarm(text, &batch);
-            len = 0;
+        let sites = sites.get(..len).unwrap_or(&[]);
+        if sites.is_empty() {
+            return whole;
+        }
+        let outcomes = patcher::disarm(text, sites);
+        for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
+            let stands = still_stands(text, site, outcome);
+            set_armed(shared, *index, stands);
+            whole &= !stands;
         }
     }
-    patcher::disarm(text, batch.get(..len).unwrap_or(&[]));
+}
+
+/// The armed sites with their places in the table.
+fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
+    (0..shared.table.len())
+        .filter(|index| is_armed(shared, *index))
+        .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
 /// After the last probe is gone: waits until no thread can still be on its way
@@ -300,11 +307,14 @@ fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) {
 /// that `reblock` has tiptoe block for each thread what it believes to block.
 pub fn settle(shared: &Shared, reblock: impl FnOnce(&Data)) {
     signals::wait_until_none_pending();
-    if signals::has_signalfd() {
+    // Trap bytes that could not be taken out still need their handler.
+    let traps = armed(shared).any(|(_, site)| !site.flags.has(SiteFlags::HOOK));
+    if traps || signals::has_signalfd() {
         return end(shared);
     }
-    if let Ok(text) = SelfMemory::open() {
-        restore(shared, &text, |site| site.flags.has(SiteFlags::HOOK));
+    let text = SelfMemory::open();
+    if !restore(shared, &text, |site| site.flags.has(SiteFlags::HOOK)) {
+        return end(shared);
     }
     sleep_ns(10_000_000);
     signals::wait_until_none_pending();
@@ -339,8 +349,6 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) {
 /// A forked child that is attached for itself: what it inherited is put back
 /// before anything else. Runs on the borrowed thread.
 pub fn disown(shared: &Shared) {
-    if let Ok(text) = SelfMemory::open() {
-        restore(shared, &text, |_| true);
-    }
+    restore(shared, &SelfMemory::open(), |_| true);
     shared.claims.end();
 }

@@ -1,56 +1,103 @@
-//! The program's code, read and written through /proc/self/mem, which needs no
-//! change of protection and fails softly where nothing is mapped.
+//! The program's code, read and written from inside, failing softly where nothing is mapped.
+//!
+//! Through /proc/self/mem, which needs no change of protection. A program that gave up its
+//! privileges may not open that file (it is root's then), as memcached and many a daemon; nor
+//! is it there without /proc. Then the kernel copies by process_vm_readv(2) and
+//! process_vm_writev(2): a process needs no right for its own memory, but the copy obeys the
+//! protection, so that a page of code can be written for the length of that one copy. It can be
+//! run all the while, and each byte is stored in one go, as by the file.
 
-use tiptoe_sys::raw::{Errno, call, close, membarrier, nr, open};
+use tiptoe_sys::raw::{call, close, getpid, membarrier, nr, open};
 use tiptoe_uprobe::patcher::Text;
+
+use crate::memory::{PAGE, let_code_be_written};
 
 const O_RDWR_CLOEXEC: i32 = 2 | 0o2000000;
 
-/// An open /proc/self/mem. Only the agent's thread opens one: its descriptor
-/// table is its own, so the program never sees the number.
-pub struct SelfMemory(i32);
+/// An open /proc/self/mem, or none where it may not be opened. Only the agent's thread opens
+/// one: its descriptor table is its own, so the program never sees the number.
+pub struct SelfMemory(Option<i32>);
 
 impl SelfMemory {
     /// Opens it.
-    pub fn open() -> Result<Self, Errno> {
-        open(c"/proc/self/mem", O_RDWR_CLOEXEC).map(SelfMemory)
+    pub fn open() -> Self {
+        SelfMemory(open(c"/proc/self/mem", O_RDWR_CLOEXEC).ok())
     }
 }
 
 impl Drop for SelfMemory {
     fn drop(&mut self) {
-        close(self.0);
+        if let Some(file) = self.0 {
+            close(file);
+        }
     }
 }
 
 impl Text for SelfMemory {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         let to = bytes.as_mut_ptr() as usize;
-        // SAFETY: the buffer is ours for its whole length.
-        let got = unsafe {
-            call(
-                nr::PREAD64,
-                [self.0 as usize, to, bytes.len(), address as usize, 0, 0],
-            )
-        };
-        got == Ok(bytes.len())
+        match self.0 {
+            // SAFETY: the buffer is ours for its whole length.
+            Some(file) => unsafe { through(nr::PREAD64, file, address, to, bytes.len()) },
+            // SAFETY: as above.
+            None => unsafe { directly(nr::PROCESS_VM_READV, address, to, bytes.len()) },
+        }
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let from = bytes.as_ptr() as usize;
+        let Some(file) = self.0 else {
+            // A patch is shorter than a page, so it lies in two at most.
+            let here = bytes.len().min(PAGE - address as usize % PAGE);
+            let beyond = bytes.get(here..).unwrap_or(&[]);
+            return write_in_page(address, bytes.get(..here).unwrap_or(&[]))
+                && (beyond.is_empty() || write_in_page(address + here as u64, beyond));
+        };
         // SAFETY: what is written is a patch that the planner proved harmless to
         // any thread at any instruction; see `tiptoe_uprobe::patcher`.
-        let put = unsafe {
-            call(
-                nr::PWRITE64,
-                [self.0 as usize, from, bytes.len(), address as usize, 0, 0],
-            )
-        };
-        put == Ok(bytes.len())
+        unsafe { through(nr::PWRITE64, file, address, from, bytes.len()) }
     }
 
     fn sync(&self) {
         // Registered before the first patch, so this cannot fail.
         let _ = membarrier::sync_core();
     }
+}
+
+/// Writes where it may be written, as data may; else it is code, and is let be written.
+fn write_in_page(address: u64, bytes: &[u8]) -> bool {
+    let from = bytes.as_ptr() as usize;
+    // SAFETY: as in `SelfMemory::write`.
+    let put = || unsafe { directly(nr::PROCESS_VM_WRITEV, address, from, bytes.len()) };
+    let page = address as usize & !(PAGE - 1);
+    let opened = || {
+        let_code_be_written(page, true).is_ok() && {
+            let done = put();
+            // The page was one mapping of its own just now: this needs no memory.
+            let _ = let_code_be_written(page, false);
+            done
+        }
+    };
+    put() || opened()
+}
+
+/// Copies through the open file; true where all of it was copied.
+///
+/// # Safety
+/// `ours` is a buffer of `len` bytes; what is written at `address` harms nobody.
+unsafe fn through(number: usize, file: i32, address: u64, ours: usize, len: usize) -> bool {
+    let args = [file as usize, ours, len, address as usize, 0, 0];
+    // SAFETY: the caller's duty.
+    unsafe { call(number, args) == Ok(len) }
+}
+
+/// Copies by the kernel within this process; true where all of it was copied.
+///
+/// # Safety
+/// As [`through`].
+unsafe fn directly(number: usize, address: u64, ours: usize, len: usize) -> bool {
+    let (from, to) = ([ours, len], [address as usize, len]);
+    let [from, to] = [&from, &to].map(|range| range.as_ptr() as usize);
+    // SAFETY: the caller's duty; the ranges live through the call.
+    unsafe { call(number, [getpid() as usize, from, 1, to, 1, 0]) == Ok(len) }
 }

@@ -65,6 +65,8 @@ pub mod nr {
     pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const SETNS: usize = 308;
+    pub const PROCESS_VM_READV: usize = 310;
+    pub const PROCESS_VM_WRITEV: usize = 311;
     pub const SCHED_SETATTR: usize = 314;
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;

@@ -183,8 +183,10 @@ impl Tracee {
                 .notes
                 .push(format!("process {pid} is traced by the kernel: {reason}"));
         }
-        tracee.begin(plan, resolved, &modules)?;
-        Ok(tracee)
+        match tracee.begin(plan, resolved, &modules) {
+            Ok(()) => Ok(tracee),
+            Err(error) => tracee.leave_to_kernel(plan, &modules, error),
+        }
     }
 
     /// Takes over a command that waits in the agent's constructor.

@@ -1,7 +1,7 @@
 //! The words of other threads, when a session ends.
 //!
 //! A thread's block is found by its robust list, which libc keeps at a fixed place in it.
-//! Read through /proc/self/mem: the thread may end meanwhile, and its memory with it.
+//! Read as `text` reads: the thread may end meanwhile, and its memory with it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,9 +49,10 @@ fn robust_list(tid: u32) -> Option<u64> {
 
 /// Sends each thread again what was held back for it: the signals are the program's own.
 pub fn send_held_threads() {
-    let (Ok(memory), Some(offset)) = (SelfMemory::open(), layout().checked_sub(1)) else {
+    let Some(offset) = layout().checked_sub(1) else {
         return;
     };
+    let memory = SelfMemory::open();
     tasks::each(|tid| {
         let Some(list) = robust_list(tid) else { return };
         let base = list

@@ -5,12 +5,39 @@ use std::collections::BTreeMap;
 use tiptoe_event::Via;
 use tiptoe_kernel::{KernelProbe, UprobeSet, Who};
 use tiptoe_sys::host::procfs::path_of;
+use tiptoe_wire::State;
 
 use super::{Counter, Plan, Source, Tracee};
+use crate::module::Module;
 use crate::request::Error;
-use crate::resolve::Probe;
+use crate::resolve::{self, Probe};
 
 impl Tracee {
+    /// Has the kernel count what the agent could not, once it has put back all that it did;
+    /// `error` is what it met.
+    pub(super) fn leave_to_kernel(
+        self,
+        plan: &Plan,
+        modules: &[Module],
+        error: Error,
+    ) -> Result<Tracee, Error> {
+        let may = plan.via != Via::Agent && plan.filter.is_none();
+        let Some(link) = self.link.as_ref().filter(|_| may) else {
+            return Err(error);
+        };
+        if self.detach().is_err() || link.data().state() != State::Dormant {
+            return Err(error);
+        }
+        let mut tracee = Tracee::new(self.process);
+        tracee.notes.push(format!(
+            "process {} is traced by the kernel: {error}",
+            self.process.pid()
+        ));
+        let resolved = resolve::resolve(plan.specs, self.process, modules)?;
+        tracee.begin(plan, resolved, modules)?;
+        Ok(tracee)
+    }
+
     pub(super) fn count_in_kernel(
         &mut self,
         plan: &Plan,

@@ -1,0 +1,112 @@
+//! Daemons that begin as root and give it up: what /proc/self holds is root's then, and they may not open it.
+
+use std::time::Duration;
+
+use tiptoe_tests::memory::patched_bytes;
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::{Expected, Probe, Process, Site, Waiting, is_root, skipped, target};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A daemon that has given up root and waits, and where its probe will stand.
+fn daemon(how: &str) -> Option<(Process, Site)> {
+    if !is_root() {
+        skipped("a daemon", "only root can give root up");
+        return None;
+    }
+    let program = target("daemon");
+    let process = Process::waiting(&program, &[how]);
+    let site = Site::new(process.pid(), &program, "work");
+    Some((process, site))
+}
+
+fn wait_restored(pid: u32) {
+    wait_until("its own code", LIMIT, || patched_bytes(pid) == 0);
+}
+
+/// As a probe of some time counts: in process, and with nothing left behind.
+fn comes_and_goes(pid: u32) {
+    let run = Probe::new(&["work"])
+        .with(&["--duration", "0.2", "--via", "agent"])
+        .attach_and_wait(&[pid]);
+    assert!(run.good().count("work") > 0, "{}", run.stderr);
+    assert_eq!(patched_bytes(pid), 0);
+}
+
+fn ends_well(process: Process) -> Expected {
+    let (output, status) = process.finish();
+    assert!(status.success(), "{status}");
+    Expected::parse(&output)
+}
+
+#[test]
+fn a_daemon_is_counted_exactly() {
+    let Some((mut process, site)) = daemon("drops") else {
+        return;
+    };
+    let attached = Probe::new(&["work"]).attach(&[process.pid()]);
+    site.wait_probed();
+    process.go();
+    std::thread::sleep(Duration::from_millis(200));
+    let expected = ends_well(process);
+    let report = attached.finish();
+    report.assert_exact(&expected);
+    assert_eq!(report.via("agent"), 1, "{:#}", report.value);
+}
+
+/// Attached to again and again, and after a tiptoe that was killed.
+#[test]
+fn a_daemon_has_its_code_back() {
+    let Some((mut process, site)) = daemon("drops") else {
+        return;
+    };
+    process.go();
+    for _ in 0..3 {
+        let killed = Probe::new(&["work"]).attach(&[process.pid()]);
+        site.wait_probed();
+        killed.process.signal(libc::SIGKILL);
+        drop(killed);
+        wait_restored(process.pid());
+        comes_and_goes(process.pid());
+    }
+    ends_well(process);
+}
+
+/// It gives root up while it is traced; tiptoe ends, or is killed, and a later one comes.
+#[test]
+fn a_daemon_that_tiptoe_started_has_its_code_back() {
+    if !is_root() {
+        return skipped("a daemon", "only root can give root up");
+    }
+    let program = target("daemon");
+    for end in [libc::SIGINT, libc::SIGKILL] {
+        let mut probe = tiptoe_tests::command();
+        probe.args(["probe", "work", "--budget", "off", "--duration", "1s", "--"]);
+        let mut waiting = Waiting::start(probe.arg(&program).arg("drops"), &program);
+        assert!(patched_bytes(waiting.pid) > 0, "it is probed");
+        waiting.process.go();
+        if end == libc::SIGKILL {
+            waiting.process.signal(end);
+        }
+        wait_restored(waiting.pid);
+        comes_and_goes(waiting.pid);
+    }
+}
+
+/// Where the agent can enter and then write no code, it leaves, and the kernel counts.
+#[test]
+fn a_daemon_that_locks_its_code_is_the_kernels() {
+    let Some((mut process, _)) = daemon("locked") else {
+        return;
+    };
+    process.go();
+    let run = Probe::new(&["work"])
+        .with(&["--duration", "0.2", "--force"])
+        .attach_and_wait(&[process.pid()]);
+    let report = run.good();
+    assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+    assert!(report.count("work") > 0, "{:#}", report.value);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("could not write a trampoline"), "{notes}");
+    ends_well(process);
+}

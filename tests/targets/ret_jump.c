@@ -137,7 +137,6 @@ static const struct mode modes[] = {
 int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
-    printf("landed %llu\n", (unsigned long long)landed);
     TELL(deeper); TELL(jumps); TELL(lands); TELL(between); TELL(steady); TELL(faults); TELL(handles);
     return 0;
 }

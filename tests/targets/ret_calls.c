@@ -93,9 +93,10 @@ PROBED void handles(int signal) {
     LEAVE(handles);
 }
 
-// One byte below the stack is a page that may not be touched.
+// A probed function needs up to 1 KB of stack below its own, and the frame of one more signal where no jump
+// fits; one byte below that is a page that may not be touched.
 static void smallest_stack(void) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), frame = (size_t)sysconf(_SC_MINSIGSTKSZ) + 512;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), frame = 2 * (size_t)sysconf(_SC_MINSIGSTKSZ) + 1024;
     size_t whole = (frame + page - 1) / page * page;
     char *memory = mmap(NULL, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED && mprotect(memory, page, PROT_NONE) == 0);

@@ -11,6 +11,7 @@ use crate::shared;
 use crate::signals::{self, Action, OURS};
 use crate::thread;
 use crate::tls;
+use crate::unwind;
 
 /// Set in [`Frame::what`] where the hook performs the call itself.
 pub const REPLACE: u64 = 1 << 31;
@@ -22,28 +23,31 @@ const EINVAL: i64 = -22;
 /// The registers as `tiptoe_hook_entry` pushed them.
 #[repr(C)]
 pub struct Frame {
-    rax: u64,
-    rcx: u64,
-    rdx: u64,
-    rbx: u64,
-    rbp: u64,
-    rsi: u64,
-    rdi: u64,
-    r8: u64,
-    r9: u64,
-    r10: u64,
-    r11: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    flags: u64,
-    back: u64,
-    what: u64,
+    pub(crate) rax: u64,
+    pub(crate) rcx: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rbx: u64,
+    pub(crate) rbp: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdi: u64,
+    pub(crate) r8: u64,
+    pub(crate) r9: u64,
+    pub(crate) r10: u64,
+    pub(crate) r11: u64,
+    pub(crate) r12: u64,
+    pub(crate) r13: u64,
+    pub(crate) r14: u64,
+    pub(crate) r15: u64,
+    pub(crate) flags: u64,
+    pub(crate) back: u64,
+    pub(crate) what: u64,
 }
 
 /// Serves a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
+    if frame.what & unwind::INTERCEPT != 0 && frame.what & REPLACE == 0 {
+        return intercept(frame);
+    }
     let number = (frame.what & 0x7fff_ffff) as usize;
     if frame.what & REPLACE == 0 {
         return before(number, frame);
@@ -64,6 +68,16 @@ pub extern "C" fn hook(frame: &mut Frame) {
         | nr::SETGROUPS => alone(number, frame),
         _ => perform(number, frame),
     } as u64;
+}
+
+/// A function's entry: the zero flag tells the trampoline to return at once.
+fn intercept(frame: &mut Frame) {
+    const ZERO: u64 = 1 << 6;
+    frame.flags &= !ZERO;
+    if let Some(result) = unwind::intercept(frame.what, frame) {
+        frame.rax = result;
+        frame.flags |= ZERO;
+    }
 }
 
 /// Makes the program ready for what its call does.

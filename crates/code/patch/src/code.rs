@@ -11,6 +11,12 @@ pub(crate) enum To {
     Cold,
     /// The arena's thunk to the system call hook.
     Hook,
+    /// The arena's thunk to what followed calls ask of the agent.
+    Slow,
+    /// The arena's thunk to the agent's clockwork.
+    Time,
+    /// The arena's word with the address of the table of return thunks.
+    Table,
 }
 
 /// A field of 4 bytes at `at`, relative to the instruction that begins at `next`.
@@ -31,6 +37,8 @@ pub(crate) struct Ahead {
 
 /// Condition codes as the low four bits of the opcode have them.
 pub(crate) const IF_EQUAL: u8 = 4;
+pub(crate) const IF_NOT_EQUAL: u8 = 5;
+pub(crate) const IF_SIGN: u8 = 8;
 
 /// Relocatable machine code; its length never depends on where it goes.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +98,23 @@ impl Code {
             end: self.len(),
             near,
         }
+    }
+
+    /// An instruction that ends in the 32-bit relative address of a place that
+    /// [`Code::bind_at`] names later.
+    pub(crate) fn address_ahead(&mut self, opcode: &[u8]) -> Ahead {
+        self.put(opcode).put32(0);
+        Ahead {
+            end: self.len(),
+            near: true,
+        }
+    }
+
+    /// The address, or near jump, is that of an offset.
+    pub(crate) fn bind_at(&mut self, ahead: Ahead, offset: usize) {
+        debug_assert!(ahead.near, "a short jump does not reach everywhere");
+        let distance = offset as i64 - ahead.end as i64;
+        self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
     /// The jump lands here.

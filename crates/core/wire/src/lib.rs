@@ -19,6 +19,7 @@
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod calls;
 mod data;
 mod geometry;
 #[cfg(all(test, tiptoe_loom))]
@@ -30,7 +31,7 @@ mod words;
 
 pub use data::{Data, Hello, State};
 pub use geometry::Geometry;
-pub use plan::{Copy, Map, Plan, Request};
+pub use plan::{Clock, Copy, Map, Plan, Request};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};
 pub use words::Words;
 
@@ -38,4 +39,4 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;

@@ -1,19 +1,18 @@
 //! The loop: attach, tell intervals, stop, detach, and write down what it was.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_event::{Cost, Via};
 use tiptoe_session::{Event, Part, Process, Refusal, Session};
 
 use crate::calibrate::{UnitCosts, Want, unit_costs};
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
 use crate::preload::{self, Started};
-use crate::request::{By, Error, Observer, Outcome, Request, RequestTarget};
+use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, Source, Tracee, short_of_room};
@@ -26,23 +25,15 @@ const EXEC_TICK: Duration = Duration::from_millis(20);
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 /// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
-/// Slots beyond the specs' own for a command whose libraries are not known yet.
-const COMMAND_SLOTS: u32 = 1 << 16;
+/// Probes that a command may get, whose libraries are not known yet.
+const COMMAND_PROBES: u32 = 1 << 16;
 
 /// Runs a request to its end.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     for spec in &request.specs {
         resolve::parse(spec)?;
     }
-    let plan = Plan {
-        agent: request.agent,
-        specs: &request.specs,
-        filter: request.filter,
-        via: request.via,
-        by: request.by,
-        force: request.force,
-        stop: &request.stop,
-    };
+    let plan = Plan::of(&request);
     let started_at = SystemTime::now();
     let (tracees, child) = match &request.target {
         RequestTarget::Pids(pids) => (attach_all(&request, pids, &plan)?, None),
@@ -79,13 +70,9 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         return Err(Error::new("toggling needs a running process"));
     };
     let plan = Plan {
-        agent: request.agent,
-        specs: &request.specs,
-        filter: request.filter,
         via: Via::Agent,
         by: None,
-        force: request.force,
-        stop: &request.stop,
+        ..Plan::of(request)
     };
     let tracees = attach_all(request, pids, &plan)?;
     let stop = || request.stop.load(Ordering::Relaxed);
@@ -195,11 +182,11 @@ fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error
 }
 
 fn start_with_agent(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
-    let offer = Offer::new(COMMAND_SLOTS)?;
+    let offer = Offer::new(COMMAND_PROBES * plan.follow().width())?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;
-    let link = offer.open(plan.by == Some(By::Thread), pid)?;
+    let link = offer.open(&plan.terms(), pid)?;
     let mut child = started.proceed().map_err(failed)?;
     if link.wait_for_hello(REACH).is_none() {
         let status = child.try_wait().ok().flatten();
@@ -251,7 +238,7 @@ struct Run<'a> {
     exit_status: Option<i32>,
     session: Session,
     start: Instant,
-    baseline: BTreeMap<String, Reading>,
+    baseline: Events,
 }
 
 impl<'a> Run<'a> {
@@ -285,7 +272,7 @@ impl<'a> Run<'a> {
         let start = tracees
             .first()
             .map_or_else(Instant::now, |tracee| tracee.since);
-        let baseline = BTreeMap::new();
+        let baseline = Events::default();
         Run {
             request,
             tracees,
@@ -316,7 +303,7 @@ impl<'a> Run<'a> {
             let now = Instant::now();
             if begin.is_some_and(|begin| now >= begin) {
                 begin = None;
-                self.baseline = self.events()?.readings();
+                self.baseline = self.events()?;
             }
             if let (Some(at), Some(interval)) = (next, self.request.interval)
                 && now >= at
@@ -400,11 +387,7 @@ impl<'a> Run<'a> {
             tracee.cpu_time();
             events.add(tracee, tracee.read(self.request.by)?);
         }
-        for (name, before) in &self.baseline {
-            if let Some(total) = events.by_name.get_mut(name) {
-                total.reading = total.reading.since(*before);
-            }
-        }
+        events.since(&self.baseline);
         Ok(events)
     }
 
@@ -439,6 +422,7 @@ impl<'a> Run<'a> {
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
+        self.session.slower_ns = self.request.slower_ns;
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
         let costs = unit_costs(Want {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
@@ -460,6 +444,9 @@ impl<'a> Run<'a> {
             sum = sum.plus(cost);
             hits += total.reading.count;
             let mut event = Event::new(name, total.via, total.reading);
+            if let Some(times) = &total.times {
+                event = event.with_histogram(times);
+            }
             event.cost_ns = cost.ns;
             event.names = total.names.clone();
             event.notes = total.notes();

@@ -1,0 +1,265 @@
+//! The calls that a thread is in, as its trampolines noted them.
+//!
+//! A thread's frames lie one behind the other in a *region* of its own; one word of
+//! thread-local storage, the *end*, points behind the uppermost. Trampolines push and
+//! pop by themselves and come here only where that is not enough: at the end of a
+//! page, and where the uppermost frame is not the one that returns.
+//!
+//! | word of a frame | holds |
+//! |---|---|
+//! | 0 | where on the stack the return address stands; 0: no frame, or one being written |
+//! | 1 | the thunk that it returns to |
+//! | 2 | when it was entered, in ticks |
+//! | 3 | how long followed callees took, in nanoseconds |
+//!
+//! Frames are not needed to return, only to time and to count. So what is found here
+//! may be wrong without harm to the program: a frame that was taken for left and
+//! returns after all is counted back.
+//!
+//! The first frame of a region is none: its word 0 stays 0, and the others belong to
+//! whoever owns the region.
+//!
+//! # Who is left
+//! A stack grows down, so when a call returns whose return address stands at `slot`,
+//! or a new one begins there, every frame further down on the same stack is left:
+//! jumped over by longjmp or an unwinder. Frames on other stacks (coroutines, signal
+//! stacks) stay. The same stack is what lies within [`SAME_STACK`].
+//!
+//! # Rules
+//! 1. A thread's own region is written by that thread and its signal handlers, and
+//!    handlers leave what they found: nothing below the frame that they return from.
+//! 2. Another thread may take a single frame out of it, by an exchange of word 0: a
+//!    coroutine that returns on another thread than it was called on.
+
+use crate::primitive::{AtomicU64, Ordering};
+
+/// Words of a frame.
+pub const WORDS: usize = 4;
+/// Frames of one stack are no further apart.
+pub const SAME_STACK: u64 = 8 << 20;
+
+/// One call that is going on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Where on the stack its return address stands.
+    pub slot: u64,
+    /// The thunk that it returns to.
+    pub thunk: u64,
+    /// When it was entered, in ticks.
+    pub entered: u64,
+    /// How long followed callees took, in nanoseconds.
+    pub callees: u64,
+}
+
+/// A region. All positions are numbers of frames, from its beginning.
+#[derive(Clone, Copy)]
+pub struct Frames<'a>(&'a [AtomicU64]);
+
+impl<'a> Frames<'a> {
+    /// Sees zeroed words, a multiple of [`WORDS`], as a region.
+    pub fn new(words: &'a [AtomicU64]) -> Self {
+        Frames(words)
+    }
+
+    /// How many frames it has room for.
+    pub fn capacity(&self) -> usize {
+        self.0.len() / WORDS
+    }
+
+    fn word(&self, position: usize, index: usize) -> u64 {
+        // Relaxed, here and below: the thread's own frames, ordered by its program.
+        let word = self.0.get(position * WORDS + index);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, position: usize, index: usize, value: u64) {
+        if let Some(word) = self.0.get(position * WORDS + index) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The frame at a position; `None` where there is none.
+    pub fn frame(&self, position: usize) -> Option<Frame> {
+        let slot = self.word(position, 0);
+        (slot != 0).then(|| Frame {
+            slot,
+            thunk: self.word(position, 1),
+            entered: self.word(position, 2),
+            callees: self.word(position, 3),
+        })
+    }
+
+    /// Writes a frame at a position that was reserved for it, its slot last.
+    pub fn write(&self, position: usize, frame: &Frame) {
+        self.set(position, 1, frame.thunk);
+        self.set(position, 2, frame.entered);
+        self.set(position, 3, frame.callees);
+        self.set(position, 0, frame.slot);
+    }
+
+    /// Takes the frame at a position out; `None` where another thread was faster.
+    pub fn take(&self, position: usize) -> Option<Frame> {
+        let frame = self.frame(position)?;
+        let word = self.0.get(position * WORDS)?;
+        // Relaxed: only the exchange decides, and the frame was read before its
+        // owner could write another, for that needs word 0 to be 0.
+        word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()
+            .map(|_| frame)
+    }
+
+    /// Adds to the time that callees of the frame below `position` took.
+    pub fn charge_caller(&self, position: usize, ns: u64) {
+        if let Some(below) = position.checked_sub(1).filter(|below| *below > 0) {
+            self.set(below, 3, self.word(below, 3).saturating_add(ns));
+        }
+    }
+
+    /// The uppermost position below `end` whose frame returns through `slot`.
+    pub fn find(&self, end: usize, slot: u64) -> Option<usize> {
+        let end = end.min(self.capacity());
+        (1..end).rev().find(|at| self.word(*at, 0) == slot)
+    }
+
+    /// A call at `position` returns: takes out the frames above it that are left,
+    /// tells each, and returns the new end.
+    pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
+        let slot = self.word(position, 0);
+        let mut new_end = position;
+        for at in position + 1..end.min(self.capacity()) {
+            match self.frame(at) {
+                Some(frame) if is_left(frame.slot, slot) => {
+                    if let Some(frame) = self.take(at) {
+                        left(frame);
+                    }
+                }
+                Some(_) => new_end = at + 1,
+                None => {}
+            }
+        }
+        new_end
+    }
+
+    /// A call begins at `slot`, its return address being `into`: takes out the
+    /// uppermost frames that are left, tells each, and returns the new end. A frame
+    /// with the same slot is the caller of a tail call where `into` is its thunk's.
+    pub fn sweep(
+        &self,
+        end: usize,
+        slot: u64,
+        is_caller: impl Fn(Frame) -> bool,
+        mut left: impl FnMut(Frame),
+    ) -> usize {
+        let mut end = end.min(self.capacity());
+        while end > 1
+            && let Some(frame) = self.frame(end - 1)
+            && (is_left(frame.slot, slot) || (frame.slot == slot && !is_caller(frame)))
+        {
+            end -= 1;
+            if let Some(frame) = self.take(end) {
+                left(frame);
+            }
+        }
+        end
+    }
+}
+
+/// Whether a frame at `slot` is gone where one at `at` returns or begins.
+fn is_left(slot: u64, at: u64) -> bool {
+    slot < at && at - slot < SAME_STACK
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    fn words(frames: usize) -> Vec<AtomicU64> {
+        (0..frames * WORDS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn push(frames: &Frames, end: &mut usize, slot: u64) {
+        let thunk = slot + 7;
+        frames.write(
+            *end,
+            &Frame {
+                slot,
+                thunk,
+                ..Frame::default()
+            },
+        );
+        *end += 1;
+    }
+
+    fn slots(frames: &Frames, end: usize) -> Vec<u64> {
+        (1..end)
+            .filter_map(|at| frames.frame(at))
+            .map(|frame| frame.slot)
+            .collect()
+    }
+
+    #[test]
+    fn a_return_tells_of_the_frames_that_were_jumped_over() {
+        let words = words(8);
+        let (frames, mut end) = (Frames::new(&words), 1);
+        [900, 800, 700]
+            .into_iter()
+            .for_each(|slot| push(&frames, &mut end, slot));
+        let at = frames.find(end, 900).expect("pushed");
+        let mut left = Vec::new();
+        end = frames.unwind(end, at, |frame| left.push(frame.slot));
+        assert_eq!((end, left), (1, std::vec![800, 700]));
+        assert_eq!(frames.take(at).map(|frame| frame.slot), Some(900));
+        assert_eq!(frames.find(end, 900), None);
+    }
+
+    #[test]
+    fn frames_of_another_stack_stay() {
+        let words = words(8);
+        let (frames, mut end) = (Frames::new(&words), 1);
+        let far = 900 + SAME_STACK;
+        [900, far, 700]
+            .into_iter()
+            .for_each(|slot| push(&frames, &mut end, slot));
+        let at = frames.find(end, 900).expect("pushed");
+        let mut left = Vec::new();
+        end = frames.unwind(end, at, |frame| left.push(frame.slot));
+        frames.take(at);
+        assert_eq!(
+            (slots(&frames, end), left),
+            (std::vec![far], std::vec![700])
+        );
+        assert_eq!(end, 3, "the frame that stays is still below the end");
+    }
+
+    #[test]
+    fn a_call_at_the_same_place_is_a_tail_call_or_its_frame_is_left() {
+        let words = words(8);
+        let (frames, mut end) = (Frames::new(&words), 1);
+        [900, 800]
+            .into_iter()
+            .for_each(|slot| push(&frames, &mut end, slot));
+        let kept = frames.sweep(end, 800, |caller| caller.thunk == 807, |_| panic!("left"));
+        assert_eq!(kept, 3);
+        let mut left = 0;
+        let swept = frames.sweep(end, 800, |_| false, |_| left += 1);
+        assert_eq!((swept, left), (2, 1));
+    }
+
+    #[test]
+    fn positions_out_of_the_region_are_no_frames() {
+        let words = words(2);
+        let frames = Frames::new(&words);
+        frames.write(
+            5,
+            &Frame {
+                slot: 1,
+                ..Frame::default()
+            },
+        );
+        assert_eq!(frames.frame(5), None);
+        assert_eq!(frames.find(100, 1), None);
+        assert_eq!(frames.sweep(100, 5, |_| false, |_| {}), 2);
+    }
+}

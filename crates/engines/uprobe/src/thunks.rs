@@ -1,0 +1,243 @@
+//! Return thunks: for each pair of probe and return address a few instructions that
+//! call the probed function and then go on to exactly that address.
+//!
+//! So where a followed call returns to never depends on what is noted elsewhere.
+//! Trampolines look thunks up by themselves, in an open-addressed table of two words
+//! an entry, `key, address`; who finds none comes here. Thunks are never taken away:
+//! a frame may return into one at any later time.
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | F: a thunk's record is complete | the exchange of the entry's address | [`Thunks::look_up`] |
+//! | G: an entry is complete | `key` in [`Thunks::publish`] | trampolines (x86 loads in order) |
+
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// Words of a thunk's record.
+pub const RECORD_WORDS: usize = 4;
+/// Bytes from one thunk's code to the next.
+pub const STRIDE: u64 = 32;
+/// Entries behind the table's last hash, so that a run of them never wraps around.
+pub const SPILL: usize = 64;
+/// The bits of a record's last word that are the slot.
+const SLOT: u64 = u32::MAX as u64;
+/// Eight bytes apart, above the slot.
+const APART: u64 = 8 << 32;
+/// The bits of a key that are the return address.
+const ADDRESS: u64 = (1 << 47) - 1;
+
+/// What a thunk does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thunk {
+    /// Where it returns to in the end.
+    pub to: u64,
+    /// What it calls: the copy of the displaced instructions, with the rest behind.
+    pub calls: u64,
+    /// What it goes on to then: the exit of the probe's trampoline.
+    pub exit: u64,
+    /// The first of the probe's words.
+    pub slot: u64,
+}
+
+/// All thunks of a process. Their storage is the caller's.
+pub struct Thunks<'a> {
+    /// Of [`SPILL`] more than 2^bits entries.
+    entries: &'a [AtomicU64],
+    records: &'a [AtomicU64],
+    used: AtomicU32,
+    /// How many there is code for.
+    made: AtomicU32,
+    /// Where their code begins.
+    code: AtomicU64,
+    bits: u8,
+    hash: u64,
+}
+
+impl<'a> Thunks<'a> {
+    /// No thunks, over zeroed storage; `hash` and `bits` are the trampolines'.
+    pub fn new(entries: &'a [AtomicU64], records: &'a [AtomicU64], bits: u8, hash: i32) -> Self {
+        Thunks {
+            entries,
+            records,
+            used: AtomicU32::new(0),
+            made: AtomicU32::new(0),
+            code: AtomicU64::new(0),
+            bits,
+            hash: hash as i64 as u64,
+        }
+    }
+
+    /// Entries that the storage of a table needs, two words each.
+    pub const fn entries(bits: u8) -> usize {
+        (1 << bits) + SPILL
+    }
+
+    /// Says how many thunks there is code for, and where.
+    pub fn make(&self, code: u64, count: u32) {
+        self.code.store(code, Ordering::Relaxed); // published by `made`
+        self.made.store(count, Ordering::Release); // pairs with the load in `add`
+    }
+
+    /// Where the code begins and for how many there is; the code is whole once the
+    /// count is not 0.
+    pub fn made(&self) -> (u64, u32) {
+        let made = self.made.load(Ordering::Acquire); // pairs with `make`
+        (self.code.load(Ordering::Relaxed), made)
+    }
+
+    /// The thunk at an address of code, or inside it.
+    pub fn at(&self, address: u64) -> Option<Thunk> {
+        let (code, made) = self.made();
+        let index = address.checked_sub(code)? / STRIDE;
+        (index < made.into()).then(|| self.record(index as usize))
+    }
+
+    fn record(&self, index: usize) -> Thunk {
+        // Relaxed: whoever has the thunk's address has seen edge F, or its own write.
+        let word = |at: usize| {
+            let word = self.records.get(index * RECORD_WORDS + at);
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        Thunk {
+            to: word(0),
+            calls: word(1),
+            exit: word(2),
+            slot: word(3) & SLOT,
+        }
+    }
+
+    /// The address of the thunk for `probe` that returns to `thunk.to`: the one there
+    /// is, or a new one. `None` where there is no room, or no such address.
+    pub fn get(&self, probe: u32, thunk: &Thunk) -> Option<u64> {
+        let key = u64::from(probe) << 47 | thunk.to;
+        if thunk.to == 0 || thunk.to > ADDRESS {
+            return None;
+        }
+        self.look_up(key).or_else(|| self.add(key, thunk))
+    }
+
+    fn first(&self, key: u64) -> usize {
+        (key.wrapping_mul(self.hash) >> (64 - self.bits)) as usize
+    }
+
+    fn entry(&self, at: usize) -> Option<[&'a AtomicU64; 2]> {
+        Some([self.entries.get(at * 2)?, self.entries.get(at * 2 + 1)?])
+    }
+
+    fn look_up(&self, key: u64) -> Option<u64> {
+        for at in self.first(key).. {
+            let [found, address] = self.entry(at)?;
+            match found.load(Ordering::Acquire) {
+                0 => return None,
+                same if same == key => return Some(address.load(Ordering::Acquire)), // edge F
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn add(&self, key: u64, thunk: &Thunk) -> Option<u64> {
+        let (code, made) = self.made();
+        // Relaxed: uniqueness needs only the increment's atomicity.
+        let index = self.used.fetch_add(1, Ordering::Relaxed);
+        if index >= made {
+            self.used.store(made, Ordering::Relaxed); // so that it never wraps
+            return None;
+        }
+        let words = [
+            thunk.to,
+            thunk.calls,
+            thunk.exit,
+            thunk.slot | self.apart(thunk.to),
+        ];
+        for (at, value) in words.into_iter().enumerate() {
+            let word = self.records.get(index as usize * RECORD_WORDS + at)?;
+            word.store(value, Ordering::Relaxed); // published by edge F
+        }
+        let address = code + u64::from(index) * STRIDE;
+        self.publish(key, address);
+        Some(address)
+    }
+
+    /// By how much unwinders must find the frame at an address apart from the thunk that
+    /// returns there, above the slot: not where that is a thunk itself.
+    fn apart(&self, to: u64) -> u64 {
+        match self.at(to) {
+            Some(_) => 0,
+            None => APART,
+        }
+    }
+
+    /// Enters a thunk. One that another thread entered for the same key at the same
+    /// time is as good; trampolines find the first.
+    fn publish(&self, key: u64, address: u64) {
+        for at in self.first(key).. {
+            let Some([found, held]) = self.entry(at) else {
+                return;
+            };
+            // AcqRel: edge F; and whoever fails sees the winner's record.
+            let free = held.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire);
+            if free.is_ok() {
+                found.store(key, Ordering::Release); // edge G
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    const BITS: u8 = 4;
+    const HASH: i32 = 0x3779_b1eb;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn thunk(to: u64) -> Thunk {
+        Thunk {
+            to,
+            calls: to ^ 1,
+            exit: to ^ 2,
+            slot: 3,
+        }
+    }
+
+    #[test]
+    fn each_pair_has_a_thunk_of_its_own() {
+        let entries = words(2 * Thunks::entries(BITS));
+        let records = words(40 * RECORD_WORDS);
+        let thunks = Thunks::new(&entries, &records, BITS, HASH);
+        assert_eq!(thunks.get(1, &thunk(0x1000)), None, "no code yet");
+        thunks.make(0x10_0000, 40);
+        let mut seen = Vec::new();
+        for to in (0x1000..).step_by(5).take(20) {
+            for probe in [1, 2] {
+                let address = thunks.get(probe, &thunk(to)).expect("room");
+                assert_eq!(thunks.at(address + 10), Some(thunk(to)));
+                assert_eq!(thunks.get(probe, &thunk(to)), Some(address));
+                assert!(!seen.contains(&address));
+                seen.push(address);
+            }
+        }
+        assert_eq!(thunks.get(3, &thunk(0x1000)), None, "all are used");
+        assert_eq!(thunks.get(1, &thunk(0x1000)), Some(seen[0]), "those stay");
+    }
+
+    #[test]
+    fn addresses_that_no_program_has_get_no_thunk() {
+        let entries = words(2 * Thunks::entries(BITS));
+        let records = words(RECORD_WORDS);
+        let thunks = Thunks::new(&entries, &records, BITS, HASH);
+        thunks.make(0x10_0000, 1);
+        for to in [0, 1 << 47, u64::MAX] {
+            assert_eq!(thunks.get(0, &thunk(to)), None);
+        }
+        assert_eq!(thunks.at(0x10_0000 + STRIDE), None);
+        assert_eq!(thunks.at(0xf_ffff), None);
+    }
+}

@@ -72,6 +72,28 @@ global_asm!(
     "pop r12", "pop r13", "pop r14", "pop r15",
     "popfq",
     "ret 8",
+    // Stack on entry: return address, what is asked, rdx, rcx, rax, and the word
+    // where the followed call's return address stands. Builds a `calls::Asked`;
+    // rax comes back as the answer.
+    ".hidden tiptoe_slow_entry",
+    ".global tiptoe_slow_entry",
+    ".p2align 4",
+    "tiptoe_slow_entry:",
+    "push r11", "push r10", "push r9", "push r8",
+    "push rdi", "push rsi", "push rbp",
+    "push rdx", "push rcx", "push rax",
+    "mov rbp, rsp",
+    "and rsp, -16",
+    "tiptoe_save_xmm",
+    "cld",
+    "mov rdi, rbp",
+    "call {slow}",
+    "tiptoe_restore_xmm",
+    "mov rsp, rbp",
+    "pop rax", "pop rcx", "pop rdx",
+    "pop rbp", "pop rsi", "pop rdi",
+    "pop r8", "pop r9", "pop r10", "pop r11",
+    "ret 8",
     // What a signal handler returns to.
     ".hidden tiptoe_restorer",
     ".global tiptoe_restorer",
@@ -103,6 +125,7 @@ global_asm!(
     "ud2",
     cold = sym crate::hit::cold,
     hook = sym crate::hooks::hook,
+    slow = sym crate::calls::slow,
     run = sym crate::thread::run,
 );
 
@@ -174,6 +197,8 @@ unsafe extern "C" {
     pub fn tiptoe_cold_entry();
     /// See the module: reached from trampolines only.
     pub fn tiptoe_hook_entry();
+    /// See the module: reached from trampolines only.
+    pub fn tiptoe_slow_entry();
     /// rt_sigreturn.
     pub fn tiptoe_restorer();
     /// Starts the agent's thread.

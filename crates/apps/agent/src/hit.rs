@@ -39,7 +39,7 @@ pub fn settle_caller() {
 }
 
 /// Gives the calling thread a slab; `None` where it shares the overflow slab.
-fn settle(shared: &'static Shared, data: &Data, pid: u32, session: u64) -> Option<u32> {
+pub fn settle(shared: &'static Shared, data: &Data, pid: u32, session: u64) -> Option<u32> {
     let tid = gettid();
     let index = match own_descriptor(shared, tid) {
         Some(index) => index,
@@ -49,7 +49,10 @@ fn settle(shared: &'static Shared, data: &Data, pid: u32, session: u64) -> Optio
     if slab >= data.geometry().slabs {
         return None;
     }
-    data.enter(slab, tid, comm());
+    if data.slab_owner(slab).is_none_or(|(owner, _)| owner != tid) {
+        data.enter(slab, tid, comm());
+        data.set_credit(slab, shared.credit());
+    }
     shared
         .claims
         .open(index, shared.slab(data, slab), session)

@@ -12,6 +12,7 @@ use crate::shared;
 use crate::signals::{self, Action, OURS};
 use crate::thread;
 use crate::tls;
+use crate::unwind;
 
 mod waits;
 
@@ -26,28 +27,31 @@ const EINVAL: i64 = -22;
 /// The registers as `tiptoe_hook_entry` pushed them.
 #[repr(C)]
 pub struct Frame {
-    rax: u64,
-    rcx: u64,
-    rdx: u64,
-    rbx: u64,
-    rbp: u64,
-    rsi: u64,
-    rdi: u64,
-    r8: u64,
-    r9: u64,
-    r10: u64,
-    r11: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    flags: u64,
-    back: u64,
-    what: u64,
+    pub(crate) rax: u64,
+    pub(crate) rcx: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rbx: u64,
+    pub(crate) rbp: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdi: u64,
+    pub(crate) r8: u64,
+    pub(crate) r9: u64,
+    pub(crate) r10: u64,
+    pub(crate) r11: u64,
+    pub(crate) r12: u64,
+    pub(crate) r13: u64,
+    pub(crate) r14: u64,
+    pub(crate) r15: u64,
+    pub(crate) flags: u64,
+    pub(crate) back: u64,
+    pub(crate) what: u64,
 }
 
 /// Serves a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
+    if (frame.what as i32) >= 0 && frame.what & unwind::INTERCEPT != 0 {
+        return intercept(frame);
+    }
     tls::recall(false);
     let number = frame.rax as u32 as usize;
     if let Some(result) = performed(number, frame) {
@@ -80,6 +84,16 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
                 None
             }
         },
+    }
+}
+
+/// A function's entry: the zero flag tells the trampoline to return at once.
+fn intercept(frame: &mut Frame) {
+    const ZERO: u64 = 1 << 6;
+    frame.flags &= !ZERO;
+    if let Some(result) = unwind::intercept(frame.what, frame) {
+        frame.rax = result;
+        frame.flags |= ZERO;
     }
 }
 

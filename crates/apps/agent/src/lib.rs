@@ -1,9 +1,10 @@
 //! `libtiptoe_agent.so`: the part of tiptoe that lives inside a traced program.
 //!
 //! Rules for every line here:
-//! 1. no libc, no allocation, no thread-local storage but the two words in
+//! 1. no libc, no allocation, no thread-local storage but the three words in
 //!    [`tls`]; nothing is imported and nothing of the program is replaced;
-//! 2. a hit runs generated code; only a thread's first hit comes to [`hit`];
+//! 2. a hit runs generated code; only a thread's first hit comes to [`hit`], and a
+//!    followed call to [`calls`] where its trampoline cannot help itself;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all
 //!    signals, shares no descriptor table with the program, has no
 //!    capabilities, and exists only while a tiptoe is attached;
@@ -16,11 +17,15 @@
 //! | [`serve`] | the agent's thread | one function a request |
 //! | [`credentials`] | the agent's thread | no more rights than the program |
 //! | [`hit`] | any thread of the program | claim a slab |
+//! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
+//! | [`unwind`] | any thread of the program | what unwinders learn of followed calls |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
 
 mod asm;
+mod calls;
+mod clockwork;
 mod credentials;
 mod entry;
 mod environ;
@@ -34,6 +39,7 @@ mod tasks;
 mod text;
 mod thread;
 mod tls;
+mod unwind;
 
 // Only in the agent's own profile: a build of the whole workspace links std.
 #[cfg(panic = "abort")]

@@ -45,6 +45,25 @@ pub fn private(len: usize) -> Result<usize, Errno> {
     mmap(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
+/// Fresh zeroed memory, aligned to its own length, which is a power of two.
+pub fn aligned(len: usize) -> Result<usize, Errno> {
+    let at = private(2 * len)?;
+    let start = at.next_multiple_of(len);
+    for (from, to) in [(at, start), (start + len, at + 2 * len)] {
+        if from < to {
+            unmap(from, to - from);
+        }
+    }
+    Ok(start)
+}
+
+/// Makes memory of the agent's own executable, and no longer writable but through
+/// /proc/self/mem.
+pub fn make_code(at: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller passes whole pages that hold nothing yet.
+    unsafe { call(nr::MPROTECT, [at, len, READ | EXEC, 0, 0, 0]) }.map(|_| ())
+}
+
 /// A forked child will find zeroes in this range.
 pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)

@@ -4,11 +4,13 @@ use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw::{self, sleep_ns};
 use tiptoe_uprobe::patcher::{self, BATCH, Outcome, Text};
+use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::{Data, Hello, Plan, Request, Site, SiteFlags, State};
 
-use crate::asm::{tiptoe_cold_entry, tiptoe_hook_entry};
+use crate::asm::{tiptoe_cold_entry, tiptoe_hook_entry, tiptoe_slow_entry};
+use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
-use crate::shared::Shared;
+use crate::shared::{MAX_THUNKS, Shared};
 use crate::signals;
 use crate::text::SelfMemory;
 use crate::tls;
@@ -23,6 +25,9 @@ pub fn greet(shared: &Shared, data: &Data) {
         tls: tls::descriptor_offset(),
         cold_entry: tiptoe_cold_entry as *const () as u64,
         hook_entry: tiptoe_hook_entry as *const () as u64,
+        frames: tls::frames_offset(),
+        slow_entry: tiptoe_slow_entry as *const () as u64,
+        time_entry: tiptoe_time_entry as *const () as u64,
     });
     if let Some(owner) = data.owner() {
         raw::futex::wake(owner, u32::MAX);
@@ -45,6 +50,8 @@ pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool
         Request::Resolve => resolve(plan, data, count),
         Request::Prepare => prepare(shared, data),
         Request::Settle => 0,
+        Request::Thunks => thunks(shared, count),
+        Request::Unwinders => unwinders(shared, plan, count),
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
         Request::Detach => detach(shared),
@@ -95,6 +102,62 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     data.set_result(0, tls::generation().into());
     data.set_result(1, signals::layout());
     outcome
+}
+
+/// Writes the code of return thunks, all alike but for the record that each reads.
+fn thunks(shared: &Shared, count: usize) -> u64 {
+    const AT_ONCE: usize = 32;
+    let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
+    let count = count.next_multiple_of(AT_ONCE).min(MAX_THUNKS);
+    if count <= made {
+        return 0;
+    }
+    shared.write_unwind_info();
+    let bytes = (count * STRIDE as usize).next_multiple_of(memory::PAGE);
+    if memory::make_code(code, bytes).is_err() {
+        return EIO;
+    }
+    let text = SelfMemory::open();
+    let mut several = [[0; STRIDE as usize]; AT_ONCE];
+    several.fill(thunk(Shared::records_behind() as i32));
+    let step = (AT_ONCE * STRIDE as usize) as u64;
+    let parts = made.next_multiple_of(AT_ONCE) / AT_ONCE..count / AT_ONCE;
+    let mut places = parts.map(|part| code as u64 + part as u64 * step);
+    if !places.all(|at| text.write(at, several.as_flattened())) {
+        return EIO;
+    }
+    text.sync();
+    shared.thunks.make(code as u64, count as u32);
+    0
+}
+
+fn unwinders(shared: &Shared, plan: &Plan, count: usize) -> u64 {
+    (0..count).for_each(|number| shared.set_unwinder(number, plan.address(number)));
+    0
+}
+
+/// The code of a thunk whose record lies `behind` bytes further on:
+/// `pop %rdx; pop %rcx; pop %rax; lea 8(%rsp),%rsp; call *CALLS(%rip);
+/// push TO(%rip); jmp *EXIT(%rip)`.
+fn thunk(behind: i32) -> [u8; STRIDE as usize] {
+    let mut code = [0xcc; STRIDE as usize];
+    let start = [0x5a, 0x59, 0x58, 0x48, 0x8d, 0x64, 0x24, 8];
+    let linked = [
+        (8, [0xff, 0x15], 8),
+        (14, [0xff, 0x35], 0),
+        (20, [0xff, 0x25], 16),
+    ];
+    let (head, _) = code.split_at_mut(start.len());
+    head.copy_from_slice(&start);
+    for (at, opcode, field) in linked {
+        let distance = (behind + field - (at + 6)).to_le_bytes();
+        let bytes = opcode.into_iter().chain(distance);
+        code.iter_mut()
+            .skip(at as usize)
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = byte);
+    }
+    code
 }
 
 fn go(shared: &Shared) -> u64 {
@@ -313,7 +376,9 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce(&Data)) {
         return end(shared);
     }
     let text = SelfMemory::open();
-    if !restore(shared, &text, |site| site.flags.has(SiteFlags::HOOK)) {
+    if !restore(shared, &text, |site| {
+        site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS)
+    }) {
         return end(shared);
     }
     sleep_ns(10_000_000);
@@ -349,6 +414,8 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) {
 /// A forked child that is attached for itself: what it inherited is put back
 /// before anything else. Runs on the borrowed thread.
 pub fn disown(shared: &Shared) {
-    restore(shared, &SelfMemory::open(), |_| true);
+    restore(shared, &SelfMemory::open(), |site| {
+        !site.flags.has(SiteFlags::STAYS)
+    });
     shared.claims.end();
 }

@@ -6,9 +6,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 use tiptoe_sys::raw::Errno;
 use tiptoe_uprobe::claim::{Claims, Descriptor};
 use tiptoe_uprobe::table::Table;
+use tiptoe_uprobe::thunks::{RECORD_WORDS, STRIDE, Thunks};
+use tiptoe_wire::calls::{HASH, TABLE_BITS};
 use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
 
+use crate::clockwork;
 use crate::memory::{self, PAGE};
+use crate::unwind;
 
 /// Most sites in a process over its life.
 const MAX_SITES: usize = 1 << 18;
@@ -16,6 +20,12 @@ const MAX_SITES: usize = 1 << 18;
 const MAX_DESCRIPTORS: usize = 16_383;
 /// Most arenas.
 const MAX_ARENAS: usize = 4096;
+/// Most return thunks.
+pub const MAX_THUNKS: usize = 1 << 17;
+/// Bytes of their code; as many, behind it, are their records.
+const THUNK_CODE: usize = MAX_THUNKS * STRIDE as usize;
+/// Words of the table of thunks.
+const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 /// Bytes of the agent thread's stack.
 const STACK: usize = 16 * PAGE;
 
@@ -41,6 +51,14 @@ pub struct Shared {
     pub armed: &'static [AtomicU64],
     /// Threads and their slabs.
     pub claims: Claims<'static>,
+    /// Ways back for followed calls.
+    pub thunks: Thunks<'static>,
+    thunk_table: u64,
+    thunk_code: usize,
+    unwind_info: usize,
+    unwinders: [AtomicU64; unwind::UNWINDERS],
+    regions: &'static [AtomicU64],
+    credit: AtomicU64,
     descriptors: &'static [Descriptor],
     arenas: &'static [AtomicU64],
     arena_count: AtomicUsize,
@@ -103,13 +121,19 @@ impl Room {
     }
 }
 
-/// Bytes that a forked child finds as zeroes: the threads' descriptors, and how many there are.
-const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS) + Room::of::<AtomicU32>(1);
+/// Bytes that a forked child finds as zeroes: the threads' descriptors, how many
+/// there are, and where the threads' frames lie.
+const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
+    + Room::of::<AtomicU32>(1)
+    + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// Bytes of all that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
     + Room::of::<AtomicU64>(MAX_SITES * SITE_WORDS)
     + 3 * Room::of::<AtomicU64>(MAX_SITES)
     + Room::of::<AtomicU64>(MAX_ARENAS)
+    + Room::of::<AtomicU64>(THUNK_TABLE)
+    + 2 * THUNK_CODE
+    + PAGE
     + Room::of::<Shared>(1)
     + STACK;
 
@@ -130,10 +154,15 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
     let used: &'static [AtomicU32] = room.slice(1)?;
     let used = used.first().ok_or(Errno(12))?;
+    let regions = room.slice(MAX_DESCRIPTORS)?;
     let records: &'static [AtomicU64] = room.slice(MAX_SITES * SITE_WORDS)?;
     let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
     let armed = room.slice(MAX_SITES)?;
     let arenas = room.slice(MAX_ARENAS)?;
+    let thunk_table = room.slice(THUNK_TABLE)?;
+    let thunk_code = room.bytes(THUNK_CODE)?;
+    let thunk_records = room.slice(MAX_THUNKS * RECORD_WORDS)?;
+    let unwind_info = room.bytes(PAGE)?;
     let block = room.bytes(Room::of::<Shared>(1))? as *mut Shared;
     let shared = Shared {
         pid: AtomicU32::new(0),
@@ -145,6 +174,13 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         table: Table::new(records, orders),
         armed,
         claims: Claims::new(descriptors, used),
+        thunks: Thunks::new(thunk_table, thunk_records, TABLE_BITS, HASH),
+        thunk_table: thunk_table.as_ptr() as u64,
+        thunk_code,
+        unwind_info,
+        unwinders: [const { AtomicU64::new(0) }; unwind::UNWINDERS],
+        regions,
+        credit: AtomicU64::new(0),
         descriptors,
         arenas,
         arena_count: AtomicUsize::new(0),
@@ -176,6 +212,60 @@ impl Shared {
     /// The top of the agent thread's stack.
     pub fn stack_top(&self) -> usize {
         self.stack + STACK
+    }
+
+    /// Where the code of return thunks is; their records lie as far behind it as
+    /// [`Shared::records_behind`] says.
+    pub fn thunk_code(&self) -> usize {
+        self.thunk_code
+    }
+
+    /// Bytes from a thunk's code to its record.
+    pub const fn records_behind() -> usize {
+        THUNK_CODE
+    }
+
+    /// What unwinders are told of the thunks; written before the first is made.
+    pub fn unwind_info(&self) -> usize {
+        self.unwind_info
+    }
+
+    /// Writes that.
+    pub fn write_unwind_info(&self) {
+        let (at, code) = (self.unwind_info as u64, self.thunk_code as u64);
+        let info = unwind::info(at, code, THUNK_CODE as u64, THUNK_CODE as i32);
+        // SAFETY: a page of our own, which nobody reads before the first thunk is made.
+        unsafe { (self.unwind_info as *mut [u8; unwind::INFO]).write(info) };
+    }
+
+    /// Where an unwinder tells the address of a frame.
+    pub fn unwinder(&self, number: usize) -> Option<u64> {
+        let word = self.unwinders.get(number)?.load(Ordering::Relaxed); // before its site is armed
+        (word != 0).then_some(word)
+    }
+
+    /// Notes where an unwinder tells the address of a frame.
+    pub fn set_unwinder(&self, number: usize, address: u64) {
+        if let Some(word) = self.unwinders.get(number) {
+            word.store(address, Ordering::Relaxed); // as above
+        }
+    }
+
+    /// Where the frames of each descriptor's thread lie, as far as there are any.
+    pub fn regions(&self) -> impl Iterator<Item = u64> {
+        // Relaxed: what is found there is seen as atomics only.
+        let bases = self.regions.iter().map(|word| word.load(Ordering::Relaxed));
+        bases.take(self.claims.used()).filter(|base| *base != 0)
+    }
+
+    /// Where the frames of a descriptor's thread lie.
+    pub fn region(&self, index: usize) -> Option<&'static AtomicU64> {
+        self.regions.get(index)
+    }
+
+    /// The credit that a thread begins with.
+    pub fn credit(&self) -> u64 {
+        self.credit.load(Ordering::Relaxed) // written before `data`
     }
 
     /// Index of the descriptor at an address, if it is one of ours.
@@ -230,8 +320,8 @@ impl Shared {
         self.plan.store(plan, Ordering::Release); // pairs with `plan`
         let header = self
             .plan()
-            .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs())));
-        let Some((geometry, keep)) = header else {
+            .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs(), plan.clock())));
+        let Some((geometry, keep, clock)) = header else {
             self.plan.store(0, Ordering::Relaxed); // nobody reads it yet
             memory::unmap(plan, Plan::BYTES as usize);
             return Err(Errno(22));
@@ -241,6 +331,8 @@ impl Shared {
         let shape = geometry.slots as u64 | (geometry.slabs as u64) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
+        self.credit.store(clock.credit, Ordering::Relaxed); // published by `data`
+        clockwork::set(&clock);
         self.data.store(data, Ordering::Release); // pairs with `data`
         Ok(())
     }
@@ -310,8 +402,9 @@ impl Shared {
 
     fn set_gate(&self, base: u64, open: bool) {
         // SAFETY: the first page of an arena is ours, mapped for good, and only
-        // ever used as an atomic word.
-        let gate = unsafe { &*(base as *const AtomicU64) };
+        // ever used as atomic words.
+        let [gate, table] = unsafe { &*(base as *const [AtomicU64; 2]) };
         gate.store(open as u64, Ordering::Relaxed); // a hint; the session word decides
+        table.store(self.thunk_table, Ordering::Relaxed); // always the same
     }
 }

@@ -1,4 +1,4 @@
-//! Seventeen words of each thread, in the static TLS block; [`tiptoe_wire::tls`] has
+//! Eighteen words of each thread, in the static TLS block; [`tiptoe_wire::tls`] has
 //! the ones that trampolines and tiptoe know.
 //!
 //! | word | holds |
@@ -10,6 +10,7 @@
 //! | 5, 6, 7 | signals sent to this thread while it blocked them: its id; SIGILL; SIGTRAP |
 //! | 8..16 | two masks as the kernel gets them: mask, pointer to it, length, as it was given |
 //! | 16 | whose turn it is of the two |
+//! | 17 | the end of its frames |
 //!
 //! What is noted in one generation (from taking the signals over to giving them
 //! back) says nothing in a later one. `thread_local!` would call `__tls_get_addr`,
@@ -25,11 +26,13 @@ global_asm!(
     ".p2align 3",
     ".hidden tiptoe_tls_descriptor",
     ".type tiptoe_tls_descriptor, @object",
-    ".size tiptoe_tls_descriptor, 136",
+    ".size tiptoe_tls_descriptor, 144",
     "tiptoe_tls_descriptor: .quad {nobody}",
     ".zero 128",
+    ".quad {noframes} + 4096",
     ".text",
     nobody = sym NOBODY,
+    noframes = sym NOFRAMES,
 );
 
 /// The bits of a word that hold signals.
@@ -44,11 +47,18 @@ pub const HELD_BY: i64 = 40;
 pub const HELD: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [64, 96];
 const TURN: i64 = 128;
+const FRAMES: i64 = 136;
 /// The number's place in the word [`BEHIND`]; an address has 47 bits.
 const NUMBER_SHIFT: u32 = 48;
 
 /// How often the signals were taken over.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Where the end of a thread's frames points that has none: to the end of a page, at
+/// which trampolines ask for more, behind a frame that is none.
+#[repr(C, align(4096))]
+pub struct Noframes([u64; 1024]);
+
+static NOFRAMES: Noframes = Noframes([0; 1024]);
 
 /// What a thread without a descriptor points at: 64 bytes of 0, never written.
 #[repr(C, align(64))]
@@ -65,6 +75,11 @@ pub fn descriptor_offset() -> i64 {
              options(nostack, pure, readonly, preserves_flags));
     }
     offset
+}
+
+/// Offset from %fs of the end of a thread's frames, for trampolines.
+pub fn frames_offset() -> i64 {
+    descriptor_offset() + FRAMES
 }
 
 fn load(word: i64) -> u64 {
@@ -120,6 +135,17 @@ pub fn generation() -> u32 {
 pub fn blocked_of(word: u64) -> u64 {
     let now = (word >> 32) as u32 == generation();
     if now { word & SIGNALS } else { 0 }
+}
+
+/// The end of this thread's frames, as an address; `None` where it has none.
+pub fn frames() -> Option<u64> {
+    let none = core::ptr::from_ref(&NOFRAMES) as u64 + 4096;
+    Some(load(FRAMES)).filter(|end| *end != none)
+}
+
+/// Moves the end of this thread's frames.
+pub fn set_frames(end: u64) {
+    store(FRAMES, end);
 }
 
 /// The owned signals that this thread believes to block.

@@ -98,16 +98,15 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
 
 /// What the grammar and the options have, and the driver does not do yet.
 pub fn reserved(args: &ProbeArgs) -> Result<(), Failure> {
-    let is_return =
-        |text: &String| Spec::parse(text).is_ok_and(|spec| spec.kind == Kind::Uretprobe);
     let reserved = [
-        (args.specs.iter().any(is_return), "'uretprobe:'"),
-        (args.timing.latency, "--latency"),
         (args.timing.under.is_some(), "--under"),
         (matches!(args.by, Some(ByWord::Arg0)), "--by arg0"),
     ];
     match reserved.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::not_yet(option, "tiptoe probe counts entries")),
+        Some((_, option)) => Err(Failure::not_yet(
+            option,
+            "--latency times all calls of a function",
+        )),
         None => Ok(()),
     }
 }

@@ -21,7 +21,11 @@ pub const ARENA_LEN: u64 = 0x1_0000;
 
 const COLD: u64 = 0x1000;
 const HOOK: u64 = COLD + 16;
-const CODE: u64 = HOOK + 16;
+const SLOW: u64 = HOOK + 16;
+const TIME: u64 = SLOW + 16;
+const CODE: u64 = TIME + 16;
+/// Behind the gate word: the address of the table of return thunks.
+const TABLE: u64 = 8;
 /// Runs too short for any trampoline are not kept.
 const SHORTEST: u64 = 32;
 /// As many arenas are opened for the sake of SIGTRAP bytes before SIGILL will do.
@@ -67,7 +71,13 @@ pub struct Arena {
 impl Arena {
     fn new(base: u64, abi: &Abi) -> Arena {
         let mut prologue = Vec::new();
-        for entry in [abi.cold_entry, abi.hook_entry] {
+        let entries = [
+            abi.cold_entry,
+            abi.hook_entry,
+            abi.slow_entry,
+            abi.time_entry,
+        ];
+        for entry in entries {
             prologue.extend_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
             prologue.extend_from_slice(&entry.to_le_bytes());
             prologue.extend_from_slice(&[0xcc, 0xcc]);
@@ -87,6 +97,9 @@ pub(crate) fn resolve(base: u64, to: To) -> u64 {
         To::Gate => base,
         To::Cold => base + COLD,
         To::Hook => base + HOOK,
+        To::Slow => base + SLOW,
+        To::Time => base + TIME,
+        To::Table => base + TABLE,
     }
 }
 
@@ -389,11 +402,7 @@ mod tests {
         };
         let mut arenas = Arenas::new(space);
         assert_eq!(arenas.place(want(&[])), Some(base + CODE + 100));
-        let abi = Abi {
-            tls: 0,
-            cold_entry: 0,
-            hook_entry: 0,
-        };
+        let abi = Abi::default();
         assert!(arenas.take_fresh(&abi).is_empty());
     }
 

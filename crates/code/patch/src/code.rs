@@ -11,6 +11,12 @@ pub(crate) enum To {
     Cold,
     /// The arena's thunk to the system call hook.
     Hook,
+    /// The arena's thunk to what followed calls ask of the agent.
+    Slow,
+    /// The arena's thunk to the agent's clockwork.
+    Time,
+    /// The arena's word with the address of the table of return thunks.
+    Table,
 }
 
 /// A field of 4 bytes at `at`, relative to the instruction that begins at `next`.
@@ -34,6 +40,7 @@ pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Not below, or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
+pub(crate) const IF_SIGN: u8 = 8;
 
 /// Relocatable machine code; its length never depends on where it goes.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +109,13 @@ impl Code {
             end: self.len(),
             near: true,
         }
+    }
+
+    /// The address, or near jump, is that of an offset.
+    pub(crate) fn bind_at(&mut self, ahead: Ahead, offset: usize) {
+        debug_assert!(ahead.near, "a short jump does not reach everywhere");
+        let distance = offset as i64 - ahead.end as i64;
+        self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
     /// The jump, or the field, leads here.

@@ -61,6 +61,7 @@ mod refusal;
 mod relocate;
 mod shape;
 mod syscall;
+mod timed;
 mod trampoline;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};

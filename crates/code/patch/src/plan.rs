@@ -7,6 +7,7 @@ use crate::arena::{Arena, Arenas, Space, Want, base_of, resolve};
 use crate::code::Code;
 use crate::decode::Padding;
 use crate::displacement::{ByteSet, Displacement, raises_sigill};
+use crate::guard::Guard;
 use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
 
@@ -92,10 +93,12 @@ impl Planner {
         body: &Body,
         islands: impl FnOnce() -> Vec<Padding>,
     ) -> Result<Patch, Refusal> {
-        let shape = shape.suited_to(body);
+        let shape = shape.suited_to(body)?;
         let mut islands = Some(islands);
         let mut reason = Refusal::NoRoom;
-        for window in &shape.windows {
+        let called = |window: &&Window| matches!(window.guard, Guard::Call { .. });
+        let followed = matches!(body, Body::Call { .. } | Body::Intercept { .. });
+        for window in shape.windows.iter().filter(|w| !(followed && called(w))) {
             let covered = window.displaced.max(window.strategy.patch_len().into()) as u64;
             if let Some(other) = self.claimed(shape.site, shape.site + covered) {
                 reason = Refusal::Overlaps { other };

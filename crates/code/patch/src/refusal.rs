@@ -56,6 +56,9 @@ pub enum Refusal {
         /// The index asked for.
         slot: u32,
     },
+    /// Calls cannot be followed from here.
+    #[error("nothing tells there where the function returns to")]
+    NotEntry,
     /// A system call hook was asked for a site that `syscall_sites` did not give.
     #[error("there is no system call here to hook")]
     NotSyscall,

@@ -159,7 +159,7 @@ impl Shape {
 
     /// The shape to patch for `body`: the entry's first instruction, where a filter
     /// asks for an argument that is overwritten behind it.
-    pub(crate) fn suited_to(&self, body: &Body) -> &Shape {
+    pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
         let asks = |filter: &Filter| {
             let mut all = filter.comparisons().iter();
             all.any(|c| self.overwritten >> c.arg & 1 == 1)
@@ -170,9 +170,21 @@ impl Shape {
                 Body::Count {
                     filter: Some(f), ..
                 },
-            ) if asks(f) => first,
-            _ => self,
+            ) if asks(f) => Ok(first),
+            (
+                _,
+                Body::Call {
+                    filter: Some(f), ..
+                },
+            ) if asks(f) => self.unmoved_entry(),
+            (_, Body::Call { .. } | Body::Intercept { .. }) if !self.entry => self.unmoved_entry(),
+            _ => Ok(self),
         }
+    }
+
+    fn unmoved_entry(&self) -> Result<&Shape, Refusal> {
+        let first = self.unmoved.as_deref().filter(|first| first.entry);
+        first.ok_or(Refusal::NotEntry)
     }
 
     fn window(&self, strategy: Strategy, scene: &Scene) -> Option<Window> {

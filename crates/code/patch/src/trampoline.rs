@@ -43,6 +43,7 @@
 //! From `back + 8` to the `syscall` every register is the program's.
 
 use tiptoe_event::Filter;
+use tiptoe_wire::calls::{MAX_PROBES, MAX_SLOT, words};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
@@ -50,6 +51,7 @@ use crate::filter;
 use crate::guard::Guard;
 use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
+use crate::timed::Call;
 
 /// What a patch is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,24 @@ pub enum Body {
         slot: u32,
         /// Which hits count; all where absent.
         filter: Option<Filter>,
+    },
+    /// Follows each call to its return: counts both, and times them where asked.
+    /// The counters are those of [`tiptoe_wire::calls::words`], from `slot` on.
+    Call {
+        /// The first counter's index.
+        slot: u32,
+        /// The probe's number among those that follow calls, below [`MAX_PROBES`].
+        probe: u32,
+        /// Whether calls are timed.
+        timed: bool,
+        /// Which hits count; all where absent.
+        filter: Option<Filter>,
+    },
+    /// Calls the hook with `what` at a function's entry, and returns at once where
+    /// the hook sets the zero flag.
+    Intercept {
+        /// What the hook is given; less than 2^30.
+        what: u32,
     },
     /// Calls the hook with `nr` before a system call. The call is then made at its
     /// own address, unless the hook made it and left the result in %rax.
@@ -80,16 +100,25 @@ pub enum Body {
 }
 
 /// Where a trampoline finds the rest of the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abi {
     /// The %fs offset of the pointer to the thread's descriptor, whose first word
     /// points to the thread's counters or is 0.
     pub tls: i32,
+    /// The %fs offset of the end of the thread's uppermost frame.
+    pub frames: i32,
     /// Called with the slot on the stack when the thread has no counters yet;
     /// preserves every register, returns by `ret $8`.
     pub cold_entry: u64,
     /// Called with a system call's number on the stack; likewise.
     pub hook_entry: u64,
+    /// Called by trampolines that follow calls, with what they ask for on the stack;
+    /// preserves every register but %rax, returns by `ret $8`.
+    pub slow_entry: u64,
+    /// Called by trampolines that time calls, with ticks in %rax, the end of the
+    /// frame in %rcx and the byte offset of the probe's words in %rdx; preserves
+    /// every register but these three.
+    pub time_entry: u64,
 }
 
 /// A trampoline without an address.
@@ -146,6 +175,32 @@ pub(crate) fn build(
                 trampoline.uncalled(&displaced[0], behind);
             }
         }
+        Body::Call {
+            slot,
+            probe,
+            timed,
+            ref filter,
+        } => {
+            let fits = slot
+                .checked_add(words::ZERO)
+                .is_some_and(|end| end < MAX_SLOT);
+            if !fits || probe >= MAX_PROBES {
+                return Err(Refusal::Slot { slot });
+            }
+            let call = Call { slot, probe, timed };
+            let mut copy = Trampoline::default();
+            copy.displaced(displaced, behind, window);
+            let filter = filter.as_ref();
+            let missed = filter.map_or(Vec::new(), |f| filter::emit(&mut trampoline.code, f));
+            trampoline.call(&call, abi, missed, &copy);
+        }
+        Body::Intercept { what } => {
+            intercept(&mut trampoline.code, what);
+            let early = trampoline.code.jump_ahead(IF_EQUAL, true);
+            trampoline.displaced(displaced, behind, window);
+            trampoline.code.bind(early);
+            trampoline.code.put(&[0xc3]);
+        }
         Body::Syscall { nr, recall } => {
             let behind = before_call(&mut trampoline.code, shape)?;
             hook(&mut trampoline.code, nr as i32, recall, behind);
@@ -168,6 +223,17 @@ pub(crate) fn build(
         }
     }
     Ok(trampoline)
+}
+
+/// Tells the hook that it is at a function's entry.
+const INTERCEPT: u32 = 1 << 30;
+
+/// Asks the hook at a function's entry; the hook itself keeps the flags.
+fn intercept(code: &mut Code, what: u32) {
+    code.put(&STEP_OVER_RED_ZONE)
+        .put(&[0x68])
+        .put32((what | INTERCEPT) as i32);
+    code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
 }
 
 /// All that the program does on its way to the call; the address behind it.

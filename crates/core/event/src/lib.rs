@@ -21,7 +21,7 @@ pub use cost::{Basis, Cost, Share};
 pub use duration::duration_ns;
 pub use filter::{Comparison, Filter, Join, Operator, Width};
 pub use filter_text::{FilterError, FilterFault};
-pub use histogram::{HISTOGRAM_BUCKETS, HISTOGRAM_SCALE, Histogram, bucket_of};
+pub use histogram::{HISTOGRAM_BUCKETS, HISTOGRAM_SCALE, Histogram, THRESHOLDS, bucket_of};
 pub use latency::Latency;
 pub use reading::Reading;
 pub use spec::{Function, Kind, Options, Spec, is_glob};

@@ -1,7 +1,7 @@
 //! The data segment: what the agent answers, and what threads counted.
 
 use crate::MAGIC;
-use crate::geometry::{Geometry, MAX_RECORDS};
+use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::words::Words;
 
@@ -16,7 +16,10 @@ const TLS: usize = 6;
 const COLD_ENTRY: usize = 7;
 const HOOK_ENTRY: usize = 8;
 const REARMED: usize = 9;
+const FRAMES: usize = 13;
+const SLOW_ENTRY: usize = 10;
 const THREAD: usize = 11;
+const TIME_ENTRY: usize = 12;
 
 /// What the agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,12 @@ pub struct Hello {
     pub cold_entry: u64,
     /// Address that system call hooks call.
     pub hook_entry: u64,
+    /// Offset from %fs of the end of a thread's frames.
+    pub frames: i64,
+    /// Address that trampolines call that follow calls, where they need help.
+    pub slow_entry: u64,
+    /// Address that trampolines call that time calls.
+    pub time_entry: u64,
 }
 
 /// A view of a data segment with a known shape.
@@ -75,6 +84,9 @@ impl<'a> Data<'a> {
         self.words.store(TLS, hello.tls as u64);
         self.words.store(COLD_ENTRY, hello.cold_entry);
         self.words.store(HOOK_ENTRY, hello.hook_entry);
+        self.words.store(FRAMES, hello.frames as u64);
+        self.words.store(SLOW_ENTRY, hello.slow_entry);
+        self.words.store(TIME_ENTRY, hello.time_entry);
         self.words.store(MAGIC_WORD, MAGIC);
         self.set_state(State::Serving);
     }
@@ -87,6 +99,9 @@ impl<'a> Data<'a> {
             tls: self.words.load(TLS) as i64,
             cold_entry: self.words.load(COLD_ENTRY),
             hook_entry: self.words.load(HOOK_ENTRY),
+            frames: self.words.load(FRAMES) as i64,
+            slow_entry: self.words.load(SLOW_ENTRY),
+            time_entry: self.words.load(TIME_ENTRY),
         })
     }
 
@@ -201,8 +216,33 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + slot as usize)
     }
 
+    /// Gives the thread of a slab its credit: how many hits that are dearer than a
+    /// count it may take. It counts them down without atomics, so that a new credit
+    /// may be lost to a hit; the next one is not. (tiptoe; agent, for a new slab)
+    pub fn set_credit(&self, slab: u32, credit: u64) {
+        if slab < self.geometry.slabs {
+            self.words.store(self.geometry.slab(slab) + CREDIT, credit);
+        }
+    }
+
+    /// Raises a word of a slab to at least `value`. (agent, cold path)
+    pub fn raise(&self, slab: u32, slot: u32, value: u64) {
+        use crate::primitive::Ordering::Relaxed;
+        if slab < self.geometry.slabs
+            && slot < self.geometry.slots
+            && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
+        {
+            word.fetch_max(value, Relaxed); // as in `add_many`
+        }
+    }
+
     /// Adds one to a counter from outside a trampoline, atomically. (agent, cold path)
     pub fn add(&self, slab: u32, slot: u32) {
+        self.add_many(slab, slot, 1);
+    }
+
+    /// Adds to a counter from outside a trampoline, atomically. (agent, cold path)
+    pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         use crate::primitive::Ordering::Relaxed;
         if slab < self.geometry.slabs
             && slot < self.geometry.slots
@@ -210,7 +250,7 @@ impl<'a> Data<'a> {
         {
             // Relaxed: a counter orders nothing; atomic because the overflow
             // slab has many writers, and a signal may interrupt any other.
-            word.fetch_add(1, Relaxed);
+            word.fetch_add(count, Relaxed);
         }
     }
 }

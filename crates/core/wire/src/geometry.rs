@@ -6,6 +6,8 @@ pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 pub(crate) const ENTRY_WORDS: usize = 8;
 /// The most records that one request may hold, and so the most results.
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
+/// The word of a slab that is its thread's credit.
+pub(crate) const CREDIT: usize = 0;
 /// The most virtual memory that all slabs together may take, in bytes.
 const MAX_SLAB_BYTES: usize = 1 << 30;
 
@@ -26,10 +28,13 @@ impl Geometry {
     /// Bytes of one slab's directory entry.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
+    /// The first slot that counts; those in front are the slab's own words.
+    pub const FIRST_SLOT: u32 = 8;
+
     /// A segment with room for `slots` counters in each of as many slabs as fit
     /// (64 to 16,384).
     pub fn for_slots(slots: u32) -> Geometry {
-        let slots = slots.max(1);
+        let slots = slots.max(1).saturating_add(Self::FIRST_SLOT);
         let stride = stride_words(slots) * 8;
         let slabs = (MAX_SLAB_BYTES / stride).clamp(64, 16_384) as u32;
         Geometry { slots, slabs }

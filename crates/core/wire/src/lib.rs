@@ -19,6 +19,7 @@
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod calls;
 mod data;
 mod geometry;
 #[cfg(all(test, tiptoe_loom))]
@@ -30,7 +31,7 @@ mod words;
 
 pub use data::{Data, Hello, State};
 pub use geometry::Geometry;
-pub use plan::{Copy, Map, Plan, Request};
+pub use plan::{Clock, Copy, Map, Plan, Request};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};
 pub use words::Words;
 

@@ -13,6 +13,9 @@ const COUNT: usize = 3;
 const SLOTS: usize = 4;
 const SLABS: usize = 5;
 const KEEP: usize = 6;
+const CREDIT: usize = 7;
+const NS_PER_TICK: usize = 8;
+const SLOWER: usize = 9;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
@@ -49,6 +52,10 @@ pub enum Request {
     /// The last word of a session, after [`crate::State::Unhooked`]: every thread blocks
     /// again what it believes to block.
     Settle = 12,
+    /// Make ready to follow calls: as many return thunks as are asked for.
+    Thunks = 13,
+    /// Where each of the program's unwinders tells the address of a frame: addresses.
+    Unwinders = 14,
 }
 
 impl Request {
@@ -56,6 +63,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
+            Thunks, Unwinders,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)
@@ -70,6 +78,17 @@ pub struct Map {
     pub base: u64,
     /// Bytes, whole pages.
     pub len: u64,
+}
+
+/// How followed calls are timed and paid for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// The credit that a thread begins with.
+    pub credit: u64,
+    /// Nanoseconds that a tick of the time stamp counter takes, times 2^32.
+    pub ns_per_tick: u64,
+    /// Calls that took less are counted, and not timed.
+    pub slower_ns: u64,
 }
 
 /// Code to be written at an address inside an arena.
@@ -107,6 +126,22 @@ impl<'a> Plan<'a> {
         self.0.store(SLOTS, geometry.slots as u64);
         self.0.store(SLABS, geometry.slabs as u64);
         self.0.store(MAGIC_WORD, MAGIC);
+    }
+
+    /// How calls are timed, for the life of the plan. (tiptoe)
+    pub fn set_clock(&self, clock: &Clock) {
+        self.0.store(CREDIT, clock.credit);
+        self.0.store(NS_PER_TICK, clock.ns_per_tick);
+        self.0.store(SLOWER, clock.slower_ns);
+    }
+
+    /// How calls are timed. (agent)
+    pub fn clock(&self) -> Clock {
+        Clock {
+            credit: self.0.load(CREDIT),
+            ns_per_tick: self.0.load(NS_PER_TICK),
+            slower_ns: self.0.load(SLOWER),
+        }
     }
 
     /// The data segment's shape, or `None` where this is no plan of this version. (agent)

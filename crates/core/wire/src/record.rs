@@ -1,6 +1,8 @@
 //! A patched site as it travels from the planner to the agent, and as the
 //! agent keeps it.
 
+use crate::calls::words;
+
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
 /// The most instruction heads that a displaced window can have.
@@ -26,6 +28,13 @@ impl SiteFlags {
     pub const HOOK: SiteFlags = SiteFlags(2);
     /// A trap for good: every hit raises SIGTRAP.
     pub const TRAP: SiteFlags = SiteFlags(4);
+    /// Its trampoline follows calls to their return.
+    pub const CALL: SiteFlags = SiteFlags(8);
+    /// And times them.
+    pub const TIMED: SiteFlags = SiteFlags(16);
+
+    /// Stands for good, also when no session is on.
+    pub const STAYS: SiteFlags = SiteFlags(32);
 
     /// Whether all bits of `other` are set.
     pub fn has(self, other: SiteFlags) -> bool {
@@ -73,6 +82,16 @@ pub struct Site {
 }
 
 impl Site {
+    /// How many counters it has, from its slot on.
+    pub fn width(&self) -> u32 {
+        match self.flags {
+            flags if flags.has(SiteFlags::HOOK) => 0,
+            flags if flags.has(SiteFlags::TIMED) => words::ALL,
+            flags if flags.has(SiteFlags::CALL) => words::UNTIMED,
+            _ => 1,
+        }
+    }
+
     /// The heads that exist.
     pub fn heads(&self) -> &[Head] {
         self.heads.get(..self.head_count as usize).unwrap_or(&[])

@@ -87,6 +87,12 @@ impl<'a> Claims<'a> {
         self.descriptors.get(index)
     }
 
+    /// How many descriptors were ever taken.
+    pub fn used(&self) -> usize {
+        // Relaxed: a bound for who looks through what belongs to them.
+        (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
+    }
+
     /// Takes a descriptor for thread `tid`: one of a thread that `alive` denies
     /// (unless `keep`), or a fresh one. `None` where all are taken. Lock-free;
     /// a signal handler that claims on the same thread meanwhile is harmless:

@@ -8,8 +8,8 @@
 //!   byte. About 2 us a site in batches; the threads never stop.
 //! - [`table`] says where a thread that met one of those trap bytes goes on. Read
 //!   in a signal handler, so it takes no lock and retries on a version change.
-//! - [`thunks`] will lead followed calls back to where they came from, and
-//!   [`frames`] knows which calls a thread is in: what timing calls stands on.
+//! - [`thunks`] leads followed calls back to where they came from.
+//! - [`frames`] knows which calls a thread is in, for those that are timed.
 //! - [`claim`] gives each thread its own slab of counters, and takes it back
 //!   when the thread is gone or the session ends. Once a thread: a hit after
 //!   that is an increment (0.2 to 1 ns with the jump there and back).

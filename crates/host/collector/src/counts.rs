@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_wire::Geometry;
@@ -27,8 +28,14 @@ const ENTRY: usize = Geometry::ENTRY_BYTES;
 /// Key of what threads counted that had to share the overflow slab.
 const OTHERS: &str = "(other threads)";
 
-/// Reads all slabs.
-pub fn read(file: &File, geometry: Geometry, by: Option<By>) -> std::io::Result<Counts> {
+/// Reads all slabs. The slots in `maxima` are not summed: the greatest counts.
+pub fn read(
+    file: &File,
+    geometry: Geometry,
+    by: Option<By>,
+    maxima: &[u32],
+) -> std::io::Result<Counts> {
+    let mut greatest = vec![0; maxima.len()];
     let mut counts = Counts {
         totals: vec![0; geometry.slots as usize],
         ..Counts::default()
@@ -38,9 +45,18 @@ pub fn read(file: &File, geometry: Geometry, by: Option<By>) -> std::io::Result<
         for (total, value) in counts.totals.iter_mut().zip(&values) {
             *total = total.wrapping_add(*value);
         }
+        for (slot, greatest) in maxima.iter().zip(&mut greatest) {
+            let value = values.get(*slot as usize).copied().unwrap_or(0);
+            *greatest = value.max(*greatest);
+        }
         if let Some(by) = by {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
             counts.add_part(key, &values);
+        }
+    }
+    for (slot, greatest) in maxima.iter().zip(greatest) {
+        if let Some(total) = counts.totals.get_mut(*slot as usize) {
+            *total = greatest;
         }
     }
     Ok(counts)
@@ -107,17 +123,43 @@ impl SlabOwner {
     }
 }
 
+/// Words of a slab. Most of a large slab is a hole, which is not read at all.
 fn values(
     file: &File,
     geometry: Geometry,
     slab: u32,
     slots: Range<u32>,
 ) -> std::io::Result<Vec<u64>> {
-    let offset = geometry.slab_offset(slab) + u64::from(slots.start) * 8;
     let mut bytes = vec![0; slots.len() * 8];
-    file.read_exact_at(&mut bytes, offset)?;
+    let start = geometry.slab_offset(slab) + u64::from(slots.start) * 8;
+    let end = start + bytes.len() as u64;
+    let mut at = start;
+    while let Some((from, to)) = next_data(file, at, end)? {
+        let range = (from - start) as usize..(to - start) as usize;
+        file.read_exact_at(&mut bytes[range], from)?;
+        at = to;
+    }
     let words = bytes.chunks_exact(8);
     Ok(words
         .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
         .collect())
+}
+
+/// The first stretch of a file's range that is no hole.
+fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u64)>> {
+    let seek = |at: u64, whence| {
+        // SAFETY: moves the offset of a descriptor that is only read by position.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
+        u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
+    };
+    if from >= end {
+        return Ok(None);
+    }
+    match seek(from, libc::SEEK_DATA) {
+        Ok(data) if data >= end => Ok(None),
+        Ok(data) => Ok(Some((data, seek(data, libc::SEEK_HOLE)?.min(end)))),
+        // Nothing but a hole up to the end of the file.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -10,7 +10,7 @@ use tiptoe_event::Via;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
 use crate::preload::{self, Started};
-use crate::request::{By, Error, Observer, Outcome, Request, RequestTarget};
+use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room};
@@ -19,23 +19,15 @@ use crate::tracee::{Plan, Tracee, short_of_room};
 pub const TICK: Duration = Duration::from_millis(10);
 /// How long a started program may take to reach the agent's constructor.
 const REACH: Duration = Duration::from_secs(10);
-/// Slots beyond the specs' own for a command whose libraries are not known yet.
-const COMMAND_SLOTS: u32 = 1 << 16;
+/// Probes that a command may get, whose libraries are not known yet.
+const COMMAND_PROBES: u32 = 1 << 16;
 
 /// Runs a request to its end.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     for spec in &request.specs {
         resolve::parse(spec)?;
     }
-    let plan = Plan {
-        agent: request.agent,
-        specs: &request.specs,
-        filter: request.filter,
-        via: request.via,
-        by: request.by,
-        force: request.force,
-        stop: &request.stop,
-    };
+    let plan = Plan::of(&request);
     let started_at = SystemTime::now();
     let (tracees, child) = match &request.target {
         RequestTarget::Pids(pids) => (attach_all(&request, pids, &plan)?, None),
@@ -74,13 +66,9 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         return Err(Error::new("toggling needs a running process"));
     };
     let plan = Plan {
-        agent: request.agent,
-        specs: &request.specs,
-        filter: request.filter,
         via: Via::Agent,
         by: None,
-        force: request.force,
-        stop: &request.stop,
+        ..Plan::of(request)
     };
     let tracees = attach_all(request, pids, &plan)?;
     let stop = || request.stop.load(Ordering::Relaxed);
@@ -190,11 +178,11 @@ fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error
 }
 
 fn start_with_agent(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
-    let offer = Offer::new(COMMAND_SLOTS)?;
+    let offer = Offer::new(COMMAND_PROBES * plan.follow().width())?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;
-    let link = offer.open(plan.by == Some(By::Thread), pid)?;
+    let link = offer.open(&plan.terms(), pid)?;
     let mut child = started.proceed().map_err(failed)?;
     if link.wait_for_hello(REACH).is_none() {
         let status = child.try_wait().ok().flatten();

@@ -21,6 +21,7 @@
 #![warn(missing_docs)]
 
 pub mod calibrate;
+mod clock;
 mod counts;
 mod driver;
 pub mod inject;

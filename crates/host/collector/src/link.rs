@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tiptoe_wire::{Copy, Data, Geometry, Hello, Map, Plan, Site, State, Words};
+use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Map, Plan, Site, State, Words};
 
 use crate::request::Error;
 
@@ -76,6 +76,15 @@ impl Drop for Segment {
     }
 }
 
+/// What an agent is told before it begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// A dead thread's slab is never given to another.
+    pub keep_slabs: bool,
+    /// How calls are timed and paid for.
+    pub clock: Clock,
+}
+
 /// What is shared with one agent.
 pub struct Link {
     /// Dropped first: the agent is let go before the segments are.
@@ -93,7 +102,7 @@ impl Link {
         data: OwnedFd,
         plan: OwnedFd,
         geometry: Geometry,
-        keep_slabs: bool,
+        terms: &Terms,
         gone: Box<dyn Fn() -> bool + Send>,
     ) -> io::Result<Link> {
         let data = Segment::map(data, geometry.data_bytes())?;
@@ -105,7 +114,8 @@ impl Link {
             geometry,
             gone,
         };
-        link.plan().format(geometry, keep_slabs);
+        link.plan().format(geometry, terms.keep_slabs);
+        link.plan().set_clock(&terms.clock);
         link.owner = Some(Owner::hold(&link.data)?);
         Ok(link)
     }
@@ -291,6 +301,24 @@ impl Link {
     pub fn prepare(&self) -> Result<[u64; 2], Error> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
         Ok([0, 1].map(|index| self.data().result(index)))
+    }
+
+    /// Makes the agent ready to follow calls, with as many ways back; 0 for none.
+    pub fn make_thunks(&self, count: usize) -> Result<(), Error> {
+        match count {
+            0 => Ok(()),
+            _ => self.ask(tiptoe_wire::Request::Thunks, count.max(1024)),
+        }
+    }
+
+    /// Says where the program's unwinders tell the address of a frame.
+    pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), Error> {
+        match addresses {
+            [] => Ok(()),
+            _ => self
+                .by_address(tiptoe_wire::Request::Unwinders, addresses)
+                .map(|_| ()),
+        }
     }
 
     /// Lets a program that was started under tiptoe run.

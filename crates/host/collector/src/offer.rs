@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
-use crate::link::Link;
+use crate::link::{Link, Terms};
 use crate::preload;
 use crate::request::Error;
 use crate::tracee::gone;
@@ -33,13 +33,13 @@ impl Offer {
     }
 
     /// What the program inherits, and the link that waits for its agent.
-    pub fn open(&self, keep_slabs: bool, process: u32) -> Result<Link, Error> {
+    pub fn open(&self, terms: &Terms, process: u32) -> Result<Link, Error> {
         let copies = self
             .data
             .try_clone()
             .and_then(|data| Ok((data, self.plan.try_clone()?)));
         let linked = copies.and_then(|(data, plan)| {
-            let link = Link::new(data, plan, self.geometry, keep_slabs, gone(process))?;
+            let link = Link::new(data, plan, self.geometry, terms, gone(process))?;
             let last = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
             preload::seal(self.plan.as_raw_fd(), last)?;
             preload::seal(self.data.as_raw_fd(), libc::F_SEAL_SEAL)?;

@@ -12,8 +12,10 @@ use tiptoe_patch::{
     ARENA_LEN, Abi, Arena, Body, Patch, Planner, Space, Strategy, SyscallSite, UsedArena,
     any_syscall_site, shape, syscall_sites,
 };
+use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::{Head, Site, SiteFlags};
+use tiptoe_wire::calls::words;
+use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
 use crate::resolve::Probe;
@@ -30,6 +32,10 @@ const HOOKED: &[u32] = &[
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
     157, // prctl: may put the program under seccomp
 ];
+/// What the agent calls the functions that it intercepts; unwinders follow the last.
+const FIND_OBJECT: u32 = 0;
+const ITERATE: u32 = 1;
+const BACKTRACE: u32 = 2;
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
 
@@ -52,6 +58,8 @@ pub struct Plan {
     pub arenas: Vec<Arena>,
     /// The agent's own hooks.
     pub hooks: Vec<Planned>,
+    /// Where each intercepted unwinder tells the address of a frame.
+    pub unwinders: Vec<u64>,
     /// For each probe its site, or why there is none.
     pub probes: Vec<Result<Planned, String>>,
 }
@@ -70,21 +78,45 @@ pub struct Ground<'a> {
     pub recall: i32,
 }
 
+/// What is wanted of each hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follow {
+    /// To be counted.
+    #[default]
+    No,
+    /// To be counted again when the call returns.
+    Returns,
+    /// And timed.
+    Times,
+}
+
+impl Follow {
+    /// How many counters a probe has.
+    pub fn width(self) -> u32 {
+        match self {
+            Follow::No => 1,
+            Follow::Returns => words::UNTIMED,
+            Follow::Times => words::ALL,
+        }
+    }
+}
+
 struct Draft<'a> {
     planner: Planner,
     recall: i32,
     known: HashMap<u64, &'a Site>,
     filter: Option<Filter>,
     next_slot: u32,
+    /// The number of the next probe that follows calls: one more than there ever were.
+    next_call: u32,
 }
 
 /// The first slot that no site of an earlier session uses.
 pub fn first_free_slot(known: &[Site]) -> u32 {
-    let counting = known.iter().filter(|site| !site.flags.has(SiteFlags::HOOK));
-    counting
-        .map(|site| site.slot.saturating_add(1))
-        .max()
-        .unwrap_or(0)
+    let ends = known
+        .iter()
+        .map(|site| site.slot.saturating_add(site.width()));
+    ends.max().unwrap_or(0).max(Geometry::FIRST_SLOT)
 }
 
 /// Plans hooks in the C library among `modules`, and all probes.
@@ -99,14 +131,33 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
             .collect(),
         filter: ground.filter,
         next_slot: first_free_slot(ground.known),
+        next_call: known_calls(ground.known),
     };
     let mut plan = Plan::default();
     for module in modules.iter().filter(|module| is_libc(module)) {
         plan.hooks.extend(draft.hooks(module));
     }
+    if probes.iter().any(|probe| probe.follow != Follow::No) {
+        draft.interceptions(modules, &mut plan);
+    }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
     plan.arenas = draft.planner.new_arenas();
     plan
+}
+
+/// Where the unwinder that a module carries tells the address of a frame.
+fn address_of(module: &Module) -> Option<u64> {
+    let mut functions = module.object.image.functions().iter();
+    let found =
+        functions.find(|function| function.names.iter().any(|name| &**name == "_Unwind_GetIP"));
+    found.map(|function| function.address.wrapping_add(module.bias))
+}
+
+fn known_calls(known: &[Site]) -> u32 {
+    known
+        .iter()
+        .filter(|site| site.flags.has(SiteFlags::CALL))
+        .count() as u32
 }
 
 fn is_libc(module: &Module) -> bool {
@@ -158,6 +209,45 @@ impl Draft<'_> {
         (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
     }
 
+    /// What the agent needs to see of unwinders. It stays for good: what is known from
+    /// an earlier session stands already.
+    fn interceptions(&mut self, modules: &[Module], plan: &mut Plan) {
+        for module in modules {
+            for function in module.object.image.functions() {
+                let named = |name: &str| function.names.iter().any(|own| &**own == name);
+                let what = match () {
+                    () if named("_dl_find_object") => FIND_OBJECT,
+                    () if named("dl_iterate_phdr") => ITERATE,
+                    () if named("_Unwind_Backtrace") => match address_of(module) {
+                        Some(address) => {
+                            plan.unwinders.push(address);
+                            BACKTRACE + plan.unwinders.len() as u32 - 1
+                        }
+                        None => continue,
+                    },
+                    () => continue,
+                };
+                plan.hooks.extend(self.interception(module, function, what));
+            }
+        }
+    }
+
+    fn interception(&mut self, module: &Module, function: &Function, what: u32) -> Option<Planned> {
+        let code = module.object.code(function, module.bias)?;
+        let shape = shape(&code, 0).ok()?;
+        let standing = |address| {
+            self.known
+                .get(&address)
+                .is_some_and(|site| site.flags.has(SiteFlags::STAYS))
+        };
+        if standing(shape.site()) {
+            return None;
+        }
+        let body = Body::Intercept { what };
+        let patch = self.planner.place(&shape, &body, Vec::new).ok()?;
+        Some(planned(patch, 0, &body))
+    }
+
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
@@ -166,23 +256,34 @@ impl Draft<'_> {
             // Jumped into from the middle of its function: nothing is dead there.
             shape = shape.preserving_everything();
         }
-        let body = |slot| Body::Count {
-            slot,
-            filter: self.filter,
+        let body = |slot, number| match probe.follow {
+            Follow::No => Body::Count {
+                slot,
+                filter: self.filter,
+            },
+            follow => Body::Call {
+                slot,
+                probe: number,
+                timed: follow == Follow::Times,
+                filter: self.filter,
+            },
         };
-        if let Some(known) = self.known.get(&shape.site())
-            && known.body == body_hash(&body(0))
-        {
+        let known = self.known.get(&shape.site()).copied();
+        let same = |known: &&Site| known.body == body_hash(&body(0, 0));
+        if let Some(known) = known.filter(same) {
             return Ok(again(known));
         }
-        let known = self.known.get(&shape.site()).map(|known| known.slot);
-        let slot = known.unwrap_or(self.next_slot);
-        let body = body(slot);
+        let of_its_size = known.filter(|known| known.width() == probe.follow.width());
+        let slot = of_its_size.map_or(self.next_slot, |known| known.slot);
+        let body = body(slot, self.next_call);
         let site = shape.site() - probe.bias;
         let islands = || probe.object.paddings_near(site, probe.bias);
         let patch = self.planner.place(&shape, &body, islands);
         let patch = patch.map_err(|refusal| refusal.to_string())?;
-        self.next_slot += u32::from(known.is_none());
+        if of_its_size.is_none() {
+            self.next_slot += probe.follow.width();
+        }
+        self.next_call += u32::from(probe.follow != Follow::No);
         Ok(planned(patch, slot, &body))
     }
 }
@@ -223,6 +324,7 @@ fn again(known: &Site) -> Planned {
 fn body_hash(body: &Body) -> u32 {
     let text = match body {
         Body::Count { filter, .. } => format!("count {filter:?}"),
+        Body::Call { timed, filter, .. } => format!("call {timed} {filter:?}"),
         other => format!("{other:?}"),
     };
     // FNV-1a: a later tiptoe of the same protocol must compute the same.
@@ -258,7 +360,16 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
     let flags = [
         (patch.needs_sigill, SiteFlags::NEEDS_SIGILL),
         (patch.strategy == Strategy::Trap, SiteFlags::TRAP),
-        (!matches!(body, Body::Count { .. }), SiteFlags::HOOK),
+        (matches!(body, Body::Call { .. }), SiteFlags::CALL),
+        (
+            matches!(body, Body::Call { timed: true, .. }),
+            SiteFlags::TIMED,
+        ),
+        (
+            !matches!(body, Body::Count { .. } | Body::Call { .. }),
+            SiteFlags::HOOK,
+        ),
+        (matches!(body, Body::Intercept { .. }), SiteFlags::STAYS),
     ];
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
         site.flags = site.flags.with(flag);

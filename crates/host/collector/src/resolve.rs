@@ -10,6 +10,7 @@ use tiptoe_symbol::{Function, Image, Kind as CodeKind};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::module::{Module, Object, started_as};
+use crate::planner::Follow;
 use crate::request::Error;
 
 mod place;
@@ -29,6 +30,8 @@ pub struct Probe {
     pub function: Function,
     /// Bytes behind its first.
     pub offset: u64,
+    /// What is wanted of each hit.
+    pub follow: Follow,
 }
 
 impl Probe {
@@ -56,8 +59,13 @@ pub struct Resolved {
     pub notes: Vec<String>,
 }
 
-/// Resolves all specs against a process's modules.
-pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result<Resolved, Error> {
+/// Resolves all specs against a process's modules; with `timed` their calls are timed.
+pub fn resolve(
+    specs: &[String],
+    timed: bool,
+    process: Process,
+    modules: &[Module],
+) -> Result<Resolved, Error> {
     let mut resolved = Resolved::default();
     let mut seen = Seen::new();
     for text in specs {
@@ -75,7 +83,8 @@ pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result
             match module.object.image.find(&wanted(&spec)) {
                 Ok(functions) => {
                     found = true;
-                    add(&mut resolved, &mut seen, &spec, module, functions);
+                    let follow = follow(&spec, timed);
+                    add(&mut resolved, &mut seen, (&spec, follow), module, functions);
                 }
                 Err(error) => {
                     failure.get_or_insert_with(|| not_found(module, &error));
@@ -98,10 +107,11 @@ pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result
 pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     let spec = Spec::parse(text)
         .map_err(|error| Error::new(format!("cannot read the event `{text}`: {error}")))?;
-    if spec.kind != Kind::Uprobe {
+    if !matches!(spec.kind, Kind::Uprobe | Kind::Uretprobe) {
         return Err(
-            Error::new(format!("`{}:` events are not there yet", spec.kind))
-                .with_hint("this version counts function entries: `uprobe:BINARY:FUNCTION`"),
+            Error::new(format!("`{}:` events are not there yet", spec.kind)).with_hint(
+                "this version has `uprobe:BINARY:FUNCTION` and `uretprobe:BINARY:FUNCTION`",
+            ),
         );
     }
     if let Some((option, _)) = spec.options.iter().next() {
@@ -153,7 +163,7 @@ type Seen = BTreeSet<u64>;
 fn add(
     resolved: &mut Resolved,
     seen: &mut Seen,
-    spec: &Spec,
+    (spec, follow): (&Spec, Follow),
     module: &Module,
     functions: Vec<Cow<'_, Function>>,
 ) {
@@ -167,6 +177,12 @@ fn add(
             resolved.refused.push((event, reason));
             continue;
         }
+        let blind = (follow != Follow::No)
+            .then(|| unfollowable(&function))
+            .flatten();
+        if let Some(reason) = blind {
+            resolved.refused.push((event.clone(), reason.to_owned()));
+        }
         let probe = Probe {
             event,
             names: aliases(&function),
@@ -174,6 +190,7 @@ fn add(
             bias: module.bias,
             function: function.into_owned(),
             offset,
+            follow: if blind.is_some() { Follow::No } else { follow },
         };
         if !seen.insert(probe.address()) {
             continue;
@@ -184,6 +201,66 @@ fn add(
         }
     }
     note_stripped(resolved, spec, module);
+}
+
+/// What a spec wants of each hit.
+fn follow(spec: &Spec, timed: bool) -> Follow {
+    match spec.kind {
+        _ if spec.offset != 0 => Follow::No,
+        _ if timed => Follow::Times,
+        Kind::Uretprobe => Follow::Returns,
+        _ => Follow::No,
+    }
+}
+
+/// Functions that return twice from one call.
+const TWICE: [&str; 8] = [
+    "setjmp",
+    "_setjmp",
+    "sigsetjmp",
+    "__sigsetjmp",
+    "savectx",
+    "vfork",
+    "__vfork",
+    "getcontext",
+];
+/// Functions that look at whom they return to.
+const LOOKERS: [&str; 12] = [
+    "dlsym",
+    "dlvsym",
+    "dlopen",
+    "dlmopen",
+    "mcount",
+    "_mcount",
+    "__fentry__",
+    "__morestack",
+    "_start",
+    "_dl_runtime_resolve",
+    "__interceptor_dlsym",
+    "__gnu_mcount_nc",
+];
+
+/// Why calls of a function must not be followed; its entries may be counted.
+fn unfollowable(function: &Function) -> Option<&'static str> {
+    let is = |names: &[&str]| {
+        function
+            .names
+            .iter()
+            .any(|name| names.contains(&name.as_ref()))
+    };
+    let unwinds = || {
+        function
+            .names
+            .iter()
+            .any(|name| name.starts_with("_Unwind_"))
+    };
+    if is(&TWICE) {
+        Some("it returns twice from one call: only its entries are counted")
+    } else if is(&LOOKERS) || unwinds() {
+        Some("it looks at whom it returns to: only its entries are counted")
+    } else {
+        None
+    }
 }
 
 fn unsuitable(function: &Function) -> Option<&'static str> {
@@ -201,8 +278,8 @@ fn event_name(module: &str, spec: &Spec, function: &Function, offset: u64) -> St
         _ => function.display_name(),
     };
     match offset {
-        0 => format!("uprobe:{module}:{name}"),
-        offset => format!("uprobe:{module}:{name}+{offset:#x}"),
+        0 => format!("{}:{module}:{name}", spec.kind),
+        offset => format!("{}:{module}:{name}+{offset:#x}", spec.kind),
     }
 }
 

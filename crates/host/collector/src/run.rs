@@ -1,11 +1,10 @@
 //! A run that is on: the loop, and what it writes down.
 
-use std::collections::BTreeMap;
 use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tiptoe_event::{Cost, Reading};
+use tiptoe_event::Cost;
 use tiptoe_session::{Event, Part, Process, Refusal, Session};
 
 use crate::calibrate::{UnitCosts, Want, unit_costs};
@@ -27,7 +26,7 @@ pub struct Run<'a> {
     exit_status: Option<i32>,
     pub session: Session,
     start: Instant,
-    baseline: BTreeMap<String, Reading>,
+    baseline: Events,
 }
 
 impl<'a> Run<'a> {
@@ -61,7 +60,7 @@ impl<'a> Run<'a> {
         let start = tracees
             .first()
             .map_or_else(Instant::now, |tracee| tracee.since);
-        let baseline = BTreeMap::new();
+        let baseline = Events::default();
         Run {
             request,
             tracees,
@@ -93,7 +92,7 @@ impl<'a> Run<'a> {
             let now = Instant::now();
             if begin.is_some_and(|begin| now >= begin) {
                 begin = None;
-                self.baseline = self.events()?.readings();
+                self.baseline = self.events()?;
             }
             if let (Some(at), Some(interval)) = (next, self.request.interval)
                 && now >= at
@@ -214,11 +213,7 @@ impl<'a> Run<'a> {
             tracee.cpu_time();
             events.add(tracee, tracee.read(self.request.by)?);
         }
-        for (name, before) in &self.baseline {
-            if let Some(total) = events.by_name.get_mut(name) {
-                total.reading = total.reading.since(*before);
-            }
-        }
+        events.since(&self.baseline);
         Ok(events)
     }
 
@@ -253,6 +248,7 @@ impl<'a> Run<'a> {
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
+        self.session.slower_ns = self.request.slower_ns;
         Ok(events)
     }
 
@@ -279,6 +275,9 @@ impl<'a> Run<'a> {
             sum = sum.plus(cost);
             hits += total.reading.count;
             let mut event = Event::new(name, total.via, total.reading);
+            if let Some(times) = &total.times {
+                event = event.with_histogram(times);
+            }
             event.cost_ns = cost.ns;
             event.names = total.names.clone();
             event.notes = total.notes();

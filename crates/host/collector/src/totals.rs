@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_event::{Cost, Histogram, Reading, Via};
 
 use crate::calibrate::UnitCosts;
+use crate::planner::Follow;
 use crate::tracee::{Reads, Source, Tracee};
 
 /// One event over all processes.
@@ -12,6 +13,8 @@ pub struct Total {
     pub reading: Reading,
     pub via: Via,
     pub trap: bool,
+    pub follow: Follow,
+    pub times: Option<Box<Histogram>>,
     pub names: Vec<String>,
     pub parts: BTreeMap<String, u64>,
 }
@@ -34,9 +37,9 @@ impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
         for (index, counter) in tracee.counters.iter().enumerate() {
             let reading = reads.readings.get(index).copied().unwrap_or_default();
-            let (via, trap) = match counter.source {
-                Source::Agent { trap, .. } => (Via::Agent, trap),
-                Source::Kernel(_) => (Via::Kernel, false),
+            let (via, trap, follow) = match counter.source {
+                Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow),
+                Source::Kernel(_) => (Via::Kernel, false, Follow::No),
             };
             let total = self
                 .by_name
@@ -48,6 +51,8 @@ impl Events {
                         reading: Reading::default(),
                         via,
                         trap,
+                        follow,
+                        times: None,
                         names,
                         parts,
                     }
@@ -59,11 +64,27 @@ impl Events {
                 time_running_ns: time(total.reading.time_running_ns, reading.time_running_ns),
                 ..total.reading.plus(reading)
             };
+            if let Some(Some(times)) = reads.times.get(index) {
+                total.times.get_or_insert_default().merge(times);
+            }
             for (key, values) in &reads.parts {
                 let count = values.get(index).copied().unwrap_or(0);
                 if count > 0 {
                     *total.parts.entry(key.clone()).or_insert(0) += count;
                 }
+            }
+        }
+    }
+
+    /// Takes away what was counted before.
+    pub fn since(&mut self, before: &Events) {
+        for (name, earlier) in &before.by_name {
+            let Some(total) = self.by_name.get_mut(name) else {
+                continue;
+            };
+            total.reading = total.reading.since(earlier.reading);
+            if let (Some(times), Some(earlier)) = (&mut total.times, &earlier.times) {
+                **times = times.clone().since(earlier);
             }
         }
     }
@@ -114,12 +135,20 @@ impl Prices {
         self.filtered.then_some(cost)
     }
 
+    fn of_each(&self, follow: Follow) -> Cost {
+        match follow {
+            Follow::No => self.costs.count,
+            Follow::Returns => self.costs.followed,
+            Follow::Times => self.costs.timed,
+        }
+    }
+
     pub fn of(&self, total: &Total, extra_ns: f64) -> Cost {
         let unit = match (total.via, total.trap) {
             (Via::Kernel, _) => return self.costs.kernel,
             (_, true) => return self.costs.trap,
             _ if self.filtered => self.costs.count.plus(self.costs.filtered),
-            _ => self.costs.count,
+            _ => self.of_each(total.follow),
         };
         unit.plus(Cost {
             ns: extra_ns,

@@ -8,19 +8,23 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_event::{Filter, Reading, Via};
+use tiptoe_event::{Filter, Histogram, Reading, Via};
 use tiptoe_kernel::UprobeSet;
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::Site;
+use tiptoe_wire::calls::words;
+use tiptoe_wire::{Clock, Site};
 
+use crate::clock;
 use crate::counts::{self, Counts};
 use crate::inject::Masks;
-use crate::link::Link;
+use crate::link::{Link, Terms};
 use crate::module::{Cache, Module, from_sys};
-use crate::request::{By, Error};
+use crate::planner::Follow;
+use crate::request::{By, Error, Request};
 use crate::resolve::{self, Probe, Resolved};
 
 mod arm;
+mod calls;
 mod ended;
 mod enter;
 mod kernel;
@@ -46,11 +50,59 @@ pub struct Plan<'a> {
     pub by: Option<By>,
     /// Patch against the rules.
     pub force: bool,
+    /// Calls are timed: how.
+    pub calls: Option<Timing>,
     /// Set where the user wants it to end.
     pub stop: &'a AtomicBool,
 }
 
-impl Plan<'_> {
+/// How calls are timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// Calls that took less are counted only.
+    pub slower_ns: u64,
+}
+
+impl<'a> Plan<'a> {
+    /// What a request asks for.
+    pub fn of(request: &'a Request) -> Plan<'a> {
+        let timing = || Timing {
+            slower_ns: request.slower_ns.unwrap_or(0),
+        };
+        Plan {
+            agent: request.agent,
+            specs: &request.specs,
+            filter: request.filter,
+            via: request.via,
+            by: request.by,
+            force: request.force,
+            calls: request.latency.then(timing),
+            stop: &request.stop,
+        }
+    }
+
+    /// What is wanted of each hit, at most.
+    pub fn follow(&self) -> Follow {
+        let returns = || self.specs.iter().any(|spec| spec.starts_with("uretprobe:"));
+        match self.calls {
+            Some(_) => Follow::Times,
+            None if returns() => Follow::Returns,
+            None => Follow::No,
+        }
+    }
+
+    /// What an agent is told before it begins.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            keep_slabs: self.by == Some(By::Thread),
+            clock: Clock {
+                credit: u64::MAX >> 1,
+                ns_per_tick: self.calls.map_or(0, |_| clock::ns_per_tick()),
+                slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
+            },
+        }
+    }
+
     /// An error where the user ended it before the command began, which then never does.
     pub fn go_on(&self) -> Result<(), Error> {
         // Relaxed: the flag is all that is told.
@@ -80,6 +132,8 @@ pub enum Source {
         slot: u32,
         /// Every hit raises SIGTRAP.
         trap: bool,
+        /// What is behind the slot.
+        follow: Follow,
     },
     /// In the kernel, at this index of the set.
     Kernel(usize),
@@ -124,6 +178,8 @@ pub struct Tracee {
 pub struct Reads {
     /// One reading for each counter.
     pub readings: Vec<Reading>,
+    /// For each counter, how long its calls took, where they are timed.
+    pub times: Vec<Option<Box<Histogram>>>,
     /// For each thread or name, and counter, its part.
     pub parts: BTreeMap<String, Vec<u64>>,
 }
@@ -163,7 +219,7 @@ impl Tracee {
         let mut tracee = Tracee::new(process);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
-        let resolved = resolve::resolve(plan.specs, process, &modules)?;
+        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
             match tracee.bring_in(plan, &resolved) {
@@ -196,7 +252,7 @@ impl Tracee {
         tracee.link = Some(link);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
-        let resolved = resolve::resolve(plan.specs, process, &modules)?;
+        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
         tracee.begin(plan, resolved, &modules)?;
         plan.go_on()?;
         if let Some(link) = &tracee.link {
@@ -214,7 +270,7 @@ impl Tracee {
             .first()
             .map(|program| program.name.clone())
             .unwrap_or_default();
-        let resolved = resolve::resolve(plan.specs, process, modules)?;
+        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
     }
@@ -261,7 +317,10 @@ impl Tracee {
     pub fn read(&self, by: Option<By>) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.link {
-            Some(link) => counts::read(link.data_file(), link.geometry(), by).map_err(failed)?,
+            Some(link) => {
+                let maxima = self.longest();
+                counts::read(link.data_file(), link.geometry(), by, &maxima).map_err(failed)?
+            }
             None => Counts::default(),
         };
         let kernel = match &self.kernel {
@@ -271,22 +330,26 @@ impl Tracee {
         let enabled = self.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
         let reading = |counter: &Counter| match counter.source {
-            Source::Agent { slot, .. } => Reading {
-                count: counts.totals.get(slot as usize).copied().unwrap_or(0),
+            Source::Agent { slot, follow, .. } => Reading {
                 time_enabled_ns: enabled,
                 time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
-                ..Reading::default()
+                ..calls::reading(&counts.totals, slot, follow)
             },
             Source::Kernel(index) => kernel.get(index).copied().unwrap_or_default(),
         };
         let part = |values: &Vec<u64>| {
             let value = |counter: &Counter| match counter.source {
-                Source::Agent { slot, .. } => values.get(slot as usize).copied().unwrap_or(0),
+                Source::Agent { slot, follow, .. } => calls::reading(values, slot, follow).count,
                 Source::Kernel(_) => 0,
             };
             self.counters.iter().map(value).collect()
         };
+        let times = |counter: &Counter| match counter.source {
+            Source::Agent { slot, follow, .. } => calls::histogram(&counts.totals, slot, follow),
+            Source::Kernel(_) => None,
+        };
         Ok(Reads {
+            times: self.counters.iter().map(times).collect(),
             readings: self.counters.iter().map(reading).collect(),
             parts: counts
                 .parts
@@ -294,6 +357,22 @@ impl Tracee {
                 .map(|(key, values)| (key.clone(), part(values)))
                 .collect(),
         })
+    }
+
+    /// Slots of which the greatest counts.
+    fn longest(&self) -> Vec<u32> {
+        let slots = self
+            .counters
+            .iter()
+            .filter_map(|counter| match counter.source {
+                Source::Agent {
+                    slot,
+                    follow: Follow::Times,
+                    ..
+                } => Some(slot + words::LONGEST),
+                _ => None,
+            });
+        slots.collect()
     }
 
     /// CPU time that the process used since it was attached: what it was when it was

@@ -70,6 +70,7 @@ impl Program {
             tls,
             cold_entry: part.start,
             hook_entry: part.start,
+            ..Abi::default()
         };
         let functions = write_functions(&mut draft, part.start + PAGE, surrounding);
         let entry = write_entry(&mut draft, &functions);

@@ -10,11 +10,13 @@ use super::{Counter, Plan, Source, Tracee};
 use crate::inject::{Masks, Words};
 use crate::link::Link;
 use crate::module::{Module, from_sys};
-use crate::planner::{self, Ground, Planned};
+use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_thread, dormant_agent, known_sites};
 use crate::resolve::Probe;
 
+/// Places that a followed function is called from, on average, at most.
+const CALLERS: usize = 16;
 /// How long an agent may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
 
@@ -39,6 +41,10 @@ impl Tracee {
             tls: i32::try_from(hello.tls).map_err(|_| Error::new("the agent's TLS is too far"))?,
             cold_entry: hello.cold_entry,
             hook_entry: hello.hook_entry,
+            frames: i32::try_from(hello.frames)
+                .map_err(|_| Error::new("the agent's TLS is too far"))?,
+            slow_entry: hello.slow_entry,
+            time_entry: hello.time_entry,
         };
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps().map_err(from_sys)?;
@@ -62,6 +68,9 @@ impl Tracee {
         // as it is for a program that blocks a fault of its own.
         let _ = masks.hand_over();
         self.masks = Some(masks);
+        let followed = probes.iter().filter(|probe| probe.follow != Follow::No);
+        link.make_thunks(followed.count() * CALLERS)?;
+        link.name_unwinders(&planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
         install(link, &hooks, &lost)?;
         let _ = masks.hand_over();
@@ -113,6 +122,7 @@ impl Tracee {
         let source = Source::Agent {
             slot: plan.site.slot,
             trap,
+            follow: probe.follow,
         };
         self.counters.push(Counter {
             event: probe.event,

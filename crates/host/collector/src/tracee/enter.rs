@@ -11,7 +11,7 @@ use crate::inject::{self, Inject, InjectError};
 use crate::link::Link;
 use crate::module::Module;
 use crate::planner;
-use crate::request::{By, Error};
+use crate::request::Error;
 use crate::resident::{AgentFile, dormant_agent, known_sites};
 use crate::resolve::Resolved;
 
@@ -67,8 +67,9 @@ impl Tracee {
         let known = base.map_or(0, |base| {
             planner::first_free_slot(&known_sites(self.process, base, &agent))
         });
-        let wanted = resolved.probes.len() + resolved.ifuncs.len();
-        let geometry = Geometry::for_slots(known.saturating_add(wanted as u32));
+        let probes = resolved.probes.iter().chain(&resolved.ifuncs);
+        let wanted: u32 = probes.map(|probe| probe.follow.width()).sum();
+        let geometry = Geometry::for_slots(known.saturating_add(wanted));
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         loop {
@@ -84,8 +85,13 @@ impl Tracee {
                 deadline: BORROW,
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
-                    let keep = plan.by == Some(By::Thread);
-                    link = Some(Link::new(data, plan_fd, geometry, keep, gone(pid))?);
+                    link = Some(Link::new(
+                        data,
+                        plan_fd,
+                        geometry,
+                        &plan.terms(),
+                        gone(pid),
+                    )?);
                     Ok(())
                 },
             });

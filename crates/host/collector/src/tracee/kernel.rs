@@ -33,7 +33,7 @@ impl Tracee {
             "process {} is traced by the kernel: {error}",
             self.process.pid()
         ));
-        let resolved = resolve::resolve(plan.specs, self.process, modules)?;
+        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), self.process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
     }

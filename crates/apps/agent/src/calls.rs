@@ -1,0 +1,288 @@
+//! Followed calls, where their trampolines cannot help themselves: the first one of a
+//! thread, the first one from a place, the end of a page of frames, and a return that
+//! is not the uppermost frame's. Runs on any thread of the program, at any
+//! instruction, also in a signal handler: no lock, no libc, and nothing is waited for.
+//!
+//! | found | then |
+//! |---|---|
+//! | a forked child, no session | the call is not followed; a return just returns |
+//! | no slab, no room for frames or thunks | the call is only counted |
+//! | a return without a frame of the thread's own | another thread's is taken: a coroutine that moved |
+//! | a return without any frame | it was taken for left, and is counted back |
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tiptoe_sys::raw::getpid;
+use tiptoe_uprobe::frames::{Frame, Frames};
+use tiptoe_uprobe::thunks::{STRIDE, Thunk};
+use tiptoe_wire::Data;
+use tiptoe_wire::calls::{FRAME_BYTES, MAX_PROBES, RETURNING, TIMED, UNCOUNTED, words};
+
+use crate::clockwork;
+use crate::hit;
+use crate::memory::{self, PAGE};
+use crate::shared::{self, Shared};
+use crate::tls;
+
+/// Bytes of a thread's frames: 131,000 calls deep. Untouched pages cost nothing.
+const REGION: usize = 4 << 20;
+const FRAME: u64 = FRAME_BYTES as u64;
+
+/// The registers as `tiptoe_slow_entry` and the trampoline pushed them.
+#[repr(C)]
+pub struct Asked {
+    rax: u64,
+    rcx: u64,
+    rdx: u64,
+    others: [u64; 7],
+    back: u64,
+    what: u64,
+    saved: [u64; 3],
+    /// The followed call's return address; its place names the frame.
+    to: u64,
+}
+
+impl Asked {
+    /// Where on the stack the return address stands.
+    fn place(&self) -> u64 {
+        core::ptr::from_ref(&self.to) as u64
+    }
+
+    fn slot(&self) -> u32 {
+        self.what as u32 & (TIMED as u32 - 1)
+    }
+
+    fn has(&self, flag: i32) -> bool {
+        self.what & flag as u64 != 0
+    }
+}
+
+/// Serves a trampoline.
+pub extern "C" fn slow(asked: &mut Asked) {
+    if asked.has(RETURNING) {
+        returns(asked);
+    } else {
+        asked.rax = enters(asked).unwrap_or(0);
+    }
+}
+
+/// Where the calling thread counts.
+struct Here {
+    shared: &'static Shared,
+    data: Data<'static>,
+    slab: u32,
+}
+
+impl Here {
+    /// `None` in a child, and when no session is on.
+    fn find() -> Option<Here> {
+        let shared = shared::get()?;
+        let pid = getpid();
+        // Relaxed: written before the session began.
+        if pid != shared.pid.load(Relaxed) {
+            return None;
+        }
+        let session = shared.claims.session()?;
+        let data = shared.data()?;
+        let slab = hit::settle(shared, &data, pid, session).unwrap_or(0);
+        Some(Here { shared, data, slab })
+    }
+
+    fn add(&self, slot: u64, word: u32, count: u64) {
+        self.data.add_many(self.slab, slot as u32 + word, count);
+    }
+
+    /// A frame of any probe that will not return.
+    fn left(&self, frame: Frame) {
+        if let Some(thunk) = self.shared.thunks.at(frame.thunk) {
+            self.add(thunk.slot, words::LEFT, 1);
+        }
+    }
+}
+
+/// A call begins: the thunk to go to, or `None` where it is not followed.
+fn enters(asked: &Asked) -> Option<u64> {
+    let here = Here::find()?;
+    let slot = u64::from(asked.slot());
+    if asked.has(UNCOUNTED) {
+        here.add(slot, words::CALLS, 1);
+    }
+    let followed = follow(&here, asked);
+    if followed.is_none() {
+        here.add(slot, words::ONLY_COUNTED, 1);
+    }
+    followed
+}
+
+fn follow(here: &Here, asked: &Asked) -> Option<u64> {
+    // The overflow slab has no descriptor, and so no region.
+    let index = here.slab.checked_sub(1)? as usize;
+    let thunk = Thunk {
+        to: asked.to,
+        calls: asked.rax,
+        exit: asked.rdx,
+        slot: u64::from(asked.slot()),
+    };
+    let probe = u32::try_from(asked.rcx).ok().filter(|n| *n < MAX_PROBES)?;
+    let address = here.shared.thunks.get(probe, &thunk)?;
+    let region = Region::of_caller().or_else(|| Region::give(here, index))?;
+    let caller = |frame: Frame| (frame.thunk..frame.thunk + STRIDE).contains(&asked.to);
+    let (frames, end) = (region.frames(), region.position());
+    let end = frames.sweep(end, asked.place(), caller, |frame| here.left(frame));
+    if end >= frames.capacity() {
+        region.set_position(end);
+        return None;
+    }
+    region.note_height(end);
+    region.set_position(end + 1);
+    let frame = Frame {
+        slot: asked.place(),
+        thunk: address,
+        entered: clockwork::ticks(),
+        callees: 0,
+    };
+    frames.write(end, &frame);
+    Some(address)
+}
+
+/// A call returns whose frame is not the uppermost.
+fn returns(asked: &Asked) {
+    let here = Here::find();
+    let here = here.as_ref();
+    let own = Region::of_caller().and_then(|region| {
+        let (frames, end) = (region.frames(), region.position());
+        let at = frames.find(end, asked.place())?;
+        let left = |frame| here.map_or((), |here| here.left(frame));
+        let end = frames.unwind(end, at, left);
+        let frame = frames.take(at)?;
+        let spent = asked
+            .has(TIMED)
+            .then(|| clockwork::ns(asked.rax.wrapping_sub(frame.entered)));
+        frames.charge_caller(at, spent.unwrap_or(0));
+        region.set_position(end);
+        Some(frame)
+    });
+    let Some(here) = here else { return };
+    let frame = own.or_else(|| elsewhere(here, asked.place()));
+    let slot = u64::from(asked.slot());
+    here.add(slot, words::RETURNS, 1);
+    match frame {
+        Some(frame) if asked.has(TIMED) => time(here, slot, &frame, asked.rax),
+        Some(_) => {}
+        None => here.add(slot, words::LEFT, u64::MAX),
+    }
+}
+
+/// The frame of another thread's that returns through `place`.
+fn elsewhere(here: &Here, place: u64) -> Option<Frame> {
+    here.shared.regions().find_map(|base| {
+        let region = Region::at(base)?;
+        let frames = region.frames();
+        let at = frames.find(region.height(), place)?;
+        frames.take(at)
+    })
+}
+
+fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
+    let ns = clockwork::ns(now.wrapping_sub(frame.entered));
+    if ns < clockwork::slower_ns() {
+        return;
+    }
+    here.add(slot, words::TOTAL, ns);
+    here.add(slot, words::OWN, ns.saturating_sub(frame.callees));
+    here.data.raise(here.slab, slot as u32 + words::LONGEST, ns);
+    let bucket = match ns {
+        0 => words::ZERO,
+        _ => words::BUCKETS + tiptoe_event::bucket_of(ns) as u32,
+    };
+    here.add(slot, bucket, 1);
+}
+
+/// The memory of a thread's frames, aligned to its own size.
+///
+/// Its first frame is none; of that, word 1 holds how high the frames ever were.
+#[derive(Clone, Copy)]
+struct Region {
+    base: u64,
+    end: u64,
+}
+
+impl Region {
+    /// The calling thread's.
+    fn of_caller() -> Option<Region> {
+        let end = tls::frames()?;
+        // The end may be the first address behind the region.
+        let base = (end - 1) & !(REGION as u64 - 1);
+        Some(Region { base, end })
+    }
+
+    fn at(base: u64) -> Option<Region> {
+        (base != 0).then_some(Region { base, end: base })
+    }
+
+    /// Gives the calling thread one: that of the thread which had its slab before and
+    /// is dead, or a new one.
+    fn give(here: &Here, index: usize) -> Option<Region> {
+        let word = here.shared.region(index)?;
+        // Relaxed, here and below: the slab's owner alone changes the word, and who
+        // else reads it finds zeroes or frames there.
+        let region = match Region::at(word.load(Relaxed)) {
+            Some(region) => {
+                region.bury(here);
+                region
+            }
+            None => {
+                let base = memory::aligned(REGION).ok()? as u64;
+                word.store(base, Relaxed);
+                Region::at(base)?
+            }
+        };
+        tls::set_frames(region.base + FRAME);
+        Region::of_caller()
+    }
+
+    /// What a dead thread was in is left.
+    fn bury(&self, here: &Here) {
+        let frames = self.frames();
+        (1..self.height())
+            .filter_map(|at| frames.take(at))
+            .for_each(|frame| here.left(frame));
+    }
+
+    fn words(&self) -> &'static [AtomicU64] {
+        let count = REGION / size_of::<AtomicU64>();
+        // SAFETY: `give` mapped REGION bytes at `base`, writable and for good; they are
+        // seen as atomics only. A forked child has a copy of its own.
+        unsafe { core::slice::from_raw_parts(self.base as *const AtomicU64, count) }
+    }
+
+    fn frames(&self) -> Frames<'static> {
+        Frames::new(self.words())
+    }
+
+    fn position(&self) -> usize {
+        ((self.end - self.base) / FRAME) as usize
+    }
+
+    fn set_position(&self, position: usize) {
+        tls::set_frames(self.base + position as u64 * FRAME);
+    }
+
+    /// All frames that ever were are below this.
+    fn height(&self) -> usize {
+        let height = self.words().get(1);
+        height.map_or(0, |word| word.load(Relaxed) as usize)
+    }
+
+    /// Trampolines go on by themselves to the end of a page.
+    fn note_height(&self, position: usize) {
+        let page = PAGE / FRAME as usize;
+        let height = (position + 1).next_multiple_of(page) + 1;
+        if height > self.height()
+            && let Some(word) = self.words().get(1)
+        {
+            word.store(height as u64, Relaxed);
+        }
+    }
+}

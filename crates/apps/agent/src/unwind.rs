@@ -1,0 +1,283 @@
+//! What unwinders are told of return thunks, so that exceptions, cancellation and
+//! `backtrace()` find the program as it is without us.
+//!
+//! A return address on the stack may be a thunk's. An unwinder that meets it asks libc
+//! which object it lies in: `_dl_find_object`, or in older ones `dl_iterate_phdr`.
+//! Both are intercepted at their entry and answer, for thunks only, with an object of
+//! our own, whose unwind information says: this frame is none, its caller is found in
+//! the thunk's record. So nothing depends on which unwinder it is, or whether it is
+//! linked into the program; and frames that it leaves are counted as those of a
+//! longjmp are.
+//!
+//! `_Unwind_Backtrace` shows every frame to a function of its caller's. That function
+//! is exchanged for one that passes the thunks over.
+//!
+//! These interceptions stay in the program for good: frames may return through thunks
+//! at any time after a detach.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use tiptoe_uprobe::thunks::STRIDE;
+
+use crate::hooks::Frame;
+use crate::memory::PAGE;
+use crate::shared::{self, Shared};
+
+/// In what a hook is given: one of the functions below, not a system call.
+pub const INTERCEPT: u64 = 1 << 30;
+/// `_dl_find_object`.
+const FIND_OBJECT: u64 = 0;
+/// `dl_iterate_phdr`.
+const ITERATE: u64 = 1;
+/// `_Unwind_Backtrace` of the unwinder with this number, from here on.
+const BACKTRACE: u64 = 2;
+
+/// Unwinders in one process: libgcc's, and those that objects carry.
+pub const UNWINDERS: usize = 8;
+
+/// Serves an interception: what the function returns at once, or `None` where it goes
+/// on as ever.
+pub fn intercept(what: u64, frame: &mut Frame) -> Option<u64> {
+    let shared = shared::get()?;
+    match what & (INTERCEPT - 1) {
+        FIND_OBJECT => find_object(shared, frame),
+        ITERATE => iterate(shared, frame),
+        backtrace => {
+            filter_backtrace((backtrace - BACKTRACE) as usize, frame);
+            None
+        }
+    }
+}
+
+/// glibc's `struct dl_find_object` on x86-64.
+#[repr(C)]
+struct FoundObject {
+    flags: u64,
+    start: u64,
+    end: u64,
+    link_map: u64,
+    eh_frame: u64,
+    reserved: [u64; 7],
+}
+
+fn find_object(shared: &Shared, frame: &Frame) -> Option<u64> {
+    shared.thunks.at(frame.rdi)?;
+    let (code, made) = shared.thunks.made();
+    let found = FoundObject {
+        flags: 0,
+        start: code,
+        end: code + u64::from(made) * STRIDE,
+        link_map: 0,
+        eh_frame: shared.unwind_info() as u64,
+        reserved: [0; 7],
+    };
+    // SAFETY: the function's contract: its second argument is room for its answer.
+    unsafe { (frame.rsi as *mut FoundObject).write(found) };
+    Some(0)
+}
+
+/// `struct dl_phdr_info`, as far as the first version had it: unwinders keep nothing
+/// of an object that they are told so little of.
+#[repr(C)]
+struct ObjectInfo {
+    address: u64,
+    name: *const u8,
+    headers: *const Header,
+    count: u64,
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    file_size: u64,
+    size: u64,
+    align: u64,
+}
+
+impl Header {
+    const LOAD: u32 = 1;
+    const EH_FRAME: u32 = 0x6474_e550;
+
+    fn new(kind: u32, address: u64, size: u64) -> Header {
+        const READ_EXEC: u32 = 5;
+        Header {
+            kind,
+            flags: READ_EXEC,
+            offset: 0,
+            address,
+            physical: address,
+            file_size: size,
+            size,
+            align: PAGE as u64,
+        }
+    }
+}
+
+type Visit = unsafe extern "C" fn(*const ObjectInfo, usize, u64) -> i32;
+
+/// Every unwinder passes on, in one of the first words of its own record, the address
+/// that it looks for. Who looks for anything else never hears of us.
+fn iterate(shared: &Shared, frame: &Frame) -> Option<u64> {
+    looks_for_thunk(shared, frame.rsi).then_some(())?;
+    let (code, made) = shared.thunks.made();
+    let headers = [
+        Header::new(Header::LOAD, code, u64::from(made) * STRIDE),
+        Header::new(Header::EH_FRAME, shared.unwind_info() as u64, INFO as u64),
+    ];
+    let info = ObjectInfo {
+        address: 0,
+        name: c"".as_ptr().cast(),
+        headers: headers.as_ptr(),
+        count: headers.len() as u64,
+    };
+    // SAFETY: the function's contract: its first argument is called so, with its second.
+    let visit: Visit = unsafe { core::mem::transmute(frame.rdi as usize) };
+    // SAFETY: as above; the records live until it returns.
+    Some(unsafe { visit(&info, size_of::<ObjectInfo>(), frame.rsi) } as u64)
+}
+
+fn looks_for_thunk(shared: &Shared, record: u64) -> bool {
+    const WORDS: u64 = 4;
+    let end = (record | (PAGE as u64 - 1)) + 1;
+    let words = (end.saturating_sub(record) / 8).min(WORDS);
+    record != 0
+        && record.is_multiple_of(8)
+        && (0..words).any(|word| {
+            // SAFETY: within the page of a record that the caller passes for its function.
+            let value = unsafe { (record as *const u64).add(word as usize).read() };
+            shared.thunks.at(value).is_some()
+        })
+}
+
+/// One walk: the function to show frames to, its argument, and how this unwinder tells
+/// a frame's address. Rooms are used in turn: a walk within a walk has another one.
+struct Walk {
+    show: AtomicU64,
+    argument: AtomicU64,
+    address_of: AtomicU64,
+}
+
+const WALKS: usize = 64;
+
+static WALK: [Walk; WALKS] = [const {
+    Walk {
+        show: AtomicU64::new(0),
+        argument: AtomicU64::new(0),
+        address_of: AtomicU64::new(0),
+    }
+}; WALKS];
+static NEXT_WALK: AtomicUsize = AtomicUsize::new(0);
+
+type Show = unsafe extern "C" fn(*mut u8, u64) -> i32;
+type AddressOf = unsafe extern "C" fn(*mut u8) -> u64;
+
+fn filter_backtrace(unwinder: usize, frame: &mut Frame) {
+    let Some(address_of) = shared::get().and_then(|shared| shared.unwinder(unwinder)) else {
+        return;
+    };
+    // Relaxed: the walk that takes a room is on one thread.
+    let Some(walk) = WALK.get(NEXT_WALK.fetch_add(1, Relaxed) % WALKS) else {
+        return;
+    };
+    walk.show.store(frame.rdi, Relaxed);
+    walk.argument.store(frame.rsi, Relaxed);
+    walk.address_of.store(address_of, Relaxed);
+    frame.rdi = show as *const () as u64;
+    frame.rsi = core::ptr::from_ref(walk) as u64;
+}
+
+/// Shows a frame of the program's, and passes over one of ours.
+extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
+    let [shown, address_of] = [&walk.show, &walk.address_of].map(|word| word.load(Relaxed));
+    // SAFETY: `_Unwind_GetIP` of the same unwinder, whose context this is.
+    let address = unsafe { core::mem::transmute::<usize, AddressOf>(address_of as usize)(context) };
+    if shared::get().is_some_and(|shared| shared.thunks.at(address).is_some()) {
+        return 0;
+    }
+    // SAFETY: the function that the program passed, with the argument that it passed.
+    unsafe {
+        let shown = core::mem::transmute::<usize, Show>(shown as usize);
+        shown(context, walk.argument.load(Relaxed))
+    }
+}
+
+/// Bytes of the unwind information: `.eh_frame_hdr` with one entry, a CIE, an FDE,
+/// and the end.
+pub const INFO: usize = HDR + CIE + FDE + 4;
+const HDR: usize = 20;
+const CIE: usize = 20;
+const FDE: usize = 56;
+
+/// The unwind information, for code at `code` and itself at `at`, where a thunk's
+/// record lies `behind` bytes behind its code.
+///
+/// The address of a frame, without its low five bits, is its thunk's; the record's first
+/// word holds the address to go on at. The stack pointer is as it was: the frame is no
+/// more than that address. libgcc tells frames apart by their canonical frame address,
+/// and takes the frame with a handler for the first that has the right one. So that of
+/// the frame behind the last thunk is made another one than any thunk's, by 8 bytes:
+/// the record's last word says by how much, above its low half.
+pub fn info(at: u64, code: u64, len: u64, behind: i32) -> [u8; INFO] {
+    const RETURN_ADDRESS: u8 = 16;
+    let mut bytes = Bytes {
+        all: [0; INFO],
+        len: 0,
+    };
+    let (cie, fde) = (at + HDR as u64, at + (HDR + CIE) as u64);
+    // .eh_frame_hdr: version, encodings (pcrel, udata4, datarel), .eh_frame, the table.
+    bytes
+        .put(&[1, 0x1b, 0x03, 0x3b])
+        .relative(cie, at + 4)
+        .word(1);
+    bytes.relative(code, at).relative(fde, at);
+    // CIE: version 1, "zR", factors 1 and -8, pcrel addresses.
+    bytes
+        .word(CIE as u32 - 4)
+        .word(0)
+        .put(b"\x01zR\0\x01\x78")
+        .put(&[RETURN_ADDRESS, 1, 0x1b, 0, 0, 0]);
+    bytes.word(FDE as u32 - 4).word((fde + 4 - cie) as u32);
+    bytes.relative(code, fde + 8).word(len as u32).put(&[0]);
+    // def_cfa_expression: breg7(0), less: record's last word, shr 32.
+    bytes.put(&[0x0f, 18, 0x77, 0]).record(behind + 24);
+    bytes.put(&[0x06, 0x08, 32, 0x25, 0x1c]);
+    // val_expression of %rsp: breg7(0).
+    bytes.put(&[0x16, 7, 2, 0x77, 0]);
+    // expression of the return address: the record's first word.
+    bytes.put(&[0x10, RETURN_ADDRESS, 11]).record(behind);
+    bytes.all
+}
+
+struct Bytes {
+    all: [u8; INFO],
+    len: usize,
+}
+
+impl Bytes {
+    fn put(&mut self, bytes: &[u8]) -> &mut Bytes {
+        let room = self.all.iter_mut().skip(self.len);
+        room.zip(bytes).for_each(|(to, byte)| *to = *byte);
+        self.len += bytes.len();
+        self
+    }
+
+    /// Pushes the address of a thunk's record, or of a word of it: breg16(0)
+    /// const1s(-32) and const4s(behind) plus.
+    fn record(&mut self, behind: i32) -> &mut Bytes {
+        self.put(&[0x80, 0, 0x09, 0xe0, 0x1a, 0x0d]);
+        self.word(behind as u32).put(&[0x22])
+    }
+
+    fn word(&mut self, word: u32) -> &mut Bytes {
+        self.put(&word.to_le_bytes())
+    }
+
+    fn relative(&mut self, to: u64, from: u64) -> &mut Bytes {
+        self.word(to.wrapping_sub(from) as u32)
+    }
+}

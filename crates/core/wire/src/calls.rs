@@ -1,0 +1,46 @@
+//! What a trampoline that follows calls, and the agent that helps it, agree on.
+
+/// Words of a probe that follows calls, from its slot on.
+pub mod words {
+    /// Entries.
+    pub const CALLS: u32 = 0;
+    /// Returns.
+    pub const RETURNS: u32 = 1;
+    /// Frames that were left without a return.
+    pub const LEFT: u32 = 2;
+    /// Entries that were counted and not followed.
+    pub const ONLY_COUNTED: u32 = 3;
+    /// How many there are where calls are not timed.
+    pub const UNTIMED: u32 = 4;
+    /// Nanoseconds from entry to return.
+    pub const TOTAL: u32 = 4;
+    /// The same less those in followed callees.
+    pub const OWN: u32 = 5;
+    /// The longest call.
+    pub const LONGEST: u32 = 6;
+    /// Calls of no measurable time; the histogram's buckets follow.
+    pub const ZERO: u32 = 7;
+    /// The histogram's first bucket.
+    pub const BUCKETS: u32 = 8;
+    /// How many there are where calls are timed.
+    pub const ALL: u32 = BUCKETS + tiptoe_event::HISTOGRAM_BUCKETS as u32;
+}
+
+/// Bytes of a frame.
+pub const FRAME_BYTES: u8 = 32;
+/// A probe's number is below this: it stands above the 47 bits of an address.
+pub const MAX_PROBES: u32 = 1 << 17;
+/// The table of thunks has this many entries, as a power of two.
+pub const TABLE_BITS: u8 = 16;
+/// The number of an entry: the upper bits of its key times this.
+pub const HASH: i32 = 0x3779_b1eb;
+
+/// Slots of probes that follow calls are below this, so that they leave room for the
+/// flags below in what the agent's slow entry is given.
+pub const MAX_SLOT: u32 = 1 << 28;
+/// Calls are timed.
+pub const TIMED: i32 = 1 << 28;
+/// The thread has no counters; nothing is counted yet.
+pub const UNCOUNTED: i32 = 1 << 29;
+/// A return that is not that of the uppermost frame.
+pub const RETURNING: i32 = 1 << 30;

@@ -13,7 +13,7 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tiptoe_sys::raw::getpid;
+use tiptoe_sys::raw::{getpid, thread_alive};
 use tiptoe_uprobe::frames::{Frame, Frames};
 use tiptoe_uprobe::thunks::{STRIDE, Thunk};
 use tiptoe_wire::Data;
@@ -61,7 +61,12 @@ impl Asked {
 /// Serves a trampoline.
 pub extern "C" fn slow(asked: &mut Asked) {
     if asked.has(RETURNING) {
-        returns(asked);
+        returns(&Returned {
+            place: asked.place(),
+            slot: asked.slot(),
+            at: asked.rax,
+            timed: asked.has(TIMED),
+        });
     } else {
         asked.rax = enters(asked).unwrap_or(0);
     }
@@ -146,40 +151,81 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     Some(address)
 }
 
+/// A function that looks at its caller was tail-called by followed ones: they have
+/// returned, and `to` becomes the address that the first of them was called from.
+pub fn return_early(shared: &Shared, to: &mut u64) {
+    while let Some(thunk) = shared.thunks.at(*to) {
+        let call = Returned {
+            place: core::ptr::from_ref(to) as u64,
+            slot: thunk.slot as u32,
+            at: clockwork::ticks(),
+            timed: clockwork::is_on(),
+        };
+        *to = thunk.to;
+        returns(&call);
+    }
+}
+
+/// A call that returned.
+struct Returned {
+    /// Where on the stack its return address stands.
+    place: u64,
+    /// The first of its probe's words.
+    slot: u32,
+    /// When, in ticks.
+    at: u64,
+    /// Whether its probe times calls.
+    timed: bool,
+}
+
+impl Returned {
+    /// The uppermost frame below `end` of the same function at the same place: where
+    /// stacks are copied, other functions may have been called there.
+    fn find(&self, frames: &Frames, end: usize) -> Option<usize> {
+        let thunks = &shared::get()?.thunks;
+        let same = |thunk| {
+            thunks
+                .at(thunk)
+                .is_some_and(|t| t.slot == u64::from(self.slot))
+        };
+        frames.find(end, |frame| frame.slot == self.place && same(frame.thunk))
+    }
+}
+
 /// A call returns whose frame is not the uppermost.
-fn returns(asked: &Asked) {
+fn returns(call: &Returned) {
     let here = Here::find();
     let here = here.as_ref();
     let own = Region::of_caller().and_then(|region| {
         let (frames, end) = (region.frames(), region.position());
-        let at = frames.find(end, asked.place())?;
+        let at = call.find(&frames, end)?;
         let left = |frame| here.map_or((), |here| here.left(frame));
         let end = frames.unwind(end, at, left);
         let frame = frames.take(at)?;
-        let spent = asked
-            .has(TIMED)
-            .then(|| clockwork::ns(asked.rax.wrapping_sub(frame.entered)));
+        let spent = call
+            .timed
+            .then(|| clockwork::ns(call.at.wrapping_sub(frame.entered)));
         frames.charge_caller(at, spent.unwrap_or(0));
         region.set_position(end);
         Some(frame)
     });
     let Some(here) = here else { return };
-    let frame = own.or_else(|| elsewhere(here, asked.place()));
-    let slot = u64::from(asked.slot());
+    let frame = own.or_else(|| elsewhere(here, call));
+    let slot = u64::from(call.slot);
     here.add(slot, words::RETURNS, 1);
     match frame {
-        Some(frame) if asked.has(TIMED) => time(here, slot, &frame, asked.rax),
+        Some(frame) if call.timed => time(here, slot, &frame, call.at),
         Some(_) => {}
         None => here.add(slot, words::LEFT, u64::MAX),
     }
 }
 
-/// The frame of another thread's that returns through `place`.
-fn elsewhere(here: &Here, place: u64) -> Option<Frame> {
+/// The frame of another thread's that this call returns through.
+fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
     here.shared.regions().find_map(|base| {
         let region = Region::at(base)?;
         let frames = region.frames();
-        let at = frames.find(region.height(), place)?;
+        let at = call.find(&frames, region.height())?;
         frames.take(at)
     })
 }
@@ -197,6 +243,29 @@ fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
         _ => words::BUCKETS + tiptoe_event::bucket_of(ns) as u32,
     };
     here.add(slot, bucket, 1);
+}
+
+/// Counts as left what threads that are no more were in. On the agent's own thread.
+pub fn bury_dead(shared: &'static Shared) {
+    // Relaxed: written before the session began.
+    let pid = shared.pid.load(Relaxed);
+    let Some(data) = shared.data() else { return };
+    // The slab that any thread may count in.
+    let here = Here {
+        shared,
+        data,
+        slab: 0,
+    };
+    for index in 0..shared.claims.used() {
+        let owner = shared.claims.descriptor(index).map_or(0, |own| own.owner());
+        let base = shared.region(index).map_or(0, |word| word.load(Relaxed)); // as in `give`
+        if owner != 0
+            && !thread_alive(pid, owner)
+            && let Some(region) = Region::at(base)
+        {
+            region.bury(&here);
+        }
+    }
 }
 
 /// The memory of a thread's frames, aligned to its own size.

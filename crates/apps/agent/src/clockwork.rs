@@ -49,6 +49,11 @@ pub fn ns(ticks: u64) -> u64 {
     (product >> 32) as u64
 }
 
+/// Whether the session times calls.
+pub fn is_on() -> bool {
+    CLOCKWORK.ns_per_tick.load(Relaxed) != 0
+}
+
 /// Calls that took less are not timed.
 pub fn slower_ns() -> u64 {
     CLOCKWORK.slower_ns.load(Relaxed)

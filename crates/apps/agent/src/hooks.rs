@@ -47,6 +47,18 @@ pub struct Frame {
     pub(crate) what: u64,
 }
 
+impl Frame {
+    /// The return address of the function at whose entry the hook was called, which
+    /// stands behind the red zone.
+    pub(crate) fn return_address(&mut self) -> &mut u64 {
+        const RED_ZONE: usize = 128;
+        let end = core::ptr::from_mut(self).wrapping_add(1);
+        // SAFETY: the trampoline stepped over the red zone and pushed `what`, with which
+        // this record ends; above the red zone a function's entry has its return address.
+        unsafe { &mut *end.cast::<u8>().wrapping_add(RED_ZONE).cast::<u64>() }
+    }
+}
+
 /// Serves a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
     if (frame.what as i32) >= 0 && frame.what & unwind::INTERCEPT != 0 {

@@ -8,6 +8,7 @@ use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::{Data, Hello, Plan, Request, Site, SiteFlags, State};
 
 use crate::asm::{tiptoe_cold_entry, tiptoe_hook_entry, tiptoe_slow_entry};
+use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
 use crate::shared::{MAX_THUNKS, Shared};
@@ -35,7 +36,7 @@ pub fn greet(shared: &Shared, data: &Data) {
 }
 
 /// Serves the newest request and answers it; true where the session is over.
-pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
+pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
         data.answer(sequence, EINVAL);
         return false;
@@ -51,6 +52,7 @@ pub fn request(shared: &Shared, plan: &Plan, data: &Data, sequence: u64) -> bool
         Request::Prepare => prepare(shared, data),
         Request::Settle => 0,
         Request::Thunks => thunks(shared, count),
+        Request::Bury => bury(shared),
         Request::Unwinders => unwinders(shared, plan, count),
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
@@ -128,6 +130,11 @@ fn thunks(shared: &Shared, count: usize) -> u64 {
     }
     text.sync();
     shared.thunks.make(code as u64, count as u32);
+    0
+}
+
+fn bury(shared: &'static Shared) -> u64 {
+    calls::bury_dead(shared);
     0
 }
 

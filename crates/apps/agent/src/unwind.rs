@@ -12,6 +12,10 @@
 //! `_Unwind_Backtrace` shows every frame to a function of its caller's. That function
 //! is exchanged for one that passes the thunks over.
 //!
+//! `dlsym` and `dlopen` look at whom they return to, which is a thunk where a followed
+//! function tail-calls them. There that function has returned as far as anybody can
+//! tell: its return is counted, and the true return address put in its place.
+//!
 //! These interceptions stay in the program for good: frames may return through thunks
 //! at any time after a detach.
 
@@ -19,6 +23,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use tiptoe_uprobe::thunks::STRIDE;
 
+use crate::calls;
 use crate::hooks::Frame;
 use crate::memory::PAGE;
 use crate::shared::{self, Shared};
@@ -29,8 +34,10 @@ pub const INTERCEPT: u64 = 1 << 30;
 const FIND_OBJECT: u64 = 0;
 /// `dl_iterate_phdr`.
 const ITERATE: u64 = 1;
+/// A function that looks at whom it returns to: `dlsym`, `dlopen` and their like.
+const LOOKER: u64 = 2;
 /// `_Unwind_Backtrace` of the unwinder with this number, from here on.
-const BACKTRACE: u64 = 2;
+const BACKTRACE: u64 = 3;
 
 /// Unwinders in one process: libgcc's, and those that objects carry.
 pub const UNWINDERS: usize = 8;
@@ -42,6 +49,10 @@ pub fn intercept(what: u64, frame: &mut Frame) -> Option<u64> {
     match what & (INTERCEPT - 1) {
         FIND_OBJECT => find_object(shared, frame),
         ITERATE => iterate(shared, frame),
+        LOOKER => {
+            calls::return_early(shared, frame.return_address());
+            None
+        }
         backtrace => {
             filter_backtrace((backtrace - BACKTRACE) as usize, frame);
             None

@@ -53,6 +53,15 @@ pub fn padding(function: &FunctionCode) -> Option<Padding> {
     })
 }
 
+/// Where a function's direct calls go.
+pub fn direct_calls(function: &FunctionCode) -> Vec<u64> {
+    let calls = function
+        .decoder(0)
+        .into_iter()
+        .filter(|i| i.flow_control() == FlowControl::Call && i.is_call_near());
+    calls.map(|i| i.near_branch_target()).collect()
+}
+
 /// How many bytes from the start are filler: `int3` or whole no-operations.
 fn filler(bytes: &[u8], address: u64) -> usize {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);

@@ -65,7 +65,7 @@ mod timed;
 mod trampoline;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
-pub use decode::{FunctionCode, Padding, check_boundary, padding};
+pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding};
 pub use displacement::is_trap_byte;
 pub use plan::{Head, Island, Patch, Planner};
 pub use refusal::Refusal;

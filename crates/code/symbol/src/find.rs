@@ -216,6 +216,7 @@ impl Image {
             names: Vec::new(),
             is_ifunc: false,
             is_cold: false,
+            is_unwinder: false,
             source: Source::Address,
             kind: if self.layout().in_plt(address) {
                 Kind::Plt

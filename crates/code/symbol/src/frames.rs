@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice,
-    LittleEndian, UnwindContext, UnwindSection, X86, X86_64,
+    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, CommonInformationEntry, EhFrame,
+    EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, UnwindContext, UnwindSection,
+    X86, X86_64,
 };
 
 /// Longer common entries are taken as they come, without running them: the
@@ -37,6 +38,8 @@ pub(crate) struct Frame {
     pub(crate) signal: bool,
     /// Does not begin like a function that has just been called.
     pub(crate) inside: bool,
+    /// Saves the registers in which exception handlers get what they are given.
+    pub(crate) unwinder: bool,
 }
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
@@ -74,9 +77,28 @@ pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
             size: fde.len(),
             signal: fde.is_signal_trampoline(),
             inside,
+            unwinder: section.x86_64 && saves_handler_registers(&fde, &eh_frame, &bases),
         });
     }
     found
+}
+
+/// Whether it saves %rax and %rdx, in which handlers find their exception: only what
+/// goes on in a handler itself does (`__builtin_eh_return`), the entries of an unwinder.
+fn saves_handler_registers(
+    fde: &FrameDescriptionEntry<Reader<'_>>,
+    eh_frame: &EhFrame<Reader<'_>>,
+    bases: &BaseAddresses,
+) -> bool {
+    let mut instructions = fde.instructions(eh_frame, bases);
+    let mut saved = [false; 2];
+    while let Ok(Some(instruction)) = instructions.next() {
+        if let CallFrameInstruction::Offset { register, .. } = instruction {
+            saved[0] |= register == X86_64::RAX;
+            saved[1] |= register == X86_64::RDX;
+        }
+    }
+    saved == [true; 2]
 }
 
 /// Whether a first rule is not that of a function's entry.

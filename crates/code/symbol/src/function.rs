@@ -50,6 +50,8 @@ pub struct Function {
     /// A part that was split off because it is rarely run (`f.cold`): it is
     /// jumped to, never called, and globs leave it out.
     pub is_cold: bool,
+    /// An entry of an unwinder, named or not: it looks at its callers' frames.
+    pub is_unwinder: bool,
     /// The most trusted source that knows of it.
     pub source: Source,
     /// What kind of code it is.

@@ -24,6 +24,7 @@ pub(crate) fn merge(
         .collect();
     add_nameless(&mut functions, frames, &place);
     mark_signal_trampolines(&mut functions, frames);
+    mark_unwinders(&mut functions, frames);
     functions
 }
 
@@ -57,6 +58,7 @@ impl Place<'_> {
             names: Vec::new(),
             is_ifunc: false,
             is_cold: false,
+            is_unwinder: false,
             source,
             kind,
         })
@@ -123,6 +125,14 @@ fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'
     }
     functions.append(&mut nameless);
     functions.sort_by_key(|function| function.address);
+}
+
+fn mark_unwinders(functions: &mut [Function], frames: &[Frame]) {
+    for frame in frames.iter().filter(|frame| frame.unwinder) {
+        if let Ok(at) = functions.binary_search_by_key(&frame.address, |f| f.address) {
+            functions[at].is_unwinder = true;
+        }
+    }
 }
 
 /// A signal trampoline is described from one byte before its first, because

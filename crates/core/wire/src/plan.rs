@@ -56,6 +56,8 @@ pub enum Request {
     Thunks = 13,
     /// Where each of the program's unwinders tells the address of a frame: addresses.
     Unwinders = 14,
+    /// Count what threads that are no more were in as left.
+    Bury = 15,
 }
 
 impl Request {
@@ -63,7 +65,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders,
+            Thunks, Unwinders, Bury,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

@@ -115,10 +115,12 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The uppermost position below `end` whose frame returns through `slot`.
-    pub fn find(&self, end: usize, slot: u64) -> Option<usize> {
+    /// The uppermost position below `end` whose frame is the one wanted.
+    pub fn find(&self, end: usize, wanted: impl Fn(&Frame) -> bool) -> Option<usize> {
         let end = end.min(self.capacity());
-        (1..end).rev().find(|at| self.word(*at, 0) == slot)
+        (1..end)
+            .rev()
+            .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
     /// A call at `position` returns: takes out the frames above it that are left,
@@ -206,12 +208,12 @@ mod tests {
         [900, 800, 700]
             .into_iter()
             .for_each(|slot| push(&frames, &mut end, slot));
-        let at = frames.find(end, 900).expect("pushed");
+        let at = frames.find(end, |frame| frame.slot == 900).expect("pushed");
         let mut left = Vec::new();
         end = frames.unwind(end, at, |frame| left.push(frame.slot));
         assert_eq!((end, left), (1, std::vec![800, 700]));
         assert_eq!(frames.take(at).map(|frame| frame.slot), Some(900));
-        assert_eq!(frames.find(end, 900), None);
+        assert_eq!(frames.find(end, |frame| frame.slot == 900), None);
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
         [900, far, 700]
             .into_iter()
             .for_each(|slot| push(&frames, &mut end, slot));
-        let at = frames.find(end, 900).expect("pushed");
+        let at = frames.find(end, |frame| frame.slot == 900).expect("pushed");
         let mut left = Vec::new();
         end = frames.unwind(end, at, |frame| left.push(frame.slot));
         frames.take(at);
@@ -259,7 +261,7 @@ mod tests {
             },
         );
         assert_eq!(frames.frame(5), None);
-        assert_eq!(frames.find(100, 1), None);
+        assert_eq!(frames.find(100, |_| true), None);
         assert_eq!(frames.sweep(100, 5, |_| false, |_| {}), 2);
     }
 }

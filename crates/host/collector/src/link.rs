@@ -321,6 +321,11 @@ impl Link {
         }
     }
 
+    /// Has what threads that are no more were in counted as left.
+    pub fn bury(&self) -> Result<(), Error> {
+        self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
+    }
+
     /// Lets a program that was started under tiptoe run.
     pub fn go(&self) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))

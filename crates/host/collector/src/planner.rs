@@ -32,10 +32,24 @@ const HOOKED: &[u32] = &[
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
     157, // prctl: may put the program under seccomp
 ];
-/// What the agent calls the functions that it intercepts; unwinders follow the last.
-const FIND_OBJECT: u32 = 0;
-const ITERATE: u32 = 1;
-const BACKTRACE: u32 = 2;
+/// The functions that the agent intercepts where calls are followed, and what it calls
+/// them; unwinders are numbered from the last.
+const INTERCEPTED: &[(&str, u32)] = &[
+    ("_dl_find_object", 0),
+    ("dl_iterate_phdr", 1),
+    ("dlsym", 2),
+    ("dlvsym", 2),
+    ("dlopen", 2),
+    ("dlmopen", 2),
+    ("_Unwind_Backtrace", BACKTRACE),
+];
+const BACKTRACE: u32 = 3;
+
+/// Whether the agent intercepts a function of this name.
+pub fn is_intercepted(name: &str) -> bool {
+    INTERCEPTED.iter().any(|(known, _)| *known == name)
+}
+
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
 
@@ -214,18 +228,18 @@ impl Draft<'_> {
     fn interceptions(&mut self, modules: &[Module], plan: &mut Plan) {
         for module in modules {
             for function in module.object.image.functions() {
-                let named = |name: &str| function.names.iter().any(|own| &**own == name);
-                let what = match () {
-                    () if named("_dl_find_object") => FIND_OBJECT,
-                    () if named("dl_iterate_phdr") => ITERATE,
-                    () if named("_Unwind_Backtrace") => match address_of(module) {
+                let names = function.names.iter();
+                let known = |name: &Box<str>| INTERCEPTED.iter().find(|(own, _)| *own == &**name);
+                let what = match names.filter_map(known).next() {
+                    Some((_, BACKTRACE)) => match address_of(module) {
                         Some(address) => {
                             plan.unwinders.push(address);
                             BACKTRACE + plan.unwinders.len() as u32 - 1
                         }
                         None => continue,
                     },
-                    () => continue,
+                    Some((_, what)) => *what,
+                    None => continue,
                 };
                 plan.hooks.extend(self.interception(module, function, what));
             }

@@ -12,7 +12,9 @@ use tiptoe_sys::host::procfs::Process;
 use crate::module::{Module, Object, started_as};
 use crate::planner::Follow;
 use crate::request::Error;
+use follow::{Limit, Limits};
 
+mod follow;
 mod place;
 
 /// One place to count at, in one process.
@@ -83,7 +85,7 @@ pub fn resolve(
             match module.object.image.find(&wanted(&spec)) {
                 Ok(functions) => {
                     found = true;
-                    let follow = follow(&spec, timed);
+                    let follow = follow::wanted(&spec, timed);
                     add(&mut resolved, &mut seen, (&spec, follow), module, functions);
                 }
                 Err(error) => {
@@ -167,6 +169,7 @@ fn add(
     module: &Module,
     functions: Vec<Cow<'_, Function>>,
 ) {
+    let limits = Limits::new(follow, module);
     for function in functions {
         let (function, offset) = place::home(&module.object.image, function, spec.offset);
         let event = event_name(&module.name, spec, &function, offset);
@@ -177,12 +180,19 @@ fn add(
             resolved.refused.push((event, reason));
             continue;
         }
-        let blind = (follow != Follow::No)
-            .then(|| unfollowable(&function))
-            .flatten();
-        if let Some(reason) = blind {
-            resolved.refused.push((event.clone(), reason.to_owned()));
-        }
+        let follow = match limits.of(&function) {
+            _ if follow == Follow::No => follow,
+            Limit::None => follow,
+            Limit::Entries(reason) if spec.kind != Kind::Uretprobe => {
+                let reason = format!("{reason}: only its entries are counted");
+                resolved.refused.push((event.clone(), reason));
+                Follow::No
+            }
+            Limit::Entries(reason) | Limit::Nothing(reason) => {
+                resolved.refused.push((event, reason.to_owned()));
+                continue;
+            }
+        };
         let probe = Probe {
             event,
             names: aliases(&function),
@@ -190,7 +200,7 @@ fn add(
             bias: module.bias,
             function: function.into_owned(),
             offset,
-            follow: if blind.is_some() { Follow::No } else { follow },
+            follow,
         };
         if !seen.insert(probe.address()) {
             continue;
@@ -201,66 +211,6 @@ fn add(
         }
     }
     note_stripped(resolved, spec, module);
-}
-
-/// What a spec wants of each hit.
-fn follow(spec: &Spec, timed: bool) -> Follow {
-    match spec.kind {
-        _ if spec.offset != 0 => Follow::No,
-        _ if timed => Follow::Times,
-        Kind::Uretprobe => Follow::Returns,
-        _ => Follow::No,
-    }
-}
-
-/// Functions that return twice from one call.
-const TWICE: [&str; 8] = [
-    "setjmp",
-    "_setjmp",
-    "sigsetjmp",
-    "__sigsetjmp",
-    "savectx",
-    "vfork",
-    "__vfork",
-    "getcontext",
-];
-/// Functions that look at whom they return to.
-const LOOKERS: [&str; 12] = [
-    "dlsym",
-    "dlvsym",
-    "dlopen",
-    "dlmopen",
-    "mcount",
-    "_mcount",
-    "__fentry__",
-    "__morestack",
-    "_start",
-    "_dl_runtime_resolve",
-    "__interceptor_dlsym",
-    "__gnu_mcount_nc",
-];
-
-/// Why calls of a function must not be followed; its entries may be counted.
-fn unfollowable(function: &Function) -> Option<&'static str> {
-    let is = |names: &[&str]| {
-        function
-            .names
-            .iter()
-            .any(|name| names.contains(&name.as_ref()))
-    };
-    let unwinds = || {
-        function
-            .names
-            .iter()
-            .any(|name| name.starts_with("_Unwind_"))
-    };
-    if is(&TWICE) {
-        Some("it returns twice from one call: only its entries are counted")
-    } else if is(&LOOKERS) || unwinds() {
-        Some("it looks at whom it returns to: only its entries are counted")
-    } else {
-        None
-    }
 }
 
 fn unsuitable(function: &Function) -> Option<&'static str> {

@@ -244,6 +244,7 @@ impl<'a> Run<'a> {
 
     /// Ends what is measured: the last counts, over the time until now.
     pub fn stop(&mut self) -> Result<Events, Error> {
+        self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();

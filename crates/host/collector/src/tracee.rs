@@ -359,6 +359,20 @@ impl Tracee {
         })
     }
 
+    /// Before the last reading: what threads that are no more were in is left.
+    pub fn bury_dead_threads(&self) {
+        let followed = self.counters.iter().any(|counter| {
+            matches!(counter.source, Source::Agent { follow, .. } if follow != Follow::No)
+        });
+        if let Some(link) = &self.link
+            && followed
+            && !(self.left.get() || self.is_gone() || self.has_execed())
+        {
+            // Where it cannot be done those calls stay inside.
+            let _ = link.bury();
+        }
+    }
+
     /// Slots of which the greatest counts.
     fn longest(&self) -> Vec<u32> {
         let slots = self

@@ -1,0 +1,92 @@
+//! Which functions' calls can be followed to their return.
+
+use std::collections::HashSet;
+
+use tiptoe_event::spec::{Kind, Spec};
+use tiptoe_patch::direct_calls;
+use tiptoe_symbol::Function;
+
+use crate::module::Module;
+use crate::planner::{Follow, is_intercepted};
+
+/// Functions that return twice from one call.
+const TWICE: [&str; 8] = [
+    "setjmp",
+    "_setjmp",
+    "sigsetjmp",
+    "__sigsetjmp",
+    "savectx",
+    "vfork",
+    "__vfork",
+    "getcontext",
+];
+/// Functions that look at whom they return to.
+const LOOKERS: [&str; 8] = [
+    "mcount",
+    "_mcount",
+    "__fentry__",
+    "__morestack",
+    "_start",
+    "_dl_runtime_resolve",
+    "__interceptor_dlsym",
+    "__gnu_mcount_nc",
+];
+
+/// What a spec wants of each hit.
+pub fn wanted(spec: &Spec, timed: bool) -> Follow {
+    match spec.kind {
+        _ if spec.offset != 0 => Follow::No,
+        _ if timed => Follow::Times,
+        Kind::Uretprobe => Follow::Returns,
+        _ => Follow::No,
+    }
+}
+
+/// How far a function can be followed.
+pub enum Limit {
+    /// To its return.
+    None,
+    /// Its entries alone.
+    Entries(&'static str),
+    /// Not at all.
+    Nothing(&'static str),
+}
+
+/// What is known of a module's functions.
+pub struct Limits {
+    /// Unwinders, and what they call, which may be told where its caller's frame is:
+    /// link-time addresses.
+    unwinders: HashSet<u64>,
+}
+
+impl Limits {
+    /// Looks through a module's functions, where calls are to be followed.
+    pub fn new(follow: Follow, module: &Module) -> Limits {
+        let mut unwinders = HashSet::new();
+        let all = module.object.image.functions().iter();
+        for function in all.filter(|f| f.is_unwinder && follow != Follow::No) {
+            unwinders.insert(function.address);
+            if let Some(code) = module.object.code(function, 0) {
+                unwinders.extend(direct_calls(&code));
+            }
+        }
+        Limits { unwinders }
+    }
+
+    /// How far this function can be followed.
+    pub fn of(&self, function: &Function) -> Limit {
+        let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
+        if any(&is_intercepted) {
+            Limit::Nothing("tiptoe stands there itself while calls are followed")
+        } else if any(&|name| TWICE.contains(&name)) {
+            Limit::Entries("it returns twice from one call")
+        } else if any(&|name| LOOKERS.contains(&name))
+            || any(&|name| name.starts_with("_Unwind_") || name.starts_with("uw_"))
+            || self.unwinders.contains(&function.address)
+        {
+            Limit::Entries("it looks at whom it returns to")
+        } else {
+            Limit::None
+        }
+    }
+}

@@ -15,7 +15,7 @@ pub enum Ask {
     Entries,
     /// `--latency`.
     Latency,
-    /// `uretprobe:` specs.
+    /// `uretprobe:` specs, whose counts are of returns alone.
     Returns,
 }
 

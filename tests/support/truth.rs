@@ -98,8 +98,38 @@ impl Report {
         number.unwrap_or_else(|| panic!("`{function}` has no `{key}`: {event:#}"))
     }
 
-    /// Entries, returns, left frames and those still inside are exactly what the target says, and every entry
-    /// ends as one of them.
+    /// Whether a function's event counts its returns: `uretprobe:` in place of `uprobe:`.
+    pub fn counts_returns(&self, function: &str) -> bool {
+        let event = self
+            .event(function)
+            .and_then(|event| event["event"].as_str());
+        event.is_some_and(|event| event.starts_with("uretprobe:"))
+    }
+
+    /// How often a function was entered: its count, or where that is of its returns all ends together.
+    pub fn entries(&self, function: &str) -> u64 {
+        match self.counts_returns(function) {
+            true => self.ends(function),
+            false => self.count(function),
+        }
+    }
+
+    /// All ends of a function's calls.
+    pub fn ends(&self, function: &str) -> u64 {
+        let ends = ["returns", "left", "inside", "only_counted"];
+        ends.iter().map(|end| self.number(function, end)).sum()
+    }
+
+    /// What the count of a function's event has to be, by its ends: all of them, or its returns.
+    pub fn count_by_ends(&self, function: &str) -> u64 {
+        match self.counts_returns(function) {
+            true => self.number(function, "returns"),
+            false => self.ends(function),
+        }
+    }
+
+    /// Entries, returns, left frames and those still inside are exactly what the target says, every entry ends
+    /// as one of them, and the count is that of all, or of the returns. Only an event of entries has times.
     pub fn assert_returns(&self, truth: &Truth, room: Room) {
         let mut wrong = String::new();
         assert!(!truth.names().is_empty(), "the target expects nothing");
@@ -110,20 +140,28 @@ impl Report {
     }
 
     fn compare(&self, name: &str, calls: &Calls, room: Room, wrong: &mut String) {
-        let [entries, returns, left, inside, counted] =
+        let [count, returns, left, inside, counted] =
             ["count", "returns", "left", "inside", "only_counted"]
                 .map(|key| self.number(name, key));
+        let timed = self
+            .event(name)
+            .is_some_and(|event| event.get("histogram").is_some());
         let counted_returns = match room {
             Room::Enough => returns,
             Room::Bounded => returns + counted,
         };
         let rows = [
-            ("entries", Some(calls.entries), entries),
+            ("entries", Some(calls.entries), self.entries(name)),
             ("returns", calls.returns, counted_returns),
             ("left", calls.left, left),
             ("inside", calls.inside, inside),
             ("unfinished", calls.unfinished, left + inside),
-            ("ends", Some(entries), returns + left + inside + counted),
+            ("count", Some(self.count_by_ends(name)), count),
+            (
+                "histograms",
+                Some(u64::from(!self.counts_returns(name))),
+                u64::from(timed),
+            ),
             ("only_counted", (room == Room::Enough).then_some(0), counted),
         ];
         for (what, expected, told) in rows {
@@ -143,24 +181,47 @@ mod tests {
     const OUTPUT: &str =
         "sum 5\nexpect a::b 7\nreturns a::b 4\nleft a::b 2\ninside a::b 1\nexpect c 0\n";
 
-    fn report(left: u64) -> Report {
-        Report::parse(&format!(
-            r#"{{"events": [{{"event": "uprobe:hot:a::b", "count": 7, "returns": 4, "left": {left},
-                "inside": 1, "only_counted": 0}}]}}"#
-        ))
+    const ENDS: &str = r#""returns": 4, "left": 2, "inside": 1, "only_counted": 0"#;
+
+    fn check(event: &str) {
+        let report = Report::parse(&format!(r#"{{"events": [{{{event}}}]}}"#));
+        report.assert_returns(&Truth::parse(OUTPUT), Room::Enough);
     }
 
     #[test]
     fn the_truth_is_read_and_held_against_a_report() {
-        let truth = Truth::parse(OUTPUT);
-        assert_eq!(truth.names(), ["a::b"]);
+        assert_eq!(Truth::parse(OUTPUT).names(), ["a::b"]);
         assert_eq!(without_truth(OUTPUT), "sum 5\n");
-        report(2).assert_returns(&truth, Room::Enough);
+        check(&format!(
+            r#""event": "uprobe:hot:a::b", "count": 7, {ENDS}, "histogram": {{}}"#
+        ));
+        check(&format!(
+            r#""event": "uretprobe:hot:a::b", "count": 4, {ENDS}"#
+        ));
     }
 
     #[test]
     #[should_panic(expected = "a::b: left expected 2, reported 3")]
     fn a_wrong_number_is_named() {
-        report(3).assert_returns(&Truth::parse(OUTPUT), Room::Enough);
+        let ends = ENDS.replace("2", "3");
+        check(&format!(
+            r#""event": "uprobe:hot:a::b", "count": 7, {ends}, "histogram": {{}}"#
+        ));
+    }
+
+    #[test]
+    #[should_panic(expected = "a::b: count expected 4, reported 7")]
+    fn returns_are_no_entries() {
+        check(&format!(
+            r#""event": "uretprobe:hot:a::b", "count": 7, {ENDS}"#
+        ));
+    }
+
+    #[test]
+    #[should_panic(expected = "a::b: histograms expected 1, reported 0")]
+    fn entries_are_timed() {
+        check(&format!(
+            r#""event": "uprobe:hot:a::b", "count": 7, {ENDS}"#
+        ));
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod cost;
 mod duration;
+pub mod ends;
 pub mod filter;
 mod filter_text;
 pub mod histogram;
@@ -19,6 +20,7 @@ pub mod via;
 
 pub use cost::{Basis, Cost, Share};
 pub use duration::duration_ns;
+pub use ends::Ends;
 pub use filter::{Comparison, Filter, Join, Operator, Width};
 pub use filter_text::{FilterError, FilterFault};
 pub use histogram::{HISTOGRAM_BUCKETS, HISTOGRAM_SCALE, Histogram, THRESHOLDS, bucket_of};

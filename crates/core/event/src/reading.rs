@@ -1,11 +1,11 @@
 //! What an event has counted so far.
 
-use crate::Latency;
+use crate::{Ends, Latency};
 
 /// One event's counts, in the words of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// Hits that were counted.
+    /// Hits that were counted: entries, or returns where those were asked for.
     pub count: u64,
     /// Hits that are known to have happened and were not counted.
     pub lost: u64,
@@ -13,7 +13,9 @@ pub struct Reading {
     pub time_enabled_ns: u64,
     /// How long it really counted.
     pub time_running_ns: u64,
-    /// What came of the hits that were entries of timed calls; `None` for a plain count.
+    /// How the calls ended, where they are followed to their return.
+    pub ends: Option<Ends>,
+    /// How long they took, where they are timed too.
     pub latency: Option<Latency>,
 }
 
@@ -25,6 +27,7 @@ impl Reading {
             lost: self.lost.wrapping_add(other.lost),
             time_enabled_ns: self.time_enabled_ns.wrapping_add(other.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_add(other.time_running_ns),
+            ends: join(self.ends, other.ends, Ends::plus),
             latency: join(self.latency, other.latency, Latency::plus),
         }
     }
@@ -36,8 +39,15 @@ impl Reading {
             lost: self.lost.wrapping_sub(earlier.lost),
             time_enabled_ns: self.time_enabled_ns.wrapping_sub(earlier.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_sub(earlier.time_running_ns),
+            ends: join(self.ends, earlier.ends, Ends::since),
             latency: join(self.latency, earlier.latency, Latency::since),
         }
+    }
+
+    /// How often the probe did its work: once for each call that is followed,
+    /// however that ended, and else once for each count.
+    pub fn hits(&self) -> u64 {
+        self.ends.map_or(self.count, Ends::calls)
     }
 
     /// Whether it counted for less time than it was asked for.
@@ -58,11 +68,7 @@ impl Reading {
 }
 
 /// Both joined; where only one is there, that one.
-fn join(
-    one: Option<Latency>,
-    other: Option<Latency>,
-    both: fn(Latency, Latency) -> Latency,
-) -> Option<Latency> {
+fn join<T>(one: Option<T>, other: Option<T>, both: fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),
         (one, other) => one.or(other),
@@ -80,7 +86,7 @@ mod tests {
             lost: 0,
             time_enabled_ns: 100,
             time_running_ns: 50,
-            latency: None,
+            ..Reading::default()
         };
         assert_eq!(half.scaled(), Some(20));
         assert_eq!(
@@ -116,41 +122,72 @@ mod tests {
             lost: 1,
             time_enabled_ns: 9,
             time_running_ns: 8,
-            latency: None,
+            ..Reading::default()
         };
         assert_eq!(one.plus(one).since(one), one);
-        let latency = Latency {
+        let ends = Ends {
             returns: 5,
             left: 1,
             only_counted: 1,
+            inside: 0,
+        };
+        let latency = Latency {
             total_ns: 900,
             self_ns: 300,
             max_ns: 400,
-            inside: 0,
         };
         let timed = Reading {
+            ends: Some(ends),
             latency: Some(latency),
             ..one
         };
         assert_eq!(timed.plus(timed).since(timed), timed);
-        assert_eq!(timed.plus(one).latency, Some(latency));
-        assert_eq!(one.plus(timed).latency, Some(latency));
+        for both in [timed.plus(one), one.plus(timed)] {
+            assert_eq!((both.ends, both.latency), (Some(ends), Some(latency)));
+        }
     }
 
     #[test]
     fn what_is_a_state_is_no_sum() {
-        let earlier = Latency {
-            inside: 3,
-            max_ns: 90,
-            ..Latency::default()
+        let state = |inside, max_ns| {
+            let ends = Ends {
+                inside,
+                ..Ends::default()
+            };
+            let latency = Latency {
+                max_ns,
+                ..Latency::default()
+            };
+            (ends, latency)
         };
-        let later = Latency {
+        let [earlier, later] = [state(3, 90), state(2, 100)];
+        assert_eq!(later.0.since(earlier.0), later.0);
+        assert_eq!(later.1.since(earlier.1), later.1);
+        assert_eq!(later.0.plus(earlier.0).inside, 5);
+        assert_eq!(later.1.plus(earlier.1).max_ns, 100);
+    }
+
+    #[test]
+    fn a_probe_works_once_for_each_call_however_it_ended() {
+        let ends = Ends {
+            returns: 5,
+            left: 3,
             inside: 2,
-            max_ns: 100,
-            ..Latency::default()
+            only_counted: 1,
         };
-        assert_eq!(later.since(earlier), later);
-        let both = later.plus(earlier);
-        assert_eq!((both.inside, both.max_ns), (5, 100));
+        let returns = Reading {
+            count: 5,
+            ends: Some(ends),
+            ..Reading::default()
+        };
+        assert_eq!(returns.hits(), 11);
+        assert_eq!(
+            Reading {
+                ends: None,
+                ..returns
+            }
+            .hits(),
+            5
+        );
     }
 }

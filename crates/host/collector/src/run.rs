@@ -272,9 +272,9 @@ impl<'a> Run<'a> {
                 continue;
             };
             let unit = prices.of(total, extra);
-            let cost = unit.times(total.reading.count);
+            let cost = unit.times(total.reading.hits());
             sum = sum.plus(cost);
-            hits += total.reading.count;
+            hits += total.reading.hits();
             let mut event = Event::new(name, total.via, total.reading);
             if let Some(times) = &total.times {
                 event = event.with_histogram(times);

@@ -101,7 +101,7 @@ impl Events {
         let mut counts: Vec<u64> = self
             .by_name
             .values()
-            .map(|total| total.reading.count)
+            .map(|total| total.reading.hits())
             .collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let enough = counts.iter().sum::<u64>() as f64 * 0.99;

@@ -2,33 +2,41 @@
 
 use std::cmp::Ordering;
 
-use tiptoe_session::{Event, Latency, Part, Session};
+use tiptoe_session::{Ends, Event, Latency, Part, Session};
 
-use crate::number::{grouped, percent, time};
+use crate::number::{grouped, time};
 use crate::table::counted;
 use crate::{Options, event_name, printable};
 
 /// A column: its heading, and an event's cell in it.
 struct Column {
     heading: &'static str,
-    cell: fn(&Latency) -> String,
+    cell: fn(Ends, &Latency) -> String,
 }
 
-const TIMED: Column = column("timed", |calls| grouped(calls.histogram.total()));
-const LEFT: Column = column("left", |calls| grouped(calls.left));
+const TIMED: Column = column("timed", |_, calls| grouped(calls.histogram.total()));
+const LEFT: Column = column("left", |ends, _| grouped(ends.left));
 const TIMES: [Column; 7] = [
-    column(TOTAL, |calls| time(calls.total_ns as f64)),
-    column("self", |calls| time(calls.self_ns as f64)),
-    column("mean", |calls| of_some(calls, calls.mean_ns())),
-    column("p50", |calls| of_some(calls, calls.histogram.p50_ns as f64)),
-    column("p90", |calls| of_some(calls, calls.histogram.p90_ns as f64)),
-    column("p99", |calls| of_some(calls, calls.histogram.p99_ns as f64)),
-    column("max", |calls| of_some(calls, calls.histogram.max_ns as f64)),
+    column(TOTAL, |_, calls| time(calls.total_ns as f64)),
+    column("self", |_, calls| time(calls.self_ns as f64)),
+    column("mean", |_, calls| of_some(calls, calls.mean_ns())),
+    column("p50", |_, calls| {
+        of_some(calls, calls.histogram.p50_ns as f64)
+    }),
+    column("p90", |_, calls| {
+        of_some(calls, calls.histogram.p90_ns as f64)
+    }),
+    column("p99", |_, calls| {
+        of_some(calls, calls.histogram.p99_ns as f64)
+    }),
+    column("max", |_, calls| {
+        of_some(calls, calls.histogram.max_ns as f64)
+    }),
 ];
 /// The column that rows are sorted by.
 const TOTAL: &str = "total";
 
-const fn column(heading: &'static str, cell: fn(&Latency) -> String) -> Column {
+const fn column(heading: &'static str, cell: fn(Ends, &Latency) -> String) -> Column {
     Column { heading, cell }
 }
 
@@ -74,7 +82,8 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
     let columns = columns(&timed);
     let mut rows = Vec::new();
     for (event, calls) in shown {
-        rows.push(row(&columns, calls, event_name(&event.event)));
+        let name = event_name(&event.event);
+        rows.push(row(&columns, event.ends, calls, name));
         rows.extend(part_rows(&columns, &event.by, options));
     }
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
@@ -85,13 +94,15 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Option<Vec<String>> 
 
 /// Frames that were left are a column of their own where there are any.
 fn columns(timed: &[Timed]) -> Vec<Column> {
-    let left = timed.iter().any(|(_, calls)| calls.left > 0);
+    let left = |(event, _): &Timed| event.ends.is_some_and(|ends| ends.left > 0);
+    let left = timed.iter().any(left);
     let left = left.then_some(LEFT);
     [TIMED].into_iter().chain(left).chain(TIMES).collect()
 }
 
-fn row(columns: &[Column], calls: &Latency, name: String) -> Row {
-    let cells = columns.iter().map(|column| (column.cell)(calls));
+fn row(columns: &[Column], ends: Option<Ends>, calls: &Latency, name: String) -> Row {
+    let ends = ends.unwrap_or_default();
+    let cells = columns.iter().map(|column| (column.cell)(ends, calls));
     Row {
         cells: cells.collect(),
         name,
@@ -105,9 +116,14 @@ fn part_rows(columns: &[Column], parts: &[Part], options: &Options) -> Vec<Row> 
         .collect();
     parts.sort_by(|(a, a_calls), (b, b_calls)| worse((&a.key, a_calls), (&b.key, b_calls)));
     let (shown, rest) = parts.split_at(options.shown(parts.len()));
-    let shown = shown
-        .iter()
-        .map(|(part, calls)| row(columns, calls, format!("  {}", printable(&part.key))));
+    let shown = shown.iter().map(|(part, calls)| {
+        row(
+            columns,
+            part.ends,
+            calls,
+            format!("  {}", printable(&part.key)),
+        )
+    });
     let rest_ns = rest.iter().map(|(_, calls)| calls.total_ns);
     let rest = left_out(columns, rest_ns, format!("  in {} more", rest.len()));
     shown.chain(rest).collect()
@@ -158,66 +174,4 @@ fn line(row: &Row, widths: &[usize], options: &Options) -> String {
         long => line.extend(std::iter::once('…').chain(row.name.chars().skip(long + 1))),
     }
     options.fit(&line)
-}
-
-/// What the numbers leave out, each in one sentence.
-pub(crate) fn notes(session: &Session) -> Vec<String> {
-    let timed = worst_first(session);
-    let spent = match session.budget {
-        Some(budget) => format!(
-            "the budget of {}% was spent, or they were nested too deep",
-            short_percent(budget)
-        ),
-        None => "they were nested too deep".to_owned(),
-    };
-    let asked = [
-        session
-            .under
-            .as_ref()
-            .map(|function| format!("only calls below {function} were counted")),
-        session.slower_ns.map(|ns| {
-            let ns = time(ns as f64);
-            format!("only calls that took longer than {ns} are in the times and the histograms")
-        }),
-    ];
-    let ended = [
-        sentence(
-            &timed,
-            |calls| calls.only_counted,
-            &format!("only counted, not timed: {spent}"),
-        ),
-        sentence(
-            &timed,
-            |calls| calls.left,
-            "left without a return: by longjmp, an exception, or the end of their thread",
-        ),
-        sentence(
-            &timed,
-            |calls| calls.inside,
-            "still running when the trace ended",
-        ),
-    ];
-    asked.into_iter().chain(ended).flatten().collect()
-}
-
-/// `3 calls of EVENT were WHAT`; `None` where there were none.
-fn sentence(timed: &[Timed], number: fn(&Latency) -> u64, what: &str) -> Option<String> {
-    let (most, calls) = timed.iter().max_by_key(|(_, calls)| number(calls))?;
-    let sum = timed
-        .iter()
-        .fold(0_u64, |sum, (_, calls)| sum.saturating_add(number(calls)));
-    let event = event_name(&most.event);
-    let whose = match number(calls) == sum {
-        true => format!("of {event}"),
-        false => format!("(most of {event})"),
-    };
-    let verb = if sum == 1 { "was" } else { "were" };
-    (sum > 0).then(|| format!("{} {whose} {verb} {what}", counted(sum as usize, "call")))
-}
-
-/// `1`, not `1.00`.
-fn short_percent(fraction: f64) -> String {
-    let percent = percent(fraction);
-    let digits = percent.trim_end_matches('0');
-    digits.trim_end_matches('.').to_owned()
 }

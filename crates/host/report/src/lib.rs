@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod cost;
+mod ends;
 mod histogram;
 mod interval;
 mod latency;

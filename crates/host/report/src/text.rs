@@ -3,7 +3,7 @@
 use tiptoe_session::{Process, Session};
 
 use crate::number::{grouped, seconds};
-use crate::{Options, cost_line, histogram, latency, printable, refusals, table};
+use crate::{Options, cost_line, ends, histogram, latency, printable, refusals, table};
 
 /// How many processes the first line names.
 const PROCESSES: usize = 3;
@@ -19,7 +19,7 @@ pub fn text(session: &Session, options: &Options) -> String {
     if !session.refusals.is_empty() {
         blocks.push(refusals::rows(&session.refusals, options));
     }
-    let notes = latency::notes(session);
+    let notes = ends::notes(session);
     let notes = notes.iter().chain(&session.notes);
     let notes = notes.map(|note| format!("note: {}", printable(note)));
     blocks.push(notes.chain([cost_line(&session.cost)]).collect());

@@ -1,34 +1,36 @@
 //! Reports of timed calls, compared with what they should look like.
 
-use tiptoe_event::{Histogram, Latency as Ends, Reading};
+use tiptoe_event::{Ends, Histogram, Latency as Times, Reading};
 use tiptoe_report::{Options, text};
 use tiptoe_session::{Event, Latency, Part, Process, Session, Via, argument_key};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// Calls that took these times, as often as said, a third of it in callees.
-fn calls(times: &[(u64, u64)]) -> (Ends, Histogram) {
+fn calls(times: &[(u64, u64)]) -> (Times, Histogram) {
     let mut histogram = Histogram::default();
-    let mut ends = Ends::default();
+    let mut sums = Times::default();
     for &(ns, count) in times {
         (0..count).for_each(|_| histogram.record(ns));
-        ends.returns += count;
-        ends.total_ns += ns * count;
-        ends.max_ns = ends.max_ns.max(ns);
+        sums.total_ns += ns * count;
+        sums.max_ns = sums.max_ns.max(ns);
     }
-    ends.self_ns = ends.total_ns / 3 * 2;
-    (ends, histogram)
+    sums.self_ns = sums.total_ns / 3 * 2;
+    (sums, histogram)
 }
 
 fn event(name: &str, times: &[(u64, u64)], more: Ends) -> Event {
-    let (mut ends, histogram) = calls(times);
-    (ends.left, ends.inside) = (more.left, more.inside);
-    ends.only_counted = more.only_counted;
+    let (sums, histogram) = calls(times);
+    let ends = Ends {
+        returns: histogram.total(),
+        ..more
+    };
     let reading = Reading {
-        count: ends.returns + more.left + more.inside + more.only_counted,
+        count: ends.calls(),
         time_enabled_ns: 2 * SECOND,
         time_running_ns: 2 * SECOND,
-        latency: Some(ends),
+        ends: Some(ends),
+        latency: Some(sums),
         ..Reading::default()
     };
     Event::new(name, Via::Agent, reading).with_histogram(&histogram)
@@ -75,15 +77,15 @@ fn eventful() -> Session {
     };
     session.events[1] = event("uprobe:redis-server:call", &[(700, 3), (800, 4)], more);
     let found = &mut session.events[0];
-    found.latency.as_mut().expect("it is timed").only_counted = 99;
+    found.ends.as_mut().expect("it is followed").only_counted = 99;
     let parts = [
         (argument_key(3), &[(38, 50_000)]),
         (argument_key(0x7fff_0000_1234), &[(41, 90_000)]),
     ];
     found.by = parts
         .map(|(key, times)| {
-            let (ends, histogram) = calls(times);
-            Part::new(key, ends.returns).with_latency(Latency::new(ends, &histogram))
+            let (sums, histogram) = calls(times);
+            Part::new(key, histogram.total()).with_latency(Latency::new(sums, &histogram))
         })
         .to_vec();
     session.budget = Some(0.01);
@@ -170,7 +172,7 @@ redis-server:call
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were only counted, not timed: the budget of 1% was spent, or they were nested too deep
+note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep
 note: 5 calls of redis-server:call were left without a return: by longjmp, an exception, or the end of their thread
 note: 1 call of redis-server:call was still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
@@ -186,9 +188,9 @@ fn what_is_left_out_is_summed_up() {
     };
     let mut session = eventful();
     session.events[1]
-        .latency
+        .ends
         .as_mut()
-        .expect("it is timed")
+        .expect("it is followed")
         .left = 0;
     shows(
         &session, &options, "
@@ -208,8 +210,47 @@ redis-server:dictFind
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were only counted, not timed: the budget of 1% was spent, or they were nested too deep
+note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep
 note: 1 call of redis-server:call was still running when the trace ended
+cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
+",
+    );
+}
+
+/// No times, no histogram: only what became of those that did not return, of
+/// events that saw no return at all, too.
+#[test]
+fn returns_alone() {
+    let returns = |name: &str, ends: Ends| {
+        let reading = Reading {
+            count: ends.returns,
+            ends: Some(ends),
+            ..Reading::default()
+        };
+        Event::new(name, Via::Agent, reading)
+    };
+    let none = Ends {
+        inside: 4,
+        ..Ends::default()
+    };
+    let some = Ends {
+        returns: 7,
+        left: 1,
+        inside: 0,
+        only_counted: 2,
+    };
+    let mut session = session();
+    session.events = vec![
+        returns("uretprobe:redis-server:serverCron", none),
+        returns("uretprobe:redis-server:call", some),
+    ];
+    shows(
+        &session,
+        &Options::default(),
+        "
+note: 2 calls of uretprobe:redis-server:call were not followed to their return: they were nested too deep
+note: 1 call of uretprobe:redis-server:call was left without a return: by longjmp, an exception, or the end of their thread
+note: 4 calls of uretprobe:redis-server:serverCron were still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
 ",
     );

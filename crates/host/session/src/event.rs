@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
 
-use crate::Latency;
+use crate::{Ends, Latency};
 
 /// One event: what it is and what it counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,7 +14,8 @@ pub struct Event {
     /// Who counted.
     #[serde(with = "crate::words")]
     pub via: Via,
-    /// The hits that were counted; never scaled here.
+    /// The hits that were counted, which are its returns where those were asked
+    /// for; never scaled here.
     pub count: u64,
     /// Hits that are known to have happened and were not counted.
     pub lost: u64,
@@ -24,8 +25,11 @@ pub struct Event {
     pub time_running_ns: u64,
     /// What its hits added to the target's CPU time.
     pub cost_ns: f64,
-    /// How its calls ended and how long they took, where they were timed; its
-    /// keys stand beside those of the event.
+    /// How its calls ended, where they were followed to their return. Its keys
+    /// stand beside those of the event.
+    #[serde(flatten)]
+    pub ends: Option<Ends>,
+    /// How long they took, where they were timed too. Its keys stand there as well.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
     /// Other names of the same code.
@@ -49,6 +53,7 @@ impl Event {
             lost: reading.lost,
             time_enabled_ns: reading.time_enabled_ns,
             time_running_ns: reading.time_running_ns,
+            ends: reading.ends.map(Ends::from),
             latency: timed(reading, &Times::default()),
             ..Event::default()
         }
@@ -68,6 +73,7 @@ impl Event {
             lost: self.lost,
             time_enabled_ns: self.time_enabled_ns,
             time_running_ns: self.time_running_ns,
+            ends: self.ends.map(Into::into),
             latency: self.latency.as_ref().map(|latency| latency.reading()),
         }
     }
@@ -91,8 +97,10 @@ pub struct Part {
     pub key: String,
     /// How many of the hits.
     pub count: u64,
-    /// How its calls ended and how long they took, where they were timed; its
-    /// keys stand beside these.
+    /// How its calls ended, where they were followed; its keys stand beside these.
+    #[serde(flatten)]
+    pub ends: Option<Ends>,
+    /// How long they took, where they were timed too; its keys as well.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
 }
@@ -103,7 +111,17 @@ impl Part {
         Part {
             key: key.into(),
             count,
+            ends: None,
             latency: None,
+        }
+    }
+
+    /// With how its calls ended.
+    #[must_use]
+    pub fn with_ends(self, ends: Ends) -> Part {
+        Part {
+            ends: Some(ends),
+            ..self
         }
     }
 

@@ -1,22 +1,11 @@
-//! What timed calls came to: how they ended, and how long they took.
+//! How long calls took that were timed from their entry to their return.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 
-/// The calls of one event, or of a part of it, timed from entry to return.
-/// `returns + left + inside + only_counted` are all that entered.
+/// The times of one event's calls, or of those of a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Calls that returned.
-    pub returns: u64,
-    /// Calls that were left without a return: by longjmp, by an exception, or
-    /// because their thread ended.
-    pub left: u64,
-    /// Calls that still ran when the trace ended.
-    pub inside: u64,
-    /// Calls that were counted, not timed, because the budget was spent or
-    /// there was no room for them.
-    pub only_counted: u64,
     /// The time between entry and return, over all calls in the histogram.
     pub total_ns: u64,
     /// That time less the part that was spent in callees that are probed too.
@@ -30,10 +19,6 @@ impl Latency {
     /// From what the driver counted.
     pub fn new(reading: Reading, times: &Times) -> Latency {
         Latency {
-            returns: reading.returns,
-            left: reading.left,
-            inside: reading.inside,
-            only_counted: reading.only_counted,
             total_ns: reading.total_ns,
             self_ns: reading.self_ns,
             histogram: Histogram::new(times, reading.max_ns),
@@ -43,10 +28,6 @@ impl Latency {
     /// The numbers alone.
     pub fn reading(&self) -> Reading {
         Reading {
-            returns: self.returns,
-            left: self.left,
-            inside: self.inside,
-            only_counted: self.only_counted,
             total_ns: self.total_ns,
             self_ns: self.self_ns,
             max_ns: self.histogram.max_ns,

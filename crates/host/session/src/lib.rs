@@ -10,8 +10,8 @@
 //! {"tiptoe": VERSION, "command": [WORD…],
 //!  "events": [{"event": SPEC, "via": "agent"|"kernel", "count", "lost",
 //!              "time_enabled_ns", "time_running_ns", "cost_ns",
-//!              TIMED, "names"?: […], "notes"?: […],
-//!              "by"?: [{"key": WHOSE, "count", TIMED}…]}…],
+//!              ENDS?, TIMES?, "names"?: […], "notes"?: […],
+//!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
 //!           "rejected_unit_ns"?},
@@ -20,20 +20,26 @@
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…]}
 //! ```
 //!
-//! TIMED are the keys of [`Latency`], all of them where calls were timed from
-//! entry to return (`--latency`) and else none:
+//! ENDS are the keys of [`Ends`], all of them where calls were followed from
+//! entry to return (`uretprobe:` and `--latency`) and else none; TIMES are those
+//! of [`Latency`], all of them where such calls were timed too (`--latency`):
 //!
 //! ```text
-//! "returns", "left", "inside", "only_counted", "total_ns", "self_ns",
-//! "histogram": {"scale": 3, "zero_count", "offset", "counts": […],
-//!               "p50_ns", "p90_ns", "p99_ns", "max_ns"}
+//! ENDS   "returns", "left", "inside", "only_counted"
+//! TIMES  "total_ns", "self_ns",
+//!        "histogram": {"scale": 3, "zero_count", "offset", "counts": […],
+//!                      "p50_ns", "p90_ns", "p99_ns", "max_ns"}
 //! ```
+//!
+//! The four of ENDS add up to all calls that were entered. That is the "count"
+//! of a timed event; the "count" of a `uretprobe:` is its "returns".
 //!
 //! WHOSE is `"TID COMM"`, `"COMM"` or `"arg0=VALUE"`, as `--by` asked for.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod cost;
+mod ends;
 mod event;
 mod latency;
 mod words;
@@ -41,6 +47,7 @@ mod words;
 use serde::{Deserialize, Serialize};
 
 pub use cost::{Basis, Cost};
+pub use ends::Ends;
 pub use event::{Event, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
 pub use tiptoe_event::Via;

@@ -1,7 +1,9 @@
 //! The session's serialized form is a contract: its keys, and that it reads back.
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
-use tiptoe_session::{Cost, Event, Latency, Part, Process, Refusal, Session, Via, argument_key};
+use tiptoe_session::{
+    Cost, Ends, Event, Latency, Part, Process, Refusal, Session, Via, argument_key,
+};
 
 fn session() -> Session {
     let reading = Reading {
@@ -45,17 +47,20 @@ fn the_documented_keys() {
 fn timed() -> (Reading, Histogram) {
     let mut times = Histogram::default();
     [0, 1000, 1025].iter().for_each(|ns| times.record(*ns));
-    let latency = tiptoe_event::Latency {
+    let ends = tiptoe_event::Ends {
         returns: 3,
         left: 1,
         inside: 1,
         only_counted: 1,
+    };
+    let latency = tiptoe_event::Latency {
         total_ns: 2025,
         self_ns: 1500,
         max_ns: 1025,
     };
     let reading = Reading {
         count: 6,
+        ends: Some(ends),
         latency: Some(latency),
         ..Reading::default()
     };
@@ -79,7 +84,27 @@ fn the_keys_of_a_timed_event_stand_beside_the_others() {
     );
     assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
     let plain = Event::new("uprobe:f", Via::Agent, Reading::default()).with_histogram(&times);
-    assert_eq!(plain.latency, None);
+    assert_eq!((plain.ends, plain.latency), (None, None));
+}
+
+#[test]
+fn returns_that_are_not_timed_have_the_keys_of_their_ends_alone() {
+    let (timed, times) = timed();
+    let reading = Reading {
+        count: 3,
+        latency: None,
+        ..timed
+    };
+    let event = Event::new("uretprobe:f", Via::Agent, reading).with_histogram(&times);
+    assert_eq!((event.reading(), &event.latency), (reading, &None));
+    let json = serde_json::to_string(&event).unwrap();
+    assert_eq!(
+        json,
+        "{\"event\":\"uretprobe:f\",\"via\":\"agent\",\"count\":3,\"lost\":0,\
+         \"time_enabled_ns\":0,\"time_running_ns\":0,\"cost_ns\":0.0,\
+         \"returns\":3,\"left\":1,\"inside\":1,\"only_counted\":1}"
+    );
+    assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
 }
 
 #[test]
@@ -101,7 +126,10 @@ fn it_reads_back_and_tolerates_what_is_missing() {
     whole.events[0].by.push(Part::new("io_thd_1", 10));
     let (reading, times) = timed();
     let latency = Latency::new(reading.latency.unwrap(), &times);
-    let part = Part::new(argument_key(3), 6).with_latency(latency);
+    let ends = Ends::from(reading.ends.unwrap());
+    let part = Part::new(argument_key(3), 6)
+        .with_ends(ends)
+        .with_latency(latency);
     let mut event = Event::new("uprobe:f", Via::Agent, reading).with_histogram(&times);
     event.by.push(part);
     whole.events.push(event);

@@ -1,6 +1,6 @@
 //! What the counters of a followed function say.
 
-use tiptoe_event::{Histogram, Latency, Reading};
+use tiptoe_event::{Ends, Histogram, Latency, Reading};
 use tiptoe_wire::calls::words;
 
 use crate::planner::Follow;
@@ -9,37 +9,35 @@ use crate::planner::Follow;
 /// returns counts these.
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
-    let [calls, returns, left, only_counted] = [
-        words::CALLS,
-        words::RETURNS,
-        words::LEFT,
-        words::ONLY_COUNTED,
-    ]
-    .map(word);
-    match follow {
-        Follow::No => Reading {
-            count: calls,
-            ..Reading::default()
+    let calls = word(words::CALLS);
+    let ends = (follow != Follow::No).then(|| ends(calls, word));
+    Reading {
+        count: match (follow, ends) {
+            (Follow::Returns, Some(ends)) => ends.returns,
+            _ => calls,
         },
-        Follow::Returns => Reading {
-            count: returns,
-            lost: only_counted,
-            ..Reading::default()
-        },
-        Follow::Times => Reading {
-            count: calls,
-            latency: Some(Latency {
-                returns,
-                left,
-                only_counted,
-                // Each is read at another moment: a call may return in between.
-                inside: calls.saturating_sub(returns.wrapping_add(left).wrapping_add(only_counted)),
-                total_ns: word(words::TOTAL),
-                self_ns: word(words::OWN),
-                max_ns: word(words::LONGEST),
-            }),
-            ..Reading::default()
-        },
+        ends,
+        latency: (follow == Follow::Times).then(|| Latency {
+            total_ns: word(words::TOTAL),
+            self_ns: word(words::OWN),
+            max_ns: word(words::LONGEST),
+        }),
+        ..Reading::default()
+    }
+}
+
+/// How the calls ended that entered; those of which no end is known still run.
+fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
+    let ended = Ends {
+        returns: word(words::RETURNS),
+        left: word(words::LEFT),
+        only_counted: word(words::ONLY_COUNTED),
+        inside: 0,
+    };
+    Ends {
+        // Each is read at another moment: a call may return in between.
+        inside: calls.saturating_sub(ended.calls()),
+        ..ended
     }
 }
 

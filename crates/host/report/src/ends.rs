@@ -1,0 +1,77 @@
+//! What the numbers of calls leave out, and how calls ended that did not return.
+
+use tiptoe_session::{Ends, Event, Session};
+
+use crate::event_name;
+use crate::number::{percent, time};
+use crate::table::counted;
+
+/// Each in one sentence.
+pub(crate) fn notes(session: &Session) -> Vec<String> {
+    asked(session).chain(ended(session)).collect()
+}
+
+/// What was not asked for.
+fn asked(session: &Session) -> impl Iterator<Item = String> {
+    let under = session.under.as_ref();
+    let under = under.map(|function| format!("only calls below {function} were counted"));
+    let slower = session.slower_ns.map(|ns| {
+        let ns = time(ns as f64);
+        format!("only calls that took longer than {ns} are in the times and the histograms")
+    });
+    under.into_iter().chain(slower)
+}
+
+/// An event whose calls were followed to their return.
+type Followed<'a> = (&'a Event, Ends);
+
+/// What became of the calls that were not seen to return.
+fn ended(session: &Session) -> impl Iterator<Item = String> {
+    let events = session.events.iter();
+    let followed: Vec<Followed> = events
+        .filter_map(|event| Some((event, event.ends?)))
+        .collect();
+    let unseen = format!("not followed to their return: {}", spent(session.budget));
+    let left = "left without a return: by longjmp, an exception, or the end of their thread";
+    let sentences = [
+        sentence(&followed, |ends| ends.only_counted, &unseen),
+        sentence(&followed, |ends| ends.left, left),
+        sentence(
+            &followed,
+            |ends| ends.inside,
+            "still running when the trace ended",
+        ),
+    ];
+    sentences.into_iter().flatten()
+}
+
+/// Why calls are not followed.
+fn spent(budget: Option<f64>) -> String {
+    let deep = "they were nested too deep";
+    match budget.map(short_percent) {
+        Some(budget) => format!("the budget of {budget}% was spent, or {deep}"),
+        None => deep.to_owned(),
+    }
+}
+
+/// `3 calls of EVENT were WHAT`; `None` where there were none.
+fn sentence(followed: &[Followed], number: fn(&Ends) -> u64, what: &str) -> Option<String> {
+    let (most, ends) = followed.iter().max_by_key(|(_, ends)| number(ends))?;
+    let sum = followed
+        .iter()
+        .fold(0_u64, |sum, (_, ends)| sum.saturating_add(number(ends)));
+    let event = event_name(&most.event);
+    let whose = match number(ends) == sum {
+        true => format!("of {event}"),
+        false => format!("(most of {event})"),
+    };
+    let verb = if sum == 1 { "was" } else { "were" };
+    (sum > 0).then(|| format!("{} {whose} {verb} {what}", counted(sum as usize, "call")))
+}
+
+/// `1`, not `1.00`.
+fn short_percent(fraction: f64) -> String {
+    let percent = percent(fraction);
+    let digits = percent.trim_end_matches('0');
+    digits.trim_end_matches('.').to_owned()
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tiptoe_event::{Filter, Reading, Via};
-use tiptoe_kernel::UprobeSet;
+use tiptoe_kernel::{Step, UprobeSet};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Site;
 
@@ -81,8 +81,17 @@ pub enum Source {
         /// Every hit raises SIGTRAP.
         trap: bool,
     },
-    /// In the kernel, at this index of the set.
-    Kernel(usize),
+    /// In the kernel.
+    Kernel(Place),
+}
+
+/// A uprobe of the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its index in the set.
+    pub index: usize,
+    /// How the instruction there is done.
+    pub step: Step,
 }
 
 /// One traced process.
@@ -277,7 +286,7 @@ impl Tracee {
                 time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
                 ..Reading::default()
             },
-            Source::Kernel(index) => kernel.get(index).copied().unwrap_or_default(),
+            Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
         let part = |values: &Vec<u64>| {
             let value = |counter: &Counter| match counter.source {

@@ -29,7 +29,8 @@
 //!   that others run, no descriptor that stays.
 //! - What cannot be measured here (no executable memory, no permission) gets a
 //!   default with a wide interval, never an error: a trace is not lost for its price.
-//! - Every interval holds its estimate, and no unit cost is below [`FLOOR_NS`].
+//! - Every interval holds its estimate, no unit cost is below [`FLOOR_NS`], and none above the
+//!   time from one hit to the next.
 
 mod child;
 mod code;
@@ -148,7 +149,8 @@ fn curve(shown: &InProcess, added: fn(&Shown) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
         let added_ns = added(shown);
-        let gap_ns = (shown.plain + added_ns.max(0.0)) * LOOPS[index] as f64;
+        let call_ns = shown.plain.max(FLOOR_NS) + added_ns.max(0.0);
+        let gap_ns = call_ns * LOOPS[index] as f64;
         Point { gap_ns, added_ns }
     };
     Curve::new(from_fn(|surrounding| {

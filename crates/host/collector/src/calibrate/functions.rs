@@ -22,7 +22,7 @@ pub(super) enum Surrounding {
     Memory,
 }
 
-/// All of them, in the order of their values; the first is most like a real program.
+/// All of them, in the order of their values.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 

@@ -58,3 +58,24 @@ fn a_filter_is_told_beside_the_cost() {
     let unit = &run.good().value["cost"]["rejected_unit_ns"];
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
+
+/// The kernel emulates `push` and a no-operation, makes a 5-byte one a call, and steps through the others.
+#[test]
+fn the_kernels_probes_are_priced_by_their_instructions() {
+    let shapes = ["push", "nops", "endbr", "mov", "nop5"].map(|shape| format!("shape_{shape}"));
+    let run = Probe::new(&shapes)
+        .with(&["--via", "kernel"])
+        .run(&target("shapes"), &["100"]);
+    let report = run.good();
+    let [push, nops, endbr, mov, nop5] = shapes.map(|shape| {
+        let event = report.event(&shape).expect("it was probed");
+        let cost = event["cost_ns"].as_f64().expect("a number");
+        (cost / report.count(&shape) as f64).round() as u64
+    });
+    assert_eq!(push, nops, "{:#}", report.value);
+    assert_eq!(endbr, mov, "{:#}", report.value);
+    assert!(
+        nop5 != push && push != mov && mov != nop5,
+        "{nop5} {push} {mov}"
+    );
+}

@@ -67,6 +67,16 @@ impl Cost {
         }
     }
 
+    /// The same, but no part of it above `ns`.
+    #[must_use]
+    pub fn at_most(self, ns: f64) -> Cost {
+        Cost {
+            ns: self.ns.min(ns),
+            low_ns: self.low_ns.min(ns),
+            high_ns: self.high_ns.min(ns),
+        }
+    }
+
     /// As a share of `cpu_ns` of CPU time; zero where there was none.
     pub fn share_of(self, cpu_ns: u64) -> Share {
         if cpu_ns == 0 {
@@ -104,5 +114,6 @@ mod tests {
         assert!((share.low - 0.001).abs() < 1e-12);
         assert!((share.high - 0.002).abs() < 1e-12);
         assert_eq!(unit.share_of(0), Share::default());
+        assert_eq!(unit.at_most(1.2), Cost::between(1.0, 1.2, 1.2));
     }
 }

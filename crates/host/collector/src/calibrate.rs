@@ -2,63 +2,61 @@
 //!
 //! # How
 //! The same trampolines that targets get are put into a little program of our
-//! own, and it is timed with and without them, in turns. A function in a hot loop
-//! would flatter us several times over: two jumps and an increment are nearly free
-//! there. What a hit costs in a real program is above all the detour, and that
-//! depends on what is around it. So there are 256 functions, and three
-//! surroundings:
+//! own, and it is timed with and without them, in turns. What a hit costs is above
+//! all the detour, and that depends on what ran since the same function was hit the
+//! last time: in a hot loop two jumps and an increment are nearly free, and where a
+//! thousand functions take turns they are not. So loops of 1 to 1,024 functions are
+//! timed; each shows for how long a function was not hit, and what its hit cost then.
+//! An event is priced at its own time between hits by that [`Curve`].
+//!
+//! There are three surroundings, of which the middle one gives the estimate; the
+//! interval holds all three, a hot loop, and a margin for real programs:
 //!
 //! | surrounding | what it shows |
 //! |---|---|
-//! | long functions with branches | the detour where code and branch targets are short of cache: most like a real program |
+//! | long functions with branches | the detour where code and branch targets are short of cache |
 //! | computing only | the detour where nothing else is slow |
 //! | random memory traffic | the detour hidden behind loads |
-//!
-//! The first gives the estimate; the interval holds all three, and a margin for how
-//! far real programs were found outside of them.
 //!
 //! | cost | measured in | with |
 //! |---|---|---|
 //! | count, filtered | this thread, generated functions in private memory | the real planner and trampolines |
 //! | trap | a forked child | `int3`, and a handler that moves the thread on |
-//! | kernel | a forked child | uprobes on three functions of this very program |
+//! | kernel | a forked child | uprobes on three functions of this very program: one for each [`Step`] |
 //!
 //! # Invariants
 //! - Nothing outside this thread is touched: no signal handler, no code of ours
 //!   that others run, no descriptor that stays.
 //! - What cannot be measured here (no executable memory, no permission) gets a
 //!   default with a wide interval, never an error: a trace is not lost for its price.
-//! - Every interval holds its estimate, and no unit cost is below [`FLOOR_NS`].
+//! - Every interval holds its estimate, no unit cost is below [`FLOOR_NS`], and none above the
+//!   time from one hit to the next.
 
 mod child;
 mod code;
+mod curve;
 mod functions;
 mod in_process;
 mod program;
 mod trap;
 mod uprobe;
 
+use std::array::from_fn;
+
 use tiptoe_event::Cost;
+use tiptoe_kernel::Step;
 
 use crate::clock;
 
-/// No hit is cheaper than this: a store and two jumps are never quite free.
-pub const FLOOR_NS: f64 = 0.05;
+use curve::Point;
+pub use curve::{Curve, FLOOR_NS};
+use functions::LOOPS;
+use in_process::{InProcess, Shown};
 
-/// Real programs may be as much cheaper than the cheapest surrounding,
+/// What traps cost elsewhere was as much cheaper than here,
 const CHEAPER: f64 = 0.7;
-/// and as much dearer than the dearest.
+/// and as much dearer.
 const DEARER: f64 = 1.5;
-
-/// What a hit costs beyond the unit cost where so many distinct sites are hot:
-/// branch targets and code no longer fit the caches.
-const SITES: [(f64, f64); 5] = [
-    (256.0, 0.0),
-    (1024.0, 0.2),
-    (2048.0, 0.8),
-    (3072.0, 3.8),
-    (4096.0, 7.7),
-];
 
 /// Costs to measure besides a counting hit's, as they take longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,45 +71,49 @@ pub struct Want {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitCosts {
     /// A jump to a trampoline that counts.
-    pub count: Cost,
+    pub count: Curve,
     /// A hit that the filter rejects.
-    pub filtered: Cost,
-    /// A jump to a trampoline that counts the call and, through a thunk, its return.
-    pub followed: Cost,
-    /// The same, with the time of both read and entered in a histogram.
-    pub timed: Cost,
+    pub filtered: Curve,
+    /// What one reading of the clock costs.
+    pub reading_ns: f64,
     /// A breakpoint whose handler moves the thread to its trampoline.
     pub trap: Cost,
-    /// A kernel uprobe: the estimate where `push` stands at the probe, the lower end
-    /// where a `nop` does, the upper end where the kernel has to single-step.
-    pub kernel: Cost,
+    /// A kernel uprobe.
+    pub kernel: KernelCosts,
+}
+
+/// What a kernel uprobe costs, by how the kernel gets the instruction there done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KernelCosts {
+    nop5: Cost,
+    emulated: Cost,
+    single: Cost,
+}
+
+impl KernelCosts {
+    /// On an instruction that is done so.
+    pub fn of(&self, step: Step) -> Cost {
+        match step {
+            Step::Nop5 => self.nop5,
+            Step::Emulated => self.emulated,
+            Step::Single => self.single,
+        }
+    }
 }
 
 impl UnitCosts {
     /// What was found elsewhere, for what cannot be measured here.
-    const DEFAULT: UnitCosts = UnitCosts {
-        count: cost(0.2, 0.7, 1.5),
-        filtered: cost(0.2, 0.7, 2.0),
-        followed: cost(0.8, 3.0, 8.0),
-        timed: cost(18.0, 35.0, 60.0),
-        trap: cost(600.0, 1_200.0, 3_000.0),
-        kernel: cost(230.0, 500.0, 20_000.0),
+    pub const DEFAULT: UnitCosts = UnitCosts {
+        count: Curve::elsewhere([0.6, 0.8, 0.8, 2.6, 12.0]),
+        filtered: Curve::elsewhere([1.0, 1.1, 1.1, 4.0, 12.5]),
+        reading_ns: 12.0,
+        trap: cost(600.0, 1_200.0, 5_000.0),
+        kernel: KernelCosts {
+            nop5: cost(150.0, 300.0, 1_000.0),
+            emulated: cost(300.0, 600.0, 1_500.0),
+            single: cost(1_000.0, 4_500.0, 25_000.0),
+        },
     };
-
-    /// Nanoseconds to add to each hit of a trampoline where `hot_sites` distinct sites
-    /// make 99% of all hits; from a table that ends at 4,096 sites.
-    pub fn extra_for_sites(hot_sites: usize) -> f64 {
-        let sites = hot_sites as f64;
-        let above = SITES.iter().position(|&(s, _)| sites <= s);
-        match above {
-            Some(0) => 0.0,
-            None => SITES[SITES.len() - 1].1,
-            Some(i) => {
-                let ((s0, c0), (s1, c1)) = (SITES[i - 1], SITES[i]);
-                c0 + (c1 - c0) * (sites - s0) / (s1 - s0)
-            }
-        }
-    }
 }
 
 const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
@@ -126,44 +128,58 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
 /// each kind wanted.
 pub fn unit_costs(want: Want) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
-    if let Ok(measured) = in_process::measure() {
-        let [count, filtered] = [measured.count, measured.filtered];
-        costs.count = spread(count[0], &count[1..]);
-        costs.filtered = spread(filtered[0], &filtered[1..]);
-        costs.followed = followed(costs.count);
+    if let Ok(shown) = in_process::measure() {
+        costs.count = curve(&shown, |shown| shown.count);
+        costs.filtered = curve(&shown, |shown| shown.filtered);
     }
-    costs.timed = timed(costs.followed, clock::reading_ns());
+    costs.reading_ns = clock::reading_ns();
     if want.trap
         && let Ok(ns) = trap::measure()
     {
-        costs.trap = spread(ns, &[]);
+        costs.trap = about(ns);
     }
     if want.kernel
         && let Ok(steps) = uprobe::measure()
     {
-        costs.kernel = Cost::between(steps.nop * CHEAPER, steps.push, steps.single_step * DEARER);
+        costs.kernel = KernelCosts {
+            nop5: about(steps.nop),
+            emulated: about(steps.push),
+            single: about(steps.single_step),
+        };
     }
     costs
 }
 
-/// Two detours more, by call and by return, and a frame that is pushed and popped:
-/// 2.8 ns beside a count's 0.6 in a hot loop, 6.6 beside 2.5 over 256 functions.
-fn followed(count: Cost) -> Cost {
+/// A call that is followed to its return, where a hit that is counted costs `count`: two
+/// detours more, by call and by return, and a frame that is pushed and popped; 2.8 ns
+/// beside a count's 0.6 in a hot loop, 6.6 beside 2.5 over 256 functions.
+pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// What two readings of the clock cost, and the histogram: 8 ns in a hot loop.
-fn timed(followed: Cost, reading_ns: f64) -> Cost {
+/// The same with two readings of the clock, and the histogram: 8 ns in a hot loop.
+pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [4.0, 8.0, 16.0].map(|histogram| 2.0 * reading_ns + histogram);
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// The cost in the surrounding that is most like a real program, with an interval
-/// that holds the others and what real programs were found to deviate.
-fn spread(typical: f64, others: &[f64]) -> Cost {
-    let least = others.iter().fold(typical, |least, &ns| least.min(ns));
-    let most = others.iter().fold(typical, |most, &ns| most.max(ns));
-    let [low, ns, high] = [least * CHEAPER, typical, most * DEARER].map(|ns| ns.max(FLOOR_NS));
+/// What all loops showed, as a curve: a function of a loop is hit once in each lap.
+fn curve(shown: &InProcess, added: fn(&Shown) -> f64) -> Curve {
+    let point = |surrounding: usize, index: usize| {
+        let shown = &shown[index][surrounding];
+        let added_ns = added(shown);
+        let call_ns = shown.plain.max(FLOOR_NS) + added_ns.max(0.0);
+        let gap_ns = call_ns * LOOPS[index] as f64;
+        Point { gap_ns, added_ns }
+    };
+    Curve::new(from_fn(|surrounding| {
+        from_fn(|index| point(surrounding, index))
+    }))
+}
+
+/// A measured cost, and what real programs were found to deviate from it.
+fn about(ns: f64) -> Cost {
+    let [low, ns, high] = [ns * CHEAPER, ns, ns * DEARER].map(|ns| ns.max(FLOOR_NS));
     Cost::between(low, ns, high)
 }
 
@@ -175,6 +191,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::functions::SURROUNDINGS;
     use super::*;
 
     fn sound(cost: Cost) {
@@ -193,37 +210,35 @@ mod tests {
             kernel: true,
         };
         for want in [Want::default(), all] {
+            let start = std::time::Instant::now();
             let costs = unit_costs(want);
-            println!("{costs:#?}");
-            for cost in [costs.count, costs.filtered, costs.trap, costs.kernel] {
-                sound(cost);
+            println!("{costs:#.2?} after {:.0?}", start.elapsed());
+            for gap in [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e9] {
+                let [count, filtered] = [costs.count, costs.filtered].map(|curve| curve.at(gap));
+                println!("every {gap} ns: {count:.2?}");
+                sound(count);
+                sound(filtered);
             }
+            for step in [Step::Nop5, Step::Emulated, Step::Single] {
+                sound(costs.kernel.of(step));
+            }
+            sound(costs.trap);
         }
     }
 
     #[test]
-    fn a_spread_holds_all_surroundings() {
-        for all in [&[0.9, 0.2, 0.5][..], &[1.0], &[-0.3, 0.0], &[0.0, 5.0, 1.0]] {
-            let cost = spread(all[0], &all[1..]);
-            sound(cost);
-            let held = |ns: f64| cost.low_ns <= ns.max(FLOOR_NS) && ns <= cost.high_ns;
-            assert!(all.iter().all(|&ns| held(ns)), "{all:?}: {cost:?}");
+    fn the_gap_is_a_whole_lap_with_what_was_added() {
+        let mut shown = InProcess::default();
+        for (all, functions) in shown.iter_mut().zip(LOOPS) {
+            *all = [Shown {
+                plain: 2.0,
+                count: functions as f64 / 100.0,
+                filtered: 0.0,
+            }; SURROUNDINGS.len()];
         }
-    }
-
-    #[test]
-    fn many_sites_cost_more_by_the_table() {
-        let check = |sites, want: f64| {
-            let got = UnitCosts::extra_for_sites(sites);
-            assert!((got - want).abs() < 1e-9, "{sites}: {got}");
-        };
-        check(0, 0.0);
-        check(256, 0.0);
-        check(640, 0.1);
-        check(1024, 0.2);
-        check(2560, 2.3);
-        check(4096, 7.7);
-        check(1_000_000, 7.7);
+        let curve = curve(&shown, |shown| shown.count);
+        let lap = LOOPS[3] as f64 * (2.0 + LOOPS[3] as f64 / 100.0);
+        assert!((curve.at(lap).ns - LOOPS[3] as f64 / 100.0).abs() < 1e-9);
     }
 
     #[test]

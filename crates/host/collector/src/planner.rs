@@ -229,8 +229,9 @@ impl Draft<'_> {
         for module in modules {
             for function in module.object.image.functions() {
                 let names = function.names.iter();
-                let known = |name: &Box<str>| INTERCEPTED.iter().find(|(own, _)| *own == &**name);
-                let what = match names.filter_map(known).next() {
+                let mut known =
+                    names.filter_map(|name| INTERCEPTED.iter().find(|(own, _)| **name == **own));
+                let what = match known.next() {
                     Some((_, BACKTRACE)) => match address_of(module) {
                         Some(address) => {
                             plan.unwinders.push(address);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tiptoe_event::Cost;
 use tiptoe_session::{Event, Part, Process, Refusal, Session};
 
-use crate::calibrate::{UnitCosts, Want, unit_costs};
+use crate::calibrate::{Want, unit_costs};
 use crate::driver::TICK;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
@@ -263,16 +263,15 @@ impl<'a> Run<'a> {
         let prices = Prices {
             costs,
             filtered: self.request.filter.is_some(),
+            cpu_ns: self.session.cpu_ns,
         };
         let mut sum = Cost::default();
         let mut hits = 0;
-        let extra = UnitCosts::extra_for_sites(events.hot_sites());
         for name in &events.order {
             let Some(total) = events.by_name.get(name) else {
                 continue;
             };
-            let unit = prices.of(total, extra);
-            let cost = unit.times(total.reading.hits());
+            let cost = prices.of(total);
             sum = sum.plus(cost);
             hits += total.reading.hits();
             let mut event = Event::new(name, total.via, total.reading);
@@ -290,7 +289,8 @@ impl<'a> Run<'a> {
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
         }
-        self.session.cost = tiptoe_session::Cost::estimated(hits, sum, self.session.cpu_ns);
+        self.session.cost =
+            tiptoe_session::Cost::estimated(hits, prices.sum(sum), self.session.cpu_ns);
         self.session.cost.rejected_unit_ns = prices.of_rejected(events).map(|cost| cost.ns);
     }
 

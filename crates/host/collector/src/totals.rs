@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use tiptoe_event::{Cost, Histogram, Reading, Via};
+use tiptoe_kernel::Step;
 
-use crate::calibrate::UnitCosts;
+use crate::calibrate::{UnitCosts, followed, timed};
 use crate::planner::Follow;
 use crate::tracee::{Reads, Source, Tracee};
+
+/// How long it may be between two hits of a function that many call, where nobody counted.
+const COMMON_GAP_NS: f64 = 1_000.0;
 
 /// One event over all processes.
 pub struct Total {
@@ -15,6 +19,8 @@ pub struct Total {
     pub trap: bool,
     pub follow: Follow,
     pub times: Option<Box<Histogram>>,
+    /// How the kernel gets the instruction done, where it counts.
+    pub step: Step,
     pub names: Vec<String>,
     pub parts: BTreeMap<String, u64>,
 }
@@ -37,9 +43,9 @@ impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
         for (index, counter) in tracee.counters.iter().enumerate() {
             let reading = reads.readings.get(index).copied().unwrap_or_default();
-            let (via, trap, follow) = match counter.source {
-                Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow),
-                Source::Kernel(_) => (Via::Kernel, false, Follow::No),
+            let (via, trap, follow, step) = match counter.source {
+                Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
+                Source::Kernel(place) => (Via::Kernel, false, Follow::No, place.step),
             };
             let total = self
                 .by_name
@@ -53,6 +59,7 @@ impl Events {
                         trap,
                         follow,
                         times: None,
+                        step,
                         names,
                         parts,
                     }
@@ -95,65 +102,129 @@ impl Events {
             .map(|(name, total)| (name.clone(), total.reading))
             .collect()
     }
-
-    /// How many sites make 99% of all hits.
-    pub fn hot_sites(&self) -> usize {
-        let mut counts: Vec<u64> = self
-            .by_name
-            .values()
-            .map(|total| total.reading.hits())
-            .collect();
-        counts.sort_unstable_by(|a, b| b.cmp(a));
-        let enough = counts.iter().sum::<u64>() as f64 * 0.99;
-        let mut sum = 0.0;
-        counts
-            .iter()
-            .take_while(|count| {
-                let more = sum < enough;
-                sum += **count as f64;
-                more
-            })
-            .count()
-    }
 }
 
 /// What a hit of each kind costs.
 pub struct Prices {
     pub costs: UnitCosts,
     pub filtered: bool,
+    /// CPU time that the target used.
+    pub cpu_ns: u64,
 }
 
 impl Prices {
-    /// What a hit that the filter rejects costs, where there is a filter.
+    /// What a hit that the filter rejects costs, where there is a filter. Nobody counts
+    /// how many there are.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.trap);
         let cost = if traps_only {
             self.costs.trap
         } else {
-            self.costs.filtered
+            self.costs.filtered.at(COMMON_GAP_NS)
         };
         self.filtered.then_some(cost)
     }
 
-    fn of_each(&self, follow: Follow) -> Cost {
-        match follow {
-            Follow::No => self.costs.count,
-            Follow::Returns => self.costs.followed,
-            Follow::Times => self.costs.timed,
+    /// What all hits of an event cost together.
+    pub fn of(&self, total: &Total) -> Cost {
+        let hits = total.reading.hits();
+        self.of_each(total, self.gap_ns(hits)).times(hits)
+    }
+
+    fn of_each(&self, total: &Total, gap_ns: f64) -> Cost {
+        match (total.via, total.trap) {
+            (Via::Kernel, _) => self.costs.kernel.of(total.step),
+            (_, true) => self.costs.trap,
+            // One that passes does what one that is rejected does, and adds one.
+            _ if self.filtered => self.costs.filtered.at(gap_ns),
+            _ => self.followed(total.follow, self.costs.count.at(gap_ns)),
         }
     }
 
-    pub fn of(&self, total: &Total, extra_ns: f64) -> Cost {
-        let unit = match (total.via, total.trap) {
-            (Via::Kernel, _) => return self.costs.kernel,
-            (_, true) => return self.costs.trap,
-            _ if self.filtered => self.costs.count.plus(self.costs.filtered),
-            _ => self.of_each(total.follow),
+    fn followed(&self, follow: Follow, count: Cost) -> Cost {
+        match follow {
+            Follow::No => count,
+            Follow::Returns => followed(count),
+            Follow::Times => timed(followed(count), self.costs.reading_ns),
+        }
+    }
+
+    /// How long it was from one hit to the next, on average, where that is known.
+    fn gap_ns(&self, hits: u64) -> f64 {
+        match (self.cpu_ns, hits) {
+            (0, _) | (_, 0) => f64::INFINITY,
+            (cpu_ns, hits) => cpu_ns as f64 / hits as f64,
+        }
+    }
+
+    /// All costs together: never more than all the time there was.
+    pub fn sum(&self, costs: Cost) -> Cost {
+        match self.cpu_ns {
+            0 => costs,
+            cpu_ns => costs.at_most(cpu_ns as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibrate::UnitCosts;
+
+    fn total(count: u64, via: Via, step: Step) -> Total {
+        let reading = Reading {
+            count,
+            ..Reading::default()
         };
-        unit.plus(Cost {
-            ns: extra_ns,
-            low_ns: extra_ns,
-            high_ns: extra_ns,
-        })
+        Total {
+            reading,
+            via,
+            trap: false,
+            follow: Follow::No,
+            times: None,
+            step,
+            names: Vec::new(),
+            parts: BTreeMap::new(),
+        }
+    }
+
+    const PRICES: Prices = Prices {
+        costs: UnitCosts::DEFAULT,
+        filtered: false,
+        cpu_ns: 1_000_000_000,
+    };
+
+    #[test]
+    fn a_function_is_priced_by_its_own_rate() {
+        let each = |count| PRICES.of(&total(count, Via::Agent, Step::Single)).ns / count as f64;
+        let [hot, warm, rare] = [400_000_000, 2_000_000, 1_000].map(each);
+        assert!(hot < warm && warm < rare, "{hot} {warm} {rare}");
+        assert!(hot < 1.0, "a hot loop's: {hot}");
+    }
+
+    #[test]
+    fn all_functions_together_cost_less_than_all_time() {
+        let one = PRICES.of(&total(50_000_000, Via::Agent, Step::Single));
+        let all = one.times(100);
+        assert!(PRICES.sum(all).share_of(PRICES.cpu_ns).high <= 1.0);
+        assert_eq!(PRICES.sum(one), one);
+    }
+
+    #[test]
+    fn the_kernels_price_is_the_instructions() {
+        let each = |step| PRICES.of(&total(1_000, Via::Kernel, step)).ns / 1_000.0;
+        let [nop5, push, mov] = [Step::Nop5, Step::Emulated, Step::Single].map(each);
+        assert!(nop5 < push && 3.0 * push < mov, "{nop5} {push} {mov}");
+    }
+
+    #[test]
+    fn without_a_time_there_is_a_price_all_the_same() {
+        let prices = Prices {
+            cpu_ns: 0,
+            ..PRICES
+        };
+        let cost = prices.sum(prices.of(&total(10, Via::Agent, Step::Single)));
+        assert!(cost.ns > 0.0 && cost.high_ns.is_finite());
+        assert_eq!(prices.of(&total(0, Via::Agent, Step::Single)).ns, 0.0);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tiptoe_event::{Filter, Histogram, Reading, Via};
-use tiptoe_kernel::UprobeSet;
+use tiptoe_kernel::{Step, UprobeSet};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::calls::words;
 use tiptoe_wire::{Clock, Site};
@@ -135,8 +135,17 @@ pub enum Source {
         /// What is behind the slot.
         follow: Follow,
     },
-    /// In the kernel, at this index of the set.
-    Kernel(usize),
+    /// In the kernel.
+    Kernel(Place),
+}
+
+/// A uprobe of the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its index in the set.
+    pub index: usize,
+    /// How the instruction there is done.
+    pub step: Step,
 }
 
 /// One traced process.
@@ -335,7 +344,7 @@ impl Tracee {
                 time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
                 ..calls::reading(&counts.totals, slot, follow)
             },
-            Source::Kernel(index) => kernel.get(index).copied().unwrap_or_default(),
+            Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
         let part = |values: &Vec<u64>| {
             let value = |counter: &Counter| match counter.source {

@@ -26,7 +26,7 @@ mod threads;
 mod uprobes;
 
 pub use error::Error;
-pub use instruction::unprobeable;
+pub use instruction::{Step, step, unprobeable};
 pub use tiptoe_sys::host::tracefs::ArmedUprobe;
 pub use uprobes::{KernelProbe, Refused, UprobeSet, Who};
 

@@ -5,7 +5,9 @@
 //! that saving it is not on the path that the program waits for.
 
 /// How many functions there are.
-pub(super) const FUNCTIONS: usize = 256;
+pub(super) const FUNCTIONS: usize = 1024;
+/// How many of them take turns, by loop.
+pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
 /// Words of the memory that [`Surrounding::Memory`] goes through: 1 MiB.
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
@@ -20,7 +22,7 @@ pub(super) enum Surrounding {
     Memory,
 }
 
-/// All of them, in the order of their values; the first is most like a real program.
+/// All of them, in the order of their values.
 pub(super) const SURROUNDINGS: [Surrounding; 3] =
     [Surrounding::Code, Surrounding::Compute, Surrounding::Memory];
 

@@ -8,40 +8,51 @@ use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use super::child::now_ns;
-use super::functions::{FUNCTIONS, MEMORY_WORDS, SURROUNDINGS, Surrounding};
+use super::functions::{FUNCTIONS, LOOPS, MEMORY_WORDS, SURROUNDINGS, Surrounding};
 use super::median;
 use super::program::{Program, VERSIONS, Version};
 
 /// How often each version is timed in each layout of each surrounding.
 const REPEATS: usize = 3;
 /// How many layouts there are: between two, costs differed by a tenth.
-const LAYOUTS: u8 = 5;
+const LAYOUTS: u8 = 3;
 /// How long one timing takes, in nanoseconds.
-const BLOCK_NS: f64 = 300_000.0;
-/// Laps after a change of version that are not timed.
-const WARM_UP: u64 = 8;
+const BLOCK_NS: f64 = 80_000.0;
+/// Calls after a change of version that are not timed.
+const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
-/// Nanoseconds for each hit, by surrounding.
-#[derive(Debug, Default)]
-pub(super) struct InProcess {
-    pub(super) count: [f64; SURROUNDINGS.len()],
-    pub(super) filtered: [f64; SURROUNDINGS.len()],
+/// What one loop showed, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    /// How long a call took that is not patched.
+    pub(super) plain: f64,
+    /// What counting added to it.
+    pub(super) count: f64,
+    /// What a filter added to it that rejects.
+    pub(super) filtered: f64,
 }
 
-/// Measures trampolines that count, and that reject, in all surroundings.
+/// What was shown, by loop and surrounding.
+pub(super) type InProcess = [[Shown; SURROUNDINGS.len()]; LOOPS.len()];
+
+/// Measures trampolines that count, and that reject, in all loops and surroundings.
 pub(super) fn measure() -> io::Result<InProcess> {
     let mut all = InProcess::default();
     for surrounding in SURROUNDINGS {
-        let mut added = [Vec::new(), Vec::new()];
+        let mut layouts = Vec::new();
         for layout in 0..LAYOUTS {
-            let [count, filtered] = Bench::new(surrounding, layout)?.compare()?;
-            added[0].push(count);
-            added[1].push(filtered);
+            layouts.push(Bench::new(surrounding, layout)?.compare()?);
         }
-        [
-            all.count[surrounding as usize],
-            all.filtered[surrounding as usize],
-        ] = added.map(median);
+        for (index, of_loop) in all.iter_mut().enumerate() {
+            let middle = |part: fn(&Shown) -> f64| {
+                median(layouts.iter().map(|layout| part(&layout[index])).collect())
+            };
+            of_loop[surrounding as usize] = Shown {
+                plain: middle(|shown| shown.plain),
+                count: middle(|shown| shown.count),
+                filtered: middle(|shown| shown.filtered),
+            };
+        }
     }
     Ok(all)
 }
@@ -70,40 +81,58 @@ impl Bench {
         })
     }
 
-    fn run(&self, laps: u64) {
+    /// Makes about `calls` calls, whole laps; how many they were.
+    fn run(&self, index: usize, calls: u64) -> u64 {
+        let laps = calls.div_ceil(LOOPS[index] as u64);
         let descriptor = self.counters.as_ptr();
         DESCRIPTOR.set(&raw const descriptor);
         // SAFETY: `memory` is as long as asked; the word, which this thread made its
         // program for, points to `descriptor` until the call is over.
-        unsafe { self.program.run(laps, self.memory.as_ptr()) };
+        unsafe { self.program.run(index, laps, self.memory.as_ptr()) };
         DESCRIPTOR.set(ptr::null());
+        laps * LOOPS[index] as u64
     }
 
-    /// Nanoseconds that a version takes for each call.
-    fn time(&mut self, version: Version, laps: u64) -> io::Result<f64> {
-        self.program.become_version(version)?;
-        self.run(WARM_UP);
+    /// Nanoseconds that the version that stands takes for each call.
+    fn time(&self, index: usize, calls: u64) -> f64 {
+        self.run(index, WARM_UP);
         let start = now_ns();
-        self.run(laps);
-        Ok((now_ns() - start) / (laps * FUNCTIONS as u64) as f64)
+        let calls = self.run(index, calls);
+        (now_ns() - start) / calls as f64
     }
 
     /// What counting and rejecting add to each call: medians of differences to the
     /// plain version, timed in turns whose order rotates.
-    fn compare(&mut self) -> io::Result<[f64; 2]> {
-        let per_call = self.time(Version::Plain, 64)?.max(0.1);
-        let laps = (BLOCK_NS / per_call / FUNCTIONS as f64).max(1.0) as u64;
-        let mut added = [Vec::new(), Vec::new()];
+    fn compare(&mut self) -> io::Result<[Shown; LOOPS.len()]> {
+        self.program.become_version(Version::Plain)?;
+        let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| {
+            let per_call = self.time(index, WARM_UP).max(0.1);
+            (BLOCK_NS / per_call) as u64
+        });
+        let mut taken: [[Vec<f64>; VERSIONS.len()]; LOOPS.len()] = Default::default();
         for repeat in 0..REPEATS {
-            let mut taken = [0.0; VERSIONS.len()];
             for turn in 0..VERSIONS.len() {
                 let version = (repeat + turn) % VERSIONS.len();
-                taken[version] = self.time(VERSIONS[version], laps)?;
+                self.program.become_version(VERSIONS[version])?;
+                for (index, taken) in taken.iter_mut().enumerate() {
+                    taken[version].push(self.time(index, calls[index]));
+                }
             }
-            added[0].push(taken[1] - taken[0]);
-            added[1].push(taken[2] - taken[0]);
         }
-        Ok(added.map(median))
+        Ok(taken.map(shown))
+    }
+}
+
+/// Medians: of plain calls, and of what the other versions added to them in the same turns.
+fn shown([plain, count, filtered]: [Vec<f64>; VERSIONS.len()]) -> Shown {
+    let added = |version: &[f64]| {
+        let pairs = version.iter().zip(&plain);
+        median(pairs.map(|(with, without)| with - without).collect())
+    };
+    Shown {
+        count: added(&count),
+        filtered: added(&filtered),
+        plain: median(plain),
     }
 }
 
@@ -138,7 +167,7 @@ mod tests {
             let mut bench = Bench::new(surrounding, 0).expect("executable memory");
             let mut counts_after = |version| {
                 bench.program.become_version(version).expect("memory");
-                bench.run(100);
+                bench.run(LOOPS.len() - 1, 100 * FUNCTIONS as u64);
                 loaded(&bench.counters)
             };
             assert_eq!(counts_after(Version::Plain), [0; FUNCTIONS]);
@@ -153,7 +182,7 @@ mod tests {
         let memory_after = |version| {
             let mut bench = Bench::new(Surrounding::Memory, 0).expect("executable memory");
             bench.program.become_version(version).expect("memory");
-            bench.run(50);
+            bench.run(LOOPS.len() - 1, 50 * FUNCTIONS as u64);
             loaded(&bench.memory)
         };
         let plain = memory_after(Version::Plain);
@@ -164,12 +193,13 @@ mod tests {
 
     #[test]
     fn what_is_added_is_finite() {
-        for surrounding in SURROUNDINGS {
-            let mut bench = Bench::new(surrounding, 1).expect("executable memory");
-            let plain = bench.time(Version::Plain, 500).expect("memory");
-            let added = bench.compare().expect("memory");
-            println!("{surrounding:?}: {plain:.2} ns a call; count, filtered add {added:.3?}");
-            assert!(added.iter().all(|ns| ns.is_finite()));
+        for all in measure().expect("executable memory") {
+            println!("{all:.2?}");
+            let finite = |shown: &Shown| {
+                let all = [shown.plain, shown.count, shown.filtered];
+                all.iter().all(|ns| ns.is_finite())
+            };
+            assert!(all.iter().all(finite));
         }
     }
 }

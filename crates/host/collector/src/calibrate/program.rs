@@ -14,7 +14,7 @@ use tiptoe_patch::{
 };
 
 use super::code::{Code, Draft};
-use super::functions::{FUNCTIONS, Surrounding, function, run};
+use super::functions::{FUNCTIONS, LOOPS, Surrounding, function, run};
 
 /// Which version of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ const FILLER: u8 = 0xcc;
 /// The program in one of its versions.
 pub(super) struct Program {
     code: Code,
-    entry: u64,
+    /// The loops, in the order of [`LOOPS`].
+    entries: [u64; LOOPS.len()],
     /// Where its functions are.
     part: Range<u64>,
     /// What stands at the functions' entries, by version.
@@ -73,7 +74,7 @@ impl Program {
             ..Abi::default()
         };
         let functions = write_functions(&mut draft, part.start + PAGE, surrounding);
-        let entry = write_entry(&mut draft, &functions);
+        let entries = write_entries(&mut draft, &functions);
         let mut patcher = Patcher {
             draft,
             abi,
@@ -88,7 +89,7 @@ impl Program {
         let edits = [plain.collect(), count, filtered];
         Ok(Program {
             code: patcher.draft.into_executable()?,
-            entry,
+            entries,
             part,
             edits,
         })
@@ -104,17 +105,18 @@ impl Program {
         })
     }
 
-    /// Calls every function once in each lap.
+    /// Calls each function of a loop once in each lap.
     ///
     /// # Safety
     /// `memory` points to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words,
     /// and this thread's word at the `tls` given to a descriptor whose first word points
     /// to [`FUNCTIONS`] of them.
-    pub(super) unsafe fn run(&self, laps: u64, memory: *const AtomicU64) {
+    pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
         // SAFETY: `functions::run` stands at the entry, a C function of this type, in
         // code that lives as long as this value; it writes only what the caller vouches for.
         unsafe {
-            let run: extern "C" fn(u64, *const AtomicU64) = std::mem::transmute(self.entry);
+            let run: extern "C" fn(u64, *const AtomicU64) =
+                std::mem::transmute(self.entries[index]);
             run(laps, memory);
         }
     }
@@ -154,14 +156,19 @@ fn write_functions(draft: &mut Draft, mut at: u64, surrounding: Surrounding) -> 
     (0..FUNCTIONS).map(place).collect()
 }
 
-/// Writes the loop that calls them, behind the last one.
-fn write_entry(draft: &mut Draft, functions: &[Placed]) -> u64 {
+/// Writes the loops that call them, behind the last one.
+fn write_entries(draft: &mut Draft, functions: &[Placed]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
-    let end = functions
+    let mut end = functions
         .last()
         .map_or(0, |(address, code)| address + code.len() as u64);
-    draft.write(end, &run(end, &addresses));
-    end
+    LOOPS.map(|some| {
+        let at = end.next_multiple_of(ALIGN as u64);
+        let code = run(at, &addresses[..some]);
+        draft.write(at, &code);
+        end = at + code.len() as u64;
+        at
+    })
 }
 
 struct Patcher {

@@ -7,7 +7,7 @@ use tiptoe_kernel::{KernelProbe, UprobeSet, Who};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
-use super::{Counter, Plan, Source, Tracee};
+use super::{Counter, Place, Plan, Source, Tracee};
 use crate::module::Module;
 use crate::request::Error;
 use crate::resolve::{self, Probe};
@@ -98,10 +98,11 @@ impl Tracee {
             if let Some(why) = own {
                 left.entry(why).or_default().push(probe.event.clone());
             }
+            let step = tiptoe_kernel::step(instruction(&probe).unwrap_or_default());
             self.counters.push(Counter {
                 event: probe.event,
                 names: probe.names,
-                source: Source::Kernel(index),
+                source: Source::Kernel(Place { index, step }),
             });
         }
         self.notes.extend(left.iter().map(left_to_kernel));
@@ -182,9 +183,14 @@ fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
 
 /// What about its instruction keeps the kernel from running it.
 fn against(probe: &Probe) -> Option<&'static str> {
+    tiptoe_kernel::unprobeable(instruction(probe)?)
+}
+
+/// The code from its instruction on.
+fn instruction(probe: &Probe) -> Option<&[u8]> {
     let code = probe.object.code(&probe.function, probe.bias)?;
     let offset = usize::try_from(probe.offset).ok()?;
-    tiptoe_kernel::unprobeable(code.bytes.get(offset..)?)
+    code.bytes.get(offset..)
 }
 
 /// What the agent left to the kernel, for one reason.

@@ -110,13 +110,15 @@ impl Here {
 fn enters(asked: &Asked) -> Option<u64> {
     let here = Here::find()?;
     let slot = u64::from(asked.slot());
-    if asked.has(UNCOUNTED) {
-        here.add(slot, words::CALLS, 1);
-    }
     let followed = follow(&here, asked);
-    if followed.is_none() {
-        here.add(slot, words::ONLY_COUNTED, 1);
-    }
+    // The trampoline has counted it as one that is followed, or not at all.
+    let more = u64::from(followed.is_some());
+    here.add(
+        slot,
+        words::CALLS,
+        more.wrapping_sub(u64::from(!asked.has(UNCOUNTED))),
+    );
+    here.add(slot, words::ONLY_COUNTED, 1 - more);
     followed
 }
 

@@ -40,7 +40,8 @@ pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Not below, or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
-pub(crate) const IF_SIGN: u8 = 8;
+/// Greater, as signed numbers.
+pub(crate) const IF_GREATER: u8 = 15;
 
 /// Relocatable machine code; its length never depends on where it goes.
 #[derive(Clone, Debug, Default)]

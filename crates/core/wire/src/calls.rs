@@ -2,13 +2,13 @@
 
 /// Words of a probe that follows calls, from its slot on.
 pub mod words {
-    /// Entries.
+    /// Entries that were followed.
     pub const CALLS: u32 = 0;
     /// Returns.
     pub const RETURNS: u32 = 1;
     /// Frames that were left without a return.
     pub const LEFT: u32 = 2;
-    /// Entries that were counted and not followed.
+    /// All other entries: they are counted, and no more is known of them.
     pub const ONLY_COUNTED: u32 = 3;
     /// How many there are where calls are not timed.
     pub const UNTIMED: u32 = 4;

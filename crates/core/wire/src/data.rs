@@ -225,6 +225,14 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// The credit that a slab's thread has left. (tiptoe)
+    pub fn credit(&self, slab: u32) -> u64 {
+        if slab >= self.geometry.slabs {
+            return 0;
+        }
+        self.words.load(self.geometry.slab(slab) + CREDIT)
+    }
+
     /// Raises a word of a slab to at least `value`. (agent, cold path)
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
         use crate::primitive::Ordering::Relaxed;

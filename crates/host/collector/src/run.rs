@@ -122,6 +122,7 @@ impl<'a> Run<'a> {
                     return Ok(());
                 }
             }
+            self.tracees.iter().for_each(Tracee::pay);
             let stopped = self.request.stop.load(Ordering::Relaxed);
             if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
                 return Ok(());
@@ -250,6 +251,12 @@ impl<'a> Run<'a> {
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.session.slower_ns = self.request.slower_ns;
+        self.session.budget = match self.request.budget {
+            Budget::Percent(percent) if self.tracees.iter().any(Tracee::has_budget) => {
+                Some(percent / 100.0)
+            }
+            _ => None,
+        };
         Ok(events)
     }
 

@@ -128,7 +128,12 @@ impl Prices {
     /// What all hits of an event cost together.
     pub fn of(&self, total: &Total) -> Cost {
         let hits = total.reading.hits();
-        self.of_each(total, self.gap_ns(hits)).times(hits)
+        let unfollowed = total.reading.ends.map_or(0, |ends| ends.only_counted);
+        let gap_ns = self.gap_ns(hits);
+        let followed = self
+            .of_each(total, gap_ns)
+            .times(hits - unfollowed.min(hits));
+        followed.plus(self.costs.count.at(gap_ns).times(unfollowed))
     }
 
     fn of_each(&self, total: &Total, gap_ns: f64) -> Cost {

@@ -20,10 +20,11 @@ use crate::inject::Masks;
 use crate::link::{Link, Terms};
 use crate::module::{Cache, Module, from_sys};
 use crate::planner::Follow;
-use crate::request::{By, Error, Request};
+use crate::request::{Budget, By, Error, Request};
 use crate::resolve::{self, Probe, Resolved};
 
 mod arm;
+mod budget;
 mod calls;
 mod ended;
 mod enter;
@@ -52,6 +53,8 @@ pub struct Plan<'a> {
     pub force: bool,
     /// Calls are timed: how.
     pub calls: Option<Timing>,
+    /// What following them may cost.
+    pub share: Share,
     /// Set where the user wants it to end.
     pub stop: &'a AtomicBool,
 }
@@ -62,6 +65,9 @@ pub struct Timing {
     /// Calls that took less are counted only.
     pub slower_ns: u64,
 }
+
+/// What followed calls may cost, as a part of the target's CPU time; `None`: anything.
+type Share = Option<f64>;
 
 impl<'a> Plan<'a> {
     /// What a request asks for.
@@ -77,6 +83,10 @@ impl<'a> Plan<'a> {
             by: request.by,
             force: request.force,
             calls: request.latency.then(timing),
+            share: match request.budget {
+                Budget::Off => None,
+                Budget::Percent(percent) => Some(percent / 100.0),
+            },
             stop: &request.stop,
         }
     }
@@ -96,7 +106,7 @@ impl<'a> Plan<'a> {
         Terms {
             keep_slabs: self.by == Some(By::Thread),
             clock: Clock {
-                credit: u64::MAX >> 1,
+                credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
                 ns_per_tick: self.calls.map_or(0, |_| clock::ns_per_tick()),
                 slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
             },
@@ -181,6 +191,8 @@ pub struct Tracee {
     /// Names it for good, where the kernel can.
     handle: Option<OwnedFd>,
     end_told: Cell<bool>,
+    /// What pays for followed calls.
+    purse: Option<budget::Purse>,
 }
 
 /// What has been counted in one process.
@@ -219,6 +231,7 @@ impl Tracee {
             meters: RefCell::default(),
             handle: ended::handle(process),
             end_told: Cell::new(false),
+            purse: None,
         }
     }
 
@@ -294,6 +307,7 @@ impl Tracee {
         } = resolved;
         self.refused.extend(refused);
         self.notes.extend(notes);
+        self.purse = budget::Purse::of(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
         match self.link.take() {
             Some(link) => {
@@ -346,6 +360,11 @@ impl Tracee {
             },
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
+        let over = self.is_gone() || self.has_execed();
+        let reading = |counter: &Counter| match reading(counter) {
+            reading if over => calls::at_the_end(reading),
+            reading => reading,
+        };
         let part = |values: &Vec<u64>| {
             let value = |counter: &Counter| match counter.source {
                 Source::Agent { slot, follow, .. } => calls::reading(values, slot, follow).count,
@@ -370,11 +389,8 @@ impl Tracee {
 
     /// Before the last reading: what threads that are no more were in is left.
     pub fn bury_dead_threads(&self) {
-        let followed = self.counters.iter().any(|counter| {
-            matches!(counter.source, Source::Agent { follow, .. } if follow != Follow::No)
-        });
         if let Some(link) = &self.link
-            && followed
+            && self.follows()
             && !(self.left.get() || self.is_gone() || self.has_execed())
         {
             // Where it cannot be done those calls stay inside.

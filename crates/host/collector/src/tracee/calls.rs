@@ -9,7 +9,10 @@ use crate::planner::Follow;
 /// returns counts these.
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
-    let calls = word(words::CALLS);
+    let calls = match follow {
+        Follow::No => word(words::CALLS),
+        _ => word(words::CALLS).wrapping_add(word(words::ONLY_COUNTED)),
+    };
     let ends = (follow != Follow::No).then(|| ends(calls, word));
     Reading {
         count: match (follow, ends) {
@@ -30,7 +33,8 @@ pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
 fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
     let ended = Ends {
         returns: word(words::RETURNS),
-        left: word(words::LEFT),
+        // Below 0 for a moment, where a call that was taken for left returned.
+        left: (word(words::LEFT) as i64).max(0) as u64,
         only_counted: word(words::ONLY_COUNTED),
         inside: 0,
     };
@@ -38,6 +42,19 @@ fn ends(calls: u64, word: impl Fn(u32) -> u64) -> Ends {
         // Each is read at another moment: a call may return in between.
         inside: calls.saturating_sub(ended.calls()),
         ..ended
+    }
+}
+
+/// Where the process is no more, what it was still in is left.
+pub fn at_the_end(reading: Reading) -> Reading {
+    let left = |ends: Ends| Ends {
+        left: ends.left + ends.inside,
+        inside: 0,
+        ..ends
+    };
+    Reading {
+        ends: reading.ends.map(left),
+        ..reading
     }
 }
 

@@ -9,6 +9,7 @@ use tiptoe_wire::State;
 
 use super::{Counter, Place, Plan, Source, Tracee};
 use crate::module::Module;
+use crate::planner::Follow;
 use crate::request::Error;
 use crate::resolve::{self, Probe};
 
@@ -56,6 +57,7 @@ impl Tracee {
             self.refused.extend(refuse_all(&probes, why));
             return Ok(());
         }
+        let probes = self.entries_only(probes)?;
         let probes = self.probeable(probes)?;
         if probes.is_empty() {
             return Ok(());
@@ -114,6 +116,21 @@ impl Tracee {
         }
         self.kernel = Some(set);
         Ok(())
+    }
+
+    /// The probes less those of returns: where the kernel follows a call to its return no
+    /// exception gets past it.
+    fn entries_only(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+        const WHY: &str = "the kernel's return probes end programs that throw past them";
+        let (entries, returns): (Vec<_>, Vec<_>) = probes
+            .into_iter()
+            .partition(|(probe, _)| probe.follow != Follow::Returns);
+        if self.link.is_none() && !returns.is_empty() {
+            let hint = "use `--via agent`, or count entries (`uprobe:`) alone";
+            return Err(Error::new(format!("{WHY}: they are not used")).with_hint(hint));
+        }
+        self.refused.extend(refuse_all(&returns, WHY));
+        Ok(entries)
     }
 
     /// The probes less those whose instruction the kernel cannot run: it says so of code

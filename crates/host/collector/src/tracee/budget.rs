@@ -1,0 +1,109 @@
+//! Followed calls are paid for: each thread has a credit, in its slab, of calls that it
+//! may follow. It is filled up every few milliseconds out of the budget's share of the
+//! CPU time that the process used; with no credit left a call is only counted.
+//!
+//! A thread counts its credit down without atomics, so one that is filled up may be
+//! lost to a call; the next is not.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tiptoe_wire::Data;
+
+use super::{Plan, Source, Tracee};
+use crate::clock;
+use crate::planner::Follow;
+
+/// The credit of a thread where there is no budget.
+pub const ANY: u64 = u64::MAX >> 1;
+/// What a thread may follow before its credit is looked at for the first time.
+pub const FIRST: u64 = 1000;
+/// No more than this time's share is saved up.
+const SAVED: Duration = Duration::from_millis(200);
+/// What following a call costs without the clock: frame, detours and histogram.
+const FOLLOWED_NS: f64 = 15.0;
+
+/// A process's budget.
+pub struct Purse {
+    /// The part of the CPU time that may be spent.
+    share: f64,
+    /// What a followed call costs.
+    call_ns: f64,
+    accounts: RefCell<Accounts>,
+}
+
+#[derive(Default)]
+struct Accounts {
+    /// CPU time that was paid for.
+    paid: Duration,
+    /// What may be spent; less than nothing after threads spent their first credit.
+    saved_ns: f64,
+    /// The credit that each slab was left with.
+    credits: BTreeMap<u32, u64>,
+}
+
+impl Purse {
+    /// The purse of a plan; `None` where calls are not followed, or cost what they may.
+    pub fn of(plan: &Plan) -> Option<Purse> {
+        let readings = match plan.follow() {
+            Follow::No => return None,
+            Follow::Returns => 0.0,
+            Follow::Times => 2.0,
+        };
+        Some(Purse {
+            share: plan.share?,
+            call_ns: FOLLOWED_NS + readings * clock::reading_ns(),
+            accounts: RefCell::default(),
+        })
+    }
+
+    /// Takes what was spent, and shares out what may be.
+    fn settle(&self, used: Duration, data: &Data, slabs: impl Iterator<Item = u32>) {
+        let mut accounts = self.accounts.borrow_mut();
+        let earned = used.saturating_sub(accounts.paid).as_nanos() as f64 * self.share;
+        accounts.paid = used.max(accounts.paid);
+        let mut spenders = Vec::new();
+        for slab in slabs {
+            let left = data.credit(slab);
+            let had = *accounts.credits.entry(slab).or_insert(FIRST);
+            if left != had || left == 0 {
+                accounts.saved_ns -= had.saturating_sub(left) as f64 * self.call_ns;
+                spenders.push(slab);
+            }
+        }
+        let most = SAVED.as_nanos() as f64 * self.share;
+        accounts.saved_ns = (accounts.saved_ns + earned).min(most);
+        let calls = accounts.saved_ns.max(0.0) / self.call_ns;
+        let each = (calls / spenders.len().max(1) as f64) as u64;
+        for slab in spenders {
+            data.set_credit(slab, each);
+            accounts.credits.insert(slab, each);
+        }
+    }
+}
+
+impl Tracee {
+    /// Fills up the credit of the threads that spent some.
+    pub fn pay(&self) {
+        let (Some(purse), Some(link)) = (&self.purse, &self.link) else {
+            return;
+        };
+        let data = link.data();
+        let slabs = 1..link.geometry().slabs;
+        let in_use = slabs.take_while(|slab| data.slab_owner(*slab).is_some());
+        purse.settle(self.cpu_time(), &data, in_use);
+    }
+
+    /// Whether followed calls are paid for.
+    pub fn has_budget(&self) -> bool {
+        self.purse.is_some() && self.follows()
+    }
+
+    /// Whether any calls are followed to their return.
+    pub(super) fn follows(&self) -> bool {
+        self.counters.iter().any(|counter| {
+            matches!(counter.source, Source::Agent { follow, .. } if follow != Follow::No)
+        })
+    }
+}

@@ -150,12 +150,14 @@ impl Report {
             Room::Enough => returns,
             Room::Bounded => returns + counted,
         };
+        // What a program is inside of when it ends is left.
+        let left_at_the_end = calls.left.map(|left| left + calls.inside.unwrap_or(0));
         let rows = [
             ("entries", Some(calls.entries), self.entries(name)),
             ("returns", calls.returns, counted_returns),
-            ("left", calls.left, left),
-            ("inside", calls.inside, inside),
-            ("unfinished", calls.unfinished, left + inside),
+            ("left", left_at_the_end, left),
+            ("inside", Some(0), inside),
+            ("unfinished", calls.unfinished, left),
             ("count", Some(self.count_by_ends(name)), count),
             (
                 "histograms",
@@ -181,7 +183,7 @@ mod tests {
     const OUTPUT: &str =
         "sum 5\nexpect a::b 7\nreturns a::b 4\nleft a::b 2\ninside a::b 1\nexpect c 0\n";
 
-    const ENDS: &str = r#""returns": 4, "left": 2, "inside": 1, "only_counted": 0"#;
+    const ENDS: &str = r#""returns": 4, "left": 3, "inside": 0, "only_counted": 0"#;
 
     fn check(event: &str) {
         let report = Report::parse(&format!(r#"{{"events": [{{{event}}}]}}"#));
@@ -201,9 +203,11 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a::b: left expected 2, reported 3")]
+    #[should_panic(expected = "a::b: left expected 3, reported 2")]
     fn a_wrong_number_is_named() {
-        let ends = ENDS.replace("2", "3");
+        let ends = ENDS
+            .replace("\"left\": 3", "\"left\": 2")
+            .replace("\"inside\": 0", "\"inside\": 1");
         check(&format!(
             r#""event": "uprobe:hot:a::b", "count": 7, {ends}, "histogram": {{}}"#
         ));

@@ -19,14 +19,13 @@ impl Mappings<'_> {
 
     /// Whether taking a range out leaves one mapping in two parts.
     pub(crate) fn splits(&self, range: &Range<u64>) -> bool {
-        let first = self.first_behind(range.start);
+        let first = self.first_in(range);
         first.is_some_and(|(_, found)| found.start < range.start && range.end < found.end)
     }
 
     /// Whether something is mapped in a range.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
-        let first = self.first_behind(range.start);
-        first.is_some_and(|(_, found)| found.start < range.end)
+        self.first_in(range).is_some()
     }
 
     /// Whether this mapping, or one that it is a part of, is in the tree.
@@ -56,10 +55,7 @@ impl Mappings<'_> {
 
     /// Unmaps a range: whole mappings, ends of some, the middle of one.
     pub(crate) fn remove(&self, range: Range<u64>) {
-        while let Some((at, found)) = self.first_behind(range.start) {
-            if found.start >= range.end || range.is_empty() {
-                return;
-            }
+        while let Some((at, found)) = self.first_in(&range) {
             let before = found.clip(&(found.start..range.start));
             let after = found.clip(&(range.end..found.end));
             match (before.start < before.end, after.start < after.end) {
@@ -107,10 +103,7 @@ impl Mappings<'_> {
     }
 
     fn relocate(&self, from: Range<u64>, to: u64) {
-        while let Some((_, found)) = self.first_behind(from.start) {
-            if found.start >= from.end {
-                return;
-            }
+        while let Some((_, found)) = self.first_in(&from) {
             let part = found.clip(&from);
             self.remove(part.start..part.end);
             self.insert(Mapping {

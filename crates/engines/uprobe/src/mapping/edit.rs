@@ -10,6 +10,10 @@ use crate::primitive::Ordering::Relaxed;
 /// one, into the middle of another, with a tail.
 const GROWTH: u64 = 4;
 
+/// Slots that mappings in order leave free: with none, each block would be halved at
+/// its first change, and a search would go through one level more.
+const SLACK: usize = BLOCK.div_ceil(8);
+
 // Relaxed throughout, as in the rest of the tree.
 impl Mappings<'_> {
     /// Whether a change that adds mappings is sure to fit.
@@ -147,9 +151,10 @@ impl Mappings<'_> {
             return Some((row, block));
         }
         let upper = self.add_row(row + 1)?;
-        // What comes in order fills its blocks; no row behind asks for rule 4.
+        // What comes in order fills its blocks but for some room for what comes later;
+        // no row behind asks for rule 4.
         let ascending = last < address && row + 2 == self.index.len();
-        let kept = if ascending { BLOCK } else { BLOCK / 2 };
+        let kept = if ascending { BLOCK - SLACK } else { BLOCK / 2 };
         upper.append(0, &block, kept);
         block.clear(kept);
         self.refresh(row + 1, upper);

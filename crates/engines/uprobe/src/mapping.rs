@@ -18,6 +18,8 @@
 //! index that it reads is looked up with its bound, every loop is bounded, and
 //! blocks are type-stable. By rule 4 a number of mappings bounds the blocks.
 
+use core::ops::Range;
+
 use tiptoe_sync::Pool;
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
@@ -120,15 +122,17 @@ impl<'a> Mappings<'a> {
         self.block(at.row)?.get(at.slot)
     }
 
-    /// The first mapping that ends behind an address.
-    fn first_behind(&self, address: u64) -> Option<(Position, Mapping)> {
-        let at = self.locate(address)?;
-        let mapping = self.get(at)?;
-        if mapping.end > address {
-            return Some((at, mapping));
+    /// The first mapping of which something is in a range: of an empty one there
+    /// is none.
+    fn first_in(&self, range: &Range<u64>) -> Option<(Position, Mapping)> {
+        let mut at = self.locate(range.start)?;
+        let mut mapping = self.get(at)?;
+        if mapping.end <= range.start {
+            at = self.next(at)?;
+            mapping = self.get(at)?;
         }
-        let at = self.next(at)?;
-        Some((at, self.get(at)?))
+        let met = mapping.start.max(range.start) < mapping.end.min(range.end);
+        met.then_some((at, mapping))
     }
 
     fn next(&self, at: Position) -> Option<Position> {

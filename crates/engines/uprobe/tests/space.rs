@@ -57,7 +57,7 @@ fn runs(space: &Space) -> Vec<(u64, u64, u64, u64)> {
 /// Few files and offsets that often fit, so that neighbours do become one.
 fn change() -> impl Strategy<Value = Change> {
     let range = |longest: u64| {
-        (0..ADDRESSES - longest, 1..=longest).prop_map(|(start, len)| start..start + len)
+        (0..ADDRESSES - longest, 0..=longest).prop_map(|(start, len)| start..start + len)
     };
     let map = (range(6), 0..3_u64, 0..4_u64)
         .prop_map(|(range, file, shift)| Change::Map(range.clone(), file, range.start + 8 * shift));
@@ -182,6 +182,21 @@ fn every_answer_says_which_way_it_took() {
     assert_eq!(space.find(20), Lookup::Locked(None));
     assert_eq!(space.find(u64::MAX), Lookup::Locked(None));
     assert_eq!(space.find_locked(15), Lookup::Locked(Some(7)));
+}
+
+/// This once put empty mappings into the tree until there was no room.
+#[test]
+fn a_copy_out_of_the_middle_is_one_mapping() {
+    let words = storage(SHAPE);
+    let space = Space::new(&words, SHAPE).expect("long enough");
+    let changes = [
+        Change::Map(530..540, 1, 0),
+        Change::Move(535..535, 314..327),
+    ];
+    changes
+        .iter()
+        .for_each(|change| apply(&space, change).expect("room"));
+    assert_eq!(runs(&space), [(314, 327, 1, 5), (530, 540, 1, 0)]);
 }
 
 #[test]

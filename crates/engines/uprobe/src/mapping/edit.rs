@@ -10,6 +10,10 @@ use crate::primitive::Ordering::Relaxed;
 /// one, into the middle of another, with a tail.
 const GROWTH: u64 = 4;
 
+/// Slots that mappings in order leave free: with none, each block would be halved at
+/// its first change, and a search would go through one level more.
+const SLACK: usize = BLOCK.div_ceil(8);
+
 // Relaxed throughout, as in the rest of the tree.
 impl Mappings<'_> {
     /// Whether a change that adds mappings is sure to fit.
@@ -19,14 +23,13 @@ impl Mappings<'_> {
 
     /// Whether taking a range out leaves one mapping in two parts.
     pub(crate) fn splits(&self, range: &Range<u64>) -> bool {
-        let first = self.first_behind(range.start);
+        let first = self.first_in(range);
         first.is_some_and(|(_, found)| found.start < range.start && range.end < found.end)
     }
 
     /// Whether something is mapped in a range.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
-        let first = self.first_behind(range.start);
-        first.is_some_and(|(_, found)| found.start < range.end)
+        self.first_in(range).is_some()
     }
 
     /// Whether this mapping, or one that it is a part of, is in the tree.
@@ -56,10 +59,7 @@ impl Mappings<'_> {
 
     /// Unmaps a range: whole mappings, ends of some, the middle of one.
     pub(crate) fn remove(&self, range: Range<u64>) {
-        while let Some((at, found)) = self.first_behind(range.start) {
-            if found.start >= range.end || range.is_empty() {
-                return;
-            }
+        while let Some((at, found)) = self.first_in(&range) {
             let before = found.clip(&(found.start..range.start));
             let after = found.clip(&(range.end..found.end));
             match (before.start < before.end, after.start < after.end) {
@@ -107,10 +107,7 @@ impl Mappings<'_> {
     }
 
     fn relocate(&self, from: Range<u64>, to: u64) {
-        while let Some((_, found)) = self.first_behind(from.start) {
-            if found.start >= from.end {
-                return;
-            }
+        while let Some((_, found)) = self.first_in(&from) {
             let part = found.clip(&from);
             self.remove(part.start..part.end);
             self.insert(Mapping {
@@ -154,9 +151,10 @@ impl Mappings<'_> {
             return Some((row, block));
         }
         let upper = self.add_row(row + 1)?;
-        // What comes in order fills its blocks; no row behind asks for rule 4.
+        // What comes in order fills its blocks but for some room for what comes later;
+        // no row behind asks for rule 4.
         let ascending = last < address && row + 2 == self.index.len();
-        let kept = if ascending { BLOCK } else { BLOCK / 2 };
+        let kept = if ascending { BLOCK - SLACK } else { BLOCK / 2 };
         upper.append(0, &block, kept);
         block.clear(kept);
         self.refresh(row + 1, upper);

@@ -42,24 +42,21 @@ pub(super) const fn words_for(rows: usize) -> usize {
 }
 
 /// The last key of a group that is not above an address, else the first. No branch
-/// depends on the address: one comparison says which half, and those in a half
-/// are counted.
+/// depends on the address, and no load on another: all keys are counted.
 #[inline]
 pub(super) fn last_in(group: &Group, address: u64) -> usize {
-    let is_passed = |at: usize| {
-        let key = group.get(at).map_or(NONE, |key| key.load(Relaxed));
-        usize::from(key <= address)
-    };
-    let half = is_passed(GROUP / 2) * (GROUP / 2);
-    half + (1..GROUP / 2).map(|at| is_passed(half + at)).sum::<usize>()
+    let later = group.iter().skip(1);
+    later
+        .map(|key| usize::from(key.load(Relaxed) <= address))
+        .sum()
 }
 
 // Relaxed throughout, as in the rest of the tree.
 impl<'a> Index<'a> {
     /// No rows, but room for so many.
     pub(super) fn new(words: &'a [AtomicU64], rows: usize) -> Option<Self> {
-        let (blocks, mut words) = words.split_at_checked(rows)?;
         let (mut levels, mut keys): ([&[Group]; LEVELS], usize) = ([&[]; LEVELS], rows);
+        let mut words = words;
         for level in &mut levels {
             keys = keys.div_ceil(GROUP);
             let (these, others) = words.split_at_checked(keys * GROUP)?;
@@ -67,7 +64,7 @@ impl<'a> Index<'a> {
         }
         Some(Index {
             levels,
-            blocks,
+            blocks: words.get(..rows)?,
             rows: AtomicU64::new(0),
             height: AtomicU64::new(0),
         })

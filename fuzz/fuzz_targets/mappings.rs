@@ -1,0 +1,125 @@
+//! Mapping sequences: whatever is mapped, unmapped and moved, the tree says of
+//! each address what a model says that knows nothing but addresses, and probes are
+//! found wherever their file is mapped. Each five bytes are one change; the last
+//! list of mappings is then put into a space that holds another.
+#![no_main]
+
+use std::sync::atomic::AtomicU64;
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_uprobe::lookup::{Error, Mapping, Place, Shape, Space};
+
+#[path = "../../crates/engines/uprobe/tests/cells/mod.rs"]
+mod cells;
+use cells::{Cells, Change};
+
+const ADDRESSES: u64 = 1024;
+/// As many changes as surely fit: one adds four mappings at most.
+const CHANGES: usize = 255;
+const SHAPE: Shape = Shape {
+    mappings: 4 * (CHANGES + 1),
+    probes: 64,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let words = storage();
+    let space = Space::new(&words, SHAPE).expect("long enough");
+    let mut cells = Cells::new(ADDRESSES);
+    probes(&space);
+    for change in input.chunks_exact(5).take(CHANGES).map(change) {
+        match apply(&space, &change) {
+            Ok(()) => cells.apply(&change),
+            Err(error) => assert_eq!(error, Error::Overlap),
+        }
+    }
+    compare(&space, &cells);
+    replace(input, &cells);
+});
+
+fn storage() -> Vec<AtomicU64> {
+    (0..SHAPE.words()).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn place(file: u64, offset: u64) -> Place {
+    Place::new(file as u32, offset).expect("both are small")
+}
+
+/// One in each sixteen bytes of the first file.
+fn probes(space: &Space) {
+    let writer = space.write(1).expect("nobody is in");
+    for probe in 0..64 {
+        let at = place(0, u64::from(probe) * 16);
+        writer.add_probe(at, probe).expect("room");
+    }
+}
+
+/// Offsets often fit, so that neighbours do become one.
+fn change(bytes: &[u8]) -> Change {
+    let [kind, low, len, other, new_len] = bytes.try_into().expect("five of them");
+    let range = |at: u8, high: u8, len: u8| {
+        let start = (u64::from(high & 3) << 8 | u64::from(at)).min(ADDRESSES - 1);
+        start..(start + u64::from(len)).min(ADDRESSES)
+    };
+    let here = range(low, kind, len);
+    match kind >> 2 & 7 {
+        0 => Change::Unmap(here),
+        1 => Change::Move(here, range(other, kind >> 5, new_len)),
+        2 => Change::Move(here.clone(), here.start..range(low, kind, new_len).end),
+        file => {
+            let len = u64::from(len) % 8 + 1;
+            let end = (here.start + len).min(ADDRESSES);
+            let shift = u64::from(other) % 4 * 8;
+            Change::Map(here.start..end, u64::from(file) % 3, here.start + shift)
+        }
+    }
+}
+
+fn apply(space: &Space, change: &Change) -> Result<(), Error> {
+    let writer = space.write(1).expect("nobody is in");
+    match change.clone() {
+        Change::Map(range, file, offset) => writer.insert(Mapping {
+            start: range.start,
+            end: range.end,
+            place: place(file, offset),
+        }),
+        Change::Unmap(range) => writer.remove(range),
+        Change::Move(from, to) => writer.remap(from, to),
+    }
+}
+
+fn compare(space: &Space, cells: &Cells) {
+    for address in 0..ADDRESSES {
+        let found = space.resolve(address).found();
+        let found = found.map(|mapping| mapping.place_of(address));
+        let cell = cells.get(address);
+        assert_eq!(found, cell.map(|(file, offset)| place(file, offset)));
+        let probe = cell.filter(|(file, offset)| *file == 0 && offset % 16 == 0 && *offset < 1024);
+        let probe = probe.map(|(_, offset)| (offset / 16) as u32);
+        assert_eq!(space.find(address).found(), probe);
+    }
+    let writer = space.write(1).expect("nobody is in");
+    let all = writer.mappings().map(|mapping| {
+        let place = mapping.place;
+        (mapping.start, mapping.end, place.file().into(), place.offset())
+    });
+    assert_eq!(all.collect::<Vec<_>>(), cells.runs());
+}
+
+/// The other space holds what the first half of the changes makes of it.
+fn replace(input: &[u8], cells: &Cells) {
+    let words = storage();
+    let space = Space::new(&words, SHAPE).expect("long enough");
+    probes(&space);
+    for change in input.chunks_exact(5).take(CHANGES / 2).map(change) {
+        let _ = apply(&space, &change); // an overlapping move
+    }
+    let list = cells.runs().into_iter().map(|(start, end, file, offset)| Mapping {
+        start,
+        end,
+        place: place(file, offset),
+    });
+    let writer = space.write(1).expect("nobody is in");
+    writer.replace(list).expect("room");
+    drop(writer);
+    compare(&space, cells);
+}

@@ -59,9 +59,13 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        // A reader that has gone away has seen enough.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Failure::new(format!("standard output cannot be written: {error}")).report()
+            }
+            // A reader that has gone away has seen enough.
+            _ => ExitCode::SUCCESS,
+        };
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();

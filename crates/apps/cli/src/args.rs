@@ -122,7 +122,8 @@ pub struct Common {
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub delay: Option<Duration>,
 
-    /// Print rates while it runs, one line each time
+    /// Print rates while it runs, one line each time; with --json, counts, one object each
+    /// time, as in the report's 'intervals'
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub interval: Option<Duration>,
 
@@ -142,8 +143,9 @@ pub struct Common {
     #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// Most of the target's CPU time that tracing may take, in percent; held for traps
-    /// only, so far. off: nothing is switched off
+    /// Most of the target's CPU time that tracing may take, in percent. So far only traps
+    /// are held to it: one that is hit more than 10,000 times a second is switched off.
+    /// off: nothing is switched off
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget)]
     pub budget: Budget,
 

@@ -19,10 +19,12 @@ pub struct AgentFile {
     pub entry: u64,
     /// Offset of the words that say where the table of sites is.
     pub sites: u64,
+    /// Offset of the name that `/proc/PID/maps` has for it.
+    pub name: u64,
 }
 
 impl AgentFile {
-    /// Finds the two symbols that tiptoe uses.
+    /// Finds the symbols that tiptoe uses.
     pub fn parse(bytes: &[u8]) -> Result<AgentFile, Error> {
         let broken = |what: &str| {
             Error::new(format!(
@@ -39,6 +41,7 @@ impl AgentFile {
         Ok(AgentFile {
             entry: symbol("tiptoe_agent_entry")?,
             sites: symbol("TIPTOE_SITES")?,
+            name: symbol("TIPTOE_NAME")?,
         })
     }
 }

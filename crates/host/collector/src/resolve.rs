@@ -12,6 +12,7 @@ use tiptoe_sys::host::procfs::Process;
 use crate::module::{Module, Object, started_as};
 use crate::request::Error;
 
+mod name;
 mod place;
 
 /// One place to count at, in one process.
@@ -21,6 +22,8 @@ pub struct Probe {
     pub event: String,
     /// Other names of the same code.
     pub names: Vec<String>,
+    /// What the reader should know about it, each a few words.
+    pub notes: Vec<String>,
     /// The file.
     pub object: Rc<Object>,
     /// What to add to link-time addresses.
@@ -157,9 +160,14 @@ fn add(
     module: &Module,
     functions: Vec<Cow<'_, Function>>,
 ) {
-    for function in functions {
-        let (function, offset) = place::home(&module.object.image, function, spec.offset);
-        let event = event_name(&module.name, spec, &function, offset);
+    let image = &module.object.image;
+    let placed = functions
+        .into_iter()
+        .map(|function| place::home(image, function, spec.offset));
+    let (functions, offsets): (Vec<_>, Vec<_>) = placed.unzip();
+    let shown = name::of(spec, &functions);
+    for ((function, offset), shown) in functions.into_iter().zip(offsets).zip(shown) {
+        let event = name::event(&module.name, &shown, offset);
         let fine = unsuitable(&function)
             .map_or(Ok(()), |reason| Err(reason.to_owned()))
             .and_then(|()| place::check(&module.object, &function, offset));
@@ -169,7 +177,8 @@ fn add(
         }
         let probe = Probe {
             event,
-            names: aliases(&function),
+            names: name::others(&function, &shown),
+            notes: Vec::new(),
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
@@ -192,27 +201,6 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
         CodeKind::Plt => Some("a stub of lazy binding, not a function"),
         CodeKind::SignalReturn => Some("signal handlers return through it"),
     }
-}
-
-/// The resolved spec. One overload that was asked for by its parameters keeps them.
-fn event_name(module: &str, spec: &Spec, function: &Function, offset: u64) -> String {
-    let name = match spec.function {
-        Wanted::Name(name) if name.contains('(') => Cow::Borrowed(name),
-        _ => function.display_name(),
-    };
-    match offset {
-        0 => format!("uprobe:{module}:{name}"),
-        offset => format!("uprobe:{module}:{name}+{offset:#x}"),
-    }
-}
-
-fn aliases(function: &Function) -> Vec<String> {
-    function
-        .names
-        .iter()
-        .skip(1)
-        .map(|name| name.to_string())
-        .collect()
 }
 
 fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {

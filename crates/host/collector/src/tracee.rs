@@ -16,14 +16,18 @@ use tiptoe_wire::Site;
 use crate::counts::{self, Counts};
 use crate::inject::Masks;
 use crate::link::Link;
+use crate::loader;
 use crate::module::{Cache, Module, from_sys};
 use crate::request::{By, Error};
+use crate::resident::{AgentFile, agent_in};
 use crate::resolve::{self, Probe, Resolved};
+use crate::words::counted;
 
 mod arm;
 mod ended;
 mod enter;
 mod kernel;
+mod kind;
 mod meter;
 
 pub use enter::short_of_room;
@@ -67,6 +71,8 @@ pub struct Counter {
     pub event: String,
     /// Other names.
     pub names: Vec<String>,
+    /// What the reader should know about it, each a few words.
+    pub notes: Vec<String>,
     /// Where its count is.
     pub source: Source,
 }
@@ -99,6 +105,8 @@ pub struct Tracee {
     pub refused: Vec<(String, String)>,
     /// What to tell the user.
     pub notes: Vec<String>,
+    /// Why the agent is not in it, where it was to be.
+    left_out: Option<String>,
     /// When counting began.
     pub since: Instant,
     cpu_at_start: Duration,
@@ -141,6 +149,7 @@ impl Tracee {
             counters: Vec::new(),
             refused: Vec::new(),
             notes: Vec::new(),
+            left_out: None,
             since: Instant::now(),
             cpu_at_start: cpu,
             cpu_last: Cell::new(cpu),
@@ -160,6 +169,7 @@ impl Tracee {
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
+        kind::check(process)?;
         let mut tracee = Tracee::new(process);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
@@ -182,6 +192,7 @@ impl Tracee {
             tracee
                 .notes
                 .push(format!("process {pid} is traced by the kernel: {reason}"));
+            tracee.left_out.clone_from(&agent_refusal);
         }
         match tracee.begin(plan, resolved, &modules) {
             Ok(()) => Ok(tracee),
@@ -195,6 +206,10 @@ impl Tracee {
         let mut tracee = Tracee::new(process);
         tracee.link = Some(link);
         let maps = process.maps().map_err(from_sys)?;
+        if let Some(base) = agent_in(&maps) {
+            // Where it cannot be, the name stays the one that it was loaded by.
+            let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
+        }
         let modules = cache.modules(process, &maps)?;
         let resolved = resolve::resolve(plan.specs, process, &modules)?;
         tracee.begin(plan, resolved, &modules)?;
@@ -206,14 +221,25 @@ impl Tracee {
         Ok(tracee)
     }
 
-    /// Counts in a command that is about to exec `program`, through the kernel.
-    pub fn kernel_only(pid: u32, modules: &[Module], plan: &Plan) -> Result<Tracee, Error> {
+    /// Counts in a command that is about to exec, through the kernel: because it was asked
+    /// to, or because the agent cannot enter, for this reason.
+    pub fn kernel_only(
+        pid: u32,
+        modules: &[Module],
+        plan: &Plan,
+        left_out: Option<String>,
+    ) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
         let mut tracee = Tracee::new(process);
         tracee.comm = modules
             .first()
             .map(|program| program.name.clone())
             .unwrap_or_default();
+        let told = left_out.as_ref();
+        tracee
+            .notes
+            .extend(told.map(|reason| format!("traced by the kernel: {reason}")));
+        tracee.left_out = left_out;
         let resolved = resolve::resolve(plan.specs, process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
@@ -373,8 +399,9 @@ impl Tracee {
         let times = link.data().rearmed();
         (times > 0).then(|| {
             format!(
-                "somebody else's probes came and went {times} times where ours stand in process \
-                 {}: meanwhile hits were counted through a trap, or not at all",
+                "somebody else's probes came and went {} where ours stand in process {}: meanwhile \
+                 hits were counted through a trap, or not at all",
+                counted(times, "time"),
                 self.process.pid()
             )
         })

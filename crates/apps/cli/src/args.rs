@@ -115,27 +115,27 @@ pub struct Common {
     pub comm: Option<String>,
 
     /// Stop after this time (2, 1.5s, 500ms, 3m)
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
     /// Wait this long before counting
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
     /// Print rates while it runs, one line each time; with --json, counts, one object each
     /// time, as in the report's 'intervals'
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub interval: Option<Duration>,
 
     /// Show this many events and histograms; 0 shows all [default: 20, and 10 histograms]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
     /// Report as one line of JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Report into a file [default: stdout, with -- CMD stderr]
+    /// Report into a file, or '-' for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -146,7 +146,8 @@ pub struct Common {
     /// Most of the target's CPU time that tracing may take, in percent. So far only traps
     /// are held to it: one that is hit more than 10,000 times a second is switched off.
     /// off: nothing is switched off
-    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget)]
+    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
+          allow_negative_numbers = true)]
     pub budget: Budget,
 
     /// Reserved: the whole system.

@@ -110,6 +110,7 @@ fn without_repeats(pids: &[u32]) -> Vec<u32> {
 
 fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
     match (&common.output, target) {
+        (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
         (Some(path), _) => Output::file(path),
         (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
         (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),

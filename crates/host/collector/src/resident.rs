@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use object::{Object as _, ObjectSymbol as _};
 use tiptoe_sys::host::procfs::{Mapping, Process};
@@ -53,10 +54,14 @@ pub fn dormant_agent(process: Process) -> Option<u64> {
 
 /// Where an agent is in what a process maps.
 pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
-    let ours = |path: &std::path::Path| path.to_string_lossy().starts_with("/memfd:tiptoe-agent");
     maps.iter()
-        .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(ours))
+        .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
         .map(|m| m.start)
+}
+
+/// Whether this is what maps calls the agent's file.
+pub fn is_agent(path: &Path) -> bool {
+    path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
 /// The sites that an agent has patched before, read from its own table; what is

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use tiptoe_event::spec::{self, Function as Wanted, Kind, Spec};
-use tiptoe_symbol::{Function, Image, Kind as CodeKind};
+use tiptoe_symbol::{Function, Kind as CodeKind};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::module::{Module, Object, started_as};
@@ -81,7 +81,7 @@ pub fn resolve(specs: &[String], process: Process, modules: &[Module]) -> Result
                     add(&mut resolved, &mut seen, &spec, module, functions);
                 }
                 Err(error) => {
-                    failure.get_or_insert_with(|| not_found(module, &error));
+                    failure.get_or_insert_with(|| not_found(&spec, module, modules, &error));
                 }
             }
         }
@@ -204,29 +204,49 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
 }
 
 fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
-    let image: &Image = &module.object.image;
     if matches!(spec.function, Wanted::Glob(_))
-        && image.is_stripped()
-        && let Some(hint) = image.symbols_hint(&module.path, None)
+        && let Some(note) = stripped(module)
+        && !resolved.notes.contains(&note)
     {
-        let note = one_line(&hint);
-        if !resolved.notes.contains(&note) {
-            resolved.notes.push(note);
-        }
+        resolved.notes.push(note);
     }
 }
 
-fn not_found(module: &Module, error: &tiptoe_symbol::Error) -> Error {
+fn not_found(
+    spec: &Spec,
+    module: &Module,
+    modules: &[Module],
+    error: &tiptoe_symbol::Error,
+) -> Error {
     let said = Error::new(format!("{}: {error}", module.path.display()));
-    let image = &module.object.image;
-    match image
-        .is_stripped()
-        .then(|| image.symbols_hint(&module.path, None))
-        .flatten()
-    {
-        Some(hint) => said.with_hint(one_line(&hint)),
+    match elsewhere(spec, modules).or_else(|| stripped(module)) {
+        Some(hint) => said.with_hint(hint),
         None => said,
     }
+}
+
+/// Where a function is that was looked for in the program alone.
+fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
+    let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
+        return None;
+    };
+    if modules.iter().any(|module| module.name == name) {
+        return Some(format!(
+            "`{name}:FUNCTION`, or '{name}:*' for all of its functions"
+        ));
+    }
+    let has = |module: &&Module| module.object.image.find(name).is_ok();
+    let names = modules.iter().filter(has).map(|module| &module.name);
+    let specs: Vec<String> = names.map(|home| format!("`{home}:{name}`")).collect();
+    (!specs.is_empty()).then(|| format!("there is {}", specs.join(", ")))
+}
+
+fn stripped(module: &Module) -> Option<String> {
+    let image = &module.object.image;
+    let hint = image
+        .is_stripped()
+        .then(|| image.symbols_hint(&module.path, None));
+    hint.flatten().map(|hint| one_line(&hint))
 }
 
 /// The state, and the first way to mend it.

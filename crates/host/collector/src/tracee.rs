@@ -200,11 +200,23 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor.
+    /// Takes over a command, our child, that waits in the agent's constructor. Where that
+    /// fails it is killed: its agent would else let it go on once the link is dropped.
     pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = Process::new(pid).map_err(from_sys)?;
-        let mut tracee = Tracee::new(process);
+        let mut tracee = Tracee::new(Process::new(pid).map_err(from_sys)?);
         tracee.link = Some(link);
+        match tracee.take_over(plan, cache) {
+            Ok(()) => Ok(tracee),
+            Err(error) => {
+                // SAFETY: kill takes two numbers; nobody has waited for the child yet.
+                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+                Err(error)
+            }
+        }
+    }
+
+    fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<(), Error> {
+        let process = self.process;
         let maps = process.maps().map_err(from_sys)?;
         if let Some(base) = agent_in(&maps) {
             // Where it cannot be, the name stays the one that it was loaded by.
@@ -212,13 +224,13 @@ impl Tracee {
         }
         let modules = cache.modules(process, &maps)?;
         let resolved = resolve::resolve(plan.specs, process, &modules)?;
-        tracee.begin(plan, resolved, &modules)?;
+        self.begin(plan, resolved, &modules)?;
         plan.go_on()?;
-        if let Some(link) = &tracee.link {
-            tracee.since = Instant::now();
+        if let Some(link) = &self.link {
+            self.since = Instant::now();
             link.go()?;
         }
-        Ok(tracee)
+        Ok(())
     }
 
     /// Counts in a command that is about to exec, through the kernel: because it was asked

@@ -147,3 +147,13 @@ fn intervals_are_lines_of_json() {
         "{said}"
     );
 }
+
+#[test]
+fn nothing_is_counted_before_the_delay_is_over() {
+    let run = Probe::new(&["add"])
+        .with(&["--delay", "1h"])
+        .run(&target("hot"), &["1", "1000"]);
+    assert_eq!(run.good().count("add"), 0);
+    let notes = notes(run.good());
+    assert!(notes.contains("before its delay was over"), "{notes}");
+}

@@ -52,6 +52,8 @@ only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to singl
 step); 'tiptoe bench uprobe' measures these here. Code that is not probed runs as
 before. Every report ends with what the tracing cost.
 
+Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well.
+
 Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
 2 where tiptoe itself failed.";
 
@@ -114,7 +116,7 @@ pub struct Common {
     #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
     pub comm: Option<String>,
 
-    /// Stop after this time (2, 1.5s, 500ms, 3m)
+    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD goes on, and the report comes at its end
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 

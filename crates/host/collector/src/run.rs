@@ -29,6 +29,8 @@ pub struct Run<'a> {
     pub session: Session,
     start: Instant,
     baseline: BTreeMap<String, Reading>,
+    /// When counting is to begin, while that is still to come.
+    begin: Option<Instant>,
     /// When the last interval ended, from the start.
     told: Duration,
 }
@@ -72,6 +74,7 @@ impl<'a> Run<'a> {
             session,
             start,
             baseline,
+            begin: None,
             told: Duration::ZERO,
         }
     }
@@ -86,7 +89,7 @@ impl<'a> Run<'a> {
             .request
             .duration
             .map(|d| self.start + d + delay.unwrap_or_default());
-        let mut begin = delay.map(|delay| self.start + delay);
+        self.begin = delay.map(|delay| self.start + delay);
         self.told = delay.unwrap_or_default();
         let first = self.start + self.told;
         let mut next = self.request.interval.map(|interval| first + interval);
@@ -96,9 +99,8 @@ impl<'a> Run<'a> {
         let mut last = Events::default();
         loop {
             let now = Instant::now();
-            if begin.is_some_and(|begin| now >= begin) {
-                begin = None;
-                self.baseline = self.events()?.readings();
+            if self.begin.is_some_and(|begin| now >= begin) {
+                self.begin()?;
             }
             if let (Some(at), Some(interval)) = (next, self.request.interval)
                 && now >= at
@@ -132,10 +134,17 @@ impl<'a> Run<'a> {
             if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            let wake = [next, end, begin].into_iter().flatten().min();
+            let wake = [next, end, self.begin].into_iter().flatten().min();
             let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
             std::thread::sleep(pause.max(Duration::from_micros(100)));
         }
+    }
+
+    /// Leaves out what was counted until now.
+    fn begin(&mut self) -> Result<(), Error> {
+        self.begin = None;
+        self.baseline = self.events()?.readings();
+        Ok(())
     }
 
     /// Tells of traces that ended before their programs; whether all did.
@@ -247,6 +256,11 @@ impl<'a> Run<'a> {
 
     /// Ends what is measured: the last counts, over the time until now.
     pub fn stop(&mut self) -> Result<Events, Error> {
+        if self.begin.is_some() {
+            self.begin()?;
+            let note = "the trace ended before its delay was over: nothing was counted";
+            self.session.notes.push(note.to_owned());
+        }
         let events = self.events()?;
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();

@@ -109,3 +109,18 @@ fn the_kernel_has_no_filters() {
     ];
     refused(&arguments, &["filter"]);
 }
+
+/// The commonest slip: a library's function without the library.
+#[test]
+fn a_function_of_a_library_is_found_there() {
+    let program = target("hot");
+    let program = program.to_str().expect("text");
+    refused(
+        &["probe", "malloc", "--", program],
+        &["no function `malloc`", "hint: there is `libc.so.6:malloc`"],
+    );
+    refused(
+        &["probe", "libc.so.6", "--", program],
+        &["`libc.so.6:FUNCTION`"],
+    );
+}

@@ -74,6 +74,47 @@ fn roots_process_and_a_user_without_rights() {
     waiting.end();
 }
 
+/// A program that gains rights takes no library from its user: it is not started at all where
+/// the kernel may not count either, and counted there where it may.
+#[test]
+fn a_setuid_command() {
+    if !is_root() {
+        return skipped("a setuid program", "needs root");
+    }
+    let folder = Folder::new("setuid");
+    let tiptoe = folder.copy(Path::new(command().get_program()), "tiptoe");
+    let program = folder.copy(&target("hot"), "hot");
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(&program, mode(0o4755)).expect("our own copy");
+    for via in ["auto", "agent"] {
+        let mut user = Command::new("setpriv");
+        user.args(["--reuid", "65534", "--clear-groups"])
+            .arg(&tiptoe);
+        user.args(["probe", "add", "--via", via, "--"])
+            .arg(&program);
+        sentence(&process::output(&mut user), &["setuid", "hint: "]);
+    }
+    // To root it gives nothing.
+    let mut root = command();
+    root.args(["probe", "add", "--"]).arg(&program);
+    let output = process::output(root.args(["1", "1000"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && said.contains("agent   uprobe:hot:add"),
+        "{said}"
+    );
+
+    std::os::unix::fs::chown(&program, Some(65534), None).expect("our own copy");
+    std::fs::set_permissions(&program, mode(0o4755)).expect("our own copy");
+    let output = process::output(&mut root);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("kernel  uprobe:hot:add"), "{said}");
+    assert!(
+        said.contains("traced by the kernel: it is setuid"),
+        "{said}"
+    );
+}
+
 /// A program of another machine is no script.
 #[test]
 fn a_program_for_another_machine() {
@@ -113,12 +154,33 @@ fn a_thread_of_the_kernel_and_a_zombie() {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", zombie.id()));
         stat.is_ok_and(|stat| stat.contains(") Z "))
     });
-    for pid in [2, zombie.id()] {
+    for (pid, what) in [(2, "a thread of the kernel"), (zombie.id(), "a zombie")] {
         let mut run = command();
         run.args(["probe", "main", "-p", &pid.to_string()]);
-        sentence(&process::output(&mut run), &[&pid.to_string()]);
+        sentence(&process::output(&mut run), &[&pid.to_string(), what]);
     }
     zombie.wait().expect("our child");
+}
+
+#[test]
+fn a_thread_and_tiptoe_itself() {
+    let mut tiptoe = Command::new("sh");
+    tiptoe.args(["-c", "exec \"$@\" -p $$", "sh"]);
+    tiptoe.arg(command().get_program()).args(["probe", "main"]);
+    sentence(&process::output(&mut tiptoe), &["this tiptoe itself"]);
+
+    let thread = std::thread::spawn(look_at_own_thread);
+    thread.join().expect("tiptoe said so");
+}
+
+/// To be called in a thread that is not the first.
+fn look_at_own_thread() {
+    // SAFETY: gettid takes nothing and cannot fail.
+    let (thread, own) = (unsafe { libc::gettid() }, std::process::id());
+    let mut run = command();
+    run.args(["probe", "main", "-p", &thread.to_string()]);
+    let hint = format!("-p {own} traces");
+    sentence(&process::output(&mut run), &["is a thread of", &hint]);
 }
 
 /// A 32-bit and a static program through the agent alone: the reason, and what would do.

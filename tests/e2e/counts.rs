@@ -184,3 +184,17 @@ fn filters_count_only_what_they_let_through() {
         .run(&target("hot"), &["2", "1000"]);
     assert_eq!(run.good().count("add"), 1800);
 }
+
+/// What tiptoe's own child does before it execs is none of the command's: as the agent, so the kernel.
+#[test]
+fn the_kernel_counts_from_exec_on() {
+    let libc = ["malloc", "read", "write", "execvpe", "__errno_location"];
+    let specs = libc.map(|function| format!("libc.so.6:{function}"));
+    let counts = ["agent", "kernel"].map(|via| {
+        let run = Probe::new(&specs)
+            .with(&["--via", via])
+            .run(&target("hot"), &["1", "1000"]);
+        libc.map(|function| run.good().count(function))
+    });
+    assert_eq!(counts[0], counts[1]);
+}

@@ -13,6 +13,17 @@ fn the_agents_name_leads_nowhere() {
     process.close();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}");
+    leads_nowhere(&output);
+}
+
+#[test]
+fn nor_does_it_in_a_command() {
+    let run = Probe::new(&["called"]).run(&target("objects"), &[]);
+    assert_eq!(run.good().count("called"), 1);
+    leads_nowhere(&String::from_utf8_lossy(&run.stdout));
+}
+
+fn leads_nowhere(output: &str) {
     let objects: Vec<&str> = output
         .lines()
         .filter_map(|line| line.strip_prefix("object "))

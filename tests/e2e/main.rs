@@ -13,6 +13,7 @@ mod injection;
 mod limits;
 mod manners;
 mod musl;
+mod names;
 mod namespaces;
 mod patcher;
 mod places;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{Probe, is_root, skipped, target};
+use tiptoe_tests::{Probe, Process, is_root, skipped, target};
 
 use crate::counts::check;
 
@@ -88,4 +88,21 @@ fn libc_keeps_its_speed() {
         first(&alone.stdout),
         first(&run.stdout)
     );
+}
+
+/// All functions of all libraries, less the agent's own: what runs on a hit is not hit.
+#[test]
+fn the_agent_is_none_of_the_programs_libraries() {
+    let mut waiting = Process::waiting(&target("hot"), &["2", "1000"]);
+    for _ in 0..2 {
+        let run = Probe::new(&["*:*"])
+            .with(&["--duration", "50ms"])
+            .attach_and_wait(&[waiting.pid()]);
+        let events = run.good().value["events"].to_string();
+        assert!(!events.contains("tiptoe"), "the agent is probed");
+    }
+    waiting.go();
+    assert!(waiting.finish().1.success());
+    let run = Probe::new(&["*:*"]).run(&target("hot"), &["2", "1000"]);
+    run.good().assert_exact(&run.expected());
 }

@@ -75,6 +75,7 @@ fn link(archive: &Path, library: &Path) {
     .args([
         "-Wl,-soname,libtiptoe_agent.so",
         "-Wl,-u,tiptoe_agent_entry",
+        "-Wl,-u,TIPTOE_NAME",
     ])
     .arg(format!("-Wl,--version-script={}", script.display()))
     .arg("-o")

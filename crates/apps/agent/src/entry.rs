@@ -14,6 +14,12 @@ use crate::{environ, hit, serve, signals, thread};
 const LOOK_NS: u64 = 20_000_000;
 const LOOKS: u32 = 500;
 
+/// What `/proc/PID/maps` calls the agent: tiptoe makes it the loader's name for a started
+/// command's agent, too, which it loaded by a path that leads elsewhere later.
+#[unsafe(no_mangle)]
+#[used]
+pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
+
 #[unsafe(link_section = ".init_array")]
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;

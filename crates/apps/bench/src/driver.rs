@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_collector::{Budget, Observer, Outcome, Request, RequestTarget};
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::Session;
+use tiptoe_session::{Interval, Session};
 
 use crate::assembly::Site;
 use crate::error::Error;
@@ -32,7 +32,7 @@ pub(crate) struct Tracing {
 struct Silent;
 
 impl Observer for Silent {
-    fn interval(&mut self, _deltas: &Session) {}
+    fn interval(&mut self, _interval: &Interval) {}
     fn note(&mut self, _note: &str) {}
 }
 
@@ -157,5 +157,6 @@ fn request(
         budget: Budget::Off,
         force: false,
         stop,
+        hand_on: Arc::default(),
     }
 }

@@ -52,6 +52,8 @@ only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to singl
 step); 'tiptoe bench uprobe' measures these here. Code that is not probed runs as
 before. Every report ends with what the tracing cost.
 
+Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well.
+
 Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
 2 where tiptoe itself failed.";
 
@@ -114,27 +116,28 @@ pub struct Common {
     #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
     pub comm: Option<String>,
 
-    /// Stop after this time (2, 1.5s, 500ms, 3m)
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD goes on, and the report comes at its end
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
     /// Wait this long before counting
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub delay: Option<Duration>,
 
-    /// Print rates while it runs, one line each time
-    #[arg(long, value_name = "TIME", value_parser = values::time)]
+    /// Print rates while it runs, one line each time; with --json, counts, one object each
+    /// time, as in the report's 'intervals'
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub interval: Option<Duration>,
 
     /// Show this many events and histograms; 0 shows all [default: 20, and 10 histograms]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub top: Option<usize>,
 
     /// Report as one line of JSON
     #[arg(long)]
     pub json: bool,
 
-    /// Report into a file [default: stdout, with -- CMD stderr]
+    /// Report into a file, or '-' for stdout [default: stdout, with -- CMD stderr]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -142,9 +145,11 @@ pub struct Common {
     #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// Most of the target's CPU time that tracing may take, in percent; held for traps
-    /// only, so far. off: nothing is switched off
-    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget)]
+    /// Most of the target's CPU time that tracing may take, in percent. So far only traps
+    /// are held to it: one that is hit more than 10,000 times a second is switched off.
+    /// off: nothing is switched off
+    #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
+          allow_negative_numbers = true)]
     pub budget: Budget,
 
     /// Reserved: the whole system.

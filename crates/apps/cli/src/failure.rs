@@ -59,9 +59,13 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        // A reader that has gone away has seen enough.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Failure::new(format!("standard output cannot be written: {error}")).report()
+            }
+            // A reader that has gone away has seen enough.
+            _ => ExitCode::SUCCESS,
+        };
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
@@ -81,13 +85,21 @@ fn two_lines(message: &str) -> (String, String) {
     let starting = |start: &str| rest.iter().find(|text| text.starts_with(start));
     let hint = starting("tip: ").map(|tip| tip["tip: ".len()..].to_owned());
     let usage = || starting("Usage: ").map(|usage| usage["Usage: ".len()..].to_owned());
-    let hint = hint
-        .or_else(usage)
-        .unwrap_or_else(|| "tiptoe --help".to_owned());
+    let hint = hint.or_else(usage).unwrap_or_else(help);
     (
         what.strip_prefix("error: ").unwrap_or(&what).to_owned(),
         hint,
     )
+}
+
+/// The help of the command that was given, where it was one.
+fn help() -> String {
+    use clap::CommandFactory;
+    let given = std::env::args().nth(1).unwrap_or_default();
+    match crate::args::Cli::command().find_subcommand(&given) {
+        Some(command) => format!("tiptoe {} --help", command.get_name()),
+        None => "tiptoe --help".to_owned(),
+    }
 }
 
 /// Prints without `eprintln!`, which panics where stderr is closed.

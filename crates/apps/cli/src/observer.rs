@@ -6,62 +6,51 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_collector::Observer;
 use tiptoe_report::Options;
-use tiptoe_session::{Interval, Session};
+use tiptoe_session::Interval;
 
 use crate::output::{self, Output};
 
-/// Where interval lines go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lines {
-    /// Nowhere: JSON holds them in its one document.
-    Kept,
-    Stdout,
-    Stderr,
-}
-
-/// Prints lines while the trace runs, and keeps the intervals for the report.
+/// Prints lines while the trace runs.
 pub struct Terminal {
-    lines: Lines,
+    /// Whether interval lines go to stdout, rather than to stderr.
+    to_stdout: bool,
+    json: bool,
     options: Options,
     /// Set to end the trace when nobody reads the lines any more.
     stop: Arc<AtomicBool>,
-    intervals: Vec<Interval>,
 }
 
 impl Terminal {
     /// For a report that goes to `output`. Lines never go into its file.
     pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Terminal {
-        let (lines, terminal) = match output {
-            _ if json => (Lines::Kept, false),
-            Output::Stdout => (Lines::Stdout, io::stdout().is_terminal()),
-            _ => (Lines::Stderr, io::stderr().is_terminal()),
+        let to_stdout = matches!(output, Output::Stdout);
+        let terminal = match to_stdout {
+            true => io::stdout().is_terminal(),
+            false => io::stderr().is_terminal(),
         };
-        let options = output::terminal_options(None, terminal);
         Terminal {
-            lines,
-            options,
+            to_stdout,
+            json,
+            options: output::terminal_options(None, terminal),
             stop,
-            intervals: Vec::new(),
         }
     }
 
-    /// What was counted in each interval.
-    pub fn into_intervals(self) -> Vec<Interval> {
-        self.intervals
+    fn line(&self, interval: &Interval) -> io::Result<String> {
+        let line = match self.json {
+            true => tiptoe_report::interval_json(interval)?,
+            false => tiptoe_report::interval(interval, &self.options),
+        };
+        Ok(line + "\n")
     }
 }
 
 impl Observer for Terminal {
-    fn interval(&mut self, deltas: &Session) {
-        let before = self.intervals.last().map_or(0, |interval| interval.at_ns);
-        let interval = deltas.as_interval(before.saturating_add(deltas.duration_ns));
-        let line = tiptoe_report::interval(&interval, &self.options) + "\n";
-        self.intervals.push(interval);
-        let written = match self.lines {
-            Lines::Kept => Ok(()),
-            Lines::Stdout => io::stdout().write_all(line.as_bytes()),
-            Lines::Stderr => io::stderr().write_all(line.as_bytes()),
-        };
+    fn interval(&mut self, interval: &Interval) {
+        let written = self.line(interval).and_then(|line| match self.to_stdout {
+            true => io::stdout().write_all(line.as_bytes()),
+            false => io::stderr().write_all(line.as_bytes()),
+        });
         if written.is_err() {
             // Relaxed: the flag is the whole message, nothing is published with it.
             self.stop.store(true, Ordering::Relaxed);

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use tiptoe_collector::{Outcome, Request, RequestTarget};
 use tiptoe_event::Spec;
@@ -29,7 +29,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     let target = target(&common)?;
     let output = place(&common, &target)?;
-    let stop = on_signals(&target)?;
+    let (stop, hand_on) = on_signals(&target)?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop));
     let request = Request {
         agent: AGENT,
@@ -47,14 +47,14 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         budget: common.budget,
         force: args.force,
         stop,
+        hand_on,
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;
         eprintln!("toggled {toggled} times");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut outcome = tiptoe_collector::run(request, &mut observer)?;
-    outcome.session.intervals = observer.into_intervals();
+    let outcome = tiptoe_collector::run(request, &mut observer)?;
     let written = report(&outcome.session, output, &common);
     Ok(exit_code(&outcome, written))
 }
@@ -110,30 +110,38 @@ fn without_repeats(pids: &[u32]) -> Vec<u32> {
 
 fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
     match (&common.output, target) {
+        (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
         (Some(path), _) => Output::file(path),
         (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
         (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
     }
 }
 
-/// Ctrl-C and SIGTERM end the trace, not tiptoe. With `-p`, a second one ends
-/// tiptoe too; a command gets Ctrl-C itself, and decides how many it takes.
-fn on_signals(target: &RequestTarget) -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
+/// Ctrl-C, SIGTERM and SIGHUP end the trace, not tiptoe. With `-p`, a second one ends
+/// tiptoe too. A command gets Ctrl-C itself, and decides how many it takes; the others
+/// are handed on to it.
+fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
+    let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
-    for signal in [SIGINT, SIGTERM]
-        .into_iter()
-        .filter(|signal| !is_ignored(*signal))
-    {
-        if let RequestTarget::Pids(_) = target {
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
-                .map_err(failed)?;
+    let signals = [SIGINT, SIGTERM, SIGHUP];
+    for signal in signals.into_iter().filter(|signal| !is_ignored(*signal)) {
+        match target {
+            RequestTarget::Pids(_) => {
+                let status = 128 + signal;
+                flag::register_conditional_shutdown(signal, status, Arc::clone(&stop))
+                    .map_err(failed)?;
+            }
+            RequestTarget::Command(_) if signal != SIGINT => {
+                flag::register_usize(signal, Arc::clone(&hand_on), signal as usize)
+                    .map_err(failed)?;
+            }
+            RequestTarget::Command(_) => {}
         }
         flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
     }
     // A file that grows beyond `ulimit -f` is then an error, not our death amid an attach.
     flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
-    Ok(stop)
+    Ok((stop, hand_on))
 }
 
 /// Whoever started tiptoe had it ignore this signal: so it stays, for a command too.

@@ -1,6 +1,7 @@
 //! Running processes by name.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::failure::Failure;
@@ -8,7 +9,8 @@ use crate::failure::Failure;
 /// The kernel keeps this many bytes of a name.
 const COMM_BYTES: usize = 15;
 
-/// The processes whose comm is `name`, this one aside, in the order of their ids.
+/// The processes whose comm is `name` and that run a program, this one aside, in the order
+/// of their ids. A zombie and a thread of the kernel run none.
 pub fn named(name: &str) -> Result<Vec<u32>, Failure> {
     let found = named_in(Path::new("/proc"), name)
         .map_err(|error| Failure::new(format!("/proc cannot be read: {error}")))?;
@@ -25,9 +27,16 @@ fn named_in(proc: &Path, name: &str) -> std::io::Result<Vec<u32>> {
     let mut found: Vec<u32> = fs::read_dir(proc)?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid| *pid != own && comm(proc, *pid).is_some_and(|comm| comm == name))
+        .filter(|pid| runs_a_program(proc, *pid))
         .collect();
     found.sort_unstable();
     Ok(found)
+}
+
+/// Whether a process runs a program, as far as this user may know.
+fn runs_a_program(proc: &Path, pid: u32) -> bool {
+    let program = fs::read_link(proc.join(pid.to_string()).join("exe"));
+    program.map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
 }
 
 /// A process's name; `None` where it has gone.
@@ -40,6 +49,7 @@ fn comm(proc: &Path, pid: u32) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn names_are_matched_as_the_kernel_cuts_them() {
@@ -52,7 +62,11 @@ mod tests {
         ] {
             fs::create_dir(proc.path().join(pid)).unwrap();
             fs::write(proc.path().join(pid).join("comm"), comm).unwrap();
+            symlink("/bin/it", proc.path().join(pid).join("exe")).unwrap();
         }
+        let zombie = proc.path().join("7");
+        fs::create_dir(&zombie).unwrap();
+        fs::write(zombie.join("comm"), "redis-server\n").unwrap();
         fs::create_dir(proc.path().join("self")).unwrap();
         assert_eq!(named_in(proc.path(), "redis-server").unwrap(), [4, 30]);
         assert_eq!(named_in(proc.path(), "a-very-long-name").unwrap(), [6]);

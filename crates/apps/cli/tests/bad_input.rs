@@ -60,6 +60,10 @@ fn bad_options() {
         &["probe", "f", "-p", "1", "--interval", "often"],
         "not a time",
     );
+    for option in ["--duration", "--delay", "--interval"] {
+        refuses(&["probe", "f", "-p", "1", option, "-1"], "not a time");
+    }
+    refuses(&["probe", "f", "-p", "1", "--top", "-1"], "invalid digit");
     refuses(&["probe", "f", "-p", "1", "--nonsense"], "--nonsense");
     refuses(&["probe"], "required");
 }

@@ -71,6 +71,14 @@ impl Function {
         }
     }
 
+    /// What tells it from others of the same name: `ns::f(int)` in C++, with the hash in
+    /// Rust; none for other names.
+    pub fn full_name(&self) -> Option<String> {
+        self.names
+            .iter()
+            .find_map(|name| Some(demangle(name)?.full))
+    }
+
     /// The link-time address as `0x…`, by which it can always be asked for.
     pub fn hex(&self) -> String {
         format!("{:#x}", self.address)

@@ -1,6 +1,7 @@
 //! From a request to its outcome: attach or start, watch, detach.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -51,7 +52,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     if let Err(error) = detached {
         run.session.notes.push(error.to_string());
     }
-    let exit_status = run.wait_for_command();
+    let exit_status = run.wait_for_command(observer);
     Ok(Outcome {
         session: run.session,
         exit_status,
@@ -144,6 +145,7 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
             .image
             .header()
             .refusal_in_process()
+            .or_else(|| preload::gained_by(&path))
             .map(str::to_owned),
         // A script: its interpreter decides.
         Err(_) => None,
@@ -160,10 +162,16 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
         .with_hint("`--via kernel` counts the same functions"));
     }
     match (plan.via, against) {
-        (Via::Kernel, _) => start_under_kernel(command, object?, plan, None),
-        (_, Some(reason)) => start_under_kernel(command, object?, plan, Some(reason)),
-        _ => start_with_agent(command, plan),
+        (Via::Kernel, _) => {
+            start_under_kernel(&path, command, object.map_err(is_script)?, plan, None)
+        }
+        (_, Some(reason)) => start_under_kernel(&path, command, object?, plan, Some(reason)),
+        _ => start_with_agent(&path, command, plan),
     }
+}
+
+fn is_script(error: Error) -> Error {
+    error.with_hint("the kernel's probes need a program: give a script's interpreter, `-- sh FILE`")
 }
 
 /// Whether a file is a program of some machine, rather than a script.
@@ -177,10 +185,14 @@ fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error
     Error::new(format!("cannot run `{}`: {error}", command[0].display()))
 }
 
-fn start_with_agent(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
+fn start_with_agent(
+    path: &Path,
+    command: &[std::ffi::OsString],
+    plan: &Plan,
+) -> Result<(Tracee, Child), Error> {
     let offer = Offer::new(COMMAND_PROBES * plan.follow().width())?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
-    let started = preload::start(command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
+    let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;
     let link = offer.open(&plan.terms(), pid)?;
     let mut child = started.proceed().map_err(failed)?;
@@ -209,19 +221,16 @@ fn start_with_agent(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Trac
 }
 
 fn start_under_kernel(
+    path: &Path,
     command: &[std::ffi::OsString],
     object: Object,
     plan: &Plan,
     reason: Option<String>,
 ) -> Result<(Tracee, Child), Error> {
-    let path = preload::find_program(&command[0])?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
-    let started: Started = preload::start(command, None).map_err(failed)?;
-    let modules = Module::before_exec(object, path);
-    let mut tracee = Tracee::kernel_only(started.pid, &modules, plan)?;
-    tracee
-        .notes
-        .extend(reason.map(|reason| format!("traced by the kernel: {reason}")));
+    let started: Started = preload::start(path, command, None).map_err(failed)?;
+    let modules = Module::before_exec(object, path.to_owned());
+    let tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
     plan.go_on()?;
     Ok((tracee, started.proceed().map_err(failed)?))
 }

@@ -8,11 +8,13 @@
 //! | [`resolve`] | from specs to probes |
 //! | [`planner`] | from probes to patches: where, with which bytes |
 //! | [`inject`], [`preload`] | the two ways to bring the agent in |
+//! | [`loader`] | the name that a started command's loader has for the agent |
 //! | [`link`] | the two segments shared with an agent, and requests to it |
 //! | [`counts`] | slabs to counts; everything read is a claim of the target's |
 //! | [`offer`], [`resident`] | segments for an agent to come; what an agent left behind |
 //! | [`tracee`] | one process: who counts what in it |
 //! | [`totals`] | events over all processes, and their price |
+//! | [`words`] | numbers in sentences |
 //! | [`calibrate`] | what one hit costs on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
@@ -26,6 +28,7 @@ mod counts;
 mod driver;
 pub mod inject;
 mod link;
+mod loader;
 mod module;
 mod offer;
 mod planner;
@@ -36,6 +39,7 @@ mod resolve;
 mod run;
 mod totals;
 mod tracee;
+mod words;
 
 pub use driver::{run, toggle};
 pub use request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};

@@ -12,6 +12,7 @@ use tiptoe_symbol::{Bytes, DebugSource, Function, Image};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
+use crate::resident::is_agent;
 
 /// A parsed file, shared by all processes that map it.
 pub struct Object {
@@ -204,7 +205,7 @@ impl Cache {
         self.0.entry(key).or_insert_with(open).clone()
     }
 
-    /// The modules of a process, the program first.
+    /// The modules of a process, the program first; the agent is none.
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
         let exe = process.exe().map_err(from_sys)?;
         let mut modules: Vec<Module> = Vec::new();
@@ -213,6 +214,10 @@ impl Cache {
             .filter(|mapping| mapping.perms.exec && mapping.inode != 0)
         {
             let Some(path) = mapping.file() else { continue };
+            // What the agent runs on a hit must not be hit itself.
+            if is_agent(path) {
+                continue;
+            }
             let text = mapping.start..mapping.end;
             let Some(object) = self.object(process, mapping, path) else {
                 continue;

@@ -1,7 +1,7 @@
 //! Starting a command with the agent in it: through LD_PRELOAD, taken out of the
 //! environment again before the program can see it.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,6 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::request::Error;
+
+mod image;
+mod privileges;
+
+use image::Image;
+pub use privileges::gained_by;
 
 /// Descriptors that the program inherits are numbered from here on, out of the
 /// way of its own.
@@ -127,16 +133,15 @@ impl Started {
     }
 }
 
-/// Forks a process for `command`, which waits for [`Started::proceed`] before it
-/// execs. With `passed`, the agent will be in it.
-pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started> {
+/// Forks a process for `command`, whose file is `program`, which waits for
+/// [`Started::proceed`] before it execs. With `passed`, the agent will be in it.
+pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io::Result<Started> {
     let (mut tell_pid, said_pid) = pipe()?;
     let (go, proceed) = pipe()?;
-    let argv = c_strings(command.iter().cloned())?;
     let message = passed.as_ref().map(Passed::message);
-    let envp = c_strings(environment(message))?;
+    let image = Image::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
-    let (mut say, mut wait) = (said_pid, go);
+    let mut say = said_pid;
     let far_end = proceed.as_raw_fd();
     let hook = move || {
         // Our own copy of the far end: where tiptoe gives up, the read must end.
@@ -144,16 +149,10 @@ pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started
         unsafe { libc::close(far_end) };
         default_signals();
         say.write_all(&std::process::id().to_le_bytes())?;
-        wait.read_exact(&mut [0])?;
-        let argv = pointers(&argv);
-        let envp = pointers(&envp);
-        // SAFETY: both arrays end with NULL and outlive the call, which does not
-        // return where it succeeds.
-        unsafe { libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr()) };
-        Err(io::Error::last_os_error())
+        Err(image.exec(&go))
     };
     // SAFETY: the forked child of the starter thread only writes, reads and
-    // execs; the two short allocations use a malloc that fork(3) keeps usable.
+    // execs, and allocates nothing.
     unsafe { child.pre_exec(hook) };
     let spawned = std::thread::spawn(move || {
         let spawned = child.spawn();
@@ -172,7 +171,7 @@ pub fn start(command: &[OsString], passed: Option<Passed>) -> io::Result<Started
 /// Ctrl-C ends a command that has not begun: the handlers here are still tiptoe's. What
 /// is ignored stays so.
 fn default_signals() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: both calls only exchange a word in this forked child.
         unsafe {
             if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
@@ -191,19 +190,6 @@ fn pipe() -> io::Result<(File, File)> {
     // SAFETY: fresh descriptors that nobody else owns.
     let [read, write] = fds.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }));
     Ok((read, write))
-}
-
-fn c_strings(words: impl Iterator<Item = OsString>) -> io::Result<Vec<CString>> {
-    let to_c = |word: OsString| CString::new(word.as_bytes()).map_err(io::Error::from);
-    words.map(to_c).collect()
-}
-
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings
-        .iter()
-        .map(|text| text.as_ptr())
-        .chain([std::ptr::null()])
-        .collect()
 }
 
 /// Our own environment in its own order, with the agent's message in it.

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::Session;
+use tiptoe_session::{Interval, Session};
 
 /// Everything that one run of the driver is asked.
 #[derive(Clone, Debug)]
@@ -41,6 +41,9 @@ pub struct Request {
     pub force: bool,
     /// Set from outside (by Ctrl-C) to end the trace and take the results.
     pub stop: Arc<AtomicBool>,
+    /// Set from outside, besides `stop`, to the number of a signal that a started command
+    /// is to get: it would else run on when its trace has ended.
+    pub hand_on: Arc<AtomicUsize>,
 }
 
 /// Whom to trace.
@@ -72,8 +75,8 @@ pub enum Budget {
 
 /// Who listens while the driver runs.
 pub trait Observer {
-    /// An interval has passed; the session holds only what was counted in it.
-    fn interval(&mut self, deltas: &Session);
+    /// An interval has passed.
+    fn interval(&mut self, interval: &Interval);
     /// Something the user should know now, as one sentence.
     fn note(&mut self, note: &str);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use object::{Object as _, ObjectSymbol as _};
 use tiptoe_sys::host::procfs::{Mapping, Process};
@@ -19,10 +20,12 @@ pub struct AgentFile {
     pub entry: u64,
     /// Offset of the words that say where the table of sites is.
     pub sites: u64,
+    /// Offset of the name that `/proc/PID/maps` has for it.
+    pub name: u64,
 }
 
 impl AgentFile {
-    /// Finds the two symbols that tiptoe uses.
+    /// Finds the symbols that tiptoe uses.
     pub fn parse(bytes: &[u8]) -> Result<AgentFile, Error> {
         let broken = |what: &str| {
             Error::new(format!(
@@ -39,6 +42,7 @@ impl AgentFile {
         Ok(AgentFile {
             entry: symbol("tiptoe_agent_entry")?,
             sites: symbol("TIPTOE_SITES")?,
+            name: symbol("TIPTOE_NAME")?,
         })
     }
 }
@@ -50,10 +54,14 @@ pub fn dormant_agent(process: Process) -> Option<u64> {
 
 /// Where an agent is in what a process maps.
 pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
-    let ours = |path: &std::path::Path| path.to_string_lossy().starts_with("/memfd:tiptoe-agent");
     maps.iter()
-        .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(ours))
+        .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
         .map(|m| m.start)
+}
+
+/// Whether this is what maps calls the agent's file.
+pub fn is_agent(path: &Path) -> bool {
+    path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
 /// The sites that an agent has patched before, read from its own table; what is

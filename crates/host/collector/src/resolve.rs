@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use tiptoe_event::spec::{self, Function as Wanted, Kind, Spec};
-use tiptoe_symbol::{Function, Image, Kind as CodeKind};
+use tiptoe_symbol::{Function, Kind as CodeKind};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::module::{Module, Object, started_as};
@@ -15,6 +15,7 @@ use crate::request::Error;
 use follow::{Limit, Limits};
 
 mod follow;
+mod name;
 mod place;
 
 /// One place to count at, in one process.
@@ -24,6 +25,8 @@ pub struct Probe {
     pub event: String,
     /// Other names of the same code.
     pub names: Vec<String>,
+    /// What the reader should know about it, each a few words.
+    pub notes: Vec<String>,
     /// The file.
     pub object: Rc<Object>,
     /// What to add to link-time addresses.
@@ -89,7 +92,7 @@ pub fn resolve(
                     add(&mut resolved, &mut seen, (&spec, follow), module, functions);
                 }
                 Err(error) => {
-                    failure.get_or_insert_with(|| not_found(module, &error));
+                    failure.get_or_insert_with(|| not_found(&spec, module, modules, &error));
                 }
             }
         }
@@ -170,9 +173,14 @@ fn add(
     functions: Vec<Cow<'_, Function>>,
 ) {
     let limits = Limits::new(follow, module);
-    for function in functions {
-        let (function, offset) = place::home(&module.object.image, function, spec.offset);
-        let event = event_name(&module.name, spec, &function, offset);
+    let image = &module.object.image;
+    let placed = functions
+        .into_iter()
+        .map(|function| place::home(image, function, spec.offset));
+    let (functions, offsets): (Vec<_>, Vec<_>) = placed.unzip();
+    let shown = name::of(spec, &functions);
+    for ((function, offset), shown) in functions.into_iter().zip(offsets).zip(shown) {
+        let event = name::event(spec.kind, &module.name, &shown, offset);
         let fine = unsuitable(&function)
             .map_or(Ok(()), |reason| Err(reason.to_owned()))
             .and_then(|()| place::check(&module.object, &function, offset));
@@ -195,7 +203,8 @@ fn add(
         };
         let probe = Probe {
             event,
-            names: aliases(&function),
+            names: name::others(&function, &shown),
+            notes: Vec::new(),
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
@@ -221,51 +230,50 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
     }
 }
 
-/// The resolved spec. One overload that was asked for by its parameters keeps them.
-fn event_name(module: &str, spec: &Spec, function: &Function, offset: u64) -> String {
-    let name = match spec.function {
-        Wanted::Name(name) if name.contains('(') => Cow::Borrowed(name),
-        _ => function.display_name(),
-    };
-    match offset {
-        0 => format!("{}:{module}:{name}", spec.kind),
-        offset => format!("{}:{module}:{name}+{offset:#x}", spec.kind),
-    }
-}
-
-fn aliases(function: &Function) -> Vec<String> {
-    function
-        .names
-        .iter()
-        .skip(1)
-        .map(|name| name.to_string())
-        .collect()
-}
-
 fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
-    let image: &Image = &module.object.image;
     if matches!(spec.function, Wanted::Glob(_))
-        && image.is_stripped()
-        && let Some(hint) = image.symbols_hint(&module.path, None)
+        && let Some(note) = stripped(module)
+        && !resolved.notes.contains(&note)
     {
-        let note = one_line(&hint);
-        if !resolved.notes.contains(&note) {
-            resolved.notes.push(note);
-        }
+        resolved.notes.push(note);
     }
 }
 
-fn not_found(module: &Module, error: &tiptoe_symbol::Error) -> Error {
+fn not_found(
+    spec: &Spec,
+    module: &Module,
+    modules: &[Module],
+    error: &tiptoe_symbol::Error,
+) -> Error {
     let said = Error::new(format!("{}: {error}", module.path.display()));
-    let image = &module.object.image;
-    match image
-        .is_stripped()
-        .then(|| image.symbols_hint(&module.path, None))
-        .flatten()
-    {
-        Some(hint) => said.with_hint(one_line(&hint)),
+    match elsewhere(spec, modules).or_else(|| stripped(module)) {
+        Some(hint) => said.with_hint(hint),
         None => said,
     }
+}
+
+/// Where a function is that was looked for in the program alone.
+fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
+    let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
+        return None;
+    };
+    if modules.iter().any(|module| module.name == name) {
+        return Some(format!(
+            "`{name}:FUNCTION`, or '{name}:*' for all of its functions"
+        ));
+    }
+    let has = |module: &&Module| module.object.image.find(name).is_ok();
+    let names = modules.iter().filter(has).map(|module| &module.name);
+    let specs: Vec<String> = names.map(|home| format!("`{home}:{name}`")).collect();
+    (!specs.is_empty()).then(|| format!("there is {}", specs.join(", ")))
+}
+
+fn stripped(module: &Module) -> Option<String> {
+    let image = &module.object.image;
+    let hint = image
+        .is_stripped()
+        .then(|| image.symbols_hint(&module.path, None));
+    hint.flatten().map(|hint| one_line(&hint))
 }
 
 /// The state, and the first way to mend it.

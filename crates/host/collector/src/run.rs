@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::Cost;
-use tiptoe_session::{Event, Part, Process, Refusal, Session};
+use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
 
 use crate::calibrate::{Want, unit_costs};
 use crate::driver::TICK;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Source, TRAP_WINDOW, Tracee};
+
+mod command;
 
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
@@ -23,10 +25,13 @@ pub struct Run<'a> {
     request: &'a Request,
     pub tracees: Vec<Tracee>,
     pub child: Option<Child>,
-    exit_status: Option<i32>,
     pub session: Session,
     start: Instant,
     baseline: Events,
+    /// When counting is to begin, while that is still to come.
+    begin: Option<Instant>,
+    /// When the last interval ended, from the start.
+    told: Duration,
 }
 
 impl<'a> Run<'a> {
@@ -65,10 +70,11 @@ impl<'a> Run<'a> {
             request,
             tracees,
             child,
-            exit_status: None,
             session,
             start,
             baseline,
+            begin: None,
+            told: Duration::ZERO,
         }
     }
 
@@ -82,23 +88,24 @@ impl<'a> Run<'a> {
             .request
             .duration
             .map(|d| self.start + d + delay.unwrap_or_default());
-        let mut begin = delay.map(|delay| self.start + delay);
-        let mut next = self.request.interval.map(|interval| self.start + interval);
+        self.begin = delay.map(|delay| self.start + delay);
+        self.told = delay.unwrap_or_default();
+        let first = self.start + self.told;
+        let mut next = self.request.interval.map(|interval| first + interval);
         let mut next_exec_look = self.start + EXEC_TICK;
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
         let mut last = Events::default();
         loop {
             let now = Instant::now();
-            if begin.is_some_and(|begin| now >= begin) {
-                begin = None;
-                self.baseline = self.events()?;
+            if self.begin.is_some_and(|begin| now >= begin) {
+                self.begin()?;
             }
             if let (Some(at), Some(interval)) = (next, self.request.interval)
                 && now >= at
             {
                 next = Some(at + interval);
-                last = self.tell_interval(last, interval, observer)?;
+                last = self.tell_interval(&last, observer)?;
             }
             if now >= next_foreign_look {
                 next_foreign_look = now + FOREIGN_TICK;
@@ -127,17 +134,17 @@ impl<'a> Run<'a> {
             if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            let wake = [next, end, begin].into_iter().flatten().min();
+            let wake = [next, end, self.begin].into_iter().flatten().min();
             let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
             std::thread::sleep(pause.max(Duration::from_micros(100)));
         }
     }
 
-    fn has_ended(&mut self) -> bool {
-        match &self.child {
-            Some(child) => has_exited(child.id()),
-            None => self.tracees.iter().all(Tracee::is_gone),
-        }
+    /// Leaves out what was counted until now.
+    fn begin(&mut self) -> Result<(), Error> {
+        self.begin = None;
+        self.baseline = self.events()?;
+        Ok(())
     }
 
     /// Tells of traces that ended before their programs; whether all did.
@@ -220,31 +227,36 @@ impl<'a> Run<'a> {
 
     fn tell_interval(
         &mut self,
-        last: Events,
-        interval: Duration,
+        last: &Events,
         observer: &mut dyn Observer,
     ) -> Result<Events, Error> {
         let now = self.events()?;
-        let mut deltas = Session::new(self.session.command.clone());
-        deltas.duration_ns = interval.as_nanos() as u64;
+        let at = self.start.elapsed();
+        let took = at.saturating_sub(std::mem::replace(&mut self.told, at));
         let before = last.readings();
-        for name in &now.order {
-            let Some(total) = now.by_name.get(name) else {
-                continue;
-            };
+        let count = |name: &String| {
             let earlier = before.get(name).copied().unwrap_or_default();
-            deltas
-                .events
-                .push(Event::new(name, total.via, total.reading.since(earlier)));
-        }
-        let at = self.start.elapsed().as_nanos() as u64;
-        self.session.intervals.push(deltas.as_interval(at));
-        observer.interval(&deltas);
+            let total = now.by_name.get(name)?;
+            Some(Part::new(name, total.reading.since(earlier).count))
+        };
+        let counts = now.order.iter().filter_map(count);
+        let interval = Interval {
+            at_ns: at.as_nanos() as u64,
+            duration_ns: took.as_nanos() as u64,
+            counts: counts.filter(|part| part.count > 0).collect(),
+        };
+        observer.interval(&interval);
+        self.session.intervals.push(interval);
         Ok(now)
     }
 
     /// Ends what is measured: the last counts, over the time until now.
     pub fn stop(&mut self) -> Result<Events, Error> {
+        if self.begin.is_some() {
+            self.begin()?;
+            let note = "the trace ended before its delay was over: nothing was counted";
+            self.session.notes.push(note.to_owned());
+        }
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
@@ -300,22 +312,4 @@ impl<'a> Run<'a> {
             tiptoe_session::Cost::estimated(hits, prices.sum(sum), self.session.cpu_ns);
         self.session.cost.rejected_unit_ns = prices.of_rejected(events).map(|cost| cost.ns);
     }
-
-    pub fn wait_for_command(&mut self) -> Option<i32> {
-        use std::os::unix::process::ExitStatusExt;
-        let status = self.child.as_mut()?.wait().ok()?;
-        self.exit_status = status.code().or(status.signal().map(|signal| 128 + signal));
-        self.exit_status
-    }
-}
-
-/// Whether a child has exited, without reaping it: its times can still be read.
-fn has_exited(pid: u32) -> bool {
-    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is valid for the length of the call.
-    let asked = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
-    // SAFETY: waitid sets the field, or leaves the zero.
-    asked != 0 || unsafe { info.si_pid() } != 0
 }

@@ -22,13 +22,20 @@ pub struct Total {
     /// How the kernel gets the instruction done, where it counts.
     pub step: Step,
     pub names: Vec<String>,
+    /// What is known of it otherwise.
+    pub remarks: Vec<String>,
+    /// How many functions of one process bear its name.
+    pub bearers: u64,
     pub parts: BTreeMap<String, u64>,
 }
 
 impl Total {
     pub fn notes(&self) -> Vec<String> {
+        let several = || format!("{} functions of this name", self.bearers);
+        let several = (self.bearers > 1).then(several);
         let trap = self.trap.then(|| "trap: no jump fits there".to_owned());
-        trap.into_iter().collect()
+        let remarks = self.remarks.iter().cloned();
+        several.into_iter().chain(remarks).chain(trap).collect()
     }
 }
 
@@ -41,6 +48,7 @@ pub struct Events {
 
 impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
+        let mut bearers: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, counter) in tracee.counters.iter().enumerate() {
             let reading = reads.readings.get(index).copied().unwrap_or_default();
             let (via, trap, follow, step) = match counter.source {
@@ -52,7 +60,6 @@ impl Events {
                 .entry(counter.event.clone())
                 .or_insert_with(|| {
                     self.order.push(counter.event.clone());
-                    let (names, parts) = (counter.names.clone(), BTreeMap::new());
                     Total {
                         reading: Reading::default(),
                         via,
@@ -60,10 +67,19 @@ impl Events {
                         follow,
                         times: None,
                         step,
-                        names,
-                        parts,
+                        names: counter.names.clone(),
+                        remarks: Vec::new(),
+                        bearers: 0,
+                        parts: BTreeMap::new(),
                     }
                 });
+            let here = bearers.entry(&counter.event).or_insert(0);
+            *here += 1;
+            total.bearers = total.bearers.max(*here);
+            let fresh = counter.notes.iter();
+            let fresh = fresh.filter(|note| !total.remarks.contains(note));
+            let fresh: Vec<String> = fresh.cloned().collect();
+            total.remarks.extend(fresh);
             // Two places of one name count together, over the same time.
             let time = |a: u64, b: u64| a.max(b);
             total.reading = Reading {
@@ -189,6 +205,8 @@ mod tests {
             times: None,
             step,
             names: Vec::new(),
+            remarks: Vec::new(),
+            bearers: 1,
             parts: BTreeMap::new(),
         }
     }

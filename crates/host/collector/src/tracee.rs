@@ -18,10 +18,13 @@ use crate::clock;
 use crate::counts::{self, Counts};
 use crate::inject::Masks;
 use crate::link::{Link, Terms};
+use crate::loader;
 use crate::module::{Cache, Module, from_sys};
 use crate::planner::Follow;
 use crate::request::{Budget, By, Error, Request};
+use crate::resident::{AgentFile, agent_in};
 use crate::resolve::{self, Probe, Resolved};
+use crate::words::counted;
 
 mod arm;
 mod budget;
@@ -29,6 +32,7 @@ mod calls;
 mod ended;
 mod enter;
 mod kernel;
+mod kind;
 mod meter;
 
 pub use enter::short_of_room;
@@ -129,6 +133,8 @@ pub struct Counter {
     pub event: String,
     /// Other names.
     pub names: Vec<String>,
+    /// What the reader should know about it, each a few words.
+    pub notes: Vec<String>,
     /// Where its count is.
     pub source: Source,
 }
@@ -172,6 +178,8 @@ pub struct Tracee {
     pub refused: Vec<(String, String)>,
     /// What to tell the user.
     pub notes: Vec<String>,
+    /// Why the agent is not in it, where it was to be.
+    left_out: Option<String>,
     /// When counting began.
     pub since: Instant,
     cpu_at_start: Duration,
@@ -218,6 +226,7 @@ impl Tracee {
             counters: Vec::new(),
             refused: Vec::new(),
             notes: Vec::new(),
+            left_out: None,
             since: Instant::now(),
             cpu_at_start: cpu,
             cpu_last: Cell::new(cpu),
@@ -238,6 +247,7 @@ impl Tracee {
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
+        kind::check(process)?;
         let mut tracee = Tracee::new(process);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
@@ -260,6 +270,7 @@ impl Tracee {
             tracee
                 .notes
                 .push(format!("process {pid} is traced by the kernel: {reason}"));
+            tracee.left_out.clone_from(&agent_refusal);
         }
         match tracee.begin(plan, resolved, &modules) {
             Ok(()) => Ok(tracee),
@@ -267,31 +278,58 @@ impl Tracee {
         }
     }
 
-    /// Takes over a command that waits in the agent's constructor.
+    /// Takes over a command, our child, that waits in the agent's constructor. Where that
+    /// fails it is killed: its agent would else let it go on once the link is dropped.
     pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = Process::new(pid).map_err(from_sys)?;
-        let mut tracee = Tracee::new(process);
+        let mut tracee = Tracee::new(Process::new(pid).map_err(from_sys)?);
         tracee.link = Some(link);
-        let maps = process.maps().map_err(from_sys)?;
-        let modules = cache.modules(process, &maps)?;
-        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
-        tracee.begin(plan, resolved, &modules)?;
-        plan.go_on()?;
-        if let Some(link) = &tracee.link {
-            tracee.since = Instant::now();
-            link.go()?;
+        match tracee.take_over(plan, cache) {
+            Ok(()) => Ok(tracee),
+            Err(error) => {
+                // SAFETY: kill takes two numbers; nobody has waited for the child yet.
+                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+                Err(error)
+            }
         }
-        Ok(tracee)
     }
 
-    /// Counts in a command that is about to exec `program`, through the kernel.
-    pub fn kernel_only(pid: u32, modules: &[Module], plan: &Plan) -> Result<Tracee, Error> {
+    fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<(), Error> {
+        let process = self.process;
+        let maps = process.maps().map_err(from_sys)?;
+        if let Some(base) = agent_in(&maps) {
+            // Where it cannot be, the name stays the one that it was loaded by.
+            let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
+        }
+        let modules = cache.modules(process, &maps)?;
+        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
+        self.begin(plan, resolved, &modules)?;
+        plan.go_on()?;
+        if let Some(link) = &self.link {
+            self.since = Instant::now();
+            link.go()?;
+        }
+        Ok(())
+    }
+
+    /// Counts in a command that is about to exec, through the kernel: because it was asked
+    /// to, or because the agent cannot enter, for this reason.
+    pub fn kernel_only(
+        pid: u32,
+        modules: &[Module],
+        plan: &Plan,
+        left_out: Option<String>,
+    ) -> Result<Tracee, Error> {
         let process = Process::new(pid).map_err(from_sys)?;
         let mut tracee = Tracee::new(process);
         tracee.comm = modules
             .first()
             .map(|program| program.name.clone())
             .unwrap_or_default();
+        let told = left_out.as_ref();
+        tracee
+            .notes
+            .extend(told.map(|reason| format!("traced by the kernel: {reason}")));
+        tracee.left_out = left_out;
         let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
@@ -491,8 +529,9 @@ impl Tracee {
         let times = link.data().rearmed();
         (times > 0).then(|| {
             format!(
-                "somebody else's probes came and went {times} times where ours stand in process \
-                 {}: meanwhile hits were counted through a trap, or not at all",
+                "somebody else's probes came and went {} where ours stand in process {}: meanwhile \
+                 hits were counted through a trap, or not at all",
+                counted(times, "time"),
                 self.process.pid()
             )
         })

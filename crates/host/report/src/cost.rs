@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Basis, Cost};
 
-use crate::number::{percent, unit_ns};
+use crate::number::{percent, plural, unit_ns};
 
 /// What tracing cost: `cost of tracing: 0.31% of the target's CPU time (0.22 to
 /// 0.43, estimated from N hits x C ns, calibrated on this machine)`.
@@ -14,8 +14,9 @@ pub fn cost_line(cost: &Cost) -> String {
     );
     let known = match cost.basis {
         Basis::Estimated => format!(
-            "estimated from {} hits x {} ns, calibrated on this machine",
+            "estimated from {} {} x {} ns, calibrated on this machine",
             cost.hits,
+            plural(cost.hits, "hit"),
             unit_ns(cost.unit_ns)
         ),
         Basis::Measured => "measured by switching tracing off and on".to_owned(),

@@ -8,6 +8,11 @@ use crate::{Options, event_name};
 /// How many events one line names.
 const NAMED: usize = 4;
 
+/// One interval as JSON, without an end of line: an item of the session's `intervals`.
+pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
+    serde_json::to_string(interval)
+}
+
 /// One interval's rates on one line: when, all events, and the busiest of them.
 pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut parts: Vec<&Part> = interval.counts.iter().collect();

@@ -19,7 +19,7 @@ mod text;
 use tiptoe_session::Session;
 
 pub use cost::cost_line;
-pub use interval::interval;
+pub use interval::{interval, interval_json};
 pub use text::text;
 
 /// How many events a report shows unless told otherwise.

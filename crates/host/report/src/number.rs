@@ -13,6 +13,12 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
+/// A noun behind a number: `hit` behind 1, else `hits`.
+pub(crate) fn plural(count: u64, noun: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{noun}{end}")
+}
+
 /// A count over a time, per second; `-` where no time passed.
 pub(crate) fn rate(count: u64, ns: u64) -> String {
     if ns == 0 {
@@ -92,6 +98,7 @@ mod tests {
             [0, 999, 1000, 1_234_567].map(grouped),
             ["0", "999", "1,000", "1,234,567"]
         );
+        assert_eq!([0, 1, 2].map(|n| plural(n, "hit")), ["hits", "hit", "hits"]);
         assert_eq!(rate(500, 500_000_000), "1,000");
         assert_eq!(rate(500, 0), "-");
         assert_eq!(share(1, 3), "33.3%");

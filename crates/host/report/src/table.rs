@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Event, Part, Session};
 
-use crate::number::{grouped, percent, rate, share};
+use crate::number::{grouped, percent, plural, rate, share};
 use crate::{Options, printable};
 
 /// The cells of one row, in the order of the columns.
@@ -159,6 +159,6 @@ fn left_out(events: &[&Event]) -> Vec<String> {
 
 /// So many of a thing: `1 event`, `2 events`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", grouped(count as u64))
+    let count = count as u64;
+    format!("{} {}", grouped(count), plural(count, noun))
 }

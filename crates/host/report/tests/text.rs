@@ -1,8 +1,8 @@
 //! Whole reports, compared with what they should look like.
 
 use tiptoe_event::{Cost as UnitCost, Reading};
-use tiptoe_report::{Options, interval, json, text};
-use tiptoe_session::{Cost, Event, Part, Process, Refusal, Session, Via};
+use tiptoe_report::{Options, interval, interval_json, json, text};
+use tiptoe_session::{Cost, Event, Interval, Part, Process, Refusal, Session, Via};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -138,13 +138,33 @@ cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 
 }
 
 #[test]
+fn one_of_a_thing_is_not_many() {
+    let mut session = Session::new(vec!["true".into()]);
+    session.cost = Cost::estimated(1, UnitCost::between(1.0, 1.5, 2.2), SECOND);
+    let report = text(&session, &Options::default());
+    assert!(
+        report.contains("estimated from 1 hit x 1.50 ns"),
+        "{report}"
+    );
+}
+
+#[test]
 fn interval_lines() {
-    let mut session = session();
-    session.duration_ns = SECOND;
+    let taken = Interval {
+        at_ns: 3 * SECOND,
+        duration_ns: SECOND,
+        counts: vec![
+            Part::new("uprobe:redis-server:call", 500_000),
+            Part::new("uprobe:redis-server:dictFind", 1_500_000),
+        ],
+    };
     assert_eq!(
-        interval(&session.as_interval(3 * SECOND), &Options::default()),
+        interval(&taken, &Options::default()),
         "    3.00 s       2,000,000/s  redis-server:dictFind 1,500,000/s  redis-server:call 500,000/s"
     );
+    let line = interval_json(&taken).unwrap();
+    assert!(line.starts_with("{\"at_ns\":3000000000,") && !line.contains('\n'));
+    assert_eq!(serde_json::from_str::<Interval>(&line).unwrap(), taken);
 }
 
 #[test]

@@ -34,6 +34,9 @@
 //! The four of ENDS add up to all calls that were entered. That is the "count"
 //! of a timed event; the "count" of a `uretprobe:` is its "returns".
 //!
+//! With `--interval`, each item of `intervals` is printed as a line of its own, too,
+//! when it is over; the report comes last.
+//!
 //! WHOSE is `"TID COMM"`, `"COMM"` or `"arg0=VALUE"`, as `--by` asked for.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -109,18 +112,6 @@ impl Session {
         self.events
             .iter()
             .fold(0, |sum, event| sum.saturating_add(event.count))
-    }
-
-    /// This session's counts as one interval that ended `at_ns` after the start.
-    pub fn as_interval(&self, at_ns: u64) -> Interval {
-        let hit = self.events.iter().filter(|event| event.count > 0);
-        Interval {
-            at_ns,
-            duration_ns: self.duration_ns,
-            counts: hit
-                .map(|event| Part::new(&event.event, event.count))
-                .collect(),
-        }
     }
 }
 

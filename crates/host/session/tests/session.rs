@@ -2,7 +2,7 @@
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{
-    Cost, Ends, Event, Latency, Part, Process, Refusal, Session, Via, argument_key,
+    Cost, Ends, Event, Interval, Latency, Part, Process, Refusal, Session, Via, argument_key,
 };
 
 fn session() -> Session {
@@ -143,7 +143,11 @@ fn it_reads_back_and_tolerates_what_is_missing() {
         comm: "redis-server".into(),
     });
     whole.notes.push("the target was replaced by exec".into());
-    whole.intervals.push(whole.as_interval(1_000_000_000));
+    whole.intervals.push(Interval {
+        at_ns: 2_000_000_000,
+        duration_ns: 1_000_000_000,
+        counts: vec![Part::new("uprobe:redis-server:dictFind", 1000)],
+    });
     let json = serde_json::to_string(&whole).unwrap();
     assert_eq!(serde_json::from_str::<Session>(&json).unwrap(), whole);
     assert_eq!(

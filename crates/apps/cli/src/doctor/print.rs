@@ -111,10 +111,11 @@ fn others(out: &mut String, report: &Report) -> std::fmt::Result {
 fn unseen(unseen: &Unseen) -> Vec<String> {
     let mut lines = Vec::new();
     if unseen.processes > 0 {
-        lines.push(format!(
-            "open files of {} process(es) (no permission)",
-            unseen.processes
-        ));
+        let whose = match unseen.processes {
+            1 => "one process".to_owned(),
+            many => format!("{many} processes"),
+        };
+        lines.push(format!("open files of {whose} (no permission)"));
     }
     if unseen.other_pid_namespaces {
         lines.push("processes outside this container".into());

@@ -68,12 +68,10 @@ impl Process {
         self.comm_in(&format!("task/{tid}/comm"))
     }
 
-    /// Its command line, one item per argument, as the program left it.
+    /// Its command line, one item per argument, as the program left it. Empty ones at the
+    /// end are left out: a program that writes a title over its arguments leaves them.
     pub fn command_line(self) -> Result<Vec<OsString>> {
-        let bytes = self.read("cmdline")?;
-        let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-        let words = bytes.split(|b| *b == 0);
-        Ok(words.map(|w| OsString::from_vec(w.to_vec())).collect())
+        Ok(words(&self.read("cmdline")?))
     }
 
     /// What it maps, in ascending order of address. A zombie maps nothing.
@@ -127,6 +125,17 @@ impl Process {
     }
 }
 
+/// The words of a command line, each with a NUL behind it.
+fn words(bytes: &[u8]) -> Vec<OsString> {
+    let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
+        return Vec::new();
+    };
+    let words = bytes[..=last].split(|byte| *byte == 0);
+    words
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect()
+}
+
 /// The entries of a directory whose names are numbers.
 fn numbers(entries: fs::ReadDir) -> Vec<u32> {
     entries
@@ -152,6 +161,16 @@ mod tests {
         assert!(code.perms.exec && !code.perms.write);
         assert_eq!(code.file().unwrap(), me.exe().unwrap());
         assert!(me.start_time().unwrap() > Duration::ZERO);
+    }
+
+    #[test]
+    fn titles_written_over_arguments_leave_no_empty_words() {
+        assert_eq!(
+            words(b"redis-server *:6379\0\0\0\0"),
+            ["redis-server *:6379"]
+        );
+        assert_eq!(words(b"sh\0-c\0\0x\0"), ["sh", "-c", "", "x"]);
+        assert!(words(b"").is_empty() && words(b"\0\0").is_empty());
     }
 
     #[test]

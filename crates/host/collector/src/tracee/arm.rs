@@ -127,6 +127,7 @@ impl Tracee {
         self.counters.push(Counter {
             event: probe.event,
             names: probe.names,
+            notes: probe.notes,
             source,
         });
     }
@@ -153,11 +154,10 @@ impl Tracee {
             });
             match function {
                 Some((module, function)) => {
-                    let mut names = ifunc.names;
-                    names.extend(function.names.first().map(|name| name.to_string()));
+                    let notes = vec![format!("selected {}", function.display_name())];
                     let object = module.object.clone();
                     probes.push(Probe {
-                        names,
+                        notes,
                         object,
                         bias: module.bias,
                         function,

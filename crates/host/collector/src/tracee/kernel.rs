@@ -12,6 +12,7 @@ use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
 use crate::resolve::{self, Probe};
+use crate::words::counted;
 
 impl Tracee {
     /// Has the kernel count what the agent could not, once it has put back all that it did;
@@ -80,10 +81,13 @@ impl Tracee {
                 return Ok(());
             }
             Err(error) => {
-                let said = Error::new(error.to_string());
-                return Err(error
-                    .hint()
-                    .map_or(said, |hint| Error::new(error.to_string()).with_hint(hint)));
+                let reason = self.left_out.as_ref();
+                let before = reason.map(|why| format!("the agent cannot enter: {why}; and: "));
+                let said = Error::new(before.unwrap_or_default() + &error.to_string());
+                return Err(match error.hint() {
+                    Some(hint) => said.with_hint(hint),
+                    None => said,
+                });
             }
         };
         let refusals: BTreeMap<usize, String> = set
@@ -104,14 +108,15 @@ impl Tracee {
             self.counters.push(Counter {
                 event: probe.event,
                 names: probe.names,
+                notes: probe.notes,
                 source: Source::Kernel(Place { index, step }),
             });
         }
         self.notes.extend(left.iter().map(left_to_kernel));
         if let Who::Threads(threads) = set.who() {
             self.notes.push(format!(
-                "the kernel counts in the {} threads that ran when tracing began, not in later ones",
-                threads.len()
+                "the kernel counts in the {} that ran when tracing began, not in later ones",
+                counted(threads.len() as u64, "thread")
             ));
         }
         self.kernel = Some(set);

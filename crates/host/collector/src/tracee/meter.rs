@@ -9,6 +9,7 @@ use tiptoe_wire::{Site, State};
 
 use super::{Counter, Source, Tracee};
 use crate::counts;
+use crate::words::counted;
 
 /// The most hits a second that a trap may have; it costs 3.3% of a core then where a
 /// trap takes 3.3 us (`tiptoe bench uprobe`).
@@ -83,9 +84,10 @@ impl Tracee {
             self.meters.borrow_mut().off.insert(site.slot, ran);
             let hits = counts.get(&site.slot).copied().unwrap_or(0);
             format!(
-                "{} was switched off after {hits} hits: more than 10,000 a second \
+                "{} was switched off after {}: more than 10,000 a second \
                  through a trap, about 3 us each (`--budget off` keeps it on)",
-                counter.event
+                counter.event,
+                counted(hits, "hit")
             )
         };
         off.iter().map(note).collect()

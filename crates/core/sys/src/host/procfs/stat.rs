@@ -10,6 +10,7 @@ use super::Process;
 use crate::host::error::{Error, Result};
 
 /// Fields of `/proc/PID/stat`, counted from 1 as in proc(5).
+const FLAGS: usize = 9;
 const START_TIME: usize = 22;
 const START_BRK: usize = 47;
 
@@ -77,6 +78,12 @@ impl Process {
         Ok(Some(start..end))
     }
 
+    /// Whether it runs no program, but a function of the kernel.
+    pub fn is_kernel_thread(self) -> Result<bool> {
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        Ok(self.stat_field(FLAGS)? & PF_KTHREAD != 0)
+    }
+
     fn stat_field(self, field: usize) -> Result<u64> {
         let bytes = self.read("stat")?;
         field_of(&bytes, field)
@@ -109,6 +116,7 @@ mod tests {
         let me = Process::current();
         let heap = me.brk_heap().unwrap().unwrap();
         assert!(heap.start <= heap.end && heap.start > 0);
+        assert!(!me.is_kernel_thread().unwrap());
         assert!(me.thread_cpu_time(me.pid()).unwrap() <= me.cpu_time().unwrap());
     }
 }

@@ -1,0 +1,100 @@
+//! The name under which a program's loader knows the agent.
+//!
+//! A started command's loader took the agent from `/proc/self/fd/N`, the only path there is
+//! to it. That descriptor is closed before the program begins, and to whoever reads the
+//! loader's list it would be one of his own: a debugger opens it and may hang there. So the
+//! entry gets the name that `/proc/PID/maps` has, which the agent carries. The list is the
+//! one of `<link.h>`, which glibc and musl share.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_sys::host::procfs::Process;
+
+/// Entries of the list that are looked at, at most.
+const ENTRIES: usize = 1 << 12;
+/// Program headers and dynamic entries that are looked at, at most.
+const HEADERS: u64 = 1 << 10;
+
+/// Gives the object that is loaded at `base` the name that stands at `name` in the program.
+/// It must stand still. `None` where there is no such object, and nothing is changed.
+pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
+    let memory = Memory::open(process).ok()?;
+    let mut entry = memory.word(debug_record(process, &memory)? + 8)?;
+    for _ in 0..ENTRIES {
+        let [address, _, _, next] = memory.words(entry)?;
+        if address == base {
+            return memory.0.write_all_at(&name.to_le_bytes(), entry + 8).ok();
+        }
+        entry = Some(next).filter(|next| *next != 0)?;
+    }
+    None
+}
+
+/// Where the loader tells debuggers of its list: DT_DEBUG of the program itself.
+fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
+    const DT_DEBUG: u64 = 21;
+    let dynamic = dynamic_section(process, memory)?;
+    for index in 0..HEADERS {
+        match memory.words(dynamic + index * 16)? {
+            [0, _] => return None,
+            [DT_DEBUG, record] => return Some(record).filter(|record| *record != 0),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    const PT_DYNAMIC: u32 = 2;
+    const PT_PHDR: u32 = 6;
+    const SIZE: u64 = 56;
+    let table = auxiliary(process, AT_PHDR)?;
+    let count = auxiliary(process, AT_PHNUM)?.min(HEADERS);
+    let (mut own, mut dynamic) = (0, None);
+    for index in 0..count {
+        let [kind, _, address] = memory.words(table + index * SIZE)?;
+        match kind as u32 {
+            PT_PHDR => own = table.wrapping_sub(address),
+            PT_DYNAMIC => dynamic = Some(address),
+            _ => {}
+        }
+    }
+    Some(own.wrapping_add(dynamic?))
+}
+
+/// A value that the kernel gave the program at its start.
+fn auxiliary(process: Process, key: u64) -> Option<u64> {
+    let bytes = std::fs::read(format!("/proc/{}/auxv", process.pid())).ok()?;
+    let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+    let mut pairs = bytes.chunks_exact(16);
+    let pair = pairs.find(|pair| word(&pair[..8]) == Some(key))?;
+    word(&pair[8..])
+}
+
+struct Memory(File);
+
+impl Memory {
+    fn open(process: Process) -> io::Result<Memory> {
+        let path = format!("/proc/{}/mem", process.pid());
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Memory(file))
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        self.words::<1>(address).map(|[word]| word)
+    }
+
+    fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let mut words = [0; N];
+        for (at, word) in (address..).step_by(8).zip(&mut words) {
+            let mut bytes = [0; 8];
+            self.0.read_exact_at(&mut bytes, at).ok()?;
+            *word = u64::from_le_bytes(bytes);
+        }
+        Some(words)
+    }
+}

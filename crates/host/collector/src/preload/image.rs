@@ -1,0 +1,94 @@
+//! What a started command is to run, made before the fork.
+//!
+//! The kernel's probes may stand in libc already while the child waits: whatever it calls
+//! there would be counted as the command's own. So from the wait on it calls the kernel alone.
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use tiptoe_sys::raw::{EINTR, Errno, call, nr};
+
+/// A program with its arguments and environment, as execve(2) takes them.
+pub(super) struct Image {
+    program: CString,
+    argv: Words,
+    envp: Words,
+}
+
+/// Strings, and the array of their addresses with its 0 at the end.
+struct Words {
+    _strings: Vec<CString>,
+    addresses: Vec<usize>,
+}
+
+impl Image {
+    pub(super) fn new(
+        program: &Path,
+        command: &[OsString],
+        message: Option<(OsString, OsString)>,
+    ) -> io::Result<Image> {
+        Ok(Image {
+            program: CString::new(program.as_os_str().as_bytes())?,
+            argv: Words::new(command.iter().cloned())?,
+            envp: Words::new(super::environment(message))?,
+        })
+    }
+
+    /// Waits for a byte and execs; returns only with an error. What the kernel does not
+    /// take for a program may be a shell's: libc knows.
+    pub(super) fn exec(&self, go: &File) -> io::Error {
+        let pointer = |word: usize| word as *const libc::c_char;
+        let (program, argv, envp) = (
+            self.program.as_ptr(),
+            self.argv.addresses.as_ptr(),
+            self.envp.addresses.as_ptr(),
+        );
+        if let Err(error) = wait(go.as_raw_fd()) {
+            return error;
+        }
+        let words = [program as usize, argv as usize, envp as usize, 0, 0, 0];
+        // SAFETY: a path, and two arrays that end with 0, of strings that end with NUL.
+        let Err(Errno(why)) = (unsafe { call(nr::EXECVE, words) }) else {
+            return io::ErrorKind::Other.into();
+        };
+        if why != libc::ENOEXEC {
+            return io::Error::from_raw_os_error(why);
+        }
+        // SAFETY: as above; the first word is one of those strings.
+        unsafe { libc::execvpe(pointer(self.argv.addresses[0]), argv.cast(), envp.cast()) };
+        io::Error::last_os_error()
+    }
+}
+
+impl Words {
+    fn new(words: impl Iterator<Item = OsString>) -> io::Result<Words> {
+        let to_c = |word: OsString| CString::new(word.as_bytes()).map_err(io::Error::from);
+        let strings: Vec<CString> = words.map(to_c).collect::<io::Result<_>>()?;
+        let addresses = strings.iter().map(|text| text.as_ptr() as usize);
+        Ok(Words {
+            addresses: addresses.chain([0]).collect(),
+            _strings: strings,
+        })
+    }
+}
+
+/// Reads one byte. The end of the pipe ends this process: nobody wants the command any
+/// more, nor hears why it did not run.
+fn wait(go: i32) -> io::Result<()> {
+    let mut byte = 0_u8;
+    let words = [go as usize, &raw mut byte as usize, 1, 0, 0, 0];
+    loop {
+        // SAFETY: the kernel writes at most one byte to `byte`, which outlives the call.
+        match unsafe { call(nr::READ, words) } {
+            // SAFETY: ends the forked child, which owns nothing that others see.
+            Ok(0) => unsafe { libc::_exit(1) },
+            Ok(_) => return Ok(()),
+            Err(EINTR) => {}
+            Err(Errno(why)) => return Err(io::Error::from_raw_os_error(why)),
+        }
+    }
+}

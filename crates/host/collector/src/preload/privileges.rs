@@ -1,0 +1,51 @@
+//! Programs that run with more rights than who starts them: their loader takes no library
+//! from the environment (ld.so(8), secure-execution mode), and so no agent.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use tiptoe_sys::host::procfs::Process;
+
+/// Why this program's loader would leave the agent out when this process runs it, if so.
+pub fn gained_by(program: &Path) -> Option<&'static str> {
+    let file = program.metadata().ok()?;
+    // SAFETY: both calls return a number and cannot fail.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    let mode = file.permissions().mode();
+    let runs_as = |bits: u32| mode & bits == bits;
+    let gain = if runs_as(libc::S_ISUID) && file.uid() != user {
+        "it is setuid and runs with another user's rights"
+    } else if runs_as(libc::S_ISGID | libc::S_IXGRP) && file.gid() != group {
+        "it is setgid and runs with another group's rights"
+    } else if user != 0 && has_capabilities(program) {
+        "its file gives it capabilities"
+    } else {
+        return None;
+    };
+    (!is_withheld(program)).then_some(gain)
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let name = c"security.capability";
+    // SAFETY: both strings end with NUL; with no room given, the call only tells a size.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Whether the kernel gives no such rights to us, or none to files there.
+fn is_withheld(program: &Path) -> bool {
+    let own = Process::current().status();
+    let nosuid = || {
+        let path = CString::new(program.as_os_str().as_bytes()).ok()?;
+        // SAFETY: an all-zero record is valid, and the call fills it.
+        let mut system: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the path ends with NUL, and the record outlives the call.
+        let asked = unsafe { libc::statvfs(path.as_ptr(), &raw mut system) };
+        Some(asked == 0 && system.f_flag & libc::ST_NOSUID != 0)
+    };
+    own.is_ok_and(|own| own.no_new_privs) || nosuid().unwrap_or(false)
+}

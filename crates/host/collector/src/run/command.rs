@@ -1,0 +1,76 @@
+//! The command that was started: its end, and what ends it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::driver::TICK;
+use crate::request::Observer;
+use crate::tracee::Tracee;
+
+/// How long a command may run on, when its trace has ended, before the user is told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Run<'_> {
+    /// Whether there is nothing left to trace.
+    pub(super) fn has_ended(&self) -> bool {
+        match &self.child {
+            Some(child) => has_exited(child.id()),
+            None => self.tracees.iter().all(Tracee::is_gone),
+        }
+    }
+
+    /// Waits for the command's end, and hands on to it what was sent to tiptoe to end both.
+    /// Sent once more, tiptoe waits no longer, and ends as by that signal.
+    pub fn wait_for_command(&mut self, observer: &mut dyn Observer) -> Option<i32> {
+        let mut handed_on = false;
+        let mut tell_at = Some(Instant::now() + PATIENCE);
+        loop {
+            if let Some(status) = self.child.as_mut()?.try_wait().ok()? {
+                return status_of(status);
+            }
+            // Relaxed: the number is all that is told.
+            let signal = self.request.hand_on.swap(0, Ordering::Relaxed) as i32;
+            if signal != 0 && handed_on {
+                self.session.notes.push(format!(
+                    "the command goes on: signal {signal} did not end it"
+                ));
+                return Some(128 + signal);
+            }
+            if signal != 0 {
+                handed_on = true;
+                self.send(signal);
+            }
+            if tell_at.is_some_and(|at| Instant::now() > at) {
+                tell_at = None;
+                observer.note("the trace has ended; its report comes when the command ends");
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn send(&self, signal: i32) {
+        if let Some(child) = &self.child {
+            // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
+            unsafe { libc::kill(child.id().cast_signed(), signal) };
+        }
+    }
+}
+
+fn status_of(status: ExitStatus) -> Option<i32> {
+    let signal = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(signal)
+}
+
+/// Whether a child has exited, without reaping it: its times can still be read.
+fn has_exited(pid: u32) -> bool {
+    // SAFETY: an all-zero siginfo is valid; the kernel fills it.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is valid for the length of the call.
+    let asked = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, flags) };
+    // SAFETY: waitid sets the field, or leaves the zero.
+    asked != 0 || unsafe { info.si_pid() } != 0
+}

@@ -2,7 +2,7 @@
 //! that runs before any other library's (`-- CMD`).
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
 
@@ -18,6 +18,39 @@ const LOOKS: u32 = 500;
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
+/// Not 0 once the loader is done with this agent: no entry may be called before.
+#[unsafe(no_mangle)]
+static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which a thread begins a session.
+static BEGINNING: AtomicU32 = AtomicU32::new(0);
+
+/// The right to begin a session. The thread that a tiptoe borrowed before it died may come
+/// late, and side by side with the next one's.
+struct Turn;
+
+impl Turn {
+    fn take() -> Result<Turn, Errno> {
+        let pid = getpid();
+        // Relaxed: the exchange decides. What names another process a fork has copied.
+        let before = BEGINNING.load(Ordering::Relaxed);
+        let taken = (before != pid).then(|| {
+            // Acquire: pairs with the Release in `drop`.
+            BEGINNING.compare_exchange(before, pid, Ordering::Acquire, Ordering::Relaxed)
+        });
+        match taken {
+            Some(Ok(_)) => Ok(Turn),
+            _ => Err(Errno(16)),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        BEGINNING.store(0, Ordering::Release); // pairs with `take`
+    }
+}
+
 /// Begins a session on the segments behind two descriptors, which the caller
 /// closes. Returns 0, or a negated errno; the program is as before then.
 #[unsafe(no_mangle)]
@@ -29,6 +62,7 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 }
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
+    let _turn = Turn::take()?;
     let shared = shared::create()?;
     let pid = getpid();
     // Relaxed, here and below: one thread begins a session, and what it writes
@@ -54,6 +88,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
 /// glibc's loader passes argc, argv and envp; musl's passes nothing, so that
 /// the environment is found without it.
 extern "C" fn constructor() {
+    TIPTOE_LOADED.store(1, Ordering::Release); // read from outside
     let Some(envp) = environ::find_array() else {
         return;
     };

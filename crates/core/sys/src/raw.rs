@@ -68,6 +68,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
     pub const SCHED_SETATTR: usize = 314;
+    pub const SECCOMP: usize = 317;
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
     pub const CLONE3: usize = 435;

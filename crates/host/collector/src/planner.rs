@@ -28,7 +28,7 @@ const HOOKED: &[u32] = &[
     105, 106, 113, 114, 116, 117, 119, // set*id
     272, 308, // unshare, setns
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
-    157, // prctl: may put the program under seccomp
+    157, 317, // prctl, seccomp: may put the program under a filter
 ];
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;

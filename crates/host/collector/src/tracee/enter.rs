@@ -77,7 +77,7 @@ impl Tracee {
                 pid,
                 agent: plan.agent,
                 entry_offset: agent.entry,
-                existing_entry: base.map(|base| base + agent.entry),
+                resident: &|| agent.resident(self.process),
                 data_size: geometry.data_bytes(),
                 plan_size: PlanSegment::BYTES,
                 allow_seccomp: plan.force,

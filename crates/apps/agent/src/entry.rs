@@ -2,9 +2,11 @@
 //! that runs before any other library's (`-- CMD`).
 
 use core::ffi::c_int;
+use core::mem::size_of_val;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
+use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_ns};
+use tiptoe_wire::Data;
 
 use crate::shared::{self, Shared};
 use crate::{environ, hit, serve, signals, thread};
@@ -12,7 +14,9 @@ use crate::{environ, hit, serve, signals, thread};
 /// How often a starting program looks whether tiptoe still lives, and for how
 /// many looks it waits for its plan.
 const LOOK_NS: u64 = 20_000_000;
-const LOOKS: u32 = 500;
+const LOOKS: u64 = 500;
+/// How often it looks where it can only read.
+const SOON_NS: u64 = 1_000_000;
 
 #[unsafe(link_section = ".init_array")]
 #[used]
@@ -96,23 +100,69 @@ extern "C" fn constructor() {
     let Some(passed) = (unsafe { environ::take(envp) }) else {
         return;
     };
-    if let Ok(shared) = begin(passed.data, passed.plan) {
-        wait_for_go(shared);
-        // The only thread: should it sandbox itself, its hits need no call any more.
-        hit::settle_caller();
+    match begin(passed.data, passed.plan) {
+        Ok(shared) => {
+            if !wait_for_go(shared) {
+                wait_for_owner(passed.data);
+            }
+            // The only thread: should it sandbox itself, its hits need no call any more.
+            hit::settle_caller();
+        }
+        Err(errno) => {
+            refuse(passed.data, errno);
+            wait_for_owner(passed.data);
+        }
     }
     for fd in [passed.agent, passed.data, passed.plan] {
         close(fd);
     }
 }
 
-/// Holds the program back until its probes stand, tiptoe is gone, or 10 s are over.
-fn wait_for_go(shared: &Shared) {
+/// Tells tiptoe that this agent cannot serve, and why. It may have no memory to say so.
+fn refuse(data: c_int, Errno(code): Errno) {
+    let words = Data::refusal(code as u64);
+    let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
+    // SAFETY: the words live through the call, which reads them; the file is tiptoe's own.
+    let _ = unsafe {
+        call(
+            nr::PWRITE64,
+            [data as usize, at, size_of_val(&words), offset, 0, 0],
+        )
+    };
+}
+
+/// Holds the program back until tiptoe, which counts in another way, lets go of its segment;
+/// not longer than 10 s.
+fn wait_for_owner(data: c_int) {
+    for _ in 0..LOOKS * LOOK_NS / SOON_NS {
+        let mut word = 0u32;
+        let (at, offset) = (&raw mut word as usize, Data::OWNER_OFFSET as usize);
+        // SAFETY: the word lives through the call, which writes it.
+        let read = unsafe {
+            call(
+                nr::PREAD64,
+                [data as usize, at, size_of_val(&word), offset, 0, 0],
+            )
+        };
+        if read != Ok(size_of_val(&word)) || !thread::is_owned(word) {
+            return;
+        }
+        sleep_ns(SOON_NS);
+    }
+}
+
+/// Holds the program back until its probes stand, or 10 s are over; false where tiptoe is
+/// gone, or ended the session before that.
+fn wait_for_go(shared: &Shared) -> bool {
     for _ in 0..LOOKS {
         // Acquire: pairs with the Release in `serve`; 0 is "not yet".
-        if shared.go.load(Ordering::Acquire) != 0 || shared.data().is_none() {
-            return;
+        if shared.go.load(Ordering::Acquire) != 0 {
+            return true;
+        }
+        if shared.data().is_none() {
+            return false;
         }
         let _ = futex::wait(&shared.go, 0, Some(LOOK_NS));
     }
+    true
 }

@@ -95,6 +95,11 @@ fn wait_until_gone(shared: &Shared, tid: u32) {
     }
 }
 
+/// Whether tiptoe holds the owner word.
+pub fn is_owned(word: u32) -> bool {
+    word & OWNER_DIED == 0 && word & OWNER_TID != 0
+}
+
 /// The thread's life.
 pub extern "C" fn run() {
     let Some(shared) = shared::get() else { return };
@@ -110,7 +115,7 @@ pub extern "C" fn run() {
     while !shared.retire.load(Ordering::Acquire) {
         // Acquire: the kernel writes this word when tiptoe dies.
         let word = owner.load(Ordering::Acquire);
-        if word & OWNER_DIED != 0 || word & OWNER_TID == 0 {
+        if !is_owned(word) {
             serve::detach(shared);
             return serve::settle(shared, |_| ());
         }

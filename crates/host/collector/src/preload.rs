@@ -102,6 +102,49 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
+/// The program that runs when `path` is executed: a script's interpreter, or itself.
+pub fn interpreter(path: &Path) -> PathBuf {
+    const NESTED: usize = 4;
+    let mut path = path.to_owned();
+    for _ in 0..NESTED {
+        let mut line = [0; 256];
+        let read = File::open(&path).and_then(|mut file| file.read(&mut line));
+        let Some(line) = line[..read.unwrap_or(0)].strip_prefix(b"#!") else {
+            break;
+        };
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line);
+        let mut words = line.split(|byte| byte.is_ascii_whitespace());
+        match words.find(|word| !word.is_empty()) {
+            Some(word) => path = PathBuf::from(OsStr::from_bytes(word)),
+            None => break,
+        }
+    }
+    path
+}
+
+/// Why a program's loader would not take an agent from its environment: it gets rights that
+/// tiptoe does not have.
+pub fn gains_rights(path: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = path.metadata().ok()?;
+    // SAFETY: both calls read the caller's credentials and cannot fail.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let takes = |bit, own| meta.mode() & bit != 0 && own;
+    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let attribute = c"security.capability";
+    // SAFETY: both names end with a zero; nothing is written to a buffer of no bytes.
+    let has_capabilities =
+        unsafe { libc::getxattr(name.as_ptr(), attribute.as_ptr(), std::ptr::null_mut(), 0) > 0 };
+    let gains = takes(libc::S_ISUID, meta.uid() != user)
+        || takes(libc::S_ISGID, meta.gid() != group)
+        || (has_capabilities && user != 0);
+    gains.then(|| {
+        "it runs with other rights than tiptoe (setuid, setgid or capabilities), so that its \
+         loader takes nothing from the environment"
+            .to_owned()
+    })
+}
+
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata()

@@ -113,6 +113,8 @@ pub struct Tracee {
     seccomp_at_start: u32,
     /// The armed sites, hooks aside.
     sites: Vec<Site>,
+    /// Where the agent's hooks are.
+    hooks: Vec<u64>,
     /// How often its traps are hit.
     meters: RefCell<meter::Meters>,
     /// Names it for good, where the kernel can.
@@ -151,6 +153,7 @@ impl Tracee {
             left: Cell::new(false),
             seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
+            hooks: Vec::new(),
             meters: RefCell::default(),
             handle: ended::handle(process),
             end_told: Cell::new(false),
@@ -197,12 +200,25 @@ impl Tracee {
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
         let resolved = resolve::resolve(plan.specs, process, &modules)?;
-        tracee.begin(plan, resolved, &modules)?;
+        if let Err(error) = tracee.begin(plan, resolved, &modules) {
+            return tracee.leave_to_kernel(plan, &modules, error);
+        }
         plan.go_on()?;
         if let Some(link) = &tracee.link {
             tracee.since = Instant::now();
             link.go()?;
         }
+        Ok(tracee)
+    }
+
+    /// Counts in a running command through the kernel.
+    pub fn without_agent(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+        let process = Process::new(pid).map_err(from_sys)?;
+        let mut tracee = Tracee::new(process);
+        let maps = process.maps().map_err(from_sys)?;
+        let modules = cache.modules(process, &maps)?;
+        let resolved = resolve::resolve(plan.specs, process, &modules)?;
+        tracee.begin(plan, resolved, &modules)?;
         Ok(tracee)
     }
 

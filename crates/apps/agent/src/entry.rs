@@ -77,6 +77,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     } else if shared.data().is_some() {
         return Err(Errno(16));
     }
+    thread::wait_for_former(shared);
     membarrier::register()?;
     signals::learn_layout();
     shared.open_session(data_fd, plan_fd)?;

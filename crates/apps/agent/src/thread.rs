@@ -50,11 +50,16 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// Starts the thread for the session that [`Shared`] holds. An older one that
-/// is still putting things back is waited for by the new one.
-pub fn start(shared: &'static Shared) -> Result<(), Errno> {
+/// Waits until an older session's thread is gone: what it takes away at its end must not be
+/// a new one's.
+pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
     wait_until_gone(shared, former);
+}
+
+/// Starts the thread for the session that [`Shared`] holds.
+pub fn start(shared: &'static Shared) -> Result<(), Errno> {
+    wait_for_former(shared);
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is the agent's own and no thread uses it any more; the
     // stub calls `run` on it and ends the thread.

@@ -51,6 +51,32 @@ fn tiptoe_may_die_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
+/// A thread that a dead tiptoe left in the loader brings the agent late: the next tiptoe waits for that one, and
+/// brings no other.
+#[test]
+fn tiptoe_may_die_while_the_agent_is_loaded() {
+    let (program, slow) = (target("loading"), target("slow"));
+    let mut process = Process::waiting(&program, &[slow.to_str().expect("text")]);
+    let site = Site::new(process.pid(), &program, "called");
+    let dead = Probe::new(&["called"]).attach(&[process.pid()]);
+    std::thread::sleep(Duration::from_secs(1));
+    dead.process.signal(libc::SIGKILL);
+    drop(dead);
+    let next = Probe::new(&["called"]).attach(&[process.pid()]);
+    std::thread::sleep(Duration::from_secs(2));
+    process.go();
+    site.wait_probed();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
+    let agents = maps
+        .lines()
+        .filter(|line| line.contains("tiptoe-agent") && line.contains(" 00000000 "));
+    assert_eq!(agents.count(), 1, "{maps}");
+    let report = next.interrupt();
+    assert_eq!(report.via("agent"), 1, "{:#}", report.value);
+    let (_, status) = process.finish();
+    assert!(status.success(), "{status}");
+}
+
 /// Merely stopped, tiptoe still holds its probes.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {

@@ -92,12 +92,55 @@ fn no_thread_is_free() {
         "prlimit",
         "--nproc=1",
     ];
-    by_kernel(
-        &user,
-        &target("shapes"),
-        &["shape_mov", "shape_ret"],
-        "temporarily unavailable",
-    );
+    let functions = ["shape_mov", "shape_ret"];
+    by_kernel(&user, &target("shapes"), &functions, "RLIMIT_NPROC");
+    let waiting = Waiting::through(&user, &target("shapes"), &["2", "1000"]);
+    let report = waiting.count(&Probe::new(&functions).with(&["--force"]), &functions);
+    assert_eq!(report.via("kernel"), functions.len(), "{:#}", report.value);
+    says(&report, "temporarily unavailable");
+}
+
+/// What the program may still start, the agent leaves to it.
+#[test]
+fn as_many_threads_are_free_as_the_program_starts() {
+    if !is_root() {
+        return skipped("a limit on threads", "needs root");
+    }
+    let user = [
+        "setpriv",
+        "--reuid",
+        "64322",
+        "--clear-groups",
+        "prlimit",
+        "--nproc=3",
+    ];
+    by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
+}
+
+/// A program whose memory is locked, what it maps later too: none of the agent's is.
+#[test]
+fn all_memory_is_locked() {
+    let waiting = Waiting::through(&["env"], &target("locked"), &["5000"]);
+    let report = waiting.count(&Probe::new(&["called"]), &["called"]);
+    assert_eq!(report.via("agent"), 1, "{:#}", report.value);
+}
+
+/// The same where no more may be locked.
+#[test]
+fn no_more_memory_may_be_locked() {
+    if !is_root() {
+        return skipped("a limit on locked memory", "needs root");
+    }
+    let user = [
+        "setpriv",
+        "--reuid",
+        "64323",
+        "--clear-groups",
+        "prlimit",
+        "--memlock=8000000",
+    ];
+    let words = "temporarily unavailable";
+    by_kernel(&user, &target("locked"), &["called"], words);
 }
 
 #[test]

@@ -61,6 +61,12 @@ fn namespaces_may_be_left() {
     }
 }
 
+/// A forked child has no agent to wait for, whatever it calls.
+#[test]
+fn a_forked_child_gives_up_what_it_likes() {
+    check(&target("privileges"), &["child"]);
+}
+
 #[test]
 fn every_thread_follows_setuid() {
     if !is_root() {

@@ -56,32 +56,44 @@ fn force_is_refused_where_the_filter_refuses() {
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {
     for filter in ["strict", "kill", "refuse", "mild"] {
-        let program = target("sandboxed");
-        let run = Probe::new(FUNCTIONS).run(&program, &[filter, "5000", "late"]);
-        assert_eq!(
-            run.expected().0.get("guarded"),
-            Some(&5000),
-            "{filter}: {}",
-            run.stderr
-        );
-        assert!(
-            notes(run.good()).contains("put itself under seccomp"),
-            "{}",
-            notes(run.good())
-        );
-
-        let waiting = Waiting::through(&["env"], &program, &[filter, "5000", "late"]);
-        let site = waiting.site("guarded");
-        let attached = Probe::new(FUNCTIONS).attach(&[waiting.pid]);
-        site.wait_probed();
-        assert_eq!(waiting.end().0.get("guarded"), Some(&5000), "{filter}");
-        let report = attached.finish();
-        assert!(
-            notes(&report).contains("put itself under seccomp"),
-            "{}",
-            notes(&report)
-        );
+        sandboxes_itself(filter, "late");
     }
+}
+
+/// The same through seccomp(2), where every thread comes under the filter at once, the agent's too if it were there.
+#[test]
+fn a_program_may_sandbox_all_of_its_threads_while_traced() {
+    for filter in ["strict", "kill", "mild"] {
+        sandboxes_itself(filter, "tsync");
+    }
+}
+
+fn sandboxes_itself(filter: &str, when: &str) {
+    let program = target("sandboxed");
+    let run = Probe::new(FUNCTIONS).run(&program, &[filter, "5000", when]);
+    assert_eq!(
+        run.expected().0.get("guarded"),
+        Some(&5000),
+        "{filter}: {}",
+        run.stderr
+    );
+    assert!(
+        notes(run.good()).contains("put itself under seccomp"),
+        "{}",
+        notes(run.good())
+    );
+
+    let waiting = Waiting::through(&["env"], &program, &[filter, "5000", when]);
+    let site = waiting.site("guarded");
+    let attached = Probe::new(FUNCTIONS).attach(&[waiting.pid]);
+    site.wait_probed();
+    assert_eq!(waiting.end().0.get("guarded"), Some(&5000), "{filter}");
+    let report = attached.finish();
+    assert!(
+        notes(&report).contains("put itself under seccomp"),
+        "{}",
+        notes(&report)
+    );
 }
 
 /// Debian's file(1) with its own sandbox says what it says alone.

@@ -97,6 +97,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            eprintln!("process {} had ended by itself: {status}", self.pid());
+        }
         // Both fail only where the child is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
@@ -33,10 +34,13 @@ fn build(
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
     let built = folder().join(file_name(name, &own, flags));
+    // One at a time: a program that runs already must not lose its file to a second build.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _turn = BUILDING.lock();
     if is_fresh(&built) {
         return Ok(built);
     }
-    // Tests run side by side, and each may build: whoever is last renames a whole file into place.
+    // Another run of the tests may build, too: whoever is last renames a whole file into place.
     static TURN: AtomicU32 = AtomicU32::new(0);
     let part = built.with_extension(format!(
         "{}-{}",

@@ -1,12 +1,18 @@
 // cflags: -O2 -pthread
 // privileges MODE [wait]: what a second thread would break. MODE: setuid (in a program with threads),
-// unshare (a user namespace), setns (its own mount namespace), single (libc knows of one thread).
+// unshare (a user namespace), setns (its own mount namespace), single (libc knows of one thread), child (a
+// forked one gives up root, takes a namespace of its own and asks for a filter, as the workers of servers do).
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/single_threaded.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
@@ -30,6 +36,27 @@ static int all_have(unsigned uid) {
     return all;
 }
 
+// Alone, and soon: there is no thread of anybody's to wait for.
+static void child(void) {
+    int status;
+    pid_t id = fork();
+    CHECK(id >= 0);
+    if (id > 0) {
+        CHECK(waitpid(id, &status, 0) == id && status == 0);
+        return;
+    }
+    alarm(6);
+    struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog filter = {1, &allow};
+    CHECK(geteuid() != 0 || setuid(65534) == 0);
+    CHECK(unshare(CLONE_NEWUSER) == 0);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+    usleep(50000);
+    struct stat tasks;
+    CHECK(stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 2 + 1);
+    _exit(0);
+}
+
 static void *stay(void *unused) { (void)unused; pause(); return NULL; }
 
 int main(int argc, char **argv) {
@@ -50,6 +77,8 @@ int main(int argc, char **argv) {
     } else if (!strcmp(mode, "setns")) {
         int fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
         CHECK(fd >= 0 && setns(fd, CLONE_NEWNS) == 0);
+    } else if (!strcmp(mode, "child")) {
+        child();
     } else {
         CHECK(__libc_single_threaded);
     }

@@ -1,7 +1,8 @@
 // cflags: -O2
 // sandboxed FILTER CALLS [WHEN] [wait]: a system call filter, then CALLS calls of the probed function.
 // FILTER: `refuse` what an agent begins with (EPERM), `kill` for it, `mild` (only reboot is refused), or
-// `strict` (kill for all but reading, writing and leaving). WHEN: `first` before waiting, or `late` after it.
+// `strict` (kill for all but reading, writing and leaving). WHEN: `first` before waiting, `late` after it, or
+// `tsync`: after it, for every thread, through libc's `syscall`.
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -18,7 +19,7 @@
 
 PROBED int guarded(int x) { KEEP(); return x + 1; }
 
-static void filter(const char *kind) {
+static void filter(const char *kind, int every_thread) {
     unsigned hard = strcmp(kind, "kill") ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_KILL_PROCESS;
     struct sock_filter entering[] = {
         LOAD, EQUAL(SYS_mmap, hard), EQUAL(SYS_clone, hard), EQUAL(SYS_clone3, hard),
@@ -31,18 +32,25 @@ static void filter(const char *kind) {
     if (!strcmp(kind, "mild")) program = (struct sock_fprog){sizeof mild / sizeof *mild, mild};
     if (!strcmp(kind, "strict")) program = (struct sock_fprog){sizeof strict / sizeof *strict, strict};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    if (every_thread) {
+        // What libseccomp asks first.
+        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL) == -1 && errno == EFAULT);
+        CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
+        return;
+    }
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
 int main(int argc, char **argv) {
     uint64_t calls = number(argc, argv, 2, 1000);
-    int late = argc > 3 && !strcmp(argv[3], "late");
+    int tsync = argc > 3 && !strcmp(argv[3], "tsync");
+    int late = tsync || (argc > 3 && !strcmp(argv[3], "late"));
     static char room[4096];
     CHECK(argc > 1);
     CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // else its first use makes a call
-    if (!late) filter(argv[1]);
+    if (!late) filter(argv[1], 0);
     wait_for_start(argc, argv);
-    if (late) filter(argv[1]);
+    if (late) filter(argv[1], tsync);
     for (uint64_t i = 0; i < calls; i++) CHECK(guarded((int)i) == (int)i + 1);
     expect("guarded", calls);
     return 0;

@@ -2,9 +2,11 @@
 //! that runs before any other library's (`-- CMD`).
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::mem::size_of_val;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use tiptoe_sys::raw::{Errno, close, futex, getpid, membarrier};
+use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_ns};
+use tiptoe_wire::Data;
 
 use crate::shared::{self, Shared};
 use crate::{environ, hit, serve, signals, thread};
@@ -12,7 +14,9 @@ use crate::{environ, hit, serve, signals, thread};
 /// How often a starting program looks whether tiptoe still lives, and for how
 /// many looks it waits for its plan.
 const LOOK_NS: u64 = 20_000_000;
-const LOOKS: u32 = 500;
+const LOOKS: u64 = 500;
+/// How often it looks where it can only read.
+const SOON_NS: u64 = 1_000_000;
 
 /// What `/proc/PID/maps` calls the agent: tiptoe makes it the loader's name for a started
 /// command's agent, too, which it loaded by a path that leads elsewhere later.
@@ -23,6 +27,39 @@ pub static TIPTOE_NAME: [u8; 30] = *b"/memfd:tiptoe-agent (deleted)\0";
 #[unsafe(link_section = ".init_array")]
 #[used]
 static CONSTRUCTOR: extern "C" fn() = constructor;
+
+/// Not 0 once the loader is done with this agent: no entry may be called before.
+#[unsafe(no_mangle)]
+static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which a thread begins a session.
+static BEGINNING: AtomicU32 = AtomicU32::new(0);
+
+/// The right to begin a session. The thread that a tiptoe borrowed before it died may come
+/// late, and side by side with the next one's.
+struct Turn;
+
+impl Turn {
+    fn take() -> Result<Turn, Errno> {
+        let pid = getpid();
+        // Relaxed: the exchange decides. What names another process a fork has copied.
+        let before = BEGINNING.load(Ordering::Relaxed);
+        let taken = (before != pid).then(|| {
+            // Acquire: pairs with the Release in `drop`.
+            BEGINNING.compare_exchange(before, pid, Ordering::Acquire, Ordering::Relaxed)
+        });
+        match taken {
+            Some(Ok(_)) => Ok(Turn),
+            _ => Err(Errno(16)),
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        BEGINNING.store(0, Ordering::Release); // pairs with `take`
+    }
+}
 
 /// Begins a session on the segments behind two descriptors, which the caller
 /// closes. Returns 0, or a negated errno; the program is as before then.
@@ -35,6 +72,7 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 }
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
+    let _turn = Turn::take()?;
     let shared = shared::create()?;
     let pid = getpid();
     // Relaxed, here and below: one thread begins a session, and what it writes
@@ -45,6 +83,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     } else if shared.data().is_some() {
         return Err(Errno(16));
     }
+    thread::wait_for_former(shared);
     membarrier::register()?;
     signals::learn_layout();
     shared.open_session(data_fd, plan_fd)?;
@@ -60,6 +99,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
 /// glibc's loader passes argc, argv and envp; musl's passes nothing, so that
 /// the environment is found without it.
 extern "C" fn constructor() {
+    TIPTOE_LOADED.store(1, Ordering::Release); // read from outside
     let Some(envp) = environ::find_array() else {
         return;
     };
@@ -67,23 +107,69 @@ extern "C" fn constructor() {
     let Some(passed) = (unsafe { environ::take(envp) }) else {
         return;
     };
-    if let Ok(shared) = begin(passed.data, passed.plan) {
-        wait_for_go(shared);
-        // The only thread: should it sandbox itself, its hits need no call any more.
-        hit::settle_caller();
+    match begin(passed.data, passed.plan) {
+        Ok(shared) => {
+            if !wait_for_go(shared) {
+                wait_for_owner(passed.data);
+            }
+            // The only thread: should it sandbox itself, its hits need no call any more.
+            hit::settle_caller();
+        }
+        Err(errno) => {
+            refuse(passed.data, errno);
+            wait_for_owner(passed.data);
+        }
     }
     for fd in [passed.agent, passed.data, passed.plan] {
         close(fd);
     }
 }
 
-/// Holds the program back until its probes stand, tiptoe is gone, or 10 s are over.
-fn wait_for_go(shared: &Shared) {
+/// Tells tiptoe that this agent cannot serve, and why. It may have no memory to say so.
+fn refuse(data: c_int, Errno(code): Errno) {
+    let words = Data::refusal(code as u64);
+    let (at, offset) = (words.as_ptr() as usize, Data::REFUSAL_OFFSET as usize);
+    // SAFETY: the words live through the call, which reads them; the file is tiptoe's own.
+    let _ = unsafe {
+        call(
+            nr::PWRITE64,
+            [data as usize, at, size_of_val(&words), offset, 0, 0],
+        )
+    };
+}
+
+/// Holds the program back until tiptoe, which counts in another way, lets go of its segment;
+/// not longer than 10 s.
+fn wait_for_owner(data: c_int) {
+    for _ in 0..LOOKS * LOOK_NS / SOON_NS {
+        let mut word = 0u32;
+        let (at, offset) = (&raw mut word as usize, Data::OWNER_OFFSET as usize);
+        // SAFETY: the word lives through the call, which writes it.
+        let read = unsafe {
+            call(
+                nr::PREAD64,
+                [data as usize, at, size_of_val(&word), offset, 0, 0],
+            )
+        };
+        if read != Ok(size_of_val(&word)) || !thread::is_owned(word) {
+            return;
+        }
+        sleep_ns(SOON_NS);
+    }
+}
+
+/// Holds the program back until its probes stand, or 10 s are over; false where tiptoe is
+/// gone, or ended the session before that.
+fn wait_for_go(shared: &Shared) -> bool {
     for _ in 0..LOOKS {
         // Acquire: pairs with the Release in `serve`; 0 is "not yet".
-        if shared.go.load(Ordering::Acquire) != 0 || shared.data().is_none() {
-            return;
+        if shared.go.load(Ordering::Acquire) != 0 {
+            return true;
+        }
+        if shared.data().is_none() {
+            return false;
         }
         let _ = futex::wait(&shared.go, 0, Some(LOOK_NS));
     }
+    true
 }

@@ -112,17 +112,21 @@ fn intercept(frame: &mut Frame) {
 /// Makes the program ready for what its call does.
 fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
-    match number {
-        nr::PRCTL if frame.rdi == PR_SET_SECCOMP => before_seccomp(),
-        _ => before_child(number),
+    // Counted as seccomp(2) does: the strict mode, and a filter, which stands in rdx.
+    let mode = match number {
+        nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
+        nr::SECCOMP => u64::from(frame.rdi as u32),
+        _ => return before_child(number),
+    };
+    // Without a filter the program only asks what the kernel knows.
+    if mode == 0 || (mode == 1 && frame.rdx != 0) {
+        before_seccomp();
     }
 }
 
 /// A filter may forbid what the agent does in any thread, or kill for it.
 fn before_seccomp() {
-    if let Some(shared) = shared::get()
-        && shared.data().is_some()
-    {
+    if let Some(shared) = shared::at_home() {
         thread::leave(shared);
     }
 }
@@ -153,7 +157,7 @@ fn perform(number: usize, frame: &Frame) -> i64 {
 /// A call that fails, or does half, where a thread exists that libc does not
 /// know: the agent's thread leaves and comes back with the new credentials.
 fn alone(number: usize, frame: &Frame) -> i64 {
-    let here = shared::get().filter(|shared| shared.data().is_some());
+    let here = shared::at_home();
     if let Some(shared) = here {
         thread::retire(shared);
     }

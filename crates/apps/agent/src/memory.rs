@@ -7,7 +7,6 @@ const WRITE: usize = 2;
 const EXEC: usize = 4;
 const SHARED: usize = 1;
 const PRIVATE: usize = 2;
-const FIXED: usize = 0x10;
 const ANONYMOUS: usize = 0x20;
 const NORESERVE: usize = 0x4000;
 const FIXED_NOREPLACE: usize = 0x10_0000;
@@ -17,9 +16,20 @@ const WIPEONFORK: usize = 18;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
+/// Maps memory that is not locked, so that nothing is there before it is touched, in a program
+/// that has all it maps locked (mlockall), too.
+fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
+    let at = mmap(at, len, 0, flags, fd)?;
+    // SAFETY: the range was just mapped and nobody knows of it.
+    let opened = unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.and_then(|_| {
+        // SAFETY: as above.
+        unsafe { call(nr::MPROTECT, [at, len, protection, 0, 0, 0]) }
+    });
+    opened.map(|_| at).inspect_err(|_| unmap(at, len))
+}
+
 fn mmap(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
-    // SAFETY: without MAP_FIXED an mmap replaces nothing; the callers below use
-    // MAP_FIXED only on ranges that this agent mapped before.
+    // SAFETY: without MAP_FIXED an mmap replaces nothing.
     unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, 0]) }
 }
 
@@ -42,7 +52,7 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
 
 /// Fresh zeroed memory; pages cost nothing before they are touched.
 pub fn private(len: usize) -> Result<usize, Errno> {
-    mmap(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
+    map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
 /// Fresh zeroed memory, aligned to its own length, which is a power of two.
@@ -72,7 +82,7 @@ pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
 /// Maps a segment; a forked child does not have it.
 pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
     let protection = if writable { READ | WRITE } else { READ };
-    let at = mmap(0, len, protection, SHARED | NORESERVE, fd)?;
+    let at = map(0, len, protection, SHARED | NORESERVE, fd)?;
     let private = advise(at, len, DONTFORK).inspect_err(|_| unmap(at, len));
     private.map(|()| at)
 }
@@ -80,8 +90,15 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
 /// Puts private memory under a segment's addresses: a thread that was about to
 /// count there still can, to no effect.
 pub fn retire_segment(at: usize, len: usize) {
-    let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED;
-    let _ = mmap(at, len, READ | WRITE, flags, -1);
+    const MAY_MOVE: usize = 1;
+    const FIXED: usize = 2;
+    // Without memory for it the segment stays: nobody looks at what is counted there.
+    if let Ok(fresh) = private(len) {
+        let args = [fresh, len, len, MAY_MOVE | FIXED, at, 0];
+        // SAFETY: both ranges are this agent's own; whoever still writes to the second
+        // finds memory there at each moment.
+        let _ = unsafe { call(nr::MREMAP, args) }.inspect_err(|_| unmap(fresh, len));
+    }
 }
 
 /// Unmaps a range that this agent mapped.
@@ -94,7 +111,7 @@ pub fn unmap(at: usize, len: usize) {
 /// zeroed, then executable pages that are written as the program's code is (`text`).
 pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
-    let at = mmap(base, len, READ | EXEC, flags, -1)?;
+    let at = map(base, len, READ | EXEC, flags, -1)?;
     let placed = at == base;
     let gate = || -> Result<(), Errno> {
         protect(at, READ | WRITE)?;

@@ -123,7 +123,7 @@ fn thunks(shared: &Shared, count: usize) -> u64 {
     let mut several = [[0; STRIDE as usize]; AT_ONCE];
     several.fill(thunk(Shared::records_behind() as i32));
     let step = (AT_ONCE * STRIDE as usize) as u64;
-    let parts = made.next_multiple_of(AT_ONCE) / AT_ONCE..count / AT_ONCE;
+    let parts = made.div_ceil(AT_ONCE)..count / AT_ONCE;
     let mut places = parts.map(|part| code as u64 + part as u64 * step);
     if !places.all(|at| text.write(at, several.as_flattened())) {
         return EIO;

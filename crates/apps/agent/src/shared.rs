@@ -3,7 +3,7 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use tiptoe_sys::raw::Errno;
+use tiptoe_sys::raw::{Errno, getpid};
 use tiptoe_uprobe::claim::{Claims, Descriptor};
 use tiptoe_uprobe::table::Table;
 use tiptoe_uprobe::thunks::{RECORD_WORDS, STRIDE, Thunks};
@@ -84,6 +84,13 @@ pub fn get() -> Option<&'static Shared> {
     // Acquire: pairs with the Release in `create`. SAFETY: the block is never
     // freed and only changed through atomics.
     unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+/// The same where a session is on in this very process: a forked child has neither the
+/// segments nor the thread of its parent's.
+pub fn at_home() -> Option<&'static Shared> {
+    // Relaxed: constant within a session, which `data` has seen.
+    get().filter(|s| s.data().is_some() && s.pid.load(Ordering::Relaxed) == getpid())
 }
 
 /// One fresh mapping that is handed out page by page: had whole or not at all,

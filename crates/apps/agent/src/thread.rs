@@ -50,11 +50,16 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// Starts the thread for the session that [`Shared`] holds. An older one that
-/// is still putting things back is waited for by the new one.
-pub fn start(shared: &'static Shared) -> Result<(), Errno> {
+/// Waits until an older session's thread is gone: what it takes away at its end must not be
+/// a new one's.
+pub fn wait_for_former(shared: &Shared) {
     let former = shared.thread.load(Ordering::Acquire); // written by the kernel
     wait_until_gone(shared, former);
+}
+
+/// Starts the thread for the session that [`Shared`] holds.
+pub fn start(shared: &'static Shared) -> Result<(), Errno> {
+    wait_for_former(shared);
     let mask = set_mask(u64::MAX);
     // SAFETY: the stack is the agent's own and no thread uses it any more; the
     // stub calls `run` on it and ends the thread.
@@ -95,6 +100,11 @@ fn wait_until_gone(shared: &Shared, tid: u32) {
     }
 }
 
+/// Whether tiptoe holds the owner word.
+pub fn is_owned(word: u32) -> bool {
+    word & OWNER_DIED == 0 && word & OWNER_TID != 0
+}
+
 /// The thread's life.
 pub extern "C" fn run() {
     let Some(shared) = shared::get() else { return };
@@ -110,7 +120,7 @@ pub extern "C" fn run() {
     while !shared.retire.load(Ordering::Acquire) {
         // Acquire: the kernel writes this word when tiptoe dies.
         let word = owner.load(Ordering::Acquire);
-        if word & OWNER_DIED != 0 || word & OWNER_TID == 0 {
+        if !is_owned(word) {
             serve::detach(shared);
             return serve::settle(shared, |_| ());
         }

@@ -30,6 +30,7 @@ pub mod nr {
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const PWRITE64: usize = 18;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
@@ -49,6 +50,7 @@ pub mod nr {
     pub const RT_SIGQUEUEINFO: usize = 129;
     pub const RT_SIGSUSPEND: usize = 130;
     pub const SETPRIORITY: usize = 141;
+    pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -68,6 +70,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
     pub const SCHED_SETATTR: usize = 314;
+    pub const SECCOMP: usize = 317;
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
     pub const CLONE3: usize = 435;

@@ -62,6 +62,19 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
+    /// Byte offset of the word that [`Data::owner`] gives, for an agent that cannot map the segment.
+    #[cfg(not(tiptoe_loom))]
+    pub const OWNER_OFFSET: u64 = OWNER as u64 * 8;
+    /// Byte offset of the words that [`Data::refusal`] gives.
+    pub const REFUSAL_OFFSET: u64 = STATE as u64 * 8;
+
+    /// What an agent that cannot serve writes at [`Data::REFUSAL_OFFSET`], without a mapping: its
+    /// state, and an errno as the outcome.
+    pub fn refusal(errno: u64) -> [u64; 3] {
+        const _: () = assert!(ACK == STATE + 1 && OUTCOME == STATE + 2);
+        [State::Dormant as u64, 0, errno]
+    }
+
     /// Sees words as a data segment; `None` where there are too few.
     pub fn new(words: Words<'a>, geometry: Geometry) -> Option<Self> {
         (words.len() as u64 * 8 >= geometry.data_bytes()).then_some(Data { words, geometry })

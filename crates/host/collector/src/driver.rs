@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tiptoe_event::Via;
+use tiptoe_sys::host::procfs::{Mapping, Process};
 
+use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
+use crate::resident::agent_in;
 use crate::resolve;
 use crate::run::Run;
 use crate::tracee::{Plan, Tracee, short_of_room};
@@ -135,7 +138,9 @@ impl Drop for Hurry {
 /// Starts a command with the agent in it, or, where that cannot be, under the
 /// kernel's probes.
 fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
-    let path = preload::find_program(&command[0])?;
+    let program = preload::find_program(&command[0])?;
+    // What a script is, its interpreter is.
+    let path = preload::interpreter(&program);
     let object = match Object::of_program(&path) {
         Err(error) if is_elf(&path) => return Err(error),
         object => object,
@@ -147,11 +152,11 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
             .refusal_in_process()
             .or_else(|| preload::gained_by(&path))
             .map(str::to_owned),
-        // A script: its interpreter decides.
+        // A shell runs it, or nobody does.
         Err(_) => None,
     };
     // A command has the limits of tiptoe, which starts it.
-    let own = tiptoe_sys::host::procfs::Process::current();
+    let own = Process::current();
     let room = || short_of_room(own).filter(|_| !plan.force && object.is_ok());
     let against = against.or_else(room);
     if let (Via::Agent, Some(reason)) = (plan.via, &against) {
@@ -162,16 +167,12 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
         .with_hint("`--via kernel` counts the same functions"));
     }
     match (plan.via, against) {
-        (Via::Kernel, _) => {
-            start_under_kernel(&path, command, object.map_err(is_script)?, plan, None)
+        (Via::Kernel, _) => start_under_kernel((&program, &path), command, object?, plan, None),
+        (_, Some(reason)) => {
+            start_under_kernel((&program, &path), command, object?, plan, Some(reason))
         }
-        (_, Some(reason)) => start_under_kernel(&path, command, object?, plan, Some(reason)),
-        _ => start_with_agent(&path, command, plan),
+        _ => start_with_agent(&program, command, plan),
     }
-}
-
-fn is_script(error: Error) -> Error {
-    error.with_hint("the kernel's probes need a program: give a script's interpreter, `-- sh FILE`")
 }
 
 /// Whether a file is a program of some machine, rather than a script.
@@ -196,39 +197,75 @@ fn start_with_agent(
     let pid = started.pid;
     let link = offer.open(&plan.terms(), pid)?;
     let mut child = started.proceed().map_err(failed)?;
-    if link.wait_for_hello(REACH).is_none() {
-        let status = child.try_wait().ok().flatten();
+    // Where the agent cannot serve it holds the program until the link is dropped.
+    let tracee = match wait_for_agent(&link, pid) {
+        Ok(()) => Tracee::adopt(pid, link, plan, &mut Cache::default()),
+        Err(why) => without_agent(pid, &link, &why, plan).map_err(|error| {
+            let word = command[0].display();
+            Error::new(format!(
+                "the agent did not get into `{word}`: {why}; {error}"
+            ))
+            .with_hint("`--via kernel` needs no agent")
+        }),
+    };
+    if tracee.is_err() {
         let _ = child.kill();
         let _ = child.wait();
-        let why = match status {
-            Some(status) => format!("it ended before that ({status})"),
-            None => "its loader did not take the agent (setuid, or not glibc?)".to_owned(),
-        };
-        return Err(Error::new(format!(
-            "the agent did not get into `{}`: {why}",
-            command[0].display()
-        ))
-        .with_hint("`--via kernel` needs no agent"));
     }
-    match Tracee::adopt(pid, link, plan, &mut Cache::default()) {
-        Ok(tracee) => Ok((tracee, child)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
+    Ok((tracee?, child))
+}
+
+/// Waits until the agent greets; else why it does not.
+fn wait_for_agent(link: &Link, pid: u32) -> Result<(), String> {
+    let deadline = Instant::now() + REACH;
+    while link.wait_for_hello(Duration::from_millis(5)).is_none() {
+        if let Some(why) = link.refusal() {
+            return Err(format!("the agent could not begin: {why}"));
+        }
+        if link.is_gone() {
+            return Err("it ended before that".to_owned());
+        }
+        if Instant::now() > deadline || is_past_preloading(pid) {
+            return Err("its loader did not take the agent".to_owned());
         }
     }
+    Ok(())
+}
+
+/// Whether a program has a libc and no agent: what is preloaded comes first.
+fn is_past_preloading(pid: u32) -> bool {
+    let maps = Process::new(pid).and_then(Process::maps);
+    let is_libc = |mapping: &Mapping| {
+        let name = mapping.file().and_then(|path| path.file_name());
+        name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc.so"))
+    };
+    maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
+}
+
+/// Has the kernel count in a command that runs, or waits in an agent that cannot serve.
+fn without_agent(pid: u32, link: &Link, why: &str, plan: &Plan) -> Result<Tracee, Error> {
+    if plan.via == Via::Agent || link.is_gone() {
+        return Err(Error::new("nothing was counted"));
+    }
+    let mut tracee = Tracee::without_agent(pid, plan, &mut Cache::default())?;
+    tracee.notes.push(format!("traced by the kernel: {why}"));
+    if link.refusal().is_none() {
+        let late = "the command ran already when counting began: earlier calls are not counted";
+        tracee.notes.push(late.to_owned());
+    }
+    plan.go_on()?;
+    Ok(tracee)
 }
 
 fn start_under_kernel(
-    path: &Path,
+    (program, path): (&Path, &Path),
     command: &[std::ffi::OsString],
     object: Object,
     plan: &Plan,
     reason: Option<String>,
 ) -> Result<(Tracee, Child), Error> {
     let failed = |error: std::io::Error| cannot_start(command, &error);
-    let started: Started = preload::start(path, command, None).map_err(failed)?;
+    let started: Started = preload::start(program, command, None).map_err(failed)?;
     let modules = Module::before_exec(object, path.to_owned());
     let tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
     plan.go_on()?;

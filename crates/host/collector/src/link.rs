@@ -144,6 +144,13 @@ impl Link {
         (self.gone)()
     }
 
+    /// Why the agent cannot serve, where it said so before it greeted.
+    pub fn refusal(&self) -> Option<io::Error> {
+        let data = self.data();
+        let refused = data.state() == State::Dormant && data.hello().is_none();
+        refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
+    }
+
     /// Waits for the agent to say who it is; `None` when the target is gone or
     /// `patience` is over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {

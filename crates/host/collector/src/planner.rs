@@ -30,7 +30,7 @@ const HOOKED: &[u32] = &[
     105, 106, 113, 114, 116, 117, 119, // set*id
     272, 308, // unshare, setns
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
-    157, // prctl: may put the program under seccomp
+    157, 317, // prctl, seccomp: may put the program under a filter
 ];
 /// The functions that the agent intercepts where calls are followed, and what it calls
 /// them; unwinders are numbered from the last.

@@ -108,6 +108,26 @@ pub fn find_program(word: &OsStr) -> Result<PathBuf, Error> {
     found.find(|file| is_executable(file)).ok_or_else(missing)
 }
 
+/// The program that runs when `path` is executed: a script's interpreter, or itself.
+pub fn interpreter(path: &Path) -> PathBuf {
+    const NESTED: usize = 4;
+    let mut path = path.to_owned();
+    for _ in 0..NESTED {
+        let mut line = [0; 256];
+        let read = File::open(&path).and_then(|mut file| file.read(&mut line));
+        let Some(line) = line[..read.unwrap_or(0)].strip_prefix(b"#!") else {
+            break;
+        };
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line);
+        let mut words = line.split(|byte| byte.is_ascii_whitespace());
+        match words.find(|word| !word.is_empty()) {
+            Some(word) => path = PathBuf::from(OsStr::from_bytes(word)),
+            None => break,
+        }
+    }
+    path
+}
+
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata()

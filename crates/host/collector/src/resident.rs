@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSymbol as _};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{SITE_WORDS, Site};
 
+use crate::inject::Resident;
 use crate::request::Error;
 
 /// The most sites that an agent's table may hold; more is not believed.
@@ -22,6 +23,8 @@ pub struct AgentFile {
     pub sites: u64,
     /// Offset of the name that `/proc/PID/maps` has for it.
     pub name: u64,
+    /// Offset of the word that says whether the loader is done with it.
+    loaded: u64,
 }
 
 impl AgentFile {
@@ -43,7 +46,25 @@ impl AgentFile {
             entry: symbol("tiptoe_agent_entry")?,
             sites: symbol("TIPTOE_SITES")?,
             name: symbol("TIPTOE_NAME")?,
+            loaded: symbol("TIPTOE_LOADED")?,
         })
+    }
+
+    /// What of it is in a process.
+    pub fn resident(&self, process: Process) -> Resident {
+        let Some(base) = dormant_agent(process) else {
+            return Resident::None;
+        };
+        let loaded = || -> std::io::Result<bool> {
+            let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
+            let mut word = [0; 4];
+            memory.read_exact_at(&mut word, base + self.loaded)?;
+            Ok(word != [0; 4])
+        };
+        match loaded() {
+            Ok(true) => Resident::Entry(base + self.entry),
+            _ => Resident::Loading,
+        }
     }
 }
 

@@ -194,6 +194,8 @@ pub struct Tracee {
     seccomp_at_start: u32,
     /// The armed sites, hooks aside.
     sites: Vec<Site>,
+    /// Where the agent's hooks are.
+    hooks: Vec<u64>,
     /// How often its traps are hit.
     meters: RefCell<meter::Meters>,
     /// Names it for good, where the kernel can.
@@ -237,6 +239,7 @@ impl Tracee {
             left: Cell::new(false),
             seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
+            hooks: Vec::new(),
             meters: RefCell::default(),
             handle: ended::handle(process),
             end_told: Cell::new(false),
@@ -283,17 +286,13 @@ impl Tracee {
     pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let mut tracee = Tracee::new(Process::new(pid).map_err(from_sys)?);
         tracee.link = Some(link);
-        match tracee.take_over(plan, cache) {
-            Ok(()) => Ok(tracee),
-            Err(error) => {
-                // SAFETY: kill takes two numbers; nobody has waited for the child yet.
-                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-                Err(error)
-            }
-        }
+        tracee.take_over(plan, cache).inspect_err(|_| {
+            // SAFETY: kill takes two numbers; nobody has waited for the child yet.
+            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+        })
     }
 
-    fn take_over(&mut self, plan: &Plan, cache: &mut Cache) -> Result<(), Error> {
+    fn take_over(mut self, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = self.process;
         let maps = process.maps().map_err(from_sys)?;
         if let Some(base) = agent_in(&maps) {
@@ -302,13 +301,26 @@ impl Tracee {
         }
         let modules = cache.modules(process, &maps)?;
         let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
-        self.begin(plan, resolved, &modules)?;
+        if let Err(error) = self.begin(plan, resolved, &modules) {
+            return self.leave_to_kernel(plan, &modules, error);
+        }
         plan.go_on()?;
         if let Some(link) = &self.link {
             self.since = Instant::now();
             link.go()?;
         }
-        Ok(())
+        Ok(self)
+    }
+
+    /// Counts in a running command through the kernel.
+    pub fn without_agent(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+        let process = Process::new(pid).map_err(from_sys)?;
+        let mut tracee = Tracee::new(process);
+        let maps = process.maps().map_err(from_sys)?;
+        let modules = cache.modules(process, &maps)?;
+        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
+        tracee.begin(plan, resolved, &modules)?;
+        Ok(tracee)
     }
 
     /// Counts in a command that is about to exec, through the kernel: because it was asked

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_collector::inject::{Inject, InjectError, Injected, Masks, inject};
+use tiptoe_collector::inject::{Inject, InjectError, Injected, Masks, Resident, inject};
 
 #[path = "inject/refusals.rs"]
 mod refusals;
@@ -166,7 +166,7 @@ fn attach(
     };
     inject(Inject {
         entry_offset,
-        existing_entry,
+        resident: &|| existing_entry.map_or(Resident::None, Resident::Entry),
         deadline,
         ..request(pid, &agent, prepare)
     })
@@ -193,7 +193,7 @@ fn request<'a>(
         pid,
         agent,
         entry_offset: 0,
-        existing_entry: None,
+        resident: &|| Resident::None,
         data_size: 8192,
         plan_size: 4096,
         allow_seccomp: false,

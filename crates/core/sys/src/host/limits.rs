@@ -62,6 +62,38 @@ pub fn address_space(process: Process) -> Option<u64> {
     soft_limit(&text, "Max address space")
 }
 
+/// How many threads more a process may have before its user's limit; None where nothing limits
+/// it, or where there are far more. Only what this process sees of that user's is counted.
+pub fn threads_left(process: Process) -> Option<u64> {
+    const FAR: u64 = 1024;
+    const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE
+    let status = process.status().ok()?;
+    let user = status.uids[0];
+    if user == 0 || status.cap_eff & ABOVE_LIMITS != 0 {
+        return None;
+    }
+    let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
+    let limit = soft_limit(&text, "Max processes")?;
+    if limit > tasks()? + FAR {
+        return None;
+    }
+    let of_user = |process: Process| {
+        let status = process
+            .status()
+            .ok()
+            .filter(|status| status.uids[0] == user);
+        status.map_or(0, |status| u64::from(status.threads))
+    };
+    let used: u64 = Process::all().ok()?.into_iter().map(of_user).sum();
+    Some(limit.saturating_sub(used))
+}
+
+/// How many tasks the machine has: behind the slash in /proc/loadavg.
+fn tasks() -> Option<u64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(['/', ' ']).nth(4)?.parse().ok()
+}
+
 /// The first number of a line of /proc/PID/limits; None for `unlimited`.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
@@ -91,6 +123,11 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max address space"), Some(4_096_000));
         assert_eq!(soft_limit(limits, "Max cpu time"), None);
         assert_eq!(soft_limit("", "Max address space"), None);
+    }
+
+    #[test]
+    fn the_machine_has_tasks() {
+        assert!(tasks() > Some(1));
     }
 
     #[test]

@@ -82,6 +82,32 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
 
 /// A home that an earlier injection left, if its thread has gone.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
+    homes(process, mappings).find(|home| has_left(process, *home))
+}
+
+/// Who may be at a home still, or on the way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guest {
+    /// A thread that tiptoe brought there.
+    Thread,
+    /// One that has just come, or nobody: a tiptoe died before it sent one, or a fork copied
+    /// the home and not the thread.
+    Unknown,
+}
+
+/// Who is not back yet from an injection.
+pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
+    let tid = |home| process.read_u64(home + PAGE + std::mem::offset_of!(Mailbox, tid) as u64);
+    let is_here = |tid| tid != 0 && process.proc(&format!("task/{tid}")).exists();
+    let occupied = homes(process, mappings).filter(|home| !has_left(process, *home));
+    let guests = occupied.map(|home| match tid(home) {
+        Ok(tid) if is_here(tid) => Guest::Thread,
+        _ => Guest::Unknown,
+    });
+    guests.min_by_key(|guest| *guest as u8)
+}
+
+fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     let pairs = mappings.windows(2).filter(|pair| {
         &pair[0].permissions == b"r-xp"
             && pair[0].inode == 0
@@ -89,11 +115,13 @@ pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
             && &pair[1].permissions == b"rw-p"
             && pair[1].start == pair[0].end
     });
-    pairs.map(|pair| pair[0].start).find(|home| {
+    pairs.map(|pair| pair[0].start).filter(|home| {
         let mut magic = [0; MAGIC.len()];
-        let left = home + PAGE + std::mem::offset_of!(Mailbox, left) as u64;
-        process.read(*home, &mut magic).is_ok()
-            && magic == MAGIC
-            && process.read_u32(left).is_ok_and(|left| left != 0)
+        process.read(*home, &mut magic).is_ok() && magic == MAGIC
     })
+}
+
+fn has_left(process: &Process, home: u64) -> bool {
+    let left = home + PAGE + std::mem::offset_of!(Mailbox, left) as u64;
+    process.read_u32(left).is_ok_and(|left| left != 0)
 }

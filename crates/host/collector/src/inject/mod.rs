@@ -43,11 +43,16 @@ pub use error::InjectError;
 pub use masks::{Masks, Words};
 
 use borrow::{Borrowed, Ground};
+use cave::Guest;
 use offer::Offer;
 use process::{Mapping, Process};
 use stub::{Mailbox, state};
 use talk::Talk;
 use unwind::Stacks;
+
+/// How long a thread may take that a tiptoe borrowed right before it died, to come home and to
+/// see that nobody is there.
+const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// Called once tiptoe holds the data and the plan, sized and sealed against truncation: maps
 /// the plan writable (later nobody can) and writes what the agent needs at its entry. The
@@ -62,8 +67,8 @@ pub struct Inject<'a> {
     pub agent: &'a [u8],
     /// Where `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64` is, from the load base on.
     pub entry_offset: u64,
-    /// That function's address in an agent that is there already: then none is loaded.
-    pub existing_entry: Option<u64>,
+    /// Tells whether an agent is there already: then none is loaded.
+    pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,
     /// Bytes of the plan segment.
@@ -74,6 +79,17 @@ pub struct Inject<'a> {
     pub deadline: Duration,
     /// Fills the segments.
     pub prepare: &'a mut Prepare<'a>,
+}
+
+/// What of an agent is in a process already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resident {
+    /// Nothing.
+    None,
+    /// One that the loader is not done with.
+    Loading,
+    /// One with its entry at this address.
+    Entry(u64),
 }
 
 /// What was brought in.
@@ -94,6 +110,7 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     let deadline = Instant::now() + request.deadline;
     let process = Process::open(request.pid)?;
     let _turn = take_turn(&process, deadline)?;
+    let existing_entry = existing_entry(&process, request.resident, deadline)?;
     let mappings = process.mappings()?;
     let loader = check_program(&process, &mappings, request.allow_seccomp)?;
     let ground = Ground::find(&process, &mappings, loader)?;
@@ -108,7 +125,8 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     std::thread::scope(|scope| {
         let talk = &talk;
         scope.spawn(move || talk.beat(&stopped));
-        let outcome = converse(request, &process, &borrowed, talk, &calls);
+        let entry = existing_entry.unwrap_or(0);
+        let outcome = converse(request, entry, (&process, &borrowed), talk, &calls);
         if outcome.is_err() {
             talk.abandon();
             borrow::mend(&process, &borrowed);
@@ -121,8 +139,8 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
 /// The conversation with the stub, from its arrival to its departure.
 fn converse(
     request: Inject<'_>,
-    process: &Process,
-    borrowed: &Borrowed,
+    existing_entry: u64,
+    (process, borrowed): (&Process, &Borrowed),
     talk: &Talk<'_>,
     calls: &Calls,
 ) -> Result<Injected, InjectError> {
@@ -152,10 +170,7 @@ fn converse(
         offset_of!(Mailbox, errno_location),
         &calls.errno_location.to_le_bytes(),
     )?;
-    talk.put(
-        offset_of!(Mailbox, entry),
-        &request.existing_entry.unwrap_or(0).to_le_bytes(),
-    )?;
+    talk.put(offset_of!(Mailbox, entry), &existing_entry.to_le_bytes())?;
     talk.put(
         offset_of!(Mailbox, entry_offset),
         &request.entry_offset.to_le_bytes(),
@@ -223,6 +238,35 @@ fn take_turn(process: &Process, deadline: Instant) -> Result<File, InjectError> 
             }
             Err(std::fs::TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// The entry of an agent that is there, once nothing of another injection is on its way any
+/// more: the thread that a tiptoe borrowed goes on when that tiptoe dies, and may be about to
+/// load an agent.
+fn existing_entry(
+    process: &Process,
+    resident: &dyn Fn() -> Resident,
+    deadline: Instant,
+) -> Result<Option<u64>, InjectError> {
+    let patience = Instant::now() + ARRIVAL;
+    loop {
+        let away = match cave::guest(process, &process.mappings()?) {
+            Some(Guest::Thread) => true,
+            Some(Guest::Unknown) => Instant::now() < patience,
+            None => false,
+        };
+        match resident() {
+            Resident::None if !away => return Ok(None),
+            Resident::Entry(entry) if !away => return Ok(Some(entry)),
+            _ if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+            _ => {
+                return Err(InjectError::Busy {
+                    pid: process.pid,
+                    why: "its loader is not done with the agent of another tiptoe".into(),
+                });
             }
         }
     }

@@ -100,6 +100,8 @@ pub(super) struct Mailbox {
     pub entry: u64,
     /// tiptoe's: the entry's distance from the load base.
     pub entry_offset: u64,
+    /// tiptoe's: the borrowed thread, once it has arrived.
+    pub tid: u64,
     /// The stub's own: pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
     /// tiptoe's: the name to give to `dlopen`.
@@ -124,7 +126,7 @@ pub(super) mod state {
 }
 
 const _: () = assert!(size_of::<Params>() == 16 + 26 * 8);
-const _: () = assert!(size_of::<Mailbox>() == 40 + 11 * 8 + 128);
+const _: () = assert!(size_of::<Mailbox>() == 40 + 12 * 8 + 128);
 
 std::arch::global_asm!(
     include_str!("stub.s"),

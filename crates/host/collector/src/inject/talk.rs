@@ -18,6 +18,7 @@ const BEAT: Duration = Duration::from_millis(20);
 pub(super) struct Talk<'a> {
     process: &'a Process,
     home: u64,
+    tid: u32,
     deadline: Instant,
 }
 
@@ -27,17 +28,19 @@ impl<'a> Talk<'a> {
         Self {
             process,
             home: borrowed.home,
+            tid: borrowed.tid,
             deadline,
         }
     }
 
-    /// Waits until the stub is at home.
+    /// Waits until the stub is at home, and notes there whose thread it runs on.
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
         while self.process.read(self.home, &mut magic).is_err() || magic != MAGIC {
             self.glance("the borrowed thread did not arrive (may it map memory?)")?;
         }
-        self.wait(state::ARRIVED)
+        self.wait(state::ARRIVED)?;
+        self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
     }
 
     /// Waits until the stub has got to `wanted`.

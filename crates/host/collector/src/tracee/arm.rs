@@ -73,6 +73,7 @@ impl Tracee {
         link.name_unwinders(&planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
         install(link, &hooks, &lost)?;
+        self.hooks = hooks.iter().map(|hook| hook.site.address).collect();
         let _ = masks.hand_over();
         self.install_probes(link, probes, planned.probes, &lost)
     }

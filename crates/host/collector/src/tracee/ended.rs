@@ -56,11 +56,16 @@ impl Tracee {
     }
 
     /// Whether nothing runs in the process but the agent's own thread: the
-    /// program ended every thread of its own without ending the process.
+    /// program ended every thread of its own without ending the process. In one that is
+    /// killed the agent's thread may be the last to go, but does not sleep.
     pub fn only_agent_left(&self) -> bool {
         let status = self.process.status();
-        self.agent_thread.is_some()
-            && status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
+        let sleeps = |tid| {
+            let status = self.process.thread_status(tid);
+            status.is_ok_and(|status| status.state == 'S')
+        };
+        status.is_ok_and(|status| status.state == 'Z' && status.threads == 2)
+            && self.agent_thread.is_some_and(sleeps)
     }
 
     /// How the program ended, once it has; told once.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tiptoe_sys::host::limits::address_space;
+use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
@@ -20,6 +20,9 @@ const BORROW: Duration = Duration::from_secs(5);
 /// How long a program may take to load its libc.
 const LOADING: Duration = Duration::from_millis(500);
 
+/// Where a program's user may start fewer threads than these, it keeps them all.
+const SPARE_THREADS: u64 = 16;
+
 const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
                     (`-- CMD`)";
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
@@ -29,13 +32,23 @@ fn is_musl(loader: &str) -> bool {
     loader.contains("/ld-musl-")
 }
 
-/// Why the agent's segments would take room that the program counts on, if so.
+/// Why the agent would take room that the program counts on, if so.
 pub fn short_of_room(process: Process) -> Option<String> {
-    let limit = address_space(process)?;
+    let memory = address_space(process).map(|limit| {
+        format!(
+            "its address space is limited to {} MiB (RLIMIT_AS), of which the agent would take a \
+             part (`--force` enters all the same)",
+            limit >> 20
+        )
+    });
+    memory.or_else(|| short_of_threads(process))
+}
+
+fn short_of_threads(process: Process) -> Option<String> {
+    let left = threads_left(process).filter(|left| *left < SPARE_THREADS)?;
     Some(format!(
-        "its address space is limited to {} MiB (RLIMIT_AS), of which the agent would take a \
-         part (`--force` enters all the same)",
-        limit >> 20
+        "its user may start {left} threads more (RLIMIT_NPROC), of which the agent would take one \
+         (`--force` enters all the same)"
     ))
 }
 
@@ -78,7 +91,7 @@ impl Tracee {
                 pid,
                 agent: plan.agent,
                 entry_offset: agent.entry,
-                existing_entry: base.map(|base| base + agent.entry),
+                resident: &|| agent.resident(self.process),
                 data_size: geometry.data_bytes(),
                 plan_size: PlanSegment::BYTES,
                 allow_seccomp: plan.force,

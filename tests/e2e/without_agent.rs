@@ -1,0 +1,74 @@
+//! Commands that the agent cannot serve: the kernel counts, from their first call on wherever that can be known or
+//! the agent can hold the program back, and the report says why.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Expected, Report, command, is_root, skipped, target};
+
+/// Runs `program` under tiptoe, itself started through other words; the kernel counted, for the reason in `words`.
+fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
+    let mut traced = Command::new(through[0]);
+    traced.args(&through[1..]).arg(command().get_program());
+    traced.args(["probe", "add", "--json", "--budget", "off", "--"]);
+    let output = output(traced.arg(program).args(["1", calls]));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let report = Report::parse(&said);
+    assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains(words), "no `{words}` in {notes}");
+    (
+        report,
+        Expected::parse(&String::from_utf8_lossy(&output.stdout)),
+    )
+}
+
+/// It says so, and waits until the kernel counts.
+#[test]
+fn an_agent_without_memory() {
+    let (report, expected) = by_kernel(
+        &["prlimit", "--data=20000000"],
+        &target("hot"),
+        "1000",
+        "could not begin: Cannot allocate memory",
+    );
+    assert_eq!(report.count("add"), expected.0["add"]);
+}
+
+/// Its loader takes no agent, and so none is offered.
+#[test]
+fn a_program_of_another_user() {
+    if !is_root() {
+        return skipped("setuid", "needs root");
+    }
+    let program = std::env::temp_dir().join(format!("tiptoe-setuid-{}", std::process::id()));
+    std::fs::copy(target("hot"), &program).expect("a copy");
+    chown(&program, Some(65534), None).expect("a file of another user");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("setuid");
+    let (report, expected) = by_kernel(&["env"], &program, "1000", "other rights than tiptoe");
+    std::fs::remove_file(&program).expect("our own copy");
+    assert_eq!(report.count("add"), expected.0["add"]);
+}
+
+/// Nothing tells beforehand that its loader will take no agent: it runs on, and is counted once that is seen.
+#[test]
+fn a_loader_that_takes_no_agent() {
+    if !is_root() {
+        return skipped("another real user", "needs root");
+    }
+    let through = ["setpriv", "--ruid", "65534"];
+    let (report, expected) = by_kernel(
+        &through,
+        &target("hot"),
+        "2000000",
+        "earlier calls are not counted",
+    );
+    assert!(
+        report.count("add") <= expected.0["add"],
+        "{:#}",
+        report.value
+    );
+}

@@ -29,6 +29,9 @@ fn planner() -> Planner {
             tls: -64,
             cold_entry: AT,
             hook_entry: AT,
+            frames: -72,
+            slow_entry: AT,
+            time_entry: AT,
         },
         space,
     )

@@ -97,7 +97,7 @@ fn wrong_edges_are_found() {
     check("bench", "agent", "nothing depends on it");
     check("bench", "cli", "nothing depends on it");
     check("wire", "uprobe", "not a smaller layer");
-    check("patch", "wire", "not in its row");
+    check("patch", "sys", "not in its row");
 }
 
 #[test]

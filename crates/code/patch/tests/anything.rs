@@ -21,6 +21,9 @@ fn planner(low: u64, high: u64) -> Planner {
             tls: -64,
             cold_entry: AT,
             hook_entry: AT,
+            frames: -72,
+            slow_entry: AT,
+            time_entry: AT,
         },
         space,
     )
@@ -42,7 +45,10 @@ proptest! {
         let islands = Vec::from_iter(padding(&function));
         let mut planner = planner(low, high);
         if let Ok(shape) = shape(&function, offset) {
-            let body = Body::Count { slot, filter: None };
+            let body = match slot % 2 {
+                0 => Body::Count { slot, filter: None },
+                _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, filter: None },
+            };
             if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
                 let byte = |offset: u8| patch.patched[usize::from(offset)];
                 // What resumes at the copy guards the site by being an invalid operand.

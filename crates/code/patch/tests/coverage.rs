@@ -124,6 +124,9 @@ fn planner(space: Space) -> Planner {
             tls: -8,
             cold_entry: LOADED,
             hook_entry: LOADED,
+            frames: -16,
+            slow_entry: LOADED,
+            time_entry: LOADED,
         },
         space,
     )

@@ -153,6 +153,10 @@ impl Machine {
             tls: tls as i64 as i32,
             cold_entry: tiptoe_test_cold as *const () as u64,
             hook_entry: tiptoe_test_hook as *const () as u64,
+            // No test here follows calls.
+            frames: 0,
+            slow_entry: 0,
+            time_entry: 0,
         };
         let preferred = Vec::from([base - (2 << 30)..base, base + (1 << 30)..base + (2 << 30)]);
         let planner = Planner::new(

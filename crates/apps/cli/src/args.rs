@@ -40,12 +40,12 @@ Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   redis-server:0x4f2a0       a function without a name
   uretprobe:dictFind         its returns in place of its entries
 
-Times, not in this version yet: with --latency, from entry to return
+Times: with --latency, from entry to return
   --latency                  percentiles, histograms, total and self time (what is
                              left without the callees that are probed too)
   --latency --slower 1ms     only the calls that take longer
-  --latency --under call     only the calls made by call(), or by what it calls
-  --latency --by arg0        for each value of the first argument
+Calls are followed as far as --budget goes and only counted beyond it; 'off' follows
+all of them. Not in this version yet: --under FUNC, --by arg0.
 
 Cost: a hit adds 1 to 6 ns to the target where its code is patched, 1 to 4 us where
 only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to single-

@@ -23,7 +23,7 @@
 //! 4. Who holds a [`Writer`] runs no code that can be probed, and blocks signals
 //!    if its handlers could ask.
 //!
-//! A lookup at random takes 15 ns over 100 mappings, 28 over 10,000 and 52 over
+//! A lookup at random takes 15 ns over 100 mappings, 29 over 10,000 and 52 over
 //! 100,000, with 1,000 changes a second as with none, on one thread as on two
 //! (`tiptoe bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). It is a chain of
 //! loads: one that waits for the answer of the one before takes 49 ns over 10,000,

@@ -23,13 +23,13 @@
 //! 4. Who holds a [`Writer`] runs no code that can be probed, and blocks signals
 //!    if its handlers could ask.
 //!
-//! A lookup at random takes 15 ns over 100 mappings, 29 over 10,000 and 50 over
-//! 100,000, before 20,000 changes and after them, on each of many threads
-//! (`tiptoe bench resolve` on a virtual AMD EPYC at 3.2 GHz). It is a chain of loads:
-//! one that waits for the answer of the one before takes 49 ns over 10,000, and a
-//! processor overlaps 1.7 of them before its schedulers are full. None mispredicts a
-//! branch, and large pages change nothing. Keys of 32 bits in 256-bit compares would
-//! take 21 ns, and from everybody who comes in here the saving of vector registers.
+//! A lookup at random takes 15 ns over 100 mappings, 29 over 10,000 and 52 over
+//! 100,000, with 1,000 changes a second as with none, on one thread as on two
+//! (`tiptoe bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). It is a chain of
+//! loads: one that waits for the answer of the one before takes 49 ns over 10,000,
+//! and a processor overlaps 1.7 of them before its schedulers are full. No branch is
+//! mispredicted. A trial with keys of 32 bits in 256-bit compares took 22 to 24 ns,
+//! and would ask of whoever comes in here to save vector registers.
 
 use core::ops::Range;
 

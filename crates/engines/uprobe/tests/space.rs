@@ -12,11 +12,12 @@ mod cells;
 use cells::{Cells, Change};
 
 const ADDRESSES: u64 = 1024;
-/// How many changes a sequence has at most; miri is a few hundred times slower.
+/// How many changes a sequence has at most; miri is a few hundred times slower, and
+/// slower still where there is much storage.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
-    mappings: 1 << 10,
-    probes: 256,
+    mappings: if cfg!(miri) { 1 << 7 } else { 1 << 10 },
+    probes: if cfg!(miri) { 32 } else { 256 },
 };
 
 fn storage(shape: Shape) -> Vec<AtomicU64> {

@@ -80,6 +80,12 @@ pub(crate) const OWN_TRAP: Site = Site {
     ..Site::new("own_trap", 1, "int3; ret")
 };
 
+/// How often [`READINGS`] reads the time stamp counter.
+pub(crate) const READS: usize = 16;
+
+/// What reading the time stamp counter costs, one after the other.
+pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .endr; ret");
+
 /// What other tools would do at their cheapest: one counter that all threads share.
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 

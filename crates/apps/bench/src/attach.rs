@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tiptoe_event::Via;
 
 use crate::assembly::{ATTACH, Site};
-use crate::driver::{Traced, Tracing};
+use crate::driver::{Calls, Traced, Tracing};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
@@ -54,6 +54,7 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
         sites: &sites,
         via: Via::Agent,
         filter: None,
+        calls: Calls::Entries,
     };
     let mut tracing = Tracing::start(target, &traced)?;
     let attached = Instant::now();
@@ -81,6 +82,7 @@ fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Err
                 sites: &sites,
                 via: Via::Agent,
                 filter: None,
+                calls: Calls::Entries,
             };
             let tracing = (*case != "still_idle").then(|| Tracing::begin(target.pid(), &traced));
             times.push(target.gap_ns(WATCH_MS)? / 1e6);

@@ -20,6 +20,19 @@ pub(crate) struct Traced<'a> {
     pub sites: &'a [Site],
     pub via: Via,
     pub filter: Option<Filter>,
+    pub calls: Calls,
+}
+
+/// How far each call is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// Its entry is counted.
+    #[default]
+    Entries,
+    /// Its return, too.
+    Returns,
+    /// Both, and the time between them.
+    Times,
 }
 
 /// A trace that goes on.
@@ -50,14 +63,18 @@ impl Tracing {
     /// Begins to trace, and returns at once.
     pub(crate) fn begin(pid: u32, traced: &Traced) -> Tracing {
         let stop = Arc::new(AtomicBool::new(false));
-        let specs = traced
-            .sites
-            .iter()
-            .map(|site| format!("{}_at*", site.name))
+        let kind = match traced.calls {
+            Calls::Returns => "uretprobe",
+            Calls::Entries | Calls::Times => "uprobe",
+        };
+        let sites = traced.sites.iter();
+        let specs = sites
+            .map(|site| format!("{kind}:{}_at*", site.name))
             .collect();
         let plain = request(pid, specs, traced.via, traced.agent, Arc::clone(&stop));
         let request = Request {
             filter: traced.filter,
+            latency: traced.calls == Calls::Times,
             ..plain
         };
         let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));

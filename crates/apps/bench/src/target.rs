@@ -10,6 +10,7 @@ use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
 
 const PROGRAM: &str = include_str!("target.c");
+const PROGRAM_NAME: &str = "bench-target";
 
 /// The running target. It ends, and its folder goes, with this value.
 #[derive(Debug)]
@@ -90,6 +91,11 @@ impl Target {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its file.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.folder.join(PROGRAM_NAME)
     }
 
     /// CPU time per call.
@@ -177,14 +183,7 @@ fn compile(folder: &Path, sites: &[Site]) -> Result<PathBuf, Error> {
     for (name, text) in files {
         std::fs::write(folder.join(name), text).map_err(io)?;
     }
-    let arguments = [
-        "-O2",
-        "-pthread",
-        "-o",
-        "bench-target",
-        "target.c",
-        "sites.S",
-    ];
+    let arguments = ["-O2", "-pthread", "-o", PROGRAM_NAME, "target.c", "sites.S"];
     let output = Command::new("cc")
         .args(arguments)
         .current_dir(folder)
@@ -198,7 +197,7 @@ fn compile(folder: &Path, sites: &[Site]) -> Result<PathBuf, Error> {
             String::from_utf8_lossy(&output.stderr).into_owned(),
         ));
     }
-    Ok(folder.join("bench-target"))
+    Ok(folder.join(PROGRAM_NAME))
 }
 
 #[cfg(test)]

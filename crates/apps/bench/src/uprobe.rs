@@ -2,97 +2,33 @@
 //!
 //! Cases alternate within each round, and a case's value is the median over rounds of its time less the
 //! mean of the same round's two untraced times. Hot loops flatter: the rows with many functions say by
-//! how much. Two cases are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
-//! jump back, made by the assembler, with nothing counted; and `own_trap`, an int3 whose handler, the
-//! program's own, does nothing.
+//! how much. `entry_return` follows each call to its return, `latency` times it as well.
+//!
+//! Three rows are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
+//! jump back, made by the assembler, with nothing counted; `own_trap`, an int3 whose handler, the program's
+//! own, does nothing; and `rdtsc`, one reading of the time stamp counter, of which a timed call takes two.
+
+mod case;
+mod clock;
+mod kernel_returns;
 
 use std::collections::BTreeMap;
 
-use tiptoe_event::Via;
-
-use crate::assembly::{DETOURS, KINDS, MANY, OWN_TRAP, SHARED, Site, TRAP};
-use crate::driver::{Traced, Tracing};
+use crate::assembly::{DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SHARED, Site, TRAP};
+use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
 use crate::target::{Question, Target};
 use crate::uftrace;
-
-/// One way to trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Case {
-    Floor,
-    Count,
-    Filtered,
-    Kernel,
-}
-
-/// Never true: the benched functions are called with 7.
-const FILTER: &str = "arg0 > 4096";
-
-impl Case {
-    const ALL: [Case; 4] = [Case::Floor, Case::Count, Case::Filtered, Case::Kernel];
-
-    /// Its name in rows; a count behind a trap is a case of its own.
-    fn name(self, site: Site) -> &'static str {
-        match self {
-            Case::Floor if site == TRAP => "own_trap",
-            Case::Floor => "detour",
-            Case::Count if site == TRAP => "trap",
-            Case::Count => "count",
-            Case::Filtered => "filtered",
-            Case::Kernel => "kernel_uprobe",
-        }
-    }
-
-    fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> Traced<'a> {
-        let via = if self == Case::Kernel {
-            Via::Kernel
-        } else {
-            Via::Agent
-        };
-        let filter =
-            (self == Case::Filtered).then(|| FILTER.parse().expect("a constant in the grammar"));
-        Traced {
-            agent,
-            sites,
-            via,
-            filter,
-        }
-    }
-
-    /// Is this measurement one of the case's?
-    fn asks(self, asked: &Asked) -> bool {
-        match self {
-            Case::Floor => asked.threads == 1 && floor(asked.site).is_some(),
-            Case::Count => true,
-            Case::Filtered => asked.threads == 1 && asked.site.functions == 1 && asked.site != TRAP,
-            Case::Kernel => asked.site != TRAP && asked.site.functions <= 256,
-        }
-    }
-}
-
-/// What one measurement is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
-    site: Site,
-    depth: u32,
-    threads: u32,
-}
-
-/// The same functions with nothing but the way to a probe and back.
-fn floor(site: Site) -> Option<Site> {
-    let of_its_size = |detour: &&Site| detour.functions == site.functions;
-    match kind(site) {
-        "push" => DETOURS.iter().find(of_its_size).copied(),
-        _ => (site == TRAP).then_some(OWN_TRAP),
-    }
-}
+use case::{Asked, Case, floor, kind};
+use kernel_returns::KernelReturns;
 
 /// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let probed = [&KINDS[..], &[TRAP], &MANY].concat();
-    let mut target = Target::start(&[&probed[..], &DETOURS, &[OWN_TRAP, SHARED]].concat())?;
+    let mut target =
+        Target::start(&[&probed[..], &DETOURS, &[OWN_TRAP, SHARED, READINGS]].concat())?;
     let asked = questions(options.cpus);
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
@@ -126,6 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         notes: Vec::new(),
     };
     throughput(&mut table, &mut target, &asked, &whole, options)?;
+    clock::add(&mut table, &mut target, options)?;
     uftrace::add(&mut table, &mut target, options)?;
     table.notes.push(format!(
         "medians of {} alternating rounds; value is what a hit adds",
@@ -199,13 +136,25 @@ fn traced(
             .any(|asked| asked.site == **site && case.asks(asked))
     };
     let sites: Vec<Site> = probed.iter().filter(wanted).copied().collect();
+    let times = |target: &mut Target| -> Result<Vec<Option<f64>>, Error> {
+        let asked = asked.iter().map(|asked| {
+            case.asks(asked)
+                .then(|| ask(target, asked, options))
+                .transpose()
+        });
+        asked.collect()
+    };
+    if case == Case::KernelReturn {
+        let armed = KernelReturns::arm(target, &sites)?;
+        let times = times(target)?;
+        // A probe that sees nothing costs nothing, and would look cheap.
+        return match armed.finish()? {
+            0 => Err(Error::Unprobed("kernel_uretprobe")),
+            _ => Ok(times),
+        };
+    }
     let tracing = Tracing::start(target, &case.traced(&sites, options.agent))?;
-    let times = asked.iter().map(|asked| {
-        case.asks(asked)
-            .then(|| ask(target, asked, options))
-            .transpose()
-    });
-    let times = times.collect::<Result<Vec<_>, _>>();
+    let times = times(target);
     tracing.finish()?;
     times
 }
@@ -228,15 +177,6 @@ fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {
         spread: Some(spread),
         unit: "ns",
         ..Row::default()
-    }
-}
-
-/// The first instruction.
-fn kind(site: Site) -> &'static str {
-    match site.name {
-        name if name.starts_with("push") => "push",
-        "trap" => "ret",
-        name => name,
     }
 }
 

@@ -88,7 +88,21 @@ impl PerfEvent {
     /// kernel reads `path` again, now in the memory of the *target*, and the
     /// target's clone(2) fails with EFAULT (seen on Linux 6.18).
     pub fn open_uprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
+        Self::open_probe(probe, 0, on)
+    }
+
+    /// The same for the function that begins there: its returns are counted.
+    ///
+    /// The kernel writes another return address into each call's frame; a program that
+    /// throws past one ends. `Unsupported` where the kernel has no such probes.
+    pub fn open_uretprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
+        let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
+        Self::open_probe(probe, 1 << bit, on)
+    }
+
+    fn open_probe(probe: &Uprobe<'_>, config: u64, on: On) -> io::Result<Self> {
         let mut attr = attr(probe.pmu, 0);
+        attr.config = config;
         attr.__bindgen_anon_3.uprobe_path = probe.path.as_ptr() as u64;
         attr.__bindgen_anon_4.probe_offset = probe.offset;
         Self::open(attr, on)
@@ -132,6 +146,13 @@ pub fn attr(kind: u32, config: u32) -> Attr {
 pub fn uprobe_pmu() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type").ok()?;
     text.trim().parse().ok()
+}
+
+/// Which bit of a uprobe's `config` asks for its returns: the file says `config:BIT`.
+fn retprobe_bit() -> Option<u32> {
+    let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/format/retprobe").ok()?;
+    let bit = text.trim().strip_prefix("config:")?.parse().ok()?;
+    (bit < u64::BITS).then_some(bit)
 }
 
 #[cfg(test)]

@@ -1,0 +1,117 @@
+//! The ways to trace that are compared, and which measurements each takes part in.
+
+use tiptoe_event::Via;
+
+use crate::assembly::{DETOURS, OWN_TRAP, Site, TRAP};
+use crate::driver::{Calls, Traced};
+
+/// One way to trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Case {
+    /// Nothing but the way to a probe and back.
+    Floor,
+    /// Each call is counted.
+    Count,
+    /// It is, unless a filter says no, which it does.
+    Filtered,
+    /// Its return is, too.
+    EntryReturn,
+    /// And the time between the two.
+    Latency,
+    /// The kernel counts calls.
+    Kernel,
+    /// The kernel counts returns.
+    KernelReturn,
+}
+
+/// What one measurement is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub site: Site,
+    pub depth: u32,
+    pub threads: u32,
+}
+
+/// Never true: the benched functions are called with 7.
+const FILTER: &str = "arg0 > 4096";
+
+impl Case {
+    pub(super) const ALL: [Case; 7] = [
+        Case::Floor,
+        Case::Count,
+        Case::Filtered,
+        Case::EntryReturn,
+        Case::Latency,
+        Case::Kernel,
+        Case::KernelReturn,
+    ];
+
+    /// Its name in rows; a count behind a trap is a case of its own.
+    pub(super) fn name(self, site: Site) -> &'static str {
+        match self {
+            Case::Floor if site == TRAP => "own_trap",
+            Case::Floor => "detour",
+            Case::Count if site == TRAP => "trap",
+            Case::Count => "count",
+            Case::Filtered => "filtered",
+            Case::EntryReturn => "entry_return",
+            Case::Latency => "latency",
+            Case::Kernel => "kernel_uprobe",
+            Case::KernelReturn => "kernel_uretprobe",
+        }
+    }
+
+    /// What the driver is asked for it.
+    pub(super) fn traced<'a>(self, sites: &'a [Site], agent: &'static [u8]) -> Traced<'a> {
+        let via = match self {
+            Case::Kernel => Via::Kernel,
+            _ => Via::Agent,
+        };
+        let calls = match self {
+            Case::EntryReturn => Calls::Returns,
+            Case::Latency => Calls::Times,
+            _ => Calls::Entries,
+        };
+        let filter =
+            (self == Case::Filtered).then(|| FILTER.parse().expect("a constant in the grammar"));
+        Traced {
+            agent,
+            sites,
+            via,
+            filter,
+            calls,
+        }
+    }
+
+    /// Is this measurement one of the case's?
+    pub(super) fn asks(self, asked: &Asked) -> bool {
+        let Asked { site, threads, .. } = *asked;
+        match self {
+            Case::Floor => threads == 1 && floor(site).is_some(),
+            Case::Count => true,
+            Case::EntryReturn | Case::Latency => site != TRAP,
+            Case::Filtered => threads == 1 && site.functions == 1 && site != TRAP,
+            Case::Kernel => site != TRAP && site.functions <= 256,
+            // Each is an event of one thread, which takes 80 ms to close.
+            Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,
+        }
+    }
+}
+
+/// The same functions with nothing but the way to a probe and back.
+pub(super) fn floor(site: Site) -> Option<Site> {
+    let of_its_size = |detour: &&Site| detour.functions == site.functions;
+    match kind(site) {
+        "push" => DETOURS.iter().find(of_its_size).copied(),
+        _ => (site == TRAP).then_some(OWN_TRAP),
+    }
+}
+
+/// The first instruction.
+pub(super) fn kind(site: Site) -> &'static str {
+    match site.name {
+        name if name.starts_with("push") => "push",
+        "trap" => "ret",
+        name => name,
+    }
+}

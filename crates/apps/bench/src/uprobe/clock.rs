@@ -1,0 +1,41 @@
+//! The row `rdtsc`: what one reading of the time stamp counter costs here. A timed call takes two, and can
+//! never be cheaper.
+
+use crate::assembly::{KINDS, READINGS, READS, Site};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+use crate::target::{Question, Target};
+
+/// Adds the row: many readings in a function, less one that only returns.
+pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> Result<(), Error> {
+    let empty = KINDS.iter().find(|site| site.name == "ret");
+    let mut time = |site: Site| -> Result<f64, Error> {
+        let question = Question {
+            site,
+            depth: 0,
+            threads: 1,
+            ms: options.ms,
+        };
+        Ok(target.measure(question)?.ns_per_call)
+    };
+    let mut each = Vec::new();
+    for _ in 0..options.rounds {
+        let rest = empty.map_or(Ok(0.0), |&site| time(site))?;
+        each.push((time(READINGS)? - rest) / READS as f64);
+    }
+    let (value, spread) = median_and_spread(&each);
+    table.rows.push(Row {
+        case: "rdtsc".to_owned(),
+        threads: Some(1),
+        value,
+        spread: Some(spread),
+        unit: "ns",
+        ..Row::default()
+    });
+    table.notes.push(format!(
+        "a timed call reads the time stamp counter twice: {:.1} of `latency`'s ns",
+        2.0 * value
+    ));
+    Ok(())
+}

@@ -1,6 +1,5 @@
 //! What of an agent is in a process already, from an earlier session or a parent.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -85,8 +84,10 @@ pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")
 }
 
-/// The sites that an agent has patched before, read from its own table; what is
-/// not in wire form is left out.
+/// The sites that an agent has patched before, the last ones last, read from its own
+/// table; what is not in wire form is left out. A site that was planned twice is there
+/// twice: threads may still be inside the earlier trampoline, and calls that it follows
+/// come back through it, so its place, its slot and its number stay taken.
 pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> {
     let read = || -> std::io::Result<Vec<Site>> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
@@ -101,12 +102,7 @@ pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> 
             .filter_map(decode)
             .collect())
     };
-    // A site that was planned twice counts as it was the last time.
-    let mut sites: BTreeMap<u64, Site> = BTreeMap::new();
-    for site in read().unwrap_or_default() {
-        sites.insert(site.address, site);
-    }
-    sites.into_values().collect()
+    read().unwrap_or_default()
 }
 
 fn decode(bytes: &[u8]) -> Option<Site> {

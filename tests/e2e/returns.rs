@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tiptoe_tests::truth::{Room, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, command, scaled, skipped, target};
@@ -211,4 +212,24 @@ fn signals_stay_the_programs() {
         println!("{mode}");
         started(&target("signals"), &[mode], Room::Enough);
     }
+}
+
+/// Calls came back through the place of a trampoline of an earlier session, which another had taken.
+#[test]
+fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
+    let program = target("hot");
+    let functions = ["add", "down", "digits", "scale", "fill", "choose"];
+    let mut process = Process::waiting(&program, &["4", "0"]);
+    let sites = sites(&process, &program, &functions);
+    process.go();
+    for ask in every_ask().iter().cycle().take(3 * every_ask().len()) {
+        let attached = ask.probe(&functions).attach(&[process.pid()]);
+        sites.iter().for_each(Site::wait_probed);
+        std::thread::sleep(Duration::from_millis(100));
+        let report = attached.interrupt();
+        assert!(report.count("add") > 0, "{ask:?}: {:#}", report.value);
+        sites.iter().for_each(Site::wait_original);
+    }
+    let (_, status) = process.finish();
+    assert!(status.success(), "{status}");
 }

@@ -12,6 +12,9 @@ use crate::root;
 /// The command as built now: `TIPTOE_BIN`, else this workspace's, built once in each run of the tests.
 pub fn command() -> Command {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    // Where the tests themselves run in the background Ctrl-C is ignored, and would be by all they start.
+    // SAFETY: sets a signal to its default, which no test changes.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     Command::new(BUILT.get_or_init(|| match std::env::var_os("TIPTOE_BIN") {
         Some(path) => path.into(),
         None => build(),

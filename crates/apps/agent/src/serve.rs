@@ -106,10 +106,11 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Writes the code of return thunks, all alike but for the record that each reads.
+/// Has as many thunks as asked for besides those in use: writes the code of return thunks, all alike but for the record that each reads.
 fn thunks(shared: &Shared, count: usize) -> u64 {
     const AT_ONCE: usize = 32;
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);
+    let count = shared.thunks.used() + count;
     let count = count.next_multiple_of(AT_ONCE).min(MAX_THUNKS);
     if count <= made {
         return 0;

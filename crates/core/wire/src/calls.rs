@@ -33,7 +33,7 @@ pub const MAX_PROBES: u32 = 1 << 17;
 /// The table of thunks has this many entries, as a power of two.
 pub const TABLE_BITS: u8 = 16;
 /// The number of an entry: the upper bits of its key times this.
-pub const HASH: i32 = 0x3779_b1eb;
+pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Slots of probes that follow calls are below this, so that they leave room for the
 /// flags below in what the agent's slow entry is given.

@@ -64,7 +64,7 @@ pub struct Thunks<'a> {
 
 impl<'a> Thunks<'a> {
     /// No thunks, over zeroed storage; `hash` and `bits` are the trampolines'.
-    pub fn new(entries: &'a [AtomicU64], records: &'a [AtomicU64], bits: u8, hash: i32) -> Self {
+    pub fn new(entries: &'a [AtomicU64], records: &'a [AtomicU64], bits: u8, hash: u64) -> Self {
         Thunks {
             entries,
             records,
@@ -72,7 +72,7 @@ impl<'a> Thunks<'a> {
             made: AtomicU32::new(0),
             code: AtomicU64::new(0),
             bits,
-            hash: hash as i64 as u64,
+            hash,
         }
     }
 
@@ -85,6 +85,11 @@ impl<'a> Thunks<'a> {
     pub fn make(&self, code: u64, count: u32) {
         self.code.store(code, Ordering::Relaxed); // published by `made`
         self.made.store(count, Ordering::Release); // pairs with the load in `add`
+    }
+
+    /// How many are in use.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed) as usize // only ever grows
     }
 
     /// Where the code begins and for how many there is; the code is whole once the
@@ -201,7 +206,7 @@ mod tests {
     use std::vec::Vec;
 
     const BITS: u8 = 4;
-    const HASH: i32 = 0x3779_b1eb;
+    const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
     fn words(count: usize) -> Vec<AtomicU64> {
         (0..count).map(|_| AtomicU64::new(0)).collect()

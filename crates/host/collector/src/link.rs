@@ -314,7 +314,7 @@ impl Link {
     pub fn make_thunks(&self, count: usize) -> Result<(), Error> {
         match count {
             0 => Ok(()),
-            _ => self.ask(tiptoe_wire::Request::Thunks, count.max(1024)),
+            _ => self.ask(tiptoe_wire::Request::Thunks, count.max(8192)),
         }
     }
 

@@ -47,7 +47,7 @@ fn ended(session: &Session) -> impl Iterator<Item = String> {
 
 /// Why calls are not followed.
 fn spent(budget: Option<f64>) -> String {
-    let deep = "they were nested too deep";
+    let deep = "they were nested too deep or came from too many places";
     match budget.map(short_percent) {
         Some(budget) => format!("the budget of {budget}% was spent, or {deep}"),
         None => deep.to_owned(),

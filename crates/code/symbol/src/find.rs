@@ -217,6 +217,7 @@ impl Image {
             is_ifunc: false,
             is_cold: false,
             is_unwinder: false,
+            is_outermost: false,
             source: Source::Address,
             kind: if self.layout().in_plt(address) {
                 Kind::Plt

@@ -40,6 +40,8 @@ pub(crate) struct Frame {
     pub(crate) inside: bool,
     /// Saves the registers in which exception handlers get what they are given.
     pub(crate) unwinder: bool,
+    /// Says that it has no caller.
+    pub(crate) outermost: bool,
 }
 
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
@@ -72,12 +74,17 @@ pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
                         .is_some_and(|row| inside(section, row.cfa())))
                 })
                 .unwrap_or(false);
+        let [unwinder, outermost] = match section.x86_64 {
+            true => rules(&fde, &eh_frame, &bases),
+            false => [false; 2],
+        };
         found.push(Frame {
             address: fde.initial_address(),
             size: fde.len(),
             signal: fde.is_signal_trampoline(),
             inside,
-            unwinder: section.x86_64 && saves_handler_registers(&fde, &eh_frame, &bases),
+            unwinder,
+            outermost,
         });
     }
     found
@@ -85,20 +92,26 @@ pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
 
 /// Whether it saves %rax and %rdx, in which handlers find their exception: only what
 /// goes on in a handler itself does (`__builtin_eh_return`), the entries of an unwinder.
-fn saves_handler_registers(
+/// And whether unwinding ends there, as in the first function of a thread or context.
+fn rules(
     fde: &FrameDescriptionEntry<Reader<'_>>,
     eh_frame: &EhFrame<Reader<'_>>,
     bases: &BaseAddresses,
-) -> bool {
+) -> [bool; 2] {
     let mut instructions = fde.instructions(eh_frame, bases);
     let mut saved = [false; 2];
+    let mut outermost = false;
     while let Ok(Some(instruction)) = instructions.next() {
-        if let CallFrameInstruction::Offset { register, .. } = instruction {
-            saved[0] |= register == X86_64::RAX;
-            saved[1] |= register == X86_64::RDX;
+        match instruction {
+            CallFrameInstruction::Offset { register, .. } => {
+                saved[0] |= register == X86_64::RAX;
+                saved[1] |= register == X86_64::RDX;
+            }
+            CallFrameInstruction::Undefined { register } => outermost |= register == X86_64::RA,
+            _ => {}
         }
     }
-    saved == [true; 2]
+    [saved == [true; 2], outermost]
 }
 
 /// Whether a first rule is not that of a function's entry.

@@ -52,6 +52,8 @@ pub struct Function {
     pub is_cold: bool,
     /// An entry of an unwinder, named or not: it looks at its callers' frames.
     pub is_unwinder: bool,
+    /// Unwinding ends there: it may be entered without a call.
+    pub is_outermost: bool,
     /// The most trusted source that knows of it.
     pub source: Source,
     /// What kind of code it is.

@@ -24,7 +24,7 @@ pub(crate) fn merge(
         .collect();
     add_nameless(&mut functions, frames, &place);
     mark_signal_trampolines(&mut functions, frames);
-    mark_unwinders(&mut functions, frames);
+    mark_rules(&mut functions, frames);
     functions
 }
 
@@ -59,6 +59,7 @@ impl Place<'_> {
             is_ifunc: false,
             is_cold: false,
             is_unwinder: false,
+            is_outermost: false,
             source,
             kind,
         })
@@ -127,10 +128,11 @@ fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'
     functions.sort_by_key(|function| function.address);
 }
 
-fn mark_unwinders(functions: &mut [Function], frames: &[Frame]) {
-    for frame in frames.iter().filter(|frame| frame.unwinder) {
+fn mark_rules(functions: &mut [Function], frames: &[Frame]) {
+    for frame in frames.iter().filter(|f| f.unwinder || f.outermost) {
         if let Ok(at) = functions.binary_search_by_key(&frame.address, |f| f.address) {
-            functions[at].is_unwinder = true;
+            functions[at].is_unwinder = frame.unwinder;
+            functions[at].is_outermost = frame.outermost;
         }
     }
 }

@@ -188,7 +188,7 @@ fn add(
             resolved.refused.push((event, reason));
             continue;
         }
-        let follow = match limits.of(&function) {
+        let follow = match limits.of(module, &function) {
             _ if follow == Follow::No => follow,
             Limit::None => follow,
             Limit::Entries(reason) if spec.kind != Kind::Uretprobe => {

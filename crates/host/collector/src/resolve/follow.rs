@@ -74,12 +74,14 @@ impl Limits {
     }
 
     /// How far this function can be followed.
-    pub fn of(&self, function: &Function) -> Limit {
+    pub fn of(&self, module: &Module, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
             Limit::Nothing("tiptoe stands there itself while calls are followed")
         } else if any(&|name| TWICE.contains(&name)) {
             Limit::Entries("it returns twice from one call")
+        } else if function.is_outermost || begins_elsewhere(module, function) {
+            Limit::Entries("it returns to nobody, and may be entered without a call")
         } else if any(&|name| LOOKERS.contains(&name))
             || any(&|name| name.starts_with("_Unwind_") || name.starts_with("uw_"))
             || self.unwinders.contains(&function.address)
@@ -88,5 +90,16 @@ impl Limits {
         } else {
             Limit::None
         }
+    }
+}
+
+/// Whether a function begins by leaving the stack that it was entered on (`mov %rbx,%rsp`), as
+/// the one does to which the first function of a ucontext returns.
+fn begins_elsewhere(module: &Module, function: &Function) -> bool {
+    let code = module.object.code(function, 0);
+    match code.map(|code| code.bytes) {
+        Some([0x48 | 0x4c, 0x89, operands, ..]) => operands & 0xc7 == 0xc4,
+        Some([0x48 | 0x49, 0x8b, operands, ..]) => operands & 0xf8 == 0xe0,
+        _ => false,
     }
 }

@@ -98,6 +98,7 @@ mod tests {
             is_ifunc,
             is_cold: false,
             is_unwinder: false,
+            is_outermost: false,
             source: Source::Symtab,
             kind: Kind::Plain,
         }

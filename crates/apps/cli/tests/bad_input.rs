@@ -116,14 +116,11 @@ fn times_that_cannot_be_taken() {
     );
 }
 
-/// Goes when the driver times calls.
 #[test]
-fn times_are_not_taken_yet() {
+fn options_that_are_reserved() {
     for (args, what) in [
-        (&["f", "--latency", "--slower", "1ms"][..], "--latency"),
-        (&["f", "--under", "g"], "--under"),
+        (&["f", "--under", "g"][..], "--under"),
         (&["f", "--by", "arg0"], "--by arg0"),
-        (&["uretprobe:f"], "'uretprobe:'"),
     ] {
         let args = [&["probe", "-p", "1"], args].concat();
         refuses(&args, &format!("{what} is not implemented yet"));

@@ -253,7 +253,13 @@ impl<'a> Data<'a> {
             && slot < self.geometry.slots
             && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
         {
-            word.fetch_max(value, Relaxed); // as in `add_many`
+            // Relaxed: as in `add_many`.
+            let mut now = word.load(Relaxed);
+            while now < value
+                && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)
+            {
+                now = other;
+            }
         }
     }
 

@@ -14,6 +14,9 @@ const SAID: Hello = Hello {
     tls: -8,
     cold_entry: 3,
     hook_entry: 4,
+    frames: 6,
+    slow_entry: 7,
+    time_entry: 8,
 };
 
 /// Words for one run of a model. They are leaked: a run lasts microseconds.

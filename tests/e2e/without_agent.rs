@@ -48,7 +48,12 @@ fn a_program_of_another_user() {
     std::fs::copy(target("hot"), &program).expect("a copy");
     chown(&program, Some(65534), None).expect("a file of another user");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("setuid");
-    let (report, expected) = by_kernel(&["env"], &program, "1000", "other rights than tiptoe");
+    let (report, expected) = by_kernel(
+        &["env"],
+        &program,
+        "1000",
+        "it is setuid and runs with another user's rights",
+    );
     std::fs::remove_file(&program).expect("our own copy");
     assert_eq!(report.count("add"), expected.0["add"]);
 }

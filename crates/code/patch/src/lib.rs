@@ -51,6 +51,7 @@
 
 mod arena;
 mod code;
+mod counters;
 mod decode;
 mod displacement;
 mod entry;

@@ -40,7 +40,8 @@
 //! are 22 of these in a virtual machine).
 
 use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
-use crate::trampoline::{Abi, Trampoline};
+use crate::counters;
+use crate::trampoline::{Abi, POP_RAX, PUSH_RAX, Trampoline};
 use tiptoe_wire::calls::{FRAME_BYTES, HASH, RETURNING, TABLE_BITS, TIMED, UNCOUNTED, words};
 
 /// What a timing trampoline is for.
@@ -61,24 +62,17 @@ impl Trampoline {
     /// The whole trampoline; `copy` holds the displaced instructions.
     pub(crate) fn call(&mut self, call: &Call, abi: &Abi, missed: Vec<Ahead>, copy: &Trampoline) {
         let code = &mut self.code;
-        code.put(&[0x50]);
-        let cold = counters(code, abi);
+        code.put(&[PUSH_RAX]);
+        let cold = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let solvent = code.jump_ahead(IF_GREATER, true);
         count(code, call.slot + words::ONLY_COUNTED);
         let plain = code.len();
-        code.put(&[0x58]);
+        code.put(&[POP_RAX]);
         for jump in missed {
             code.bind(jump);
         }
-        let base = code.len();
-        code.append(&copy.code);
-        self.copy = base + copy.copy;
-        self.heads = copy
-            .heads
-            .iter()
-            .map(|&(head, at)| (head, base + at))
-            .collect();
+        self.embed(copy);
         let code = &mut self.code;
         code.bind(solvent);
         code.put(&[0x51, 0x52]);
@@ -117,16 +111,9 @@ fn restore(code: &mut Code) {
     code.put(&[0x5a, 0x59, 0x58]);
 }
 
-/// The thread's counters in %rax; the jump is taken where it has none.
-fn counters(code: &mut Code, abi: &Abi) -> Ahead {
-    code.put(&[0x64, 0x48, 0x8b, 0x04, 0x25]).put32(abi.tls);
-    code.put(&[0x48, 0x8b, 0x00, 0x48, 0x85, 0xc0]);
-    code.jump_ahead(IF_EQUAL, true)
-}
-
 /// `incq` of one of the thread's words.
 fn count(code: &mut Code, word: u32) {
-    code.put(&[0x48, 0xff, 0x80]).put32(word as i32 * 8);
+    counters::increment(code, word as i32 * 8);
 }
 
 /// The end of the thread's uppermost frame in %rcx.
@@ -225,7 +212,7 @@ fn leave(code: &mut Code, call: &Call, abi: &Abi) {
         code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
         code.relative(&[0xe8], To::Time, &[]);
     } else {
-        let none = counters(code, abi);
+        let none = counters::load(code, abi.tls, true);
         count(code, call.slot + words::RETURNS);
         code.bind(none);
     }

@@ -47,6 +47,7 @@ use tiptoe_wire::calls::{MAX_PROBES, MAX_SLOT, words};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
+use crate::counters;
 use crate::filter;
 use crate::guard::Guard;
 use crate::relocate::push_return;
@@ -137,8 +138,8 @@ const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
 const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 const PUSH_FLAGS: u8 = 0x9c;
 const POP_FLAGS: u8 = 0x9d;
-const PUSH_RAX: u8 = 0x50;
-const POP_RAX: u8 = 0x58;
+pub(crate) const PUSH_RAX: u8 = 0x50;
+pub(crate) const POP_RAX: u8 = 0x58;
 
 /// The trampoline of a window of `shape` that does `body`.
 pub(crate) fn build(
@@ -170,7 +171,7 @@ pub(crate) fn build(
                 }
                 None => copy.displaced(displaced, behind, window),
             }
-            trampoline.count(&count, filter.as_ref(), copy);
+            trampoline.count(&count, filter.as_ref(), &copy);
             if called.is_some() {
                 trampoline.uncalled(&displaced[0], behind);
             }
@@ -291,17 +292,24 @@ impl Trampoline {
         self.code.jump_back(None, 0);
     }
 
-    fn count(&mut self, count: &Count, filter: Option<&Filter>, copy: Trampoline) {
+    /// Appends the displaced instructions' `copy`, and notes where it stands.
+    pub(crate) fn embed(&mut self, copy: &Trampoline) {
+        let base = self.code.len();
+        self.code.append(&copy.code);
+        self.copy = base + copy.copy;
+        let heads = copy.heads.iter();
+        self.heads = heads.map(|&(head, at)| (head, base + at)).collect();
+    }
+
+    fn count(&mut self, count: &Count, filter: Option<&Filter>, copy: &Trampoline) {
         let code = &mut self.code;
         if !count.entry {
             code.put(&STEP_OVER_RED_ZONE).put(&[PUSH_FLAGS]);
         }
         let missed = filter.map_or(Vec::new(), |f| filter::emit(code, f));
-        code.put(&[PUSH_RAX, 0x64, 0x48, 0x8b, 0x04, 0x25])
-            .put32(count.tls);
-        code.put(&[0x48, 0x8b, 0x00, 0x48, 0x85, 0xc0]);
-        let cold = code.jump_ahead(IF_EQUAL, copy.code.len() > 100);
-        code.put(&[0x48, 0xff, 0x80]).put32(count.cell);
+        code.put(&[PUSH_RAX]);
+        let cold = counters::load(code, count.tls, copy.code.len() > 100);
+        counters::increment(code, count.cell);
         let out = code.len();
         code.put(&[POP_RAX]);
         for jump in missed {
@@ -310,14 +318,8 @@ impl Trampoline {
         if !count.entry {
             code.put(&[POP_FLAGS]).put(&STEP_BACK);
         }
-        let base = code.len();
-        code.append(&copy.code);
-        self.copy = base + copy.copy;
-        self.heads = copy
-            .heads
-            .iter()
-            .map(|&(head, at)| (head, base + at))
-            .collect();
+        self.embed(copy);
+        let code = &mut self.code;
         code.bind(cold);
         code.relative(&[0x80, 0x3d], To::Gate, &[0])
             .jump_back(Some(IF_EQUAL), out);

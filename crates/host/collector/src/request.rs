@@ -73,6 +73,16 @@ pub enum Budget {
     Percent(f64),
 }
 
+impl Budget {
+    /// The part of the target's CPU time; `None` where all of it may go.
+    pub fn share(self) -> Option<f64> {
+        match self {
+            Budget::Off => None,
+            Budget::Percent(percent) => Some(percent / 100.0),
+        }
+    }
+}
+
 /// Who listens while the driver runs.
 pub trait Observer {
     /// An interval has passed.

@@ -172,7 +172,7 @@ fn add(
     module: &Module,
     functions: Vec<Cow<'_, Function>>,
 ) {
-    let limits = Limits::new(follow, module);
+    let limits = (follow != Follow::No).then(|| Limits::new(module));
     let image = &module.object.image;
     let placed = functions
         .into_iter()
@@ -188,8 +188,8 @@ fn add(
             resolved.refused.push((event, reason));
             continue;
         }
-        let follow = match limits.of(module, &function) {
-            _ if follow == Follow::No => follow,
+        let limit = limits.as_ref().map(|limits| limits.of(module, &function));
+        let follow = match limit.unwrap_or(Limit::None) {
             Limit::None => follow,
             Limit::Entries(reason) if spec.kind != Kind::Uretprobe => {
                 let reason = format!("{reason}: only its entries are counted");

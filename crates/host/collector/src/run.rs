@@ -263,12 +263,8 @@ impl<'a> Run<'a> {
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.session.slower_ns = self.request.slower_ns;
-        self.session.budget = match self.request.budget {
-            Budget::Percent(percent) if self.tracees.iter().any(Tracee::has_budget) => {
-                Some(percent / 100.0)
-            }
-            _ => None,
-        };
+        let held = self.tracees.iter().any(Tracee::has_budget);
+        self.session.budget = self.request.budget.share().filter(|_| held);
         Ok(events)
     }
 

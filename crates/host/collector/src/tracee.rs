@@ -324,7 +324,7 @@ impl Tracee {
             },
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
-        let over = self.is_gone() || self.has_execed();
+        let over = self.follows() && (self.is_gone() || self.has_execed());
         let reading = |counter: &Counter| match reading(counter) {
             reading if over => calls::at_the_end(reading),
             reading => reading,

@@ -60,11 +60,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Looks through a module's functions, where calls are to be followed.
-    pub fn new(follow: Follow, module: &Module) -> Limits {
+    /// Looks through a module's functions.
+    pub fn new(module: &Module) -> Limits {
         let mut unwinders = HashSet::new();
         let all = module.object.image.functions().iter();
-        for function in all.filter(|f| f.is_unwinder && follow != Follow::No) {
+        for function in all.filter(|function| function.is_unwinder) {
             unwinders.insert(function.address);
             if let Some(code) = module.object.code(function, 0) {
                 unwinders.extend(direct_calls(&code));

@@ -9,7 +9,7 @@ use super::budget;
 use crate::clock;
 use crate::link::Terms;
 use crate::planner::Follow;
-use crate::request::{Budget, By, Error, Request};
+use crate::request::{By, Error, Request};
 
 /// What all processes of a run share.
 pub struct Plan<'a> {
@@ -57,10 +57,7 @@ impl<'a> Plan<'a> {
             by: request.by,
             force: request.force,
             calls: request.latency.then(timing),
-            share: match request.budget {
-                Budget::Off => None,
-                Budget::Percent(percent) => Some(percent / 100.0),
-            },
+            share: request.budget.share(),
             stop: &request.stop,
         }
     }

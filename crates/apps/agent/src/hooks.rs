@@ -7,6 +7,7 @@
 //! a wait for signals is then prepared ([`waits`]).
 
 use tiptoe_sys::raw::{gettid, nr, syscall6};
+use tiptoe_wire::calls::intercepted;
 
 use crate::shared;
 use crate::signals::{self, Action, OURS};
@@ -61,8 +62,9 @@ impl Frame {
 
 /// Serves a hooked system call.
 pub extern "C" fn hook(frame: &mut Frame) {
-    if (frame.what as i32) >= 0 && frame.what & unwind::INTERCEPT != 0 {
-        return intercept(frame);
+    let what = frame.what as u32;
+    if what as i32 >= 0 && what & intercepted::FUNCTION != 0 {
+        return intercept(what & !intercepted::FUNCTION, frame);
     }
     tls::recall(false);
     let number = frame.rax as u32 as usize;
@@ -100,10 +102,10 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
 }
 
 /// A function's entry: the zero flag tells the trampoline to return at once.
-fn intercept(frame: &mut Frame) {
+fn intercept(what: u32, frame: &mut Frame) {
     const ZERO: u64 = 1 << 6;
     frame.flags &= !ZERO;
-    if let Some(result) = unwind::intercept(frame.what, frame) {
+    if let Some(result) = unwind::intercept(what, frame) {
         frame.rax = result;
         frame.flags |= ZERO;
     }

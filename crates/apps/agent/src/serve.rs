@@ -26,7 +26,6 @@ pub fn greet(shared: &Shared, data: &Data) {
         tls: tls::descriptor_offset(),
         cold_entry: tiptoe_cold_entry as *const () as u64,
         hook_entry: tiptoe_hook_entry as *const () as u64,
-        frames: tls::frames_offset(),
         slow_entry: tiptoe_slow_entry as *const () as u64,
         time_entry: tiptoe_time_entry as *const () as u64,
     });
@@ -106,7 +105,8 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     outcome
 }
 
-/// Has as many thunks as asked for besides those in use: writes the code of return thunks, all alike but for the record that each reads.
+/// Makes room for `count` return thunks besides those in use: their code, all alike but
+/// for the record that each reads.
 fn thunks(shared: &Shared, count: usize) -> u64 {
     const AT_ONCE: usize = 32;
     let (code, made) = (shared.thunk_code(), shared.thunks.made().1 as usize);

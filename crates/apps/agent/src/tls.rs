@@ -47,7 +47,7 @@ pub const HELD_BY: i64 = 40;
 pub const HELD: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [64, 96];
 const TURN: i64 = 128;
-const FRAMES: i64 = 136;
+const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
 /// The number's place in the word [`BEHIND`]; an address has 47 bits.
 const NUMBER_SHIFT: u32 = 48;
 
@@ -75,11 +75,6 @@ pub fn descriptor_offset() -> i64 {
              options(nostack, pure, readonly, preserves_flags));
     }
     offset
-}
-
-/// Offset from %fs of the end of a thread's frames, for trampolines.
-pub fn frames_offset() -> i64 {
-    descriptor_offset() + FRAMES
 }
 
 fn load(word: i64) -> u64 {

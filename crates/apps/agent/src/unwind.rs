@@ -22,39 +22,29 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use tiptoe_uprobe::thunks::STRIDE;
+use tiptoe_wire::calls::intercepted;
 
 use crate::calls;
 use crate::hooks::Frame;
 use crate::memory::PAGE;
 use crate::shared::{self, Shared};
 
-/// In what a hook is given: one of the functions below, not a system call.
-pub const INTERCEPT: u64 = 1 << 30;
-/// `_dl_find_object`.
-const FIND_OBJECT: u64 = 0;
-/// `dl_iterate_phdr`.
-const ITERATE: u64 = 1;
-/// A function that looks at whom it returns to: `dlsym`, `dlopen` and their like.
-const LOOKER: u64 = 2;
-/// `_Unwind_Backtrace` of the unwinder with this number, from here on.
-const BACKTRACE: u64 = 3;
-
 /// Unwinders in one process: libgcc's, and those that objects carry.
 pub const UNWINDERS: usize = 8;
 
 /// Serves an interception: what the function returns at once, or `None` where it goes
 /// on as ever.
-pub fn intercept(what: u64, frame: &mut Frame) -> Option<u64> {
+pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
     let shared = shared::get()?;
-    match what & (INTERCEPT - 1) {
-        FIND_OBJECT => find_object(shared, frame),
-        ITERATE => iterate(shared, frame),
-        LOOKER => {
+    match what {
+        intercepted::FIND_OBJECT => find_object(shared, frame),
+        intercepted::ITERATE => iterate(shared, frame),
+        intercepted::LOOKER => {
             calls::return_early(shared, frame.return_address());
             None
         }
         backtrace => {
-            filter_backtrace((backtrace - BACKTRACE) as usize, frame);
+            filter_backtrace((backtrace - intercepted::BACKTRACE) as usize, frame);
             None
         }
     }

@@ -43,7 +43,7 @@
 //! From `back + 8` to the `syscall` every register is the program's.
 
 use tiptoe_event::Filter;
-use tiptoe_wire::calls::{MAX_PROBES, MAX_SLOT, words};
+use tiptoe_wire::calls::{MAX_PROBES, MAX_SLOT, intercepted, words};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
@@ -79,7 +79,7 @@ pub enum Body {
     /// Calls the hook with `what` at a function's entry, and returns at once where
     /// the hook sets the zero flag.
     Intercept {
-        /// What the hook is given; less than 2^30.
+        /// Which of [`tiptoe_wire::calls::intercepted`] it is.
         what: u32,
     },
     /// Calls the hook with `nr` before a system call. The call is then made at its
@@ -226,14 +226,11 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Tells the hook that it is at a function's entry.
-const INTERCEPT: u32 = 1 << 30;
-
 /// Asks the hook at a function's entry; the hook itself keeps the flags.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
-        .put32((what | INTERCEPT) as i32);
+        .put32((what | intercepted::FUNCTION) as i32);
     code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
 }
 

@@ -35,6 +35,20 @@ pub const TABLE_BITS: u8 = 16;
 /// The number of an entry: the upper bits of its key times this.
 pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// What a hook is given at a function's entry, where it is given no system call's number.
+pub mod intercepted {
+    /// Set in all of these.
+    pub const FUNCTION: u32 = 1 << 30;
+    /// `_dl_find_object`.
+    pub const FIND_OBJECT: u32 = 0;
+    /// `dl_iterate_phdr`.
+    pub const ITERATE: u32 = 1;
+    /// A function that looks at whom it returns to: `dlsym`, `dlopen` and their like.
+    pub const LOOKER: u32 = 2;
+    /// `_Unwind_Backtrace` of the first unwinder; those of the others follow.
+    pub const BACKTRACE: u32 = 3;
+}
+
 /// Slots of probes that follow calls are below this, so that they leave room for the
 /// flags below in what the agent's slow entry is given.
 pub const MAX_SLOT: u32 = 1 << 28;

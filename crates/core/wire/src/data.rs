@@ -16,7 +16,6 @@ const TLS: usize = 6;
 const COLD_ENTRY: usize = 7;
 const HOOK_ENTRY: usize = 8;
 const REARMED: usize = 9;
-const FRAMES: usize = 13;
 const SLOW_ENTRY: usize = 10;
 const THREAD: usize = 11;
 const TIME_ENTRY: usize = 12;
@@ -46,8 +45,6 @@ pub struct Hello {
     pub cold_entry: u64,
     /// Address that system call hooks call.
     pub hook_entry: u64,
-    /// Offset from %fs of the end of a thread's frames.
-    pub frames: i64,
     /// Address that trampolines call that follow calls, where they need help.
     pub slow_entry: u64,
     /// Address that trampolines call that time calls.
@@ -97,7 +94,6 @@ impl<'a> Data<'a> {
         self.words.store(TLS, hello.tls as u64);
         self.words.store(COLD_ENTRY, hello.cold_entry);
         self.words.store(HOOK_ENTRY, hello.hook_entry);
-        self.words.store(FRAMES, hello.frames as u64);
         self.words.store(SLOW_ENTRY, hello.slow_entry);
         self.words.store(TIME_ENTRY, hello.time_entry);
         self.words.store(MAGIC_WORD, MAGIC);
@@ -112,7 +108,6 @@ impl<'a> Data<'a> {
             tls: self.words.load(TLS) as i64,
             cold_entry: self.words.load(COLD_ENTRY),
             hook_entry: self.words.load(HOOK_ENTRY),
-            frames: self.words.load(FRAMES) as i64,
             slow_entry: self.words.load(SLOW_ENTRY),
             time_entry: self.words.load(TIME_ENTRY),
         })

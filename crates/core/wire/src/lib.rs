@@ -49,4 +49,6 @@ pub mod tls {
     pub const BELIEVED: i64 = 8;
     /// Not 0: the thread, on its way into a system call, is to call the hook again.
     pub const RECALL: i64 = 16;
+    /// The end of the thread's uppermost frame, as an address.
+    pub const FRAMES: i64 = 136;
 }

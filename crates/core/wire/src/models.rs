@@ -14,7 +14,6 @@ const SAID: Hello = Hello {
     tls: -8,
     cold_entry: 3,
     hook_entry: 4,
-    frames: 6,
     slow_entry: 7,
     time_entry: 8,
 };

@@ -14,7 +14,7 @@ use tiptoe_patch::{
 };
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::calls::words;
+use tiptoe_wire::calls::{intercepted, words};
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
@@ -35,15 +35,14 @@ const HOOKED: &[u32] = &[
 /// The functions that the agent intercepts where calls are followed, and what it calls
 /// them; unwinders are numbered from the last.
 const INTERCEPTED: &[(&str, u32)] = &[
-    ("_dl_find_object", 0),
-    ("dl_iterate_phdr", 1),
-    ("dlsym", 2),
-    ("dlvsym", 2),
-    ("dlopen", 2),
-    ("dlmopen", 2),
-    ("_Unwind_Backtrace", BACKTRACE),
+    ("_dl_find_object", intercepted::FIND_OBJECT),
+    ("dl_iterate_phdr", intercepted::ITERATE),
+    ("dlsym", intercepted::LOOKER),
+    ("dlvsym", intercepted::LOOKER),
+    ("dlopen", intercepted::LOOKER),
+    ("dlmopen", intercepted::LOOKER),
+    ("_Unwind_Backtrace", intercepted::BACKTRACE),
 ];
-const BACKTRACE: u32 = 3;
 
 /// Whether the agent intercepts a function of this name.
 pub fn is_intercepted(name: &str) -> bool {
@@ -232,10 +231,10 @@ impl Draft<'_> {
                 let mut known =
                     names.filter_map(|name| INTERCEPTED.iter().find(|(own, _)| **name == **own));
                 let what = match known.next() {
-                    Some((_, BACKTRACE)) => match address_of(module) {
+                    Some((_, intercepted::BACKTRACE)) => match address_of(module) {
                         Some(address) => {
                             plan.unwinders.push(address);
-                            BACKTRACE + plan.unwinders.len() as u32 - 1
+                            intercepted::BACKTRACE + plan.unwinders.len() as u32 - 1
                         }
                         None => continue,
                     },

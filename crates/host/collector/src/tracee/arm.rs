@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tiptoe_patch::{Abi, Strategy};
-use tiptoe_wire::{Map, Site};
+use tiptoe_wire::{Map, Site, tls};
 
 use super::{Counter, Plan, Source, Tracee};
 use crate::inject::{Masks, Words};
@@ -37,12 +37,13 @@ impl Tracee {
             ))
         })?;
         self.agent_thread = agent_thread(self.process, link.data().thread());
+        let thread = |word| i32::try_from(hello.tls + word);
+        let too_far = |_| Error::new("the agent's TLS is too far");
         let abi = Abi {
-            tls: i32::try_from(hello.tls).map_err(|_| Error::new("the agent's TLS is too far"))?,
+            tls: thread(0).map_err(too_far)?,
+            frames: thread(tls::FRAMES).map_err(too_far)?,
             cold_entry: hello.cold_entry,
             hook_entry: hello.hook_entry,
-            frames: i32::try_from(hello.frames)
-                .map_err(|_| Error::new("the agent's TLS is too far"))?,
             slow_entry: hello.slow_entry,
             time_entry: hello.time_entry,
         };
@@ -52,9 +53,8 @@ impl Tracee {
             Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
             None => Vec::new(),
         };
-        let recall = hello.tls + tiptoe_wire::tls::RECALL;
         let ground = Ground {
-            recall: recall as i32,
+            recall: thread(tls::RECALL).map_err(too_far)?,
             maps: &maps,
             known: &known,
             abi,

@@ -15,6 +15,8 @@
 //!   that is an increment (0.2 to 1 ns with the jump there and back).
 //! - [`lookup`] says which probe an address belongs to while mappings come and
 //!   go: it speculates, validates by a sequence count, and writes nothing shared.
+//! - [`feed`] keeps that true: what the program's calls change, and what is read again.
+//! - [`window`] tells by its bytes whether a site is still ours.
 //!
 //! A caller may not patch the same site from two threads: one agent thread
 //! owns the patcher and the table's writing side.
@@ -22,6 +24,7 @@
 #![warn(missing_docs)]
 
 pub mod claim;
+pub mod feed;
 pub mod frames;
 pub mod lookup;
 mod mapping;
@@ -32,3 +35,4 @@ mod primitive;
 mod registry;
 pub mod table;
 pub mod thunks;
+pub mod window;

@@ -144,6 +144,21 @@ impl<'a> Space<'a> {
         }
     }
 
+    /// Whether something may be mapped in a range: also where a writer is in.
+    #[inline]
+    pub fn may_meet(&self, range: &Range<u64>) -> bool {
+        let Some(begun) = self.sequence.try_begin() else {
+            return true;
+        };
+        self.mappings.meets(range) || self.sequence.retry(begun)
+    }
+
+    /// Whether all of a range surely is of one mapping.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        let found = self.speculate(|space| space.mappings.find_speculative(range.start));
+        found.is_some_and(|mapping| range.end <= mapping.end)
+    }
+
     /// The probe at an address, by the lock alone: what speculation is measured
     /// against.
     pub fn find_locked(&self, address: u64) -> Lookup<u32> {
@@ -274,6 +289,11 @@ impl Writer<'_, '_> {
     /// How many there are.
     pub fn mapping_count(&self) -> usize {
         self.space.mappings.len()
+    }
+
+    /// Grows by two with each change.
+    pub fn version(&self) -> u64 {
+        self.space.sequence.try_begin().unwrap_or(0) // even: nobody else is in
     }
 
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {

@@ -9,6 +9,7 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 mod claim;
+mod feed;
 mod lookup;
 mod table;
 

@@ -1,0 +1,67 @@
+//! Small numbers for files: a table by device and inode. A file keeps its number for good.
+//!
+//! Only whoever holds the lock of the space reads or writes it.
+
+use super::FileId;
+use crate::lookup::Place;
+use crate::primitive::{AtomicU64, Ordering::Relaxed};
+
+/// How many slots from its own on a file is looked for.
+const REACH: usize = 32;
+
+/// The files: device and inode; a slot without an inode is free.
+#[derive(Debug)]
+pub(super) struct Files<'a>(&'a [[AtomicU64; 2]]);
+
+/// Words of a table with so many slots.
+pub(super) const fn words_for(slots: usize) -> usize {
+    2 * slots
+}
+
+// Relaxed throughout: ordered by the lock.
+impl<'a> Files<'a> {
+    pub(super) fn new(words: &'a [AtomicU64]) -> Self {
+        Files(words.as_chunks().0)
+    }
+
+    /// A file's number, if it has one.
+    pub(super) fn number(&self, file: FileId) -> Option<u32> {
+        let (slot, known) = self.search(file)?;
+        known.then_some(slot)
+    }
+
+    /// A file's number, which it has from now on; `None` where there is no room.
+    pub(super) fn enter(&self, file: FileId) -> Option<u32> {
+        let (number, known) = self.search(file)?;
+        if !known {
+            let [device, inode] = self.0.get(number as usize - 1)?;
+            device.store(file.device, Relaxed);
+            inode.store(file.inode, Relaxed);
+        }
+        Some(number)
+    }
+
+    /// One more than the slot that a file has, or the free one that it would get.
+    fn search(&self, file: FileId) -> Option<(u32, bool)> {
+        let home = hash(file) as usize;
+        for step in 0..REACH {
+            let slot = (home + step) & self.0.len().checked_sub(1)?;
+            let [device, inode] = self.0.get(slot)?;
+            let found = FileId {
+                device: device.load(Relaxed),
+                inode: inode.load(Relaxed),
+            };
+            if found == file || found.inode == 0 {
+                let number = u32::try_from(slot + 1).ok()?;
+                let fits = file.inode != 0 && number <= Place::MAX_FILE;
+                return fits.then_some((number, found == file));
+            }
+        }
+        None
+    }
+}
+
+fn hash(file: FileId) -> u64 {
+    let mixed = file.inode ^ file.device.rotate_left(40);
+    mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+}

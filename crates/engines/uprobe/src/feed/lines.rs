@@ -1,0 +1,127 @@
+//! /proc/self/maps, byte by byte: what a line says in front of the file's name, which may
+//! be of any length.
+
+use super::FileId;
+
+/// Bytes that are read at once.
+const BUFFER: usize = 2048;
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// The first address.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+    /// Whether it can be executed.
+    pub executable: bool,
+    /// What of the file is at `start`.
+    pub offset: u64,
+    /// The file; without an inode there is none.
+    pub file: FileId,
+}
+
+/// The parts of a line, in order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Start,
+    End,
+    Permissions,
+    Offset,
+    Major,
+    Minor,
+    Inode,
+    Name,
+}
+
+/// The lines of the list.
+pub struct Lines<R> {
+    read: R,
+    buffer: [u8; BUFFER],
+    at: usize,
+    len: usize,
+    failed: bool,
+}
+
+impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
+    /// Of what `read` gives: its next bytes, 0 at the end, `None` where it cannot.
+    pub fn new(read: R) -> Self {
+        Lines {
+            read,
+            buffer: [0; BUFFER],
+            at: 0,
+            len: 0,
+            failed: false,
+        }
+    }
+
+    /// Whether it could not be read to its end, or ended within a line.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        if self.at >= self.len {
+            let read = (self.read)(&mut self.buffer);
+            self.failed |= read.is_none();
+            (self.at, self.len) = (0, read.unwrap_or(0).min(BUFFER));
+        }
+        let byte = self.buffer.get(self.at).filter(|_| self.at < self.len)?;
+        self.at += 1;
+        Some(*byte)
+    }
+}
+
+impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
+    type Item = Line;
+
+    fn next(&mut self) -> Option<Line> {
+        if self.failed {
+            return None;
+        }
+        let (mut line, mut part) = (Line::default(), Part::Start);
+        let mut byte = self.byte()?;
+        while byte != b'\n' {
+            part = line.take(part, byte);
+            let next = self.byte();
+            self.failed |= next.is_none();
+            byte = next?;
+        }
+        Some(line)
+    }
+}
+
+impl Line {
+    /// Takes the next byte in, and says in which part the one behind it is.
+    fn take(&mut self, part: Part, byte: u8) -> Part {
+        use Part::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
+        let hex = |number: u64| number << 4 | u64::from((byte as char).to_digit(16).unwrap_or(0));
+        match (part, byte) {
+            (Start, b'-') => return End,
+            (End, b' ') => return Permissions,
+            (Permissions, b' ') => return Offset,
+            (Offset, b' ') => return Major,
+            (Major, b':') => return Minor,
+            (Minor, b' ') => return Inode,
+            (Inode, b' ') => return Name,
+            (Start, _) => self.start = hex(self.start),
+            (End, _) => self.end = hex(self.end),
+            (Permissions, _) => self.executable |= byte == b'x',
+            (Offset, _) => self.offset = hex(self.offset),
+            (Major, _) => {
+                let major = hex(self.file.device >> 32);
+                self.file.device = major << 32;
+            }
+            (Minor, _) => {
+                let (major, minor) = (self.file.device >> 32, self.file.device as u32);
+                self.file.device = major << 32 | hex(minor.into()) & 0xffff_ffff;
+            }
+            (Inode, _) => {
+                let digit = u64::from(byte.wrapping_sub(b'0'));
+                self.file.inode = self.file.inode.wrapping_mul(10).wrapping_add(digit);
+            }
+            (Name, _) => {}
+        }
+        part
+    }
+}

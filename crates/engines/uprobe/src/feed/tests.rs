@@ -1,0 +1,157 @@
+//! The parts by themselves.
+
+extern crate std;
+use std::vec::Vec;
+
+use super::call::Call;
+use super::{Answer, Feed, FileId, Line, Lines};
+use crate::primitive::AtomicU64;
+
+fn parse(text: &str, step: usize) -> (Vec<Line>, bool) {
+    let mut rest = text.as_bytes();
+    let mut lines = Lines::new(|buffer: &mut [u8]| {
+        let (some, others) = rest.split_at(rest.len().min(step).min(buffer.len()));
+        buffer[..some.len()].copy_from_slice(some);
+        rest = others;
+        Some(some.len())
+    });
+    let all = lines.by_ref().collect();
+    (all, lines.has_failed())
+}
+
+const LIST: &str = "7f0a1000-7f0a3000 r-xp 0001a000 103:1f 247026      /usr/lib/a b (deleted)\n\
+                    7ffe0000-7ffe1000 rw-p 00000000 00:00 0            [stack]\n\
+                    ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0\n";
+
+#[test]
+fn lines_are_read_in_whatever_pieces_they_come() {
+    for step in [1, 7, 4096] {
+        let (lines, failed) = parse(LIST, step);
+        let file = FileId {
+            device: 0x103 << 32 | 0x1f,
+            inode: 247_026,
+        };
+        assert!(!failed && lines.len() == 3);
+        let first = Line {
+            start: 0x7f0a_1000,
+            end: 0x7f0a_3000,
+            executable: true,
+            offset: 0x1a000,
+            file,
+        };
+        assert_eq!(lines[0], first);
+        assert!(!lines[1].executable && lines[2].executable);
+        assert_eq!(lines[2].end, 0xffff_ffff_ff60_1000);
+    }
+    let (lines, failed) = parse(&LIST[..LIST.len() - 1], 64);
+    assert!(failed && lines.len() == 2, "half a line is none");
+}
+
+fn with_feed(check: impl FnOnce(&Feed)) {
+    const SIZES: (usize, usize) = (64, 8);
+    let words = (0..Feed::words(SIZES.0, SIZES.1)).map(|_| AtomicU64::new(0));
+    let words: Vec<_> = words.collect();
+    check(&Feed::new(&words, SIZES.0, SIZES.1).expect("long enough"));
+}
+
+fn read(feed: &Feed, text: &str) -> u64 {
+    let mut rest = text.as_bytes();
+    let reading = feed.read_again(1, |buffer| {
+        let (some, others) = rest.split_at(rest.len().min(buffer.len()));
+        buffer[..some.len()].copy_from_slice(some);
+        rest = others;
+        Some(some.len())
+    });
+    reading.expect("it can be read").corrected
+}
+
+const CODE: u64 = 5;
+const PRIVATE: u64 = 2;
+const FIXED: u64 = 0x12;
+const FIRST: FileId = FileId {
+    device: 1 << 32 | 1,
+    inode: 7,
+};
+
+fn mmap(at: u64, protection: u64, flags: u64) -> Call {
+    Call::of(9, [at, 0x1fff, protection, flags, 3, 0x5000]).expect("mmap")
+}
+
+fn munmap(at: u64, len: u64) -> Call {
+    Call::of(11, [at, len, 0, 0, 0, 0]).expect("munmap")
+}
+
+#[test]
+fn what_is_about_no_code_is_nobodys_concern() {
+    with_feed(|feed| {
+        assert!(feed.concerns(&munmap(0x9000, 1)), "nothing is known yet");
+        read(feed, "1000-3000 r-xp 0 1:1 7\n");
+        assert!(!feed.is_unsure());
+        assert!(!feed.concerns(&munmap(0x9000, 1)) && feed.concerns(&munmap(0x2000, 1)));
+        assert!(!feed.concerns(&mmap(0, 3, PRIVATE)) && feed.concerns(&mmap(0, CODE, PRIVATE)));
+        assert!(!feed.concerns(&mmap(0, CODE, PRIVATE | 0x20)), "of no file");
+        assert!(!feed.concerns(&mmap(0x8000, 3, FIXED)) && feed.concerns(&mmap(0, 3, FIXED)));
+        let protect = |protection| Call::of(10, [0x1000, 10, protection, 0, 0, 0]).expect("it");
+        assert!(!feed.concerns(&protect(CODE)), "it is code");
+        assert!(feed.concerns(&protect(1)));
+        assert_eq!(Call::of(12, [0; 6]), None);
+    });
+}
+
+#[test]
+fn calls_are_in_the_space_once_they_are_made() {
+    with_feed(|feed| {
+        read(feed, "1000-3000 r-xp 0 1:1 7\n");
+        let place = feed.place_of(0x1000).expect("mapped");
+        feed.perform(&mmap(0, CODE, PRIVATE), || Some(FIRST), || 0x7000);
+        let moved = feed.place_of(0x7000).expect("mapped");
+        assert_eq!((moved.file(), moved.offset()), (place.file(), 0x5000));
+        feed.perform(&munmap(0x1000, 0x1000), || None, || 0);
+        assert_eq!(feed.place_of(0x1000), None);
+        let remap = Call::of(25, [0x7000, 0x1000, 0x1000, 1, 0, 0]).expect("mremap");
+        feed.perform(&remap, || None, || 0xa000);
+        assert_eq!(feed.place_of(0xa000), Some(moved));
+        assert!(!feed.is_unsure());
+        let list = "2000-3000 r-xp 1000 1:1 7\n8000-9000 r-xp 6000 1:1 7\na000-b000 r-xp 5000 1:1 7\n";
+        assert_eq!(read(feed, list), 0, "nothing had to be corrected");
+        assert!(read(feed, "2000-3000 r-xp 1000 1:1 7\n") > 0, "unseen");
+    });
+}
+
+#[test]
+fn a_failure_and_a_file_that_is_new_are_read_again() {
+    with_feed(|feed| {
+        read(feed, "1000-3000 r-xp 0 1:1 7\n");
+        let place = feed.place_of(0x1000).expect("mapped");
+        feed.perform(&munmap(0x1000, 0x1000), || None, || -12);
+        assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Missed);
+        assert_eq!(read(feed, "1000-3000 r-xp 0 1:1 7\n"), 0);
+        assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Speculative);
+        let new = FileId { inode: 8, ..FIRST };
+        feed.perform(&mmap(0, CODE, PRIVATE), || Some(new), || 0x7000);
+        assert!(feed.is_unsure() && feed.place_of(0x7000).is_none());
+        assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Speculative);
+        feed.begin_unseen();
+        assert_eq!(feed.is_at(0x1800, 0x1000, place), Answer::Missed);
+        read(feed, "1000-3000 r-xp 0 1:1 7\n7000-9000 r-xp 5000 1:1 8\n");
+        assert!(feed.is_unsure(), "it has not ended");
+        feed.end_unseen();
+        read(feed, "1000-3000 r-xp 0 1:1 7\n7000-9000 r-xp 5000 1:1 8\n");
+        assert!(!feed.is_unsure());
+        assert_eq!(feed.read_again(1, |_| None), None);
+        assert!(feed.is_unsure(), "what could not be read is in doubt");
+    });
+}
+
+#[test]
+fn another_file_at_the_same_place_is_another() {
+    with_feed(|feed| {
+        read(feed, "1000-3000 r-xp 0 1:1 7\n");
+        let place = feed.place_of(0x1000).expect("mapped");
+        read(feed, "1000-3000 r-xp 0 1:1 8\n");
+        assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Missed);
+        assert!(feed.is_unsure(), "a miss asks for the list");
+        read(feed, "1000-3000 r-xp 0 1:1 7\n");
+        assert_eq!(feed.is_at(0x1000, 0x1000, place), Answer::Speculative);
+    });
+}

@@ -1,0 +1,121 @@
+//! What the kernel does not have any more is never found, whoever notes that it went:
+//! a thread that edits the space, or that finds the lock taken by a reader of the list.
+
+use loom::sync::atomic::AtomicU64 as KernelWord;
+use loom::thread::spawn;
+use tiptoe_sync::mutant::{Edge, lose};
+
+use super::{leak, leak_many};
+use crate::feed::call::Call;
+use crate::feed::{Answer, Feed};
+use crate::lookup::Place;
+use crate::primitive::{AtomicU64, Ordering::*};
+
+const MAPPINGS: usize = 5;
+const FILES: usize = 2;
+const START: u64 = 0x1000;
+const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
+
+/// A feed that has the one mapping, and the kernel's word that it is there.
+fn world() -> (&'static Feed<'static>, &'static KernelWord, Place) {
+    let words = leak_many(Feed::words(MAPPINGS, FILES), || AtomicU64::new(0));
+    let feed = leak(Feed::new(words, MAPPINGS, FILES).expect("long enough"));
+    let kernel = leak(KernelWord::new(1));
+    read(feed, kernel);
+    let place = feed.place_of(START).expect("it was read");
+    (feed, kernel, place)
+}
+
+/// The agent's thread reads the list: a line, or none.
+fn read(feed: &Feed, kernel: &KernelWord) {
+    let mut left = None;
+    feed.read_again(1, |buffer| {
+        let left = left.get_or_insert_with(|| match kernel.load(Relaxed) {
+            0 => 0,
+            _ => LINE.len(),
+        });
+        buffer[..*left].copy_from_slice(&LINE[..*left]);
+        Some(core::mem::take(left))
+    });
+}
+
+fn unmap(feed: &Feed, kernel: &KernelWord) {
+    let call = Call::Unmap(START..2 * START);
+    let make = || {
+        kernel.store(0, Relaxed); // what orders it is the code under test
+        0
+    };
+    feed.perform(&call, || None, make);
+}
+
+fn is_found(feed: &Feed, place: Place) -> bool {
+    feed.is_at(START, START, place) != Answer::Missed
+}
+
+/// A thread unmaps while the agent's reads the list.
+fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
+    loom::model(move || {
+        let (feed, kernel, place) = world();
+        let thread = spawn(move || {
+            lose(mapper);
+            unmap(feed, kernel);
+            assert!(!is_found(feed, place), "it is gone");
+        });
+        lose(agent);
+        read(feed, kernel);
+        thread.join().expect("a call");
+        assert!(!is_found(feed, place), "it is gone");
+    });
+}
+
+/// A change that the space does not have is in doubt; one thread asks while the agent's
+/// reads the list.
+fn asked_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
+    loom::model(move || {
+        let (feed, kernel, place) = world();
+        feed.begin_unseen();
+        kernel.store(0, Relaxed);
+        feed.end_unseen();
+        let thread = spawn(move || {
+            lose(asker);
+            assert!(!is_found(feed, place), "it is gone");
+        });
+        lose(agent);
+        read(feed, kernel);
+        thread.join().expect("an answer");
+    });
+}
+
+#[test]
+fn what_went_while_the_list_was_read_is_gone() {
+    unmapped_beside_a_reading([None, None]);
+}
+
+#[test]
+fn what_is_in_doubt_is_not_found_before_the_list_is_in() {
+    asked_beside_a_reading([None, None]);
+}
+
+#[test]
+#[should_panic(expected = "it is gone")]
+fn mutant_end_without_release() {
+    unmapped_beside_a_reading([Some(Edge::Access(Release)), None]);
+}
+
+#[test]
+#[should_panic(expected = "it is gone")]
+fn mutant_reading_without_acquire() {
+    unmapped_beside_a_reading([None, Some(Edge::Access(Acquire))]);
+}
+
+#[test]
+#[should_panic(expected = "it is gone")]
+fn mutant_settle_without_release() {
+    asked_beside_a_reading([None, Some(Edge::Access(Release))]);
+}
+
+#[test]
+#[should_panic(expected = "it is gone")]
+fn mutant_question_without_acquire() {
+    asked_beside_a_reading([Some(Edge::Access(Acquire)), None]);
+}

@@ -47,6 +47,7 @@ fn data(words: &[u64], geometry: Geometry) {
         data.thread(),
         data.acknowledged(),
         data.outcome(),
+        data.readings(),
     );
     for index in [0, 1, geometry.slabs - 1, geometry.slabs, u32::MAX] {
         assert!(data.slab_owner(index).is_none() || index < geometry.slabs);

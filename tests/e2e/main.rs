@@ -25,4 +25,5 @@ mod returns_unwind;
 mod seccomp;
 mod servers;
 mod signals;
+mod spaces;
 mod without_agent;

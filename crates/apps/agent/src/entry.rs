@@ -9,7 +9,7 @@ use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_n
 use tiptoe_wire::Data;
 
 use crate::shared::{self, Shared};
-use crate::{environ, hit, serve, signals, thread};
+use crate::{environ, hit, serve, signals, space, thread};
 
 /// How often a starting program looks whether tiptoe still lives, and for how
 /// many looks it waits for its plan.
@@ -92,6 +92,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if inherited {
         serve::disown(shared);
     }
+    space::begin();
     thread::start(shared).inspect_err(|_| shared.drop_session())?;
     Ok(shared)
 }

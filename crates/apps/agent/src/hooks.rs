@@ -11,6 +11,7 @@ use tiptoe_wire::calls::intercepted;
 
 use crate::shared;
 use crate::signals::{self, Action, OURS};
+use crate::space;
 use crate::thread;
 use crate::tls;
 use crate::unwind;
@@ -81,6 +82,9 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::RT_SIGPROCMASK => Some(sigprocmask(frame)),
         nr::RT_SIGPENDING => Some(sigpending(frame)),
         nr::SIGNALFD | nr::SIGNALFD4 => signalfd(number, frame),
+        nr::MMAP | nr::MPROTECT | nr::MUNMAP | nr::MREMAP | nr::PKEY_MPROTECT => {
+            space::change(number, frame)
+        }
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE
         | nr::SETNS
@@ -149,7 +153,7 @@ fn before_child(number: usize) {
 }
 
 /// The call as the program wrote it.
-fn perform(number: usize, frame: &Frame) -> i64 {
+pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
     let [a, b, c] = [frame.rdi, frame.rsi, frame.rdx].map(|word| word as usize);
     let [d, e, f] = [frame.r10, frame.r8, frame.r9].map(|word| word as usize);
     // SAFETY: the program's own call with its own arguments.

@@ -19,6 +19,7 @@
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
 //! | [`unwind`] | any thread of the program | what unwinders learn of followed calls |
+//! | [`space`] | all of them | which file is mapped where |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
@@ -35,6 +36,7 @@ mod memory;
 mod serve;
 mod shared;
 mod signals;
+mod space;
 mod tasks;
 mod text;
 mod thread;

@@ -13,6 +13,7 @@ use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
 use crate::shared::{MAX_THUNKS, Shared};
 use crate::signals;
+use crate::space;
 use crate::text::SelfMemory;
 use crate::tls;
 
@@ -53,6 +54,7 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Thunks => thunks(shared, count),
         Request::Bury => bury(shared),
         Request::Unwinders => unwinders(shared, plan, count),
+        Request::ReadMaps => space::read(data),
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
         Request::Detach => detach(shared),
@@ -205,6 +207,9 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         return EINVAL;
     };
     shared.publish_sites();
+    space::note_places(data, count, |index| {
+        Some((first + index, plan.site(index)?))
+    });
     in_batches(
         count,
         |index| plan.site(index),

@@ -15,7 +15,7 @@ use crate::memory::{self, PAGE};
 use crate::unwind;
 
 /// Most sites in a process over its life.
-const MAX_SITES: usize = 1 << 18;
+pub const MAX_SITES: usize = 1 << 18;
 /// Most threads with a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
 /// Most arenas.

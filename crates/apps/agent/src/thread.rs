@@ -13,6 +13,7 @@ use crate::asm::tiptoe_spawn;
 use crate::credentials;
 use crate::serve;
 use crate::shared::{self, Shared};
+use crate::space;
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FS: usize = 0x200;
@@ -133,7 +134,7 @@ pub extern "C" fn run() {
         } else if shared.rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {
-            let _ = futex::wait(owner, word, None);
+            let _ = futex::wait(owner, word, space::tend(&data));
         }
     }
     // Relaxed: ordered by `retire`, read above.

@@ -74,6 +74,7 @@ pub mod nr {
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
     pub const CLONE3: usize = 435;
+    pub const PKEY_MPROTECT: usize = 329;
     pub const CLOSE_RANGE: usize = 436;
     pub const EPOLL_PWAIT2: usize = 441;
 }

@@ -5,6 +5,9 @@ use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::words::Words;
 
+#[cfg(not(tiptoe_loom))]
+pub(crate) mod space;
+
 const MAGIC_WORD: usize = 0;
 const STATE: usize = 1;
 const ACK: usize = 2;

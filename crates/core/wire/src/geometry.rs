@@ -29,7 +29,7 @@ impl Geometry {
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
     /// The first slot that counts; those in front are the slab's own words.
-    pub const FIRST_SLOT: u32 = 8;
+    pub const FIRST_SLOT: u32 = 16;
 
     /// A segment with room for `slots` counters in each of as many slabs as fit
     /// (64 to 16,384).

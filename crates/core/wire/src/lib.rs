@@ -29,6 +29,8 @@ mod primitive;
 mod record;
 mod words;
 
+#[cfg(not(tiptoe_loom))]
+pub use data::space::{Readings, slots};
 pub use data::{Data, Hello, State};
 pub use geometry::Geometry;
 pub use plan::{Clock, Copy, Map, Plan, Request};

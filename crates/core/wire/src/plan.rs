@@ -58,6 +58,8 @@ pub enum Request {
     Unwinders = 14,
     /// Count what threads that are no more were in as left.
     Bury = 15,
+    /// Read the list of mappings again, whatever is believed: [`crate::Readings`] has the outcome.
+    ReadMaps = 24,
 }
 
 impl Request {
@@ -65,7 +67,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders, Bury,
+            Thunks, Unwinders, Bury, ReadMaps,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

@@ -41,8 +41,8 @@ use doubt::Doubt;
 use files::Files;
 pub use lines::{Line, Lines};
 
-/// How often a program's thread looks for the lock: some microseconds.
-const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 128 };
+/// How often a program's thread looks for the lock: some ten microseconds.
+const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
 /// A file as /proc/self/maps names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,7 +180,11 @@ impl<'a> Feed<'a> {
                 ..
             } => {
                 let to = at..at.saturating_add(len);
-                let from = if stays { from.start..from.start } else { from.clone() };
+                let from = if stays {
+                    from.start..from.start
+                } else {
+                    from.clone()
+                };
                 writer.remap(from, to)
             }
         };
@@ -188,7 +192,10 @@ impl<'a> Feed<'a> {
     }
 
     fn note_file(&self, writer: &Writer, range: Range<u64>, id: FileId, offset: u64) -> bool {
-        let place = self.files.number(id).and_then(|number| Place::new(number, offset));
+        let place = self
+            .files
+            .number(id)
+            .and_then(|number| Place::new(number, offset));
         let done = match place {
             Some(place) => writer.insert(Mapping {
                 start: range.start,

@@ -333,6 +333,11 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Bury, 0))
     }
 
+    /// Has the list of mappings read again.
+    pub fn read_maps(&self) -> Result<(), Error> {
+        self.unless_gone(self.ask(tiptoe_wire::Request::ReadMaps, 0))
+    }
+
     /// Lets a program that was started under tiptoe run.
     pub fn go(&self) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))

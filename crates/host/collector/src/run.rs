@@ -57,7 +57,11 @@ impl<'a> Run<'a> {
             .map_or(0, |since| since.as_nanos() as u64);
         for tracee in &tracees {
             let (pid, comm) = (tracee.process.pid(), tracee.comm.clone());
-            session.targets.push(Process { pid, comm });
+            session.targets.push(Process {
+                pid,
+                comm,
+                address_space: None,
+            });
             session.notes.extend(tracee.notes.iter().cloned());
             let refusal = |(event, why): &(String, String)| Refusal::new(event, why);
             session.refusals.extend(tracee.refused.iter().map(refusal));
@@ -259,6 +263,9 @@ impl<'a> Run<'a> {
         }
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
+        for (target, tracee) in self.session.targets.iter_mut().zip(&self.tracees) {
+            target.address_space = tracee.address_space();
+        }
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;

@@ -33,6 +33,7 @@ mod kernel;
 mod kind;
 mod meter;
 mod plan;
+mod space;
 
 pub use enter::short_of_room;
 pub use meter::WINDOW as TRAP_WINDOW;

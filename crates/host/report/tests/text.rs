@@ -24,6 +24,7 @@ fn session() -> Session {
     session.targets = vec![Process {
         pid: 4242,
         comm: "redis-server".into(),
+        address_space: None,
     }];
     (session.duration_ns, session.cpu_ns) = (2 * SECOND, SECOND);
     session.events = vec![

@@ -15,7 +15,7 @@
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
 //!           "rejected_unit_ns"?},
-//!  "targets": [{"pid", "comm"}…], "started_unix_ns", "duration_ns", "cpu_ns",
+//!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…]}
 //! ```
@@ -34,6 +34,8 @@
 //! The four of ENDS add up to all calls that were entered. That is the "count"
 //! of a timed event; the "count" of a `uretprobe:` is its "returns".
 //!
+//! SPACE are the keys of [`AddressSpace`], of a process that had an agent.
+//!
 //! With `--interval`, each item of `intervals` is printed as a line of its own, too,
 //! when it is over; the report comes last.
 //!
@@ -45,6 +47,7 @@ mod cost;
 mod ends;
 mod event;
 mod latency;
+mod space;
 mod words;
 
 use serde::{Deserialize, Serialize};
@@ -53,6 +56,7 @@ pub use cost::{Basis, Cost};
 pub use ends::Ends;
 pub use event::{Event, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
+pub use space::AddressSpace;
 pub use tiptoe_event::Via;
 
 /// One run of the driver. Times are in nanoseconds.
@@ -123,6 +127,9 @@ pub struct Process {
     pub pid: u32,
     /// Its name as the kernel has it.
     pub comm: String,
+    /// What its agent knew of its address space.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_space: Option<AddressSpace>,
 }
 
 /// What was counted in one interval.

@@ -2,7 +2,8 @@
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{
-    Cost, Ends, Event, Interval, Latency, Part, Process, Refusal, Session, Via, argument_key,
+    AddressSpace, Cost, Ends, Event, Interval, Latency, Part, Process, Refusal, Session, Via,
+    argument_key,
 };
 
 fn session() -> Session {
@@ -141,6 +142,11 @@ fn it_reads_back_and_tolerates_what_is_missing() {
     whole.targets.push(Process {
         pid: 7,
         comm: "redis-server".into(),
+        address_space: Some(AddressSpace {
+            speculative: 40,
+            mappings: 12,
+            ..AddressSpace::default()
+        }),
     });
     whole.notes.push("the target was replaced by exec".into());
     whole.intervals.push(Interval {

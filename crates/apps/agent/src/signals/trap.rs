@@ -12,6 +12,7 @@ use super::{
     believed, bit, kernel_action,
 };
 use crate::shared;
+use crate::space;
 use crate::thread::set_mask;
 use crate::tls;
 
@@ -94,6 +95,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     let Some(found) = shared.table.find(address) else {
         return false;
     };
+    if !space::vouches(shared, &found, address) {
+        return false;
+    }
     *rip = found.resume;
     // SAFETY: the thread just executed an instruction on this page.
     let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };

@@ -76,8 +76,7 @@ impl Call {
             MMAP => Call::Map {
                 fixed: (d & MAP_FIXED != 0).then_some(a),
                 len: pages(b),
-                code: c & PROT_EXEC != 0
-                    && (d & MAP_ANONYMOUS == 0 || d & MAP_TYPE != MAP_PRIVATE),
+                code: c & PROT_EXEC != 0 && (d & MAP_ANONYMOUS == 0 || d & MAP_TYPE != MAP_PRIVATE),
                 offset: f,
             },
             MUNMAP => Call::Unmap(range(a, b)),
@@ -93,6 +92,14 @@ impl Call {
             },
             _ => return None,
         })
+    }
+
+    /// Whether memory at an address goes away.
+    pub fn frees(&self, address: u64) -> bool {
+        match self.change() {
+            Change::TakesAway(ranges) => ranges.iter().any(|range| range.contains(&address)),
+            _ => self.fixed().is_some_and(|range| range.contains(&address)),
+        }
     }
 
     /// Whether it maps something that can be executed and may be a file's.

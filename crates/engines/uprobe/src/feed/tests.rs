@@ -112,7 +112,8 @@ fn calls_are_in_the_space_once_they_are_made() {
         feed.perform(&remap, || None, || 0xa000);
         assert_eq!(feed.place_of(0xa000), Some(moved));
         assert!(!feed.is_unsure());
-        let list = "2000-3000 r-xp 1000 1:1 7\n8000-9000 r-xp 6000 1:1 7\na000-b000 r-xp 5000 1:1 7\n";
+        let list =
+            "2000-3000 r-xp 1000 1:1 7\n8000-9000 r-xp 6000 1:1 7\na000-b000 r-xp 5000 1:1 7\n";
         assert_eq!(read(feed, list), 0, "nothing had to be corrected");
         assert!(read(feed, "2000-3000 r-xp 1000 1:1 7\n") > 0, "unseen");
     });

@@ -24,6 +24,19 @@ impl Place {
         Some(Place((file as u64) << OFFSET_BITS | offset))
     }
 
+    /// As one word, which is not 0 where the file is not.
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// From such a word; `None` for 0.
+    pub const fn from_word(word: u64) -> Option<Place> {
+        match word {
+            0 => None,
+            word => Some(Place(word)),
+        }
+    }
+
     /// Which file.
     pub const fn file(self) -> u32 {
         (self.0 >> OFFSET_BITS) as u32

@@ -1,0 +1,316 @@
+//! The program's address space, as the agent keeps it: which file's code is where.
+//!
+//! It is filled by the agent's thread, which reads /proc/self/maps, and fed by the
+//! program's own calls as libc makes them; `tiptoe_uprobe::feed` has the rules. A trap
+//! byte that a thread meets is ours if the file there is the one that was patched. Sites
+//! themselves are found by address: a file may be mapped twice, and each place has
+//! trampolines of its own, within a jump's reach. Where the space does not vouch for
+//! a site, because something else is mapped there or nothing is certain, the bytes
+//! around it decide (`tiptoe_uprobe::window`): a program may copy its code into other memory
+//! under the same addresses. So no trap waits for anything.
+//!
+//! | who | does | waits |
+//! |---|---|---|
+//! | any thread of the program | [`change`]: makes a call that changes code, and notes it | some looks for the lock |
+//! | a signal handler | [`vouches`] | some looks for the lock, to read |
+//! | the thread that loads a library | [`loading`]: what the loader maps is not seen | never |
+//! | the agent's thread | [`tend`], [`read`]: reads the list; [`note_places`] | for the lock, bounded |
+//!
+//! A forked child has a copy, which nobody feeds: [`Space::is_home`] tells, and the bytes decide.
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use tiptoe_sys::raw::{self, call, close, getpid, nr, open};
+use tiptoe_uprobe::feed::call::Call;
+use tiptoe_uprobe::feed::{Answer, Feed, FileId};
+use tiptoe_uprobe::lookup::Place;
+use tiptoe_uprobe::table::Found;
+use tiptoe_uprobe::window;
+use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
+
+use crate::clockwork;
+use crate::hit;
+use crate::hooks::{self, Frame};
+use crate::memory::{self, PAGE};
+use crate::shared::{self, MAX_SITES, Shared};
+use crate::signals::OURS;
+use crate::thread::set_mask;
+use crate::tls;
+
+/// As many mappings as a process usually may have; untouched memory costs nothing.
+const MAPPINGS: usize = 1 << 16;
+/// Files that are told apart, a power of two.
+const FILES: usize = 1 << 14;
+/// How often the agent's thread looks for the lock: some milliseconds.
+const LOOKS: u32 = 1 << 16;
+/// The list is read again by itself for this part of the time at most: 1 in so many.
+const SHARE: u64 = 100;
+/// How long the agent's thread sleeps until it looks whether it may read again.
+const SOON_NS: u64 = 10_000_000;
+
+/// The space of one process.
+struct Space {
+    feed: Feed<'static>,
+    /// For each site its place in its file; 0 where that is not known.
+    places: &'static [AtomicU64],
+    /// The process that it is true of.
+    pid: AtomicU32,
+    /// The loader maps and unmaps.
+    loading: AtomicBool,
+    /// The list cannot be read.
+    blind: AtomicBool,
+    /// When it may be read again by itself, in ticks.
+    due: AtomicU64,
+    readings: AtomicU64,
+    corrected: AtomicU64,
+}
+
+static SPACE: AtomicPtr<Space> = AtomicPtr::new(core::ptr::null_mut());
+
+fn get() -> Option<&'static Space> {
+    // Acquire: pairs with the Release in `make`. SAFETY: the block is never freed, and only
+    // changed through atomics.
+    unsafe { SPACE.load(Ordering::Acquire).as_ref() }
+}
+
+/// A session begins. A forked child's copy may be locked by a thread that it does not
+/// have: it gets a space of its own. Without memory there is none, and bytes decide.
+pub fn begin() {
+    if get().is_none_or(|space| !space.is_home()) {
+        SPACE.store(core::ptr::null_mut(), Ordering::Relaxed); // one thread begins a session
+        make();
+    }
+    if let Some(space) = get() {
+        // What happened since the last session nobody saw.
+        space.feed.begin_unseen();
+        space.feed.end_unseen();
+    }
+}
+
+fn make() -> Option<()> {
+    let words = Feed::words(MAPPINGS, FILES);
+    let head = size_of::<Space>().next_multiple_of(PAGE);
+    let at = memory::private(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
+    // SAFETY: fresh zeroed memory of that length, which is never unmapped; seen as atomics
+    // only from here on.
+    let all: &'static [AtomicU64] =
+        unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words + MAX_SITES) };
+    let (words, places) = all.split_at_checked(words)?;
+    let space = Space {
+        feed: Feed::new(words, MAPPINGS, FILES)?,
+        places,
+        pid: AtomicU32::new(getpid()),
+        loading: AtomicBool::new(false),
+        blind: AtomicBool::new(false),
+        due: AtomicU64::new(0),
+        readings: AtomicU64::new(0),
+        corrected: AtomicU64::new(0),
+    };
+    // SAFETY: the head of that memory is large enough, and page-aligned.
+    unsafe { (at as *mut Space).write(space) };
+    SPACE.store(at as *mut Space, Ordering::Release); // pairs with `get`
+    Some(())
+}
+
+impl Space {
+    fn is_home(&self) -> bool {
+        self.pid.load(Ordering::Relaxed) == getpid() // constant
+    }
+
+    /// Whether it may be fed.
+    fn is_on(&self) -> bool {
+        // Relaxed: without the list there is nothing that could be wrong.
+        !self.blind.load(Ordering::Relaxed) && self.is_home()
+    }
+
+    fn read(&self, data: &Data) {
+        let began = clockwork::ticks();
+        let Ok(list) = open(c"/proc/self/maps", 0) else {
+            return self.blind.store(true, Ordering::Relaxed); // as in `is_on`
+        };
+        let reading = self.feed.read_again(LOOKS, |buffer| {
+            let into = buffer.as_mut_ptr() as usize;
+            // SAFETY: the kernel writes at most the buffer's length.
+            unsafe { call(nr::READ, [list as usize, into, buffer.len(), 0, 0, 0]) }.ok()
+        });
+        close(list);
+        let now = clockwork::ticks();
+        // Relaxed, here and below: agent's thread only.
+        let pause = now.wrapping_sub(began).saturating_mul(SHARE);
+        self.due.store(now.saturating_add(pause), Ordering::Relaxed);
+        if let Some(reading) = reading {
+            let readings = self.readings.fetch_add(1, Ordering::Relaxed) + 1;
+            let corrected = self
+                .corrected
+                .fetch_add(reading.corrected, Ordering::Relaxed);
+            data.set_readings(&Readings {
+                readings,
+                corrected: corrected + reading.corrected,
+                mappings: reading.mappings as u64,
+                bytes: reading.bytes,
+            });
+        }
+    }
+
+    fn place(&self, site: usize) -> Option<Place> {
+        let word = self.places.get(site)?.load(Ordering::Relaxed); // written before it is armed
+        Place::from_word(word)
+    }
+}
+
+/// Reads the list. (agent's thread)
+pub fn read(data: &Data) -> u64 {
+    if let Some(space) = get() {
+        space.read(data);
+    }
+    0
+}
+
+/// Reads the list if something is unsure, though not too often; how long the agent's
+/// thread may sleep. (agent's thread)
+pub fn tend(data: &Data) -> Option<u64> {
+    let space = get().filter(|space| space.feed.is_unsure())?;
+    // Relaxed: as in `is_on`; agent's thread only.
+    if space.blind.load(Ordering::Relaxed) {
+        return None;
+    }
+    if clockwork::ticks() >= space.due.load(Ordering::Relaxed) {
+        space.read(data);
+    }
+    space.feed.is_unsure().then_some(SOON_NS)
+}
+
+/// Notes which file each of these sites is in, before they are armed. Hooks that stand from
+/// now on have not seen what was before. (agent's thread)
+pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(usize, Site)>) {
+    let Some(space) = get() else { return };
+    let unknown = |(_, site): (usize, Site)| space.feed.place_of(site.address).is_none();
+    if space.feed.is_unsure() || (0..count).filter_map(&site).any(unknown) {
+        space.read(data);
+    }
+    let mut hooks = false;
+    for (index, site) in (0..count).filter_map(site) {
+        let place = space.feed.place_of(site.address);
+        if let Some(word) = space.places.get(index) {
+            word.store(place.map_or(0, Place::word), Ordering::Relaxed); // before it is armed
+        }
+        hooks |= site.flags.has(SiteFlags::HOOK);
+    }
+    if hooks {
+        space.feed.begin_unseen();
+        space.feed.end_unseen();
+    }
+}
+
+/// Whether a trap at `address`, within a site, is ours. In a signal handler.
+pub fn vouches(shared: &Shared, found: &Found, address: u64) -> bool {
+    let space = get();
+    let Some((space, place)) = space.and_then(|s| Some((s, s.place(found.index)?))) else {
+        return true;
+    };
+    let answer = space.feed.is_at(address, found.site.address, place);
+    count(
+        shared,
+        match answer {
+            Answer::Speculative => slots::SPECULATIVE,
+            Answer::Locked => slots::LOCKED,
+            Answer::Missed => slots::MISSED,
+        },
+    );
+    answer != Answer::Missed || {
+        // The thread just executed an instruction of this page.
+        let page = address / PAGE as u64;
+        window::may_be_ours(&found.site, |at| {
+            // SAFETY: as said, so the page is there, and code is only read as bytes.
+            (at / PAGE as u64 == page).then(|| unsafe { (at as *const u8).read_volatile() })
+        })
+    }
+}
+
+/// Adds one to a slot of the calling thread's slab, which it gets where it has none.
+fn count(shared: &Shared, slot: u32) {
+    let index = shared.descriptor_index(tls::descriptor());
+    let descriptor = index.and_then(|index| shared.claims.descriptor(index));
+    // Relaxed: the thread's own word.
+    match descriptor.map_or(0, |own| own.slab.load(Ordering::Relaxed)) {
+        0 => hit::cold(slot.into()),
+        slab => {
+            let word = slab as usize + slot as usize * size_of::<u64>();
+            // SAFETY: as trampolines do: a slab stays mapped for two sessions, and has
+            // these words in front of its counters.
+            let word = unsafe { &*(word as *const AtomicU64) };
+            word.fetch_add(1, Ordering::Relaxed); // a count orders nothing
+        }
+    }
+}
+
+/// Makes a call that changes what of files can be run where, and notes it; `None` where the
+/// program makes the call itself.
+pub fn change(number: usize, frame: &Frame) -> Option<i64> {
+    let args = [
+        frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
+    ];
+    let call = Call::of(number, args)?;
+    let space = get().filter(|space| space.feed.concerns(&call))?;
+    // A thread that unmaps its own stack must not come back here.
+    let stack = core::ptr::from_ref(frame) as u64;
+    if call.frees(stack) || !space.is_on() {
+        return None;
+    }
+    // What runs on top of this could ask, or change, too.
+    let mask = set_mask(!OURS);
+    let make = || hooks::perform(number, frame);
+    let result = space.feed.perform(&call, || file(frame.r8), make);
+    set_mask(mask);
+    if let Some(shared) = shared::get() {
+        count(shared, slots::CHANGES);
+        if space.feed.is_unsure() {
+            wake(shared);
+        }
+    }
+    Some(result)
+}
+
+/// The loader begins to map and unmap, or is done with that: nobody sees what it does.
+/// Under the loader's lock.
+#[expect(dead_code, reason = "the loader's event is to call it")]
+pub fn loading(begins: bool) {
+    let Some(space) = get().filter(|space| space.is_on()) else {
+        return;
+    };
+    // Relaxed: under the loader's lock.
+    let before = space.loading.swap(begins, Ordering::Relaxed);
+    if before && begins {
+        return;
+    }
+    if !before {
+        space.feed.begin_unseen();
+    }
+    if !begins {
+        space.feed.end_unseen();
+        shared::get().map(wake);
+    }
+}
+
+fn wake(shared: &Shared) {
+    if let Some(owner) = shared.data().and_then(|data| data.owner()) {
+        raw::futex::wake(owner, u32::MAX);
+    }
+}
+
+/// The file behind a descriptor, as /proc/self/maps names most.
+fn file(descriptor: u64) -> Option<FileId> {
+    // struct stat: the device and the inode come first.
+    let mut stat = [0u64; 18];
+    let into = stat.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes 144 bytes, which `stat` has.
+    unsafe { call(nr::FSTAT, [descriptor as usize, into, 0, 0, 0, 0]) }.ok()?;
+    let [device, inode, ..] = stat;
+    let major = (device >> 8 & 0xfff) | (device >> 32 & 0xffff_f000);
+    let minor = (device & 0xff) | (device >> 12 & 0xffff_ff00);
+    Some(FileId {
+        device: major << 32 | minor,
+        inode,
+    })
+}

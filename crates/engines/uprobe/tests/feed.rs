@@ -1,0 +1,183 @@
+//! The space of this very process, fed by the calls that its threads make, against the
+//! kernel's own list.
+#![cfg(not(any(miri, tiptoe_loom)))]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use tiptoe_uprobe::feed::call::Call;
+use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
+use tiptoe_uprobe::lookup::Place;
+
+const PAGE: u64 = 4096;
+const SIZES: (usize, usize) = (1 << 12, 1 << 8);
+
+fn with_feed(test: impl FnOnce(&Feed)) {
+    let words: Vec<_> = (0..Feed::words(SIZES.0, SIZES.1))
+        .map(|_| AtomicU64::new(0))
+        .collect();
+    test(&Feed::new(&words, SIZES.0, SIZES.1).expect("long enough"));
+}
+
+fn read(feed: &Feed) -> Reading {
+    let mut list = File::open("/proc/self/maps").expect("there");
+    let reading = feed.read_again(1 << 20, |buffer| list.read(buffer).ok());
+    reading.expect("it can be read")
+}
+
+fn id(file: &File) -> FileId {
+    let known = file.metadata().expect("open");
+    let (device, inode) = (known.dev(), known.ino());
+    let device = u64::from(libc::major(device)) << 32 | u64::from(libc::minor(device));
+    FileId { device, inode }
+}
+
+/// A file of zeroes that only this test has.
+fn fresh() -> File {
+    // SAFETY: the name is a C string; the descriptor is new.
+    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"code".as_ptr(), 0)) };
+    file.set_len(64 * PAGE).expect("room");
+    file
+}
+
+/// A call as a hook makes it.
+fn make(feed: &Feed, file: &File, number: libc::c_long, args: [u64; 6]) -> u64 {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the callers name addresses that are theirs alone.
+    let kernel = || unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    let call = Call::of(number as usize, args).expect("one of them");
+    let result = match feed.concerns(&call) {
+        true => feed.perform(&call, || Some(id(file)), kernel),
+        false => kernel(),
+    };
+    u64::try_from(result).expect("the kernel does it")
+}
+
+const CODE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+const DATA: u64 = libc::PROT_READ as u64;
+const PRIVATE: u64 = libc::MAP_PRIVATE as u64;
+const FIXED: u64 = PRIVATE | libc::MAP_FIXED as u64;
+const NOTHING: u64 = PRIVATE | libc::MAP_ANONYMOUS as u64;
+
+/// Room for one thread's changes, of which nothing is there.
+fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
+    make(
+        feed,
+        file,
+        libc::SYS_mmap,
+        [0, pages * PAGE, 0, NOTHING, u64::MAX, 0],
+    )
+}
+
+/// Maps, splits, moves and unmaps code of a file; every tenth time some of it stays.
+fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
+    let fd = file.as_raw_fd() as u64;
+    for round in 0..rounds {
+        let other = home + 16 * PAGE;
+        let at = |page: u64| home + page * PAGE;
+        let make = |number, args| make(feed, file, number, args);
+        make(
+            libc::SYS_mmap,
+            [home, 8 * PAGE, CODE, FIXED, fd, round % 8 * PAGE],
+        );
+        make(libc::SYS_mprotect, [at(1), PAGE, DATA, 0, 0, 0]);
+        make(libc::SYS_munmap, [at(3), PAGE, 0, 0, 0, 0]);
+        make(libc::SYS_mremap, [at(4), 2 * PAGE, 2 * PAGE, 3, other, 0]);
+        make(
+            libc::SYS_mmap,
+            [other, 1, DATA, FIXED | NOTHING, u64::MAX, 0],
+        );
+        make(libc::SYS_mprotect, [at(1), PAGE, CODE, 0, 0, 0]);
+        let loose = make(libc::SYS_mmap, [0, 5 * PAGE, CODE, PRIVATE, fd, 0]);
+        make(libc::SYS_mremap, [loose, 5 * PAGE, 2 * PAGE, 0, 0, 0]);
+        make(libc::SYS_munmap, [loose, 2 * PAGE, 0, 0, 0, 0]);
+        if round + 1 < rounds {
+            make(
+                libc::SYS_mmap,
+                [home, 32 * PAGE, 0, FIXED | NOTHING, u64::MAX, 0],
+            );
+        }
+    }
+}
+
+/// Mapped code that stays is found all the while, and what was known without doubt at the
+/// end is what the kernel's list says.
+#[test]
+fn threads_that_map_beside_each_other() {
+    with_feed(|feed| {
+        let file = fresh();
+        let stays = make(feed, &file, libc::SYS_mmap, {
+            let fd = file.as_raw_fd() as u64;
+            [0, 2 * PAGE, CODE, PRIVATE, fd, 7 * PAGE]
+        });
+        read(feed);
+        let place = feed.place_of(stays + PAGE).expect("it was read");
+        assert_eq!(place.offset(), 8 * PAGE);
+        let rooms: Vec<u64> = (0..3).map(|_| room(feed, &file, 32)).collect();
+        let stop = AtomicBool::new(false);
+        let corrected = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            // A stack that comes with a thread is no code.
+            let readers = scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    if feed.is_unsure() {
+                        corrected.fetch_add(read(feed).corrected, Relaxed);
+                    }
+                    ask(feed, stays, place);
+                }
+            });
+            let mappers: Vec<_> = rooms
+                .iter()
+                .map(|home| scope.spawn(|| change(feed, &file, *home, 500)))
+                .collect();
+            mappers
+                .into_iter()
+                .for_each(|mapper| mapper.join().expect("it maps"));
+            stop.store(true, Relaxed);
+            readers.join().expect("it reads");
+        });
+        let last = read(feed);
+        assert_eq!(
+            corrected.load(Relaxed) + last.corrected,
+            0,
+            "nothing went unseen"
+        );
+        assert_eq!((last.mappings, last.bytes), by_the_list());
+        assert!(!feed.is_unsure());
+        assert_ne!(feed.is_at(stays, stays + PAGE, place), Answer::Missed);
+        let other = Place::new(place.file(), 0).expect("small");
+        assert_eq!(feed.is_at(stays, stays, other), Answer::Missed);
+        assert_eq!(feed.place_of(rooms[0] + 3 * PAGE), None);
+    });
+}
+
+/// What stays there is never taken for something else; nothing certain is no answer.
+fn ask(feed: &Feed, stays: u64, place: Place) {
+    feed.is_at(stays + PAGE, stays + PAGE, place);
+    if let Some(found) = feed.place_of(stays + PAGE) {
+        assert_eq!(found, place);
+    }
+}
+
+/// As the kernel says it now, with those that continue each other as one.
+fn by_the_list() -> (usize, u64) {
+    let list = std::fs::read_to_string("/proc/self/maps").expect("there");
+    let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+    let (mut count, mut bytes, mut last) = (0, 0, None);
+    for line in list.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if !words[1].contains('x') || words[4] == "0" {
+            continue;
+        }
+        let (start, end) = words[0].split_once('-').expect("a range");
+        let (start, end, offset) = (hex(start), hex(end), hex(words[2]));
+        let file = (words[3].to_owned(), words[4].to_owned());
+        count += usize::from(last != Some((start, offset, file.clone())));
+        bytes += end - start;
+        last = Some((end, offset + (end - start), file));
+    }
+    (count, bytes)
+}

@@ -1,0 +1,79 @@
+//! The address space that the agent keeps, and what it decides: whose a trap is.
+
+use tiptoe_tests::{Expected, Probe, Process, Site, target};
+
+/// What of files can be executed in a process, by the kernel's own list: mappings, of which
+/// those that continue each other are one, and bytes.
+fn code(pid: u32) -> (u64, u64) {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
+    let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+    let (mut count, mut bytes, mut last) = (0, 0, None);
+    for line in list.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if !words[1].contains('x') || words[4] == "0" {
+            continue;
+        }
+        let (start, end) = words[0].split_once('-').expect("a range");
+        let (start, end, offset) = (hex(start), hex(end), hex(words[2]));
+        let file = (words[3].to_owned(), words[4].to_owned());
+        count += u64::from(last != Some((start, offset, file.clone())));
+        bytes += end - start;
+        last = Some((end, offset + (end - start), file));
+    }
+    (count, bytes)
+}
+
+/// A thousand changes of code a second by three threads, while a fourth is caught by traps:
+/// at the end the agent knows what the kernel knows, and nothing had gone unseen.
+#[test]
+fn a_space_that_changes_all_the_time_is_known_at_the_end() {
+    let program = target("mappings");
+    let mut process = Process::waiting(&program, &["150"]);
+    let site = Site::new(process.pid(), &program, "tiny");
+    let attached = Probe::new(&["tiny"]).attach(&[process.pid()]);
+    site.wait_probed();
+    process.go();
+    let counted = process.line();
+    assert_eq!(process.line(), "settled");
+    let (mappings, bytes) = code(process.pid());
+    let report = attached.interrupt();
+    report.assert_exact(&Expected::parse(&counted));
+    let space = &report.value["targets"][0]["address_space"];
+    let number = |key: &str| {
+        space[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{key}: {space}"))
+    };
+    assert_eq!((number("mappings"), number("bytes")), (mappings, bytes));
+    assert_eq!(number("corrected"), 0, "{space}");
+    // Each round makes nine calls that concern code, and one in ten leaves it.
+    assert!(number("changes") >= 3 * 150 * 9, "{space}");
+    assert!(
+        number("speculative") > 0 && number("readings") > 0,
+        "{space}"
+    );
+    let lookups = number("speculative") + number("locked") + number("missed");
+    assert!(lookups >= report.count("tiny"), "{space}");
+    let (_, status) = process.finish();
+    assert!(
+        status.success(),
+        "the program found something wrong: {status}"
+    );
+}
+
+fn replaced(by: &str) {
+    let run = Probe::new(&["tiny"]).run(&target("replaced"), &[by]);
+    run.good().assert_exact(&run.expected());
+}
+
+/// Once something else is mapped at a probe's place, the traps there are the program's.
+#[test]
+fn a_trap_in_what_was_mapped_anew_is_the_programs() {
+    replaced("other");
+}
+
+/// Programs copy their code to larger pages, under the same addresses and with our traps.
+#[test]
+fn a_probe_that_was_copied_along_still_counts() {
+    replaced("copy");
+}

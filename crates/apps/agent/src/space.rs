@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use tiptoe_sys::raw::{self, call, close, getpid, nr, open};
 use tiptoe_uprobe::feed::call::Call;
-use tiptoe_uprobe::feed::{Answer, Feed, FileId};
+use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
 use tiptoe_uprobe::lookup::Place;
 use tiptoe_uprobe::table::Found;
 use tiptoe_uprobe::window;
@@ -42,8 +42,11 @@ use crate::tls;
 const MAPPINGS: usize = 1 << 16;
 /// Files that are told apart, a power of two.
 const FILES: usize = 1 << 14;
-/// How often the agent's thread looks for the lock: some milliseconds.
-const LOOKS: u32 = 1 << 16;
+/// How often the agent's thread looks for the lock before it sleeps, and how often it sleeps
+/// then: whoever is in may wait for a core.
+const LOOKS: u32 = 1 << 10;
+const SLEEPS: u32 = 20;
+const SLEEP_NS: u64 = 1_000_000;
 /// The list is read again by itself for this part of the time at most: 1 in so many.
 const SHARE: u64 = 100;
 /// How long the agent's thread sleeps until it looks whether it may read again.
@@ -124,11 +127,12 @@ impl Space {
         !self.blind.load(Ordering::Relaxed) && self.is_home()
     }
 
-    fn read(&self, data: &Data) {
-        let began = clockwork::ticks();
+    fn read_once(&self) -> Option<Reading> {
         let Ok(list) = open(c"/proc/self/maps", 0) else {
-            return self.blind.store(true, Ordering::Relaxed); // as in `is_on`
+            self.blind.store(true, Ordering::Relaxed); // as in `is_on`
+            return None;
         };
+        let began = clockwork::ticks();
         let reading = self.feed.read_again(LOOKS, |buffer| {
             let into = buffer.as_mut_ptr() as usize;
             // SAFETY: the kernel writes at most the buffer's length.
@@ -136,10 +140,22 @@ impl Space {
         });
         close(list);
         let now = clockwork::ticks();
-        // Relaxed, here and below: agent's thread only.
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
-        self.due.store(now.saturating_add(pause), Ordering::Relaxed);
+        self.due.store(now.saturating_add(pause), Ordering::Relaxed); // agent's thread only
+        reading
+    }
+
+    fn read(&self, data: &Data) {
+        let mut tries = (0..SLEEPS).map_while(|turn| {
+            if turn > 0 {
+                raw::sleep_ns(SLEEP_NS);
+            }
+            // Relaxed: as in `is_on`.
+            (!self.blind.load(Ordering::Relaxed)).then(|| self.read_once())
+        });
+        let reading = tries.find_map(|reading| reading);
         if let Some(reading) = reading {
+            // Relaxed: agent's thread only.
             let readings = self.readings.fetch_add(1, Ordering::Relaxed) + 1;
             let corrected = self
                 .corrected

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
@@ -58,7 +59,8 @@ fn make(feed: &Feed, file: &File, number: libc::c_long, args: [u64; 6]) -> u64 {
         true => feed.perform(&call, || Some(id(file)), kernel),
         false => kernel(),
     };
-    u64::try_from(result).expect("the kernel does it")
+    let error = std::io::Error::last_os_error();
+    u64::try_from(result).unwrap_or_else(|_| panic!("{call:x?}: {error}"))
 }
 
 const CODE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
@@ -112,37 +114,42 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
 /// end is what the kernel's list says.
 #[test]
 fn threads_that_map_beside_each_other() {
+    const MAPPERS: usize = 3;
     with_feed(|feed| {
         let file = fresh();
-        let stays = make(feed, &file, libc::SYS_mmap, {
-            let fd = file.as_raw_fd() as u64;
-            [0, 2 * PAGE, CODE, PRIVATE, fd, 7 * PAGE]
-        });
+        let fd = file.as_raw_fd() as u64;
+        let stays = make(
+            feed,
+            &file,
+            libc::SYS_mmap,
+            [0, 2 * PAGE, CODE, PRIVATE, fd, 7 * PAGE],
+        );
         read(feed);
         let place = feed.place_of(stays + PAGE).expect("it was read");
         assert_eq!(place.offset(), 8 * PAGE);
-        let rooms: Vec<u64> = (0..3).map(|_| room(feed, &file, 32)).collect();
-        let stop = AtomicBool::new(false);
-        let corrected = AtomicU64::new(0);
+        let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
+        let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
+        // What comes and goes with a thread might lie in another one's holes.
+        let together = Barrier::new(MAPPERS + 1);
+        let map = |home: u64| {
+            together.wait();
+            let done = std::panic::catch_unwind(|| change(feed, &file, home, 500));
+            left.fetch_sub(1, Relaxed);
+            together.wait();
+            done.expect("the kernel does it");
+        };
         std::thread::scope(|scope| {
-            // A stack that comes with a thread is no code.
-            let readers = scope.spawn(|| {
-                while !stop.load(Relaxed) {
-                    if feed.is_unsure() {
-                        corrected.fetch_add(read(feed).corrected, Relaxed);
-                    }
-                    ask(feed, stays, place);
-                }
-            });
-            let mappers: Vec<_> = rooms
+            rooms
                 .iter()
-                .map(|home| scope.spawn(|| change(feed, &file, *home, 500)))
-                .collect();
-            mappers
-                .into_iter()
-                .for_each(|mapper| mapper.join().expect("it maps"));
-            stop.store(true, Relaxed);
-            readers.join().expect("it reads");
+                .for_each(|home| drop(scope.spawn(|| map(*home))));
+            together.wait();
+            while left.load(Relaxed) > 0 {
+                if feed.is_unsure() {
+                    corrected.fetch_add(read(feed).corrected, Relaxed);
+                }
+                ask(feed, stays, place);
+            }
+            together.wait();
         });
         let last = read(feed);
         assert_eq!(

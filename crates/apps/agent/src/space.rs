@@ -38,10 +38,10 @@ use crate::signals::OURS;
 use crate::thread::set_mask;
 use crate::tls;
 
-/// As many mappings as a process usually may have; untouched memory costs nothing.
-const MAPPINGS: usize = 1 << 16;
+/// Mappings of code: with more, what is read is in doubt for good, and bytes decide.
+const MAPPINGS: usize = 1 << 14;
 /// Files that are told apart, a power of two.
-const FILES: usize = 1 << 14;
+const FILES: usize = 1 << 12;
 /// How often the agent's thread looks for the lock before it sleeps, and how often it sleeps
 /// then: whoever is in may wait for a core.
 const LOOKS: u32 = 1 << 10;

@@ -152,7 +152,8 @@ fn mark(code: &[u8]) -> Option<usize> {
 }
 
 /// Whether the code reads flags that it has not set: then it was jumped into, and
-/// is no function's entry, whatever the symbol says.
+/// is no function's entry, whatever the symbol says. A system call hands them on, and
+/// nobody looks at them there.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let status = RflagsBits::OF
         | RflagsBits::SF
@@ -164,7 +165,8 @@ fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut decoder = function.decoder(offset);
     for _ in 0..8 {
         let instruction = decoder.decode();
-        if instruction.rflags_read() & unset != 0 {
+        let hands_on = instruction.mnemonic() == Mnemonic::Syscall;
+        if instruction.rflags_read() & unset != 0 && !hands_on {
             return true;
         }
         unset &= !instruction.rflags_modified();
@@ -200,6 +202,9 @@ mod tests {
         check(&entry, 0, true, Strategy::Jump);
         let inside = [&[0x74, 0x10, 0x31, 0xc0][..], &sub].concat();
         check(&inside, 0, false, Strategy::Jump);
+        // mov $107,%eax; syscall; ret
+        let call = [0xb8, 0x6b, 0, 0, 0, 0x0f, 0x05, 0xc3];
+        check(&call, 0, true, Strategy::Trap);
     }
 
     #[test]

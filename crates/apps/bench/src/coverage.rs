@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use tiptoe_event::Via;
 use tiptoe_session::Session;
+use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::driver::trace_once;
 use crate::error::Error;
@@ -93,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             );
             session.map(|session| add(&mut table, case, &session))?;
         }
+        table.notes.extend(crowded(holder, child.id()));
         // It ends by itself when its stdin closes; redis does not read its own.
         let _ = child.kill();
         let _ = child.wait();
@@ -128,6 +130,26 @@ impl Holder {
             Err(std::io::ErrorKind::UnexpectedEof.into())
         }
     }
+}
+
+/// Jumps whose last byte must be a trap lead at least this far forward, or far back.
+const FORWARD: u64 = 96 << 20;
+
+/// Tells of a heap that begins so close behind its program that there is no room for
+/// such jumps. The kernel chooses its place at random, within 1 GB.
+fn crowded(holder: &Holder, pid: u32) -> Option<String> {
+    let maps = Process::new(pid).ok()?.maps().ok()?;
+    let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));
+    let heap = maps.iter().position(is_heap)?;
+    let in_front = maps.get(heap.checked_sub(1)?)?;
+    let (room, long) = (
+        maps[heap].start - in_front.end,
+        maps[heap].end - maps[heap].start,
+    );
+    (room < FORWARD && long > 1 << 30).then(|| {
+        let (case, room) = (holder.binaries[0].0, room >> 20);
+        format!("{case}: the heap begins only {room} MB behind the program in this run, and takes the room of jumps")
+    })
 }
 
 /// One row a binary, and one note for each reason.

@@ -9,7 +9,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use libfuzzer_sys::fuzz_target;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Patch, Planner, Space, Strategy, is_trap_byte, padding, shape,
+    Abi, Body, FunctionCode, Patch, Planner, Space, Strategy, padding, shape,
     syscall_sites,
 };
 
@@ -94,7 +94,7 @@ fn check(patch: &Patch, bytes: &[u8]) {
     let inner = &patch.heads[1..];
     // A guard's byte makes the first instruction invalid; it need not trap by itself.
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
-    assert!(heads.all(|h| is_trap_byte(patch.patched[usize::from(h.offset)])));
+    assert!(heads.all(|h| patch.traps_at(h.offset)));
     let start = (patch.site - AT) as usize;
     let displaced = &bytes[start..start + usize::from(patch.displaced)];
     let original = Decoder::with_ip(64, displaced, patch.site, DecoderOptions::NONE);

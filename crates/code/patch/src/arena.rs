@@ -117,6 +117,8 @@ pub(crate) struct Want {
     pub(crate) traps: Displacement,
     /// Those whose trap bytes may raise SIGILL too.
     pub(crate) any: Displacement,
+    /// Those whose last byte may trap only with one more behind it, too.
+    pub(crate) pairs: Displacement,
     /// The lowest and highest address that its links allow.
     pub(crate) reach: (u64, u64),
     /// Its length.
@@ -223,10 +225,11 @@ impl Arenas {
     }
 
     /// Reserves room and returns its address: bytes that raise SIGTRAP before those
-    /// that raise SIGILL, open arenas before new ones, the heap's way last.
+    /// that raise SIGILL, alone before in pairs, open arenas before new ones, the heap's
+    /// way last.
     pub(crate) fn place(&mut self, mut want: Want) -> Option<u64> {
         want.narrow_to_jump();
-        let (traps, any) = (want.traps, want.any);
+        let (traps, any, pairs) = (want.traps, want.any, want.pairs);
         let few = self.open.len() < GENEROUS;
         let at = self
             .in_open(&want, &traps)
@@ -239,6 +242,8 @@ impl Arenas {
             })
             .or_else(|| self.in_open(&want, &any))
             .or_else(|| self.in_new(&want, &any, false))
+            .or_else(|| self.in_open(&want, &pairs))
+            .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
         self.hold(at..at + want.len);
         Some(at)
@@ -327,6 +332,7 @@ mod tests {
             origin: SITE,
             traps: Displacement::over(heads, ByteSet::SIGTRAP),
             any: Displacement::over(heads, ByteSet::TRAPS),
+            pairs: Displacement::over(heads, ByteSet::TRAPS),
             reach: (0, u64::MAX),
             len: 64,
         }

@@ -7,6 +7,9 @@
 //! | --- | --- | --- |
 //! | SIGTRAP | `CC F1` | the instruction pointer is left one behind the byte |
 //! | SIGILL | the 19 others below | it is left at the byte |
+//!
+//! Where the last head's instruction is longer than a byte, the patch may write one
+//! more, and these two bytes fault together: `FF` behind one of five more bytes.
 
 /// Bytes that raise SIGTRAP.
 const SIGTRAP_BYTES: &[u8] = &[0xcc, 0xf1];
@@ -17,12 +20,18 @@ const SIGILL_BYTES: &[u8] = &[
     0xd4, 0xd6, 0xea,
 ];
 
+/// Bytes that raise SIGILL with [`SECOND`] behind them: operands that do not exist.
+const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
+
+/// What stands behind one of them.
+pub(crate) const SECOND: u8 = 0xff;
+
 /// Top bytes in the order in which their 16 MiB bands are tried: SIGTRAP below
 /// the site, SIGILL below, then SIGILL above from the top down, because directly
-/// above a program its heap grows.
-pub(crate) const BANDS: [u8; 21] = [
+/// above a program its heap grows; those of two bytes last, nearest first.
+pub(crate) const BANDS: [u8; 26] = [
     0xcc, 0xf1, 0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e,
-    0x17, 0x16, 0x0e, 0x07, 0x06,
+    0x17, 0x16, 0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
 /// A set of byte values.
@@ -33,6 +42,8 @@ impl ByteSet {
     pub(crate) const ALL: ByteSet = ByteSet([u64::MAX; 4]);
     pub(crate) const SIGTRAP: ByteSet = ByteSet([0; 4]).with(SIGTRAP_BYTES);
     pub(crate) const TRAPS: ByteSet = ByteSet::SIGTRAP.with(SIGILL_BYTES);
+    /// The trap bytes, and those that trap with a second one behind them.
+    pub(crate) const PAIRS: ByteSet = ByteSet::TRAPS.with(FIRSTS);
 
     /// One value.
     pub(crate) const fn only(byte: u8) -> ByteSet {
@@ -52,6 +63,11 @@ impl ByteSet {
             i += 1;
         }
         self
+    }
+
+    /// Those that are in both.
+    pub(crate) fn and(self, other: ByteSet) -> ByteSet {
+        ByteSet(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
     pub(crate) const fn contains(self, byte: u8) -> bool {
@@ -81,6 +97,11 @@ pub fn is_trap_byte(byte: u8) -> bool {
 /// Whether `byte` is a trap byte that raises SIGILL rather than SIGTRAP.
 pub(crate) fn raises_sigill(byte: u8) -> bool {
     is_trap_byte(byte) && !ByteSet::SIGTRAP.contains(byte)
+}
+
+/// Whether `byte` traps only with [`SECOND`] behind it.
+pub(crate) fn needs_second(byte: u8) -> bool {
+    FIRSTS.contains(&byte)
 }
 
 /// The displacements allowed, byte by byte, lowest first.
@@ -125,8 +146,9 @@ mod tests {
 
     #[test]
     fn bands_are_the_trap_bytes() {
-        assert!(BANDS.iter().all(|&b| is_trap_byte(b)));
-        assert_eq!((0..=255).filter(|&b| is_trap_byte(b)).count(), BANDS.len());
+        let traps = |&b: &u8| is_trap_byte(b) || needs_second(b);
+        assert!(BANDS.iter().all(traps));
+        assert_eq!((0..=255).filter(traps).count(), BANDS.len());
         assert!(!raises_sigill(0xcc) && raises_sigill(0x06) && !raises_sigill(0x90));
     }
 

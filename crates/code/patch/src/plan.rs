@@ -6,7 +6,9 @@ use crate::Refusal;
 use crate::arena::{Arena, Arenas, Space, Want, base_of, resolve};
 use crate::code::Code;
 use crate::decode::Padding;
-use crate::displacement::{ByteSet, Displacement, raises_sigill};
+use crate::displacement::{
+    ByteSet, Displacement, SECOND, is_trap_byte, needs_second, raises_sigill,
+};
 use crate::guard::Guard;
 use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
@@ -39,7 +41,8 @@ pub struct Patch {
     pub site: u64,
     /// How it is patched.
     pub strategy: Strategy,
-    /// How many bytes are written at the site: 1, 2 or 5.
+    /// How many bytes are written at the site: 1, 2, 5, or 6 where the last two trap
+    /// only together.
     pub len: u8,
     /// How many bytes of instructions are displaced: where the copy goes on.
     pub displaced: u8,
@@ -64,6 +67,15 @@ pub struct Patch {
     /// Whether one of the heads raises SIGILL, or the site would if its first byte
     /// were put back alone; SIGTRAP is always needed.
     pub needs_sigill: bool,
+}
+
+impl Patch {
+    /// Whether what stands at `offset` traps, whatever follows the patch.
+    pub fn traps_at(&self, offset: u8) -> bool {
+        let at = usize::from(offset);
+        let pair = || needs_second(self.patched[at]) && self.patched[at + 1] == SECOND;
+        is_trap_byte(self.patched[at]) || at + 2 == usize::from(self.len) && pair()
+    }
 }
 
 /// Plans patches one after the other, so that none meets another.
@@ -140,7 +152,7 @@ impl Planner {
         let origin = shape.site + 5;
         let at = self.room(&trampoline.code, origin, |set| window.allowed(set))?;
         let bytes = match window.strategy {
-            Strategy::Jump => jump(window.opcode(), shape.site, at).to_vec(),
+            Strategy::Jump => window.completed(jump(window.opcode(), shape.site, at)),
             _ => vec![0xcc],
         };
         patch(shape, window, trampoline, at, &bytes)
@@ -192,6 +204,7 @@ impl Planner {
             origin,
             traps: allowed(ByteSet::SIGTRAP),
             any: allowed(ByteSet::TRAPS),
+            pairs: allowed(ByteSet::PAIRS),
             reach: code.reach(),
             len: code.len() as u64,
         })
@@ -228,7 +241,10 @@ fn patch(
             .iter()
             .map(|&(at, resume)| head(at, resume)),
     );
-    let inner_sigill = |&h: &u8| raises_sigill(bytes[usize::from(h)]);
+    let inner_sigill = |&h: &u8| {
+        let byte = bytes[usize::from(h)];
+        raises_sigill(byte) || needs_second(byte)
+    };
     let needs_sigill = window.guard.raises_sigill(bytes) || window.heads.iter().any(inner_sigill);
     Some(Patch {
         site: shape.site,

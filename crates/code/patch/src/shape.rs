@@ -20,7 +20,7 @@ use tiptoe_event::Filter;
 use crate::Refusal;
 use crate::code::Code;
 use crate::decode::{FunctionCode, Survey, check_boundary, direct_target, falls_through};
-use crate::displacement::{ByteSet, Displacement};
+use crate::displacement::{ByteSet, Displacement, SECOND, needs_second};
 use crate::entry;
 use crate::guard::Guard;
 use crate::relocate::relocate;
@@ -99,9 +99,19 @@ impl Window {
 
     /// The displacements that are allowed, where `traps` are the trap bytes.
     pub(crate) fn allowed(&self, traps: ByteSet) -> Displacement {
-        let mut allowed = Displacement::over(&self.heads, traps);
-        self.guard.narrow(&mut allowed, traps);
+        let single = traps.and(ByteSet::TRAPS);
+        let mut allowed = Displacement::over(&self.heads, single);
+        if self.heads.contains(&4) && self.displaced > 5 {
+            allowed.0[3] = traps;
+        }
+        self.guard.narrow(&mut allowed, single);
         allowed
+    }
+
+    /// The patch with the jump `bytes`, which may need a byte more to trap on its last.
+    pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
+        let more = self.heads.contains(&4) && needs_second(bytes[4]);
+        [&bytes[..], &[SECOND][..usize::from(more)]].concat()
     }
 }
 

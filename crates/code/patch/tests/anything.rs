@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Planner, Space, Strategy as How, is_trap_byte, padding, shape,
-    syscall_sites,
+    Abi, Body, FunctionCode, Planner, Space, Strategy as How, padding, shape, syscall_sites,
 };
 
 const AT: u64 = 0x5555_5555_0000;
@@ -50,10 +49,9 @@ proptest! {
                 _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, filter: None },
             };
             if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
-                let byte = |offset: u8| patch.patched[usize::from(offset)];
                 // What resumes at the copy guards the site by being an invalid operand.
                 let mut inner = patch.heads[1..].iter().filter(|h| h.resume != patch.copy);
-                let trapped = inner.all(|h| is_trap_byte(byte(h.offset)));
+                let trapped = inner.all(|h| patch.traps_at(h.offset));
                 prop_assert!(trapped, "a head without a trap byte");
                 prop_assert_eq!(patch.strategy == How::Short, patch.island.is_some());
                 prop_assert!(planner.place(&shape, &body, || islands.clone()).is_err(), "placed twice");

@@ -10,8 +10,8 @@ use std::time::Instant;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::{Object, ObjectKind, ObjectSection};
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Padding, Patch, Planner, Refusal, Shape, Space, Strategy,
-    is_trap_byte, padding, shape, syscall_sites,
+    Abi, Body, FunctionCode, Padding, Patch, Planner, Refusal, Shape, Space, Strategy, padding,
+    shape, syscall_sites,
 };
 
 const PROGRAMS: &[&str] = &[
@@ -158,7 +158,7 @@ fn check(shape: &Shape, patch: &Patch) {
         assert!(head.offset < patch.len && usize::from(head.resume) < patch.code.len());
         // A guard may be an operand, which makes the first instruction invalid.
         let operand = head.resume == patch.copy && patch.needs_sigill;
-        assert!(operand || is_trap_byte(patch.patched[usize::from(head.offset)]));
+        assert!(operand || patch.traps_at(head.offset));
     }
 }
 

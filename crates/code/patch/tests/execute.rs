@@ -24,7 +24,10 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64) -> Bench {
-        let mut machine = Machine::new();
+        Bench::on(Machine::new(), seed)
+    }
+
+    fn on(mut machine: Machine, seed: u64) -> Bench {
         let helper = machine.room(0);
         write(helper, HELPER);
         Bench {
@@ -139,6 +142,22 @@ fn entries_keep_every_register() {
     }
     println!("jump {}, short {}, trap {}", used[0], used[1], used[2]);
     assert!(used.iter().all(|&n| n > 0));
+}
+
+/// As beside a heap that begins right behind its program.
+#[test]
+fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
+    let near = |base| std::iter::once(base - (15 << 20)..base).collect();
+    let mut bench = Bench::on(Machine::with_room(near), 12);
+    let (mut jumps, mut pairs) = (0, 0);
+    for i in 0..1000 {
+        let (at, code) = bench.function(1 + i % 8, true);
+        let patch = bench.check(at, &code, 16, 0).expect("relocatable");
+        jumps += u32::from(patch.strategy == Strategy::Jump);
+        pairs += u32::from(patch.len == 6);
+    }
+    println!("{jumps} jumps, {pairs} of them with a pair");
+    assert!(jumps > 700 && pairs > 100);
 }
 
 #[test]

@@ -58,7 +58,8 @@ pub struct Site {
     pub island: u64,
     /// Counter index in each slab; meaningless for a hook.
     pub slot: u32,
-    /// Patched bytes: 1 (trap), 2 (jump to the island) or 5 (jump).
+    /// Patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last
+    /// byte, at [`Site::PAIR`], traps only together with the one behind it).
     pub len: u8,
     /// What it needs.
     pub flags: SiteFlags,
@@ -82,6 +83,14 @@ pub struct Site {
 }
 
 impl Site {
+    /// The head where the first of two bytes stands that trap together.
+    pub const PAIR: usize = 4;
+
+    /// Whether it ends with two bytes that trap only together.
+    pub fn is_paired(&self) -> bool {
+        self.len as usize == Self::PAIR + 2
+    }
+
     /// How many counters it has, from its slot on.
     pub fn width(&self) -> u32 {
         match self.flags {
@@ -150,7 +159,8 @@ impl Site {
     }
 
     fn is_sound(&self) -> bool {
-        matches!(self.len, 1 | 2 | 5)
+        let pair = |head: &Head| head.offset as usize == Self::PAIR;
+        (matches!(self.len, 1 | 2 | 5) || self.is_paired() && self.heads().iter().any(pair))
             && (1..=MAX_HEADS).contains(&(self.head_count as usize))
             && self.heads().first().is_some_and(|head| head.offset == 0)
             && self.heads().iter().all(|head| head.offset < self.len)
@@ -191,7 +201,10 @@ mod tests {
 
     #[test]
     fn decoding_gives_back_what_was_encoded() {
-        assert_eq!(Site::decode(site().encode()), Some(site()));
+        for len in [5, 6] {
+            let site = Site { len, ..site() };
+            assert_eq!(Site::decode(site.encode()), Some(site));
+        }
     }
 
     #[test]
@@ -207,6 +220,11 @@ mod tests {
                 ..site()
             },
             Site { len: 2, ..site() },
+            Site {
+                len: 6,
+                head_count: 2,
+                ..site()
+            },
         ] {
             assert_eq!(Site::decode(broken.encode()), None, "{broken:?}");
         }

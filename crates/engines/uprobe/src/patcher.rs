@@ -11,6 +11,10 @@
 //!
 //! A byte that guards the site (see `tiptoe_patch`) is in this table a head.
 //!
+//! A window of 6 bytes ends with two that trap only together, the first of them at a
+//! head. While they are not both there a trap byte of its own stands at that head,
+//! which takes one phase more.
+//!
 //! Between two phases every core refetches ([`Text::sync`]). Disarming walks
 //! the table upwards. The inner heads' final bytes *are* trap bytes, chosen so
 //! by the planner, therefore a thread that was preempted inside the window for
@@ -42,6 +46,9 @@
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
+/// What stands at [`Site::PAIR`] while the byte behind it is written: a trap byte that
+/// no other tool uses.
+const SHUT: u8 = 0x06;
 
 /// Memory that holds code, as the patcher needs it.
 pub trait Text {
@@ -93,6 +100,13 @@ impl<T: Text> Batch<'_, T> {
         }
         self.text.sync();
     }
+
+    /// Runs a phase over those that end with a pair, where there are any.
+    fn pairs(&mut self, step: impl Fn(&T, &Site) -> bool) {
+        if self.sites.iter().any(Site::is_paired) {
+            self.phase(|text, site, _| !site.is_paired() || step(text, site));
+        }
+    }
 }
 
 fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site]) -> Batch<'a, T> {
@@ -113,6 +127,7 @@ pub fn arm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
     batch.phase(|text, site, _| trap_heads(text, site));
     if batch.sites.iter().any(|site| site.len > 1) {
         batch.phase(|text, site, _| write_tail(text, site));
+        batch.pairs(|text, site| put_byte(text, site, Site::PAIR, &site.patched));
         batch.phase(|text, site, _| write_first(text, site, &site.patched));
     }
     batch.outcomes
@@ -143,6 +158,12 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
         Outcome::ForeignOnTop => true,
         _ => text.write(site.address, &[INT3]),
     });
+    batch.pairs(
+        |text, site| match holds_at(text, site, Site::PAIR, &site.patched) {
+            true => shut(text, site),
+            false => true,
+        },
+    );
     batch.phase(|text, site, _| restore_between_heads(text, site));
     batch.phase(restore_heads);
     batch.outcomes
@@ -237,11 +258,20 @@ fn is_head(site: &Site, offset: usize) -> bool {
 }
 
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
-    let heads = inner_heads(site).all(|head| put_byte(text, site, head, &site.patched));
+    let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
+        // Where the patch stands already, a jump runs over it.
+        true => holds_at(text, site, head, &site.patched) || shut(text, site),
+        false => put_byte(text, site, head, &site.patched),
+    });
     heads && text.write(site.address, &[INT3])
 }
 
 fn write_tail<T: Text>(text: &T, site: &Site) -> bool {
+    if site.is_paired() {
+        let (first, second) = (site.patched.get(1..Site::PAIR), Site::PAIR + 1);
+        return text.write(site.address + 1, first.unwrap_or(&[]))
+            && put_byte(text, site, second, &site.patched);
+    }
     let tail = site.patched.get(1..site.len as usize).unwrap_or(&[]);
     tail.is_empty() || text.write(site.address + 1, tail)
 }
@@ -261,9 +291,22 @@ fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
 /// somebody else's trap.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
-    let mut ours = inner_heads(site).filter(|at| now.get(*at) == site.patched.get(*at));
+    let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {
+        true => now.get(*at) == Some(&SHUT),
+        false => now.get(*at) == site.patched.get(*at),
+    };
+    let mut ours = inner_heads(site).filter(is_ours);
     ours.all(|head| put_byte(text, site, head, &site.original))
         && (found == Outcome::ForeignOnTop || write_first(text, site, &site.original))
+}
+
+fn shut<T: Text>(text: &T, site: &Site) -> bool {
+    text.write(site.address + Site::PAIR as u64, &[SHUT])
+}
+
+fn holds_at<T: Text>(text: &T, site: &Site, offset: usize, bytes: &[u8; 8]) -> bool {
+    let mut now = [0];
+    text.read(site.address + offset as u64, &mut now) && now.first() == bytes.get(offset)
 }
 
 fn put_byte<T: Text>(text: &T, site: &Site, offset: usize, bytes: &[u8; 8]) -> bool {

@@ -112,10 +112,10 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
 }
 
 /// For which jumps does the patcher run a mix once its phases are changed so?
-fn mixes(disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
+fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
-        .filter(|shape| shape.site.len == 5);
+        .filter(|shape| shape.site.len == len);
     let mix = |shape| {
         let (memory, mut phases) = phases(shape, disarms);
         change(&mut phases);
@@ -133,28 +133,60 @@ fn mutants_run_a_mix() {
         let heads = phases[0].len() - 2; // the first byte's write and the refetch stay
         phases[0].drain(..heads);
     };
-    assert!(mixes(false, |_| {}).is_empty() && mixes(true, |_| {}).is_empty());
+    assert!(mixes(5, false, |_| {}).is_empty() && mixes(5, true, |_| {}).is_empty());
     for (what, found) in [
         (
             "no refetch between heads and tail",
-            mixes(false, unsynced(0)),
+            mixes(5, false, unsynced(0)),
         ),
         (
             "no refetch between tail and first byte",
-            mixes(false, unsynced(1)),
+            mixes(5, false, unsynced(1)),
         ),
-        ("tail before heads", mixes(false, swapped(0))),
-        ("first byte before tail", mixes(false, swapped(1))),
-        ("no traps on inner heads", mixes(false, headless)),
-        ("no refetch between trap and tail", mixes(true, unsynced(0))),
+        ("tail before heads", mixes(5, false, swapped(0))),
+        ("first byte before tail", mixes(5, false, swapped(1))),
+        ("no traps on inner heads", mixes(5, false, headless)),
+        (
+            "no refetch between trap and tail",
+            mixes(5, true, unsynced(0)),
+        ),
         (
             "no refetch between tail and heads",
-            mixes(true, unsynced(1)),
+            mixes(5, true, unsynced(1)),
         ),
-        ("tail restored before the trap", mixes(true, swapped(0))),
-        ("heads restored before the tail", mixes(true, swapped(1))),
+        ("tail restored before the trap", mixes(5, true, swapped(0))),
+        ("heads restored before the tail", mixes(5, true, swapped(1))),
     ] {
         assert!(!found.is_empty(), "{what}: nothing noticed");
+    }
+}
+
+/// Those that end with a pair have one phase more each way; none may go, or change place
+/// with the next.
+#[test]
+fn mutants_of_pairs_run_a_mix() {
+    for disarms in [false, true] {
+        assert!(mixes(6, disarms, |_| {}).is_empty());
+        for phase in 0..3 {
+            let unsynced = |phases: &mut Vec<Vec<Step>>| drop(phases[phase].pop());
+            let swapped = |phases: &mut Vec<Vec<Step>>| phases.swap(phase, phase + 1);
+            let found = mixes(6, disarms, unsynced);
+            assert!(!found.is_empty(), "no refetch after {phase}, {disarms}");
+            let found = mixes(6, disarms, swapped);
+            assert!(!found.is_empty(), "{phase} and the next, {disarms}");
+        }
+    }
+}
+
+#[test]
+fn arming_what_stands_already_runs_no_mix() {
+    for shape in jumps() {
+        let (memory, mut cores) = armed(shape);
+        assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Done);
+        cores
+            .run(&[shape], &memory.take_steps())
+            .expect("arming again");
+        assert!(holds(&memory, &shape.site, &shape.site.patched));
     }
 }
 
@@ -369,20 +401,23 @@ fn memory_that_goes_takes_only_its_own_sites() {
 
 #[test]
 fn a_batch_is_as_long_as_it_says() {
-    let shape = Shape::all(AT)[0];
-    let shapes = Vec::from_iter((0..=BATCH as u64).map(|index| {
-        let mut next = shape;
-        next.site.address = AT + index * 8;
-        next
-    }));
-    let sites = Vec::from_iter(shapes.iter().map(|shape| shape.site));
-    let memory = Memory::of(&shapes);
-    assert_eq!(arm(&memory, &sites), [Outcome::Done; BATCH]);
-    assert!(holds(&memory, &sites[BATCH - 1], &shape.site.patched));
-    assert!(holds(&memory, &sites[BATCH], &shape.site.original));
-    let syncs = memory
-        .take_steps()
-        .into_iter()
-        .filter(|step| *step == Step::Sync);
-    assert_eq!(syncs.count(), 3, "three refetches for all of them");
+    for (shape, syncs) in [(6, 4), (5, 3), (2, 3), (1, 1)].map(|(len, syncs)| {
+        let mut all = Shape::all(AT).into_iter();
+        (all.find(|shape| shape.site.len == len).expect("one"), syncs)
+    }) {
+        let shapes = Vec::from_iter((0..=BATCH as u64).map(|index| {
+            let mut next = shape;
+            next.site.address = AT + index * 8;
+            next.site.island = 0;
+            next
+        }));
+        let sites = Vec::from_iter(shapes.iter().map(|shape| shape.site));
+        let memory = Memory::of(&shapes);
+        assert_eq!(arm(&memory, &sites), [Outcome::Done; BATCH]);
+        assert!(holds(&memory, &sites[BATCH - 1], &shape.site.patched));
+        assert!(holds(&memory, &sites[BATCH], &shape.site.original));
+        let steps = memory.take_steps();
+        let done = steps.iter().filter(|step| **step == Step::Sync);
+        assert_eq!(done.count(), syncs, "as many refetches for all of them");
+    }
 }

@@ -137,6 +137,16 @@ fn entries_survive_breakpoints_that_come_and_go() {
 }
 
 #[test]
+fn pairs_survive_breakpoints_that_come_and_go() {
+    let near = |base| std::iter::once(base - (15 << 20)..base).collect();
+    let mut bench = Bench::on(crate::machine::Machine::with_room(near), 13);
+    for i in 0..800 {
+        let (at, code) = bench.function(1 + i % 8, true);
+        bench.survives(at, &code, 0).expect("relocatable");
+    }
+}
+
+#[test]
 fn the_middle_survives_breakpoints_that_come_and_go() {
     // mov %rdi,-8(%rsp) … mov -8(%rsp),%r10
     const BEFORE: &[u8] = &[0x48, 0x89, 0x7c, 0x24, 0xf8];

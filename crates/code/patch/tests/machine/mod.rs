@@ -139,6 +139,13 @@ pub struct Machine {
 
 impl Machine {
     pub fn new() -> Machine {
+        Machine::with_room(|base| {
+            Vec::from([base - (2 << 30)..base, base + (1 << 30)..base + (2 << 30)])
+        })
+    }
+
+    /// One with room for trampolines in the ranges that are given for where its code is.
+    pub fn with_room(preferred: impl FnOnce(u64) -> Vec<Range<u64>>) -> Machine {
         let running = RUNNING
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -158,11 +165,10 @@ impl Machine {
             slow_entry: 0,
             time_entry: 0,
         };
-        let preferred = Vec::from([base - (2 << 30)..base, base + (1 << 30)..base + (2 << 30)]);
         let planner = Planner::new(
             abi,
             Space {
-                preferred,
+                preferred: preferred(base),
                 ..Space::default()
             },
         );

@@ -54,7 +54,7 @@ impl Shape {
         site.original = std::array::from_fn(|at| 0x10 + at as u8);
         site.patched = std::array::from_fn(|at| 0xa0 + at as u8);
         site.patched[0] = match len {
-            5 => JUMP,
+            5 | 6 => JUMP,
             2 => SHORT_JUMP,
             _ => INT3,
         };
@@ -66,6 +66,9 @@ impl Shape {
             if offset > 0 {
                 site.patched[usize::from(offset)] = [INT3, ILLEGAL][index % 2];
             }
+        }
+        if len == 6 {
+            (site.patched[4], site.patched[5]) = (0xfe, 0xff);
         }
         site.head_count = inner.len() as u8 + 1;
         if len == 2 {
@@ -89,7 +92,7 @@ impl Shape {
         let site = &mut self.site;
         match guard {
             Guard::None => {}
-            _ if site.len != 5 || len == 1 || site.head_count as usize == MAX_HEADS => return None,
+            _ if site.len < 5 || len == 1 || site.head_count as usize == MAX_HEADS => return None,
             Guard::Prefix | Guard::Invalid => {
                 site.heads.copy_within(1..4, 2);
                 site.heads[1] = Head {
@@ -115,16 +118,16 @@ impl Shape {
         Some(self)
     }
 
-    /// Every window: jumps with heads at all subsets of 1 to 4, short jumps, traps;
-    /// the last instruction ending inside the patch (padding follows), with it, or
+    /// Every window: jumps with heads at all subsets of 1 to 4, those with one at 4 also
+    /// with a byte more, short jumps, traps; the last instruction ending inside the patch (padding follows), with it, or
     /// behind it; each with every guard that it can have.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
-        for (len, subsets) in [(5, 16), (2, 2), (1, 1)] {
-            for subset in 0..subsets {
+        for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {
+            for subset in subsets {
                 let inner: Vec<u8> = (1..len).filter(|h| subset >> (h - 1) & 1 == 1).collect();
                 let last = inner.last().copied().unwrap_or(0);
-                let ends = BTreeSet::from([last + 1, len, 8]);
+                let ends = BTreeSet::from([(last + 1).max(len / 6 * 6), len, 8]);
                 let bare = ends
                     .into_iter()
                     .map(|end| Shape::new(address, len, &inner, end));
@@ -309,13 +312,24 @@ impl Cores {
     /// Whether a core that sees `first` at `head` runs what it may.
     fn is_fine(&self, shape: &Shape, head: u8, end: u8, first: u8) -> bool {
         let (site, offset) = (&shape.site, usize::from(head));
-        let traps = first == INT3 || offset > 0 && first == site.patched[offset];
+        let traps = first == INT3 || offset > 0 && self.traps(site, offset, first);
         let jumps = offset == 0 && first == site.patched[0] && self.jumps(site);
         let behind = offset + 1..usize::from(end);
         let original = first == site.original[offset]
             && (self.sees(site.address, behind, &site.original)
                 || offset == 0 && self.is_guarded(shape, end));
         traps || jumps || original || self.calls(shape)
+    }
+
+    /// Whether a byte of ours traps at an inner head, in front of what is seen behind it.
+    fn traps(&self, site: &Site, offset: usize, first: u8) -> bool {
+        match (site.len, offset) {
+            (6, 4) => {
+                let both = || self.sees(site.address, 5..6, &site.patched);
+                first == ILLEGAL || first == site.patched[4] && both()
+            }
+            _ => first == site.patched[offset],
+        }
     }
 
     /// Whether each core that sees a call sees the one or the other.

@@ -33,6 +33,7 @@ mod environ;
 mod hit;
 mod hooks;
 mod memory;
+mod segments;
 mod serve;
 mod shared;
 mod signals;

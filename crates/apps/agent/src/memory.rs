@@ -90,15 +90,20 @@ pub fn segment(fd: i32, len: usize, writable: bool) -> Result<usize, Errno> {
 /// Puts private memory under a segment's addresses: a thread that was about to
 /// count there still can, to no effect.
 pub fn retire_segment(at: usize, len: usize) {
-    const MAY_MOVE: usize = 1;
-    const FIXED: usize = 2;
     // Without memory for it the segment stays: nobody looks at what is counted there.
     if let Ok(fresh) = private(len) {
-        let args = [fresh, len, len, MAY_MOVE | FIXED, at, 0];
-        // SAFETY: both ranges are this agent's own; whoever still writes to the second
-        // finds memory there at each moment.
-        let _ = unsafe { call(nr::MREMAP, args) }.inspect_err(|_| unmap(fresh, len));
+        let _ = take_place(fresh, at, len).inspect_err(|_| unmap(fresh, len));
     }
+}
+
+/// Moves a range to the place of another, which is gone then.
+pub fn take_place(from: usize, at: usize, len: usize) -> Result<(), Errno> {
+    const MAY_MOVE: usize = 1;
+    const FIXED: usize = 2;
+    let args = [from, len, len, MAY_MOVE | FIXED, at, 0];
+    // SAFETY: both ranges are this agent's own; whoever still writes to the second
+    // finds memory there at each moment.
+    unsafe { call(nr::MREMAP, args) }.map(|_| ())
 }
 
 /// Unmaps a range that this agent mapped.

@@ -12,6 +12,7 @@ use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
 
 use crate::clockwork;
 use crate::memory::{self, PAGE};
+use crate::segments::Segments;
 use crate::unwind;
 
 /// Most sites in a process over its life.
@@ -68,8 +69,7 @@ pub struct Shared {
     shape: AtomicU64,
     keep: AtomicBool,
     plan: AtomicUsize,
-    retired: AtomicUsize,
-    retired_len: AtomicUsize,
+    segments: Segments,
 }
 
 /// Where a later tiptoe finds the table of sites before it attaches: the
@@ -197,8 +197,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         shape: AtomicU64::new(0),
         keep: AtomicBool::new(false),
         plan: AtomicUsize::new(0),
-        retired: AtomicUsize::new(0),
-        retired_len: AtomicUsize::new(0),
+        segments: Segments::new(),
     };
     // SAFETY: `block` is fresh, aligned to a page and large enough.
     unsafe { block.write(shared) };
@@ -292,14 +291,14 @@ impl Shared {
             .then(|| Plan::new(unsafe { Words::from_raw(at as *const u8, Plan::BYTES as usize) }))
     }
 
-    /// The data segment of the session. What it leads to stays mapped for two
-    /// sessions, so a thread that is late may still use it, to no effect.
+    /// The data segment of the session. What it leads to stays mapped for good, so a
+    /// thread that is late may still use it.
     pub fn data(&self) -> Option<Data<'static>> {
         let at = self.data.load(Ordering::Acquire); // pairs with `open_session`
         let geometry = self.geometry();
         let len = geometry.data_bytes() as usize;
         // SAFETY: the segment was mapped with this length and is sealed against
-        // shrinking; private memory takes its place when the session closes.
+        // shrinking; there is memory at its addresses for good.
         (at != 0).then(|| Data::new(unsafe { Words::from_raw(at as *const u8, len) }, geometry))?
     }
 
@@ -334,7 +333,8 @@ impl Shared {
             return Err(Errno(22));
         };
         let len = geometry.data_bytes() as usize;
-        let data = memory::segment(data_fd, len, true).inspect_err(|_| self.drop_session())?;
+        let data = self.segments.map(data_fd, len);
+        let data = data.inspect_err(|_| self.drop_session())?;
         let shape = geometry.slots as u64 | (geometry.slabs as u64) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
@@ -345,19 +345,13 @@ impl Shared {
     }
 
     /// Takes the session's segments away. A thread that read its slab's address
-    /// before may still write there: private memory takes the segment's place
-    /// until the session after the next.
+    /// before may still write there ([`Segments`]).
     pub fn close_session(&self) {
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
         let plan = self.plan.swap(0, Ordering::AcqRel);
         if data != 0 {
-            memory::retire_segment(data, len);
-            let older = self.retired.swap(data, Ordering::Relaxed); // this thread only
-            let older_len = self.retired_len.swap(len, Ordering::Relaxed);
-            if older != 0 {
-                memory::unmap(older, older_len);
-            }
+            self.segments.close(data, len);
         }
         if plan != 0 {
             memory::unmap(plan, Plan::BYTES as usize);
@@ -369,7 +363,8 @@ impl Shared {
         let data = self.data.swap(0, Ordering::Relaxed); // one thread begins a session
         let plan = self.plan.swap(0, Ordering::Relaxed);
         if data != 0 {
-            memory::unmap(data, self.geometry().data_bytes() as usize);
+            self.segments
+                .give_up(data, self.geometry().data_bytes() as usize);
         }
         if plan != 0 {
             memory::unmap(plan, Plan::BYTES as usize);
@@ -380,7 +375,7 @@ impl Shared {
     pub fn forget_session(&self) {
         self.data.store(0, Ordering::Relaxed); // single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
-        self.retired.store(0, Ordering::Relaxed);
+        self.segments.forget();
     }
 
     /// Notes an arena, with its gate open or not.

@@ -11,8 +11,11 @@
 //! Where the last head's instruction is longer than a byte, the patch may write one
 //! more, and these two bytes fault together: `FF` behind one of five more bytes.
 
+/// The trap byte that the kernel's uprobes use, too.
+pub(crate) const INT3: u8 = 0xcc;
+
 /// Bytes that raise SIGTRAP.
-const SIGTRAP_BYTES: &[u8] = &[0xcc, 0xf1];
+const SIGTRAP_BYTES: &[u8] = &[INT3, 0xf1];
 
 /// Bytes that raise SIGILL in 64-bit mode and are the start of nothing else.
 const SIGILL_BYTES: &[u8] = &[
@@ -62,6 +65,12 @@ impl ByteSet {
             self.0[bytes[i] as usize / 64] |= 1 << (bytes[i] % 64);
             i += 1;
         }
+        self
+    }
+
+    /// All but one.
+    pub(crate) fn without(mut self, byte: u8) -> ByteSet {
+        self.0[byte as usize / 64] &= !(1 << (byte % 64));
         self
     }
 

@@ -14,6 +14,7 @@ use tiptoe_wire::{Head, MAX_HEADS, Site};
 
 pub const INT3: u8 = 0xcc;
 const ILLEGAL: u8 = 0x06;
+const ICEBP: u8 = 0xf1;
 const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
@@ -101,7 +102,7 @@ impl Shape {
                 };
                 site.head_count += 1;
                 site.patched[1] = if guard == Guard::Prefix {
-                    INT3
+                    ICEBP
                 } else {
                     ILLEGAL
                 };

@@ -9,7 +9,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use libfuzzer_sys::fuzz_target;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Patch, Planner, Space, Strategy, padding, shape,
+    Abi, Body, FunctionCode, Hits, Patch, Planner, Space, Strategy, padding, shape,
     syscall_sites,
 };
 
@@ -58,7 +58,7 @@ fuzz_target!(|input: &[u8]| {
         let filter = (kind & 2 != 0).then(|| "arg1 > 4096 || arg0:u8 == 3".parse().expect("one"));
         let body = Body::Count {
             slot: kind.into(),
-            filter,
+            hits: Hits::filtered(filter),
         };
         if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
             check(&patch, bytes);

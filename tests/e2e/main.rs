@@ -26,4 +26,5 @@ mod seccomp;
 mod servers;
 mod signals;
 mod spaces;
+mod under;
 mod without_agent;

@@ -61,12 +61,17 @@ pub struct Run {
 impl Probe {
     /// Counts these specs.
     pub fn new<S: AsRef<str>>(specs: &[S]) -> Probe {
+        Probe::within("off", specs)
+    }
+
+    /// The same within a budget.
+    pub fn within<S: AsRef<str>>(budget: &str, specs: &[S]) -> Probe {
         let arguments = specs.iter().map(|spec| spec.as_ref().to_owned()).collect();
         Probe {
             arguments,
             ..Probe::default()
         }
-        .with(&["--json", "--budget", "off"])
+        .with(&["--json", "--budget", budget])
     }
 
     /// With more options.

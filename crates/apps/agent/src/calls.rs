@@ -16,8 +16,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tiptoe_sys::raw::{getpid, thread_alive};
 use tiptoe_uprobe::frames::{Frame, Frames};
 use tiptoe_uprobe::thunks::{STRIDE, Thunk};
-use tiptoe_wire::Data;
-use tiptoe_wire::calls::{FRAME_BYTES, MAX_PROBES, RETURNING, TIMED, UNCOUNTED, words};
+use tiptoe_wire::calls::{
+    FRAME_BYTES, GATE, MAX_PROBES, RETURNING, TIMED, UNCOUNTED, UNDER, words,
+};
+use tiptoe_wire::{Data, Geometry};
 
 use crate::clockwork;
 use crate::hit;
@@ -102,6 +104,17 @@ impl Here {
     fn left(&self, frame: Frame) {
         if let Some(thunk) = self.shared.thunks.at(frame.thunk) {
             self.add(thunk.slot, words::LEFT, 1);
+            self.ended(&thunk, &frame);
+        }
+    }
+
+    /// A call has ended, of which the frame was taken. Where it was a gate's, the thread
+    /// that it began on is no longer in it; one of an earlier session is noted nowhere.
+    fn ended(&self, thunk: &Thunk, frame: &Frame) {
+        if thunk.gate
+            && let Some(slab) = self.shared.slab_at(&self.data, frame.entered)
+        {
+            self.data.add_many(slab, Geometry::INSIDE, u64::MAX);
         }
     }
 }
@@ -109,16 +122,19 @@ impl Here {
 /// A call begins: the thunk to go to, or `None` where it is not followed.
 fn enters(asked: &Asked) -> Option<u64> {
     let here = Here::find()?;
+    if asked.has(UNCOUNTED) && asked.has(UNDER) && !here.data.is_inside(here.slab) {
+        return None;
+    }
     let slot = u64::from(asked.slot());
     let followed = follow(&here, asked);
     // The trampoline has counted it as one that is followed, or not at all.
     let more = u64::from(followed.is_some());
-    here.add(
-        slot,
-        words::CALLS,
-        more.wrapping_sub(u64::from(!asked.has(UNCOUNTED))),
-    );
+    let missing = more.wrapping_sub(u64::from(!asked.has(UNCOUNTED)));
+    here.add(slot, words::CALLS, missing);
     here.add(slot, words::ONLY_COUNTED, 1 - more);
+    if asked.has(GATE) {
+        here.data.add_many(here.slab, Geometry::INSIDE, missing);
+    }
     followed
 }
 
@@ -130,6 +146,7 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
         calls: asked.rax,
         exit: asked.rdx,
         slot: u64::from(asked.slot()),
+        gate: asked.has(GATE),
     };
     let probe = u32::try_from(asked.rcx).ok().filter(|n| *n < MAX_PROBES)?;
     let address = here.shared.thunks.get(probe, &thunk)?;
@@ -146,7 +163,10 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     let frame = Frame {
         slot: asked.place(),
         thunk: address,
-        entered: clockwork::ticks(),
+        entered: match thunk.gate {
+            true => here.shared.slab(&here.data, here.slab),
+            false => clockwork::ticks(),
+        },
         callees: 0,
     };
     frames.write(end, &frame);
@@ -214,6 +234,11 @@ fn returns(call: &Returned) {
     let Some(here) = here else { return };
     let frame = own.or_else(|| elsewhere(here, call));
     let slot = u64::from(call.slot);
+    if let Some(frame) = &frame
+        && let Some(thunk) = here.shared.thunks.at(frame.thunk)
+    {
+        here.ended(&thunk, frame);
+    }
     here.add(slot, words::RETURNS, 1);
     match frame {
         Some(frame) if call.timed => time(here, slot, &frame, call.at),
@@ -245,6 +270,33 @@ fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
         _ => words::BUCKETS + tiptoe_event::bucket_of(ns) as u32,
     };
     here.add(slot, bucket, 1);
+}
+
+/// The calling thread's stack pointer is about to move up to `to`: the calls below are
+/// left now, not only where the next one returns.
+pub fn cut(to: u64) {
+    let Some(region) = Region::of_caller() else {
+        return;
+    };
+    let here = Here::find();
+    let left = |frame| here.as_ref().map_or((), |here| here.left(frame));
+    let end = region.frames().cut(region.position(), to, left);
+    region.set_position(end);
+}
+
+/// A thread takes a slab over: what the one was in that had it before is left.
+pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
+    let slab = index as u32 + 1;
+    let here = Here {
+        shared,
+        data: *data,
+        slab,
+    };
+    let base = shared.region(index).map_or(0, |word| word.load(Relaxed)); // as in `give`
+    if let Some(region) = Region::at(base) {
+        region.bury(&here);
+    }
+    data.set_outside(slab);
 }
 
 /// Counts as left what threads that are no more were in. On the agent's own thread.

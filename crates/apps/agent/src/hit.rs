@@ -3,16 +3,21 @@
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr, thread_alive};
 use tiptoe_wire::Data;
+use tiptoe_wire::calls::UNDER;
 
+use crate::calls;
 use crate::shared::{self, Shared};
 use crate::tls;
 
 const PR_GET_NAME: usize = 16;
 
-/// Counts one hit of `slot` for the calling thread, and leads its next hits to
+/// Counts one hit of the slot it is asked for, for the calling thread, and leads its next hits to
 /// a slab of its own. A child that shares this memory (vfork, CLONE_VM) is
 /// recognised by its process id and counts nothing.
-pub extern "C" fn cold(slot: u64) {
+///
+/// Of a probe that only counts below a gate, which its argument tells, it counts none for
+/// a thread that is not there: also one inside, which has forked, comes here for its slab.
+pub extern "C" fn cold(asked: u64) {
     let Some(shared) = shared::get() else { return };
     let pid = getpid();
     // Relaxed: written before the session began.
@@ -25,7 +30,10 @@ pub extern "C" fn cold(slot: u64) {
     };
     let Some(data) = shared.data() else { return };
     let slab = settle(shared, &data, pid, session).unwrap_or(0);
-    data.add(slab, slot as u32);
+    let under = asked & UNDER as u64;
+    if under == 0 || data.is_inside(slab) {
+        data.add(slab, (asked ^ under) as u32);
+    }
 }
 
 /// Gives the calling thread its slab before its first hit.
@@ -39,11 +47,16 @@ pub fn settle_caller() {
 }
 
 /// Gives the calling thread a slab; `None` where it shares the overflow slab.
-pub fn settle(shared: &'static Shared, data: &Data, pid: u32, session: u64) -> Option<u32> {
+pub fn settle(
+    shared: &'static Shared,
+    data: &Data<'static>,
+    pid: u32,
+    session: u64,
+) -> Option<u32> {
     let tid = gettid();
     let index = match own_descriptor(shared, tid) {
         Some(index) => index,
-        None => claim(shared, pid, tid)?,
+        None => claim(shared, data, pid, tid)?,
     };
     let slab = index as u32 + 1;
     if slab >= data.geometry().slabs {
@@ -64,9 +77,10 @@ fn own_descriptor(shared: &Shared, tid: u32) -> Option<usize> {
     (shared.claims.descriptor(index)?.owner() == tid).then_some(index)
 }
 
-fn claim(shared: &'static Shared, pid: u32, tid: u32) -> Option<usize> {
+fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> Option<usize> {
     let alive = |owner| thread_alive(pid, owner);
     let index = shared.claims.claim(tid, shared.keeps_slabs(), alive)?;
+    calls::take_over(shared, data, index);
     tls::set_descriptor(shared.claims.descriptor(index)?);
     Some(index)
 }

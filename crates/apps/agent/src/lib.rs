@@ -30,6 +30,7 @@ mod clockwork;
 mod credentials;
 mod entry;
 mod environ;
+mod gate;
 mod hit;
 mod hooks;
 mod memory;

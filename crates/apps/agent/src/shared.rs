@@ -320,6 +320,12 @@ impl Shared {
         self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
     }
 
+    /// The slab of the session that begins at an address.
+    pub fn slab_at(&self, data: &Data, address: u64) -> Option<u32> {
+        let offset = address.checked_sub(self.data.load(Ordering::Relaxed) as u64)?; // as above
+        data.geometry().slab_at(offset)
+    }
+
     /// Maps both segments and makes them the session's.
     pub fn open_session(&self, data_fd: i32, plan_fd: i32) -> Result<(), Errno> {
         let plan = memory::segment(plan_fd, Plan::BYTES as usize, false)?;

@@ -25,12 +25,14 @@ use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::calls::intercepted;
 
 use crate::calls;
+use crate::gate;
 use crate::hooks::Frame;
 use crate::memory::PAGE;
 use crate::shared::{self, Shared};
 
 /// Unwinders in one process: libgcc's, and those that objects carry.
-pub const UNWINDERS: usize = 8;
+/// Two of their functions are named for each.
+pub const UNWINDERS: usize = 16;
 
 /// Serves an interception: what the function returns at once, or `None` where it goes
 /// on as ever.
@@ -41,6 +43,14 @@ pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
         intercepted::ITERATE => iterate(shared, frame),
         intercepted::LOOKER => {
             calls::return_early(shared, frame.return_address());
+            None
+        }
+        intercepted::JUMP => {
+            gate::jump(frame);
+            None
+        }
+        landing if landing >= intercepted::LAND => {
+            gate::land(shared, (landing - intercepted::LAND) as usize, frame);
             None
         }
         backtrace => {

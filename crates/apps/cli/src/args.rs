@@ -45,7 +45,12 @@ Times: with --latency, from entry to return
                              left without the callees that are probed too)
   --latency --slower 1ms     only the calls that take longer
 Calls are followed as far as --budget goes and only counted beyond it; 'off' follows
-all of them. Not in this version yet: --under FUNC, --by arg0.
+all of them. Not in this version yet: --by arg0.
+
+Below a function: with --under FUNC only hits of threads that are in a call of FUNC
+count, at any depth; also in signal handlers, and in coroutines that FUNC switches to
+or is suspended in. Calls of FUNC that began before the trace are not seen. FUNC itself
+is always followed, whatever the budget (about 8 ns a call), and cannot be counted.
 
 Cost: a hit adds 1 to 6 ns to the target where its code is patched, 1 to 4 us where
 only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to single-

@@ -20,7 +20,7 @@ pub struct LatencyArgs {
     #[arg(long, value_name = "TIME", value_parser = values::slower_ns)]
     pub slower: Option<u64>,
 
-    /// Look only at calls made below this function, on the same thread
+    /// Count and time only below calls of this function, on the same thread
     #[arg(long, value_name = "FUNC")]
     pub under: Option<String>,
 }
@@ -98,10 +98,7 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
 
 /// What the grammar and the options have, and the driver does not do yet.
 pub fn reserved(args: &ProbeArgs) -> Result<(), Failure> {
-    let reserved = [
-        (args.timing.under.is_some(), "--under"),
-        (matches!(args.by, Some(ByWord::Arg0)), "--by arg0"),
-    ];
+    let reserved = [(matches!(args.by, Some(ByWord::Arg0)), "--by arg0")];
     match reserved.into_iter().find(|(given, _)| *given) {
         Some((_, option)) => Err(Failure::not_yet(
             option,

@@ -38,6 +38,8 @@ pub(crate) struct Ahead {
 /// Condition codes as the low four bits of the opcode have them.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
+/// Below, as unsigned numbers.
+pub(crate) const IF_BELOW: u8 = 2;
 /// Not below, or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
 /// Greater, as signed numbers.

@@ -4,10 +4,15 @@ use crate::code::{Ahead, Code, IF_EQUAL};
 
 /// The thread's counters in %rax; the jump, far or near, is taken where it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
-    code.put(&[0x64, 0x48, 0x8b, 0x04, 0x25]).put32(tls); // mov %fs:tls,%rax
-    code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
+    of_thread(code, tls);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     code.jump_ahead(IF_EQUAL, far)
+}
+
+/// The thread's counters, or 0, in %rax.
+pub(crate) fn of_thread(code: &mut Code, tls: i32) {
+    code.put(&[0x64, 0x48, 0x8b, 0x04, 0x25]).put32(tls); // mov %fs:tls,%rax
+    code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
 }
 
 /// Adds one to the word at `cell` bytes from where %rax points.

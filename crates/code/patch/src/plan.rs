@@ -109,7 +109,7 @@ impl Planner {
         let mut islands = Some(islands);
         let mut reason = Refusal::NoRoom;
         let called = |window: &&Window| matches!(window.guard, Guard::Call { .. });
-        let followed = matches!(body, Body::Call { .. } | Body::Intercept { .. });
+        let followed = body.is_entry_only();
         for window in shape.windows.iter().filter(|w| !(followed && called(w))) {
             let covered = window.displaced.max(window.strategy.patch_len().into()) as u64;
             if let Some(other) = self.claimed(shape.site, shape.site + covered) {

@@ -15,7 +15,6 @@
 //! site may lie some instructions further on (see `entry`).
 
 use iced_x86::Instruction;
-use tiptoe_event::Filter;
 
 use crate::Refusal;
 use crate::code::Code;
@@ -23,6 +22,7 @@ use crate::decode::{FunctionCode, Survey, check_boundary, direct_target, falls_t
 use crate::displacement::{ByteSet, Displacement, SECOND, needs_second};
 use crate::entry;
 use crate::guard::Guard;
+use crate::hits::Hits;
 use crate::relocate::relocate;
 use crate::trampoline::Body;
 
@@ -170,24 +170,12 @@ impl Shape {
     /// The shape to patch for `body`: the entry's first instruction, where a filter
     /// asks for an argument that is overwritten behind it.
     pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
-        let asks = |filter: &Filter| {
-            let mut all = filter.comparisons().iter();
-            all.any(|c| self.overwritten >> c.arg & 1 == 1)
-        };
+        let asks =
+            |hits: &Hits| (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && hits.look_at(arg));
         match (&self.unmoved, body) {
-            (
-                Some(first),
-                Body::Count {
-                    filter: Some(f), ..
-                },
-            ) if asks(f) => Ok(first),
-            (
-                _,
-                Body::Call {
-                    filter: Some(f), ..
-                },
-            ) if asks(f) => self.unmoved_entry(),
-            (_, Body::Call { .. } | Body::Intercept { .. }) if !self.entry => self.unmoved_entry(),
+            (Some(first), Body::Count { hits, .. }) if asks(hits) => Ok(first),
+            (_, Body::Call { hits, .. }) if asks(hits) => self.unmoved_entry(),
+            _ if body.is_entry_only() && !self.entry => self.unmoved_entry(),
             _ => Ok(self),
         }
     }

@@ -35,14 +35,27 @@
 //! 3. A frame is reserved before it is written, and its first word last: a signal
 //!    handler that comes in between pushes behind it and leaves it alone.
 //!
+//! A *gate*, the function of `--under`, needs no credit, and notes beside its count that
+//! the thread is in the call, in a word that the return takes back. Its frame holds, in
+//! place of a time, the counters with that word: the call may end on another thread, or
+//! in a later session. Where the uppermost frame is not above its own it may have been
+//! left, and the agent looks. Both changes of the word are atomic: 7.5 ns a call in all, where
+//! one that is followed without it takes 6.8.
+//!
 //! Without credit a hit costs what a count does, and a compare.
 //! Cost beside a count's in a hot loop: 6 ns without times, 31 to 37 with (two `rdtsc`
 //! are 22 of these in a virtual machine).
 
-use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
+use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
 use crate::counters;
+use crate::hits::Hits;
+use crate::refusal::Refusal;
 use crate::trampoline::{Abi, POP_RAX, PUSH_RAX, Trampoline};
-use tiptoe_wire::calls::{FRAME_BYTES, HASH, RETURNING, TABLE_BITS, TIMED, UNCOUNTED, words};
+use tiptoe_wire::Geometry;
+use tiptoe_wire::calls::{
+    FRAME_BYTES, GATE, HASH, MAX_PROBES, MAX_SLOT, RETURNING, TABLE_BITS, TIMED, UNCOUNTED, UNDER,
+    words,
+};
 
 /// What a timing trampoline is for.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +66,10 @@ pub(crate) struct Call {
     pub(crate) probe: u32,
     /// Whether calls are timed.
     pub(crate) timed: bool,
+    /// Whether the thread is noted to be in the call.
+    pub(crate) gate: bool,
+    /// Which hits count.
+    pub(crate) hits: Hits,
 }
 
 /// Where things are on the stack behind the three registers.
@@ -60,14 +77,17 @@ const SLOT: u8 = 24;
 
 impl Trampoline {
     /// The whole trampoline; `copy` holds the displaced instructions.
-    pub(crate) fn call(&mut self, call: &Call, abi: &Abi, missed: Vec<Ahead>, copy: &Trampoline) {
+    pub(crate) fn call(&mut self, call: &Call, abi: &Abi, copy: &Trampoline) {
         let code = &mut self.code;
+        let missed = call.hits.emit_filter(code);
         code.put(&[PUSH_RAX]);
         let cold = counters::load(code, abi.tls, true);
-        code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-        let solvent = code.jump_ahead(IF_GREATER, true);
-        count(code, call.slot + words::ONLY_COUNTED);
+        let outside = call.hits.emit_under(code, true);
+        let solvent = call.solvent(code);
         let plain = code.len();
+        if let Some(outside) = outside {
+            code.bind(outside);
+        }
         code.put(&[POP_RAX]);
         for jump in missed {
             code.bind(jump);
@@ -76,14 +96,14 @@ impl Trampoline {
         let code = &mut self.code;
         code.bind(solvent);
         code.put(&[0x51, 0x52]);
-        code.put(&[0x48, 0xff, 0x08]); // decq (%rax)
-        count(code, call.slot + words::CALLS);
+        call.enter(code);
         frames(code, abi);
         code.put(&[0xf7, 0xc1]).put32(0xfff); // test $0xfff,%ecx
         let full = code.jump_ahead(IF_EQUAL, true);
+        let stale = call.gate.then(|| stale(code));
         let absent = look_up(code, call.probe);
-        push_frame(code, abi, call.timed);
-        for jump in [full, absent] {
+        push_frame(code, abi, call);
+        for jump in [full, absent].into_iter().chain(stale) {
             code.bind(jump);
         }
         let first = slow(code, call, 0);
@@ -149,14 +169,18 @@ fn look_up(code: &mut Code, probe: u32) -> Ahead {
 }
 
 /// Pushes the frame of the thunk whose entry is in %rax, and goes there.
-fn push_frame(code: &mut Code, abi: &Abi, timed: bool) {
+fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
     code.put(&[0x48, 0x8b, 0x40, 8]); // mov 8(%rax),%rax
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
     set_frames(code, abi);
     code.put(&[0x48, 0x89, 0x41, 0xe8]); // mov %rax,-24(%rcx): the thunk
     code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0); // movq $0,-8(%rcx): in callees
-    if timed {
-        now(code);
+    match call {
+        Call { gate: true, .. } => counters::of_thread(code, abi.tls),
+        Call { timed: true, .. } => now(code),
+        _ => {}
+    }
+    if call.gate || call.timed {
         code.put(&[0x48, 0x89, 0x41, 0xf0]); // mov %rax,-16(%rcx)
     }
     code.put(&[0x48, 0x8d, 0x44, 0x24, SLOT]); // lea SLOT(%rsp),%rax
@@ -176,11 +200,77 @@ struct Asked {
 }
 
 impl Call {
+    /// Neither timed nor a gate, of all hits.
+    pub(crate) fn new(slot: u32, probe: u32) -> Result<Call, Refusal> {
+        let end = slot.checked_add(words::ZERO);
+        match end.is_some_and(|end| end < MAX_SLOT) && probe < MAX_PROBES {
+            true => Ok(Call {
+                slot,
+                probe,
+                timed: false,
+                gate: false,
+                hits: Hits::default(),
+            }),
+            false => Err(Refusal::Slot { slot }),
+        }
+    }
+
     /// What the slow entry is given.
     fn asks(&self, more: i32) -> i32 {
-        let timed = if self.timed { TIMED } else { 0 };
-        self.slot as i32 | timed | more
+        let flags = [
+            (self.timed, TIMED),
+            (self.gate, GATE),
+            (self.hits.under, UNDER),
+        ];
+        let flags = flags.into_iter().filter(|(set, _)| *set);
+        flags.fold(self.slot as i32 | more, |asked, (_, flag)| asked | flag)
     }
+
+    /// The jump is taken where the call can be followed; else it is only counted. A
+    /// gate costs what it costs.
+    fn solvent(&self, code: &mut Code) -> Ahead {
+        if self.gate {
+            return code.field_ahead(&[0xe9]); // jmp
+        }
+        code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
+        let solvent = code.jump_ahead(IF_GREATER, true);
+        count(code, self.slot + words::ONLY_COUNTED);
+        solvent
+    }
+
+    /// Counts a call that is to be followed.
+    fn enter(&self, code: &mut Code) {
+        match self.gate {
+            true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
+            false => code.put(&[0x48, 0xff, 0x08]),              // decq (%rax)
+        };
+        count(code, self.slot + words::CALLS);
+    }
+
+    /// Counts a return; the jumps are taken where the agent has to.
+    fn returns(&self, code: &mut Code, abi: &Abi) -> Vec<Ahead> {
+        let mut odd = vec![counters::load(code, abi.tls, true)];
+        if self.gate {
+            code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
+            odd.push(code.jump_ahead(IF_NOT_EQUAL, true));
+            code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
+        }
+        count(code, self.slot + words::RETURNS);
+        odd
+    }
+}
+
+/// Where in its counters a thread is noted to be in a call.
+const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
+
+/// The jump is taken where the uppermost frame may be one that was left: it is not
+/// above this call's, and a gate must not stand open for it.
+fn stale(code: &mut Code) -> Ahead {
+    code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
+    code.put(&[0x48, 0xff, 0xc8]); // dec %rax: no frame is above all
+    code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
+    code.put(&[0x48, 0x39, 0xd0]); // cmp %rdx,%rax
+    code.jump_ahead(IF_BELOW, true)
 }
 
 /// Has the agent push the frame, given the copy in %rax, the exit in %rdx and the
@@ -206,15 +296,13 @@ fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     frames(code, abi);
     code.put(&[0x48, 0x8d, 0x54, 0x24, SLOT]); // lea SLOT(%rsp),%rdx
     code.put(&[0x48, 0x39, 0x51, 0xe0]); // cmp %rdx,-32(%rcx)
-    let odd = code.jump_ahead(IF_NOT_EQUAL, true);
+    let mut odd = vec![code.jump_ahead(IF_NOT_EQUAL, true)];
     if call.timed {
         code.put(&[0x48, 0x2b, 0x41, 0xf0]); // sub -16(%rcx),%rax
         code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
         code.relative(&[0xe8], To::Time, &[]);
     } else {
-        let none = counters::load(code, abi.tls, true);
-        count(code, call.slot + words::RETURNS);
-        code.bind(none);
+        odd.extend(call.returns(code, abi));
     }
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rcx
@@ -222,7 +310,9 @@ fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     let out = code.len();
     restore(code);
     code.put(&[0xc3]);
-    code.bind(odd);
+    for jump in odd {
+        code.bind(jump);
+    }
     code.put(&[0x68])
         .put32(call.asks(RETURNING))
         .relative(&[0xe8], To::Slow, &[]);

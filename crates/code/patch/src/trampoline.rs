@@ -8,6 +8,7 @@
 //!         mov  (%rax),%rax           its counters, or 0: not yet
 //!         test %rax,%rax
 //!         je   cold
+//!         [below a function only: cmpq $0,INSIDE(%rax); je out]
 //!         incq 8*slot(%rax)
 //! out:    pop  %rax
 //! pass:   the displaced instructions
@@ -42,14 +43,13 @@
 //! ```
 //! From `back + 8` to the `syscall` every register is the program's.
 
-use tiptoe_event::Filter;
-use tiptoe_wire::calls::{MAX_PROBES, MAX_SLOT, intercepted, words};
+use tiptoe_wire::calls::{UNDER, intercepted};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
 use crate::counters;
-use crate::filter;
 use crate::guard::Guard;
+use crate::hits::Hits;
 use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
 use crate::timed::Call;
@@ -57,12 +57,12 @@ use crate::timed::Call;
 /// What a patch is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Adds one to the thread's counter `slot`, where the filter passes.
+    /// Adds one to the thread's counter `slot`.
     Count {
         /// The counter's index.
         slot: u32,
-        /// Which hits count; all where absent.
-        filter: Option<Filter>,
+        /// Which hits count.
+        hits: Hits,
     },
     /// Follows each call to its return: counts both, and times them where asked.
     /// The counters are those of [`tiptoe_wire::calls::words`], from `slot` on.
@@ -73,8 +73,16 @@ pub enum Body {
         probe: u32,
         /// Whether calls are timed.
         timed: bool,
-        /// Which hits count; all where absent.
-        filter: Option<Filter>,
+        /// Which hits count.
+        hits: Hits,
+    },
+    /// Follows each call to its return, and notes that the thread is in it, which
+    /// hits can be made to depend on.
+    Gate {
+        /// The first counter's index.
+        slot: u32,
+        /// As above.
+        probe: u32,
     },
     /// Calls the hook with `what` at a function's entry, and returns at once where
     /// the hook sets the zero flag.
@@ -98,6 +106,16 @@ pub enum Body {
         /// As above.
         recall: i32,
     },
+}
+
+impl Body {
+    /// Whether it can only stand where a function's return address is on the stack.
+    pub(crate) fn is_entry_only(&self) -> bool {
+        matches!(
+            self,
+            Body::Call { .. } | Body::Gate { .. } | Body::Intercept { .. }
+        )
+    }
 }
 
 /// Where a trampoline finds the rest of the agent.
@@ -152,14 +170,15 @@ pub(crate) fn build(
     let behind = shape.site + window.displaced as u64;
     let mut trampoline = Trampoline::default();
     match *body {
-        Body::Count { slot, ref filter } => {
+        Body::Count { slot, hits } => {
             let cell = slot.checked_mul(8).and_then(|o| i32::try_from(o).ok());
             let cell = cell.ok_or(Refusal::Slot { slot })?;
             let count = Count {
                 entry: shape.entry,
                 tls: abi.tls,
-                slot: slot as i32,
+                slot: slot as i32 | if hits.under { UNDER } else { 0 },
                 cell,
+                hits,
             };
             let called = displaced[0]
                 .target
@@ -171,7 +190,7 @@ pub(crate) fn build(
                 }
                 None => copy.displaced(displaced, behind, window),
             }
-            trampoline.count(&count, filter.as_ref(), &copy);
+            trampoline.count(&count, &copy);
             if called.is_some() {
                 trampoline.uncalled(&displaced[0], behind);
             }
@@ -180,20 +199,25 @@ pub(crate) fn build(
             slot,
             probe,
             timed,
-            ref filter,
+            hits,
         } => {
-            let fits = slot
-                .checked_add(words::ZERO)
-                .is_some_and(|end| end < MAX_SLOT);
-            if !fits || probe >= MAX_PROBES {
-                return Err(Refusal::Slot { slot });
-            }
-            let call = Call { slot, probe, timed };
+            let call = Call {
+                timed,
+                hits,
+                ..Call::new(slot, probe)?
+            };
             let mut copy = Trampoline::default();
             copy.displaced(displaced, behind, window);
-            let filter = filter.as_ref();
-            let missed = filter.map_or(Vec::new(), |f| filter::emit(&mut trampoline.code, f));
-            trampoline.call(&call, abi, missed, &copy);
+            trampoline.call(&call, abi, &copy);
+        }
+        Body::Gate { slot, probe } => {
+            let call = Call {
+                gate: true,
+                ..Call::new(slot, probe)?
+            };
+            let mut copy = Trampoline::default();
+            copy.displaced(displaced, behind, window);
+            trampoline.call(&call, abi, &copy);
         }
         Body::Intercept { what } => {
             intercept(&mut trampoline.code, what);
@@ -257,8 +281,10 @@ fn hook(code: &mut Code, nr: i32, recall: i32, behind: u64) {
 struct Count {
     entry: bool,
     tls: i32,
+    /// What the cold entry is given.
     slot: i32,
     cell: i32,
+    hits: Hits,
 }
 
 impl Trampoline {
@@ -298,15 +324,19 @@ impl Trampoline {
         self.heads = heads.map(|&(head, at)| (head, base + at)).collect();
     }
 
-    fn count(&mut self, count: &Count, filter: Option<&Filter>, copy: &Trampoline) {
+    fn count(&mut self, count: &Count, copy: &Trampoline) {
         let code = &mut self.code;
         if !count.entry {
             code.put(&STEP_OVER_RED_ZONE).put(&[PUSH_FLAGS]);
         }
-        let missed = filter.map_or(Vec::new(), |f| filter::emit(code, f));
+        let missed = count.hits.emit_filter(code);
         code.put(&[PUSH_RAX]);
-        let cold = counters::load(code, count.tls, copy.code.len() > 100);
+        let cold = counters::load(code, count.tls, copy.code.len() > 90);
+        let outside = count.hits.emit_under(code, false);
         counters::increment(code, count.cell);
+        if let Some(outside) = outside {
+            code.bind(outside);
+        }
         let out = code.len();
         code.put(&[POP_RAX]);
         for jump in missed {

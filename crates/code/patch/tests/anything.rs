@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Planner, Space, Strategy as How, padding, shape, syscall_sites,
+    Abi, Body, FunctionCode, Hits, Planner, Space, Strategy as How, padding, shape, syscall_sites,
 };
 
 const AT: u64 = 0x5555_5555_0000;
@@ -45,8 +45,8 @@ proptest! {
         let mut planner = planner(low, high);
         if let Ok(shape) = shape(&function, offset) {
             let body = match slot % 2 {
-                0 => Body::Count { slot, filter: None },
-                _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, filter: None },
+                0 => Body::Count { slot, hits: Hits::default() },
+                _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: Hits::default() },
             };
             if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
                 // What resumes at the copy guards the site by being an invalid operand.

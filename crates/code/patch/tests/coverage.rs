@@ -10,8 +10,8 @@ use std::time::Instant;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::{Object, ObjectKind, ObjectSection};
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Padding, Patch, Planner, Refusal, Shape, Space, Strategy, padding,
-    shape, syscall_sites,
+    Abi, Body, FunctionCode, Hits, Padding, Patch, Planner, Refusal, Shape, Space, Strategy,
+    padding, shape, syscall_sites,
 };
 
 const PROGRAMS: &[&str] = &[
@@ -223,7 +223,7 @@ fn nearly_every_function_takes_a_jump() {
         for (slot, shape) in shapes.iter().enumerate() {
             let body = Body::Count {
                 slot: slot as u32,
-                filter: None,
+                hits: Hits::default(),
             };
             let placed = shape
                 .as_ref()
@@ -267,7 +267,7 @@ fn every_instruction_is_patched_or_refused() {
             let mut planner = planner(program.space());
             let body = Body::Count {
                 slot: 0,
-                filter: None,
+                hits: Hits::default(),
             };
             let Ok(shape) = shape(&function, offset) else {
                 continue;

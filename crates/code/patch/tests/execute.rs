@@ -11,9 +11,11 @@ use random::{HELPER, Random, Writer};
 use machine::{Calls, Machine, Registers, read, write};
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{
-    Body, FunctionCode, Patch, Strategy, SyscallSite, any_syscall_site, padding, shape,
+    Body, FunctionCode, Hits, Patch, Strategy, SyscallSite, any_syscall_site, padding, shape,
     syscall_sites,
 };
+use tiptoe_wire::Geometry;
+use tiptoe_wire::calls::UNDER;
 
 /// A machine with the helper and a pointer to it in place.
 struct Bench {
@@ -81,7 +83,10 @@ impl Bench {
         };
         let shape = shape(&function, offset).ok()?;
         let slot = self.random.below(machine::SLOTS) as u32;
-        let body = Body::Count { slot, filter: None };
+        let body = Body::Count {
+            slot,
+            hits: Hits::default(),
+        };
         let islands = Vec::from_iter(padding(&function));
         let patch = self
             .machine
@@ -211,7 +216,7 @@ fn a_branch_back_to_the_site_counts_again() {
     .expect("plain");
     let body = Body::Count {
         slot: 9,
-        filter: None,
+        hits: Hits::default(),
     };
     let patch = bench
         .machine
@@ -241,7 +246,7 @@ fn without_counters_the_cold_entry_is_called_unless_the_gate_is_shut() {
     );
     let body = Body::Count {
         slot: 77,
-        filter: None,
+        hits: Hits::default(),
     };
     let patch = bench
         .machine
@@ -262,6 +267,52 @@ fn without_counters_the_cold_entry_is_called_unless_the_gate_is_shut() {
         assert_eq!((now.cold - before.cold, now.slot), (calls, 77));
     }
     assert_eq!(bench.machine.count(77), 0);
+}
+
+#[test]
+fn only_threads_below_the_gate_count() {
+    let mut bench = Bench::new(8);
+    let inside = Geometry::INSIDE as usize;
+    for (i, entry) in [true, false, true, false].into_iter().enumerate() {
+        let (at, code) = bench.function(1 + 5 * i, true);
+        write(at, &code);
+        let function = FunctionCode {
+            address: at,
+            bytes: &code,
+            size: code.len(),
+        };
+        let plain = shape(&function, 0).expect("plain");
+        let shape = if entry {
+            plain
+        } else {
+            plain.preserving_everything()
+        };
+        let hits = Hits {
+            under: true,
+            ..Hits::default()
+        };
+        let body = Body::Count { slot: 70, hits };
+        let registers = bench.random.registers(bench.helper);
+        let expected = bench.observe(at, &registers);
+        let patch = bench.machine.planner.place(&shape, &body, Vec::new);
+        bench.machine.apply(&patch.expect("room"));
+        for (calls, counts) in [(0, 0), (1, 1), (0, 0), (7, 1)] {
+            bench.machine.slab[inside] = calls;
+            let before = bench.machine.count(70);
+            let mut found = bench.observe(at, &registers);
+            if entry {
+                found.0[16] = expected.0[16];
+            }
+            assert_eq!(found, expected);
+            assert_eq!(bench.machine.count(70) - before, counts);
+        }
+        let before = bench.machine.calls();
+        bench.machine.counters(false);
+        bench.observe(at, &registers);
+        bench.machine.counters(true);
+        let now = bench.machine.calls();
+        assert_eq!((now.cold - before.cold, now.slot), (1, 70 | UNDER as u64));
+    }
 }
 
 #[test]
@@ -320,7 +371,7 @@ fn filters_decide_as_the_model_does() {
         };
         let body = Body::Count {
             slot: 3,
-            filter: Some(filter),
+            hits: Hits::filtered(Some(filter)),
         };
         let patch = bench
             .machine

@@ -47,14 +47,23 @@ pub mod intercepted {
     pub const LOOKER: u32 = 2;
     /// `_Unwind_Backtrace` of the first unwinder; those of the others follow.
     pub const BACKTRACE: u32 = 3;
+    /// `longjmp` and its like, while there is a gate.
+    pub const JUMP: u32 = 1 << 16;
+    /// `_Unwind_SetIP` of the first unwinder, while there is a gate; those of the
+    /// others follow.
+    pub const LAND: u32 = JUMP + 1;
 }
 
 /// Slots of probes that follow calls are below this, so that they leave room for the
 /// flags below in what the agent's slow entry is given.
-pub const MAX_SLOT: u32 = 1 << 28;
+pub const MAX_SLOT: u32 = 1 << 26;
 /// Calls are timed.
-pub const TIMED: i32 = 1 << 28;
+pub const TIMED: i32 = 1 << 26;
 /// The thread has no counters; nothing is counted yet.
-pub const UNCOUNTED: i32 = 1 << 29;
+pub const UNCOUNTED: i32 = 1 << 27;
 /// A return that is not that of the uppermost frame.
-pub const RETURNING: i32 = 1 << 30;
+pub const RETURNING: i32 = 1 << 28;
+/// A call of `--under`'s function: its thread is below it until it ends.
+pub const GATE: i32 = 1 << 29;
+/// Only threads that are below such a call count; the cold entry is told so, too.
+pub const UNDER: i32 = 1 << 30;

@@ -244,6 +244,20 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + CREDIT)
     }
 
+    /// Whether a slab's thread is in a call of `--under`'s function. (agent, cold path)
+    pub fn is_inside(&self, slab: u32) -> bool {
+        // Not in the overflow slab: who is in there together is not followed.
+        slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
+    }
+
+    /// Notes that a slab's thread is in no such call. (agent, cold path)
+    pub fn set_outside(&self, slab: u32) {
+        if slab < self.geometry.slabs {
+            let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
+            self.words.store(word, 0);
+        }
+    }
+
     /// Raises a word of a slab to at least `value`. (agent, cold path)
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
         use crate::primitive::Ordering::Relaxed;

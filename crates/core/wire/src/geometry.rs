@@ -28,6 +28,10 @@ impl Geometry {
     /// Bytes of one slab's directory entry.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
+    /// The slot that says in how many calls of `--under`'s function the thread is.
+    /// Trampolines change it atomically: a call may end on another thread.
+    pub const INSIDE: u32 = 1;
+
     /// The first slot that counts; those in front are the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 
@@ -72,6 +76,14 @@ impl Geometry {
         self.slab(index) as u64 * 8
     }
 
+    /// The slab whose first byte is `offset` bytes into the segment.
+    pub fn slab_at(&self, offset: u64) -> Option<u32> {
+        let behind = offset.checked_sub(self.slab_offset(0))?;
+        let stride = self.stride() as u64 * 8;
+        let index = u32::try_from(behind / stride).ok()?;
+        (behind % stride == 0 && index < self.slabs).then_some(index)
+    }
+
     /// Bytes of the whole segment.
     pub fn data_bytes(&self) -> u64 {
         self.slab(self.slabs) as u64 * 8
@@ -95,6 +107,10 @@ mod tests {
             assert!(g.stride() >= slots as usize);
             assert_eq!(g.slab(g.slabs) * 8, g.data_bytes() as usize);
             assert!((64..=16_384).contains(&g.slabs));
+            assert_eq!(g.slab_at(g.slab_offset(3)), Some(3));
+            assert_eq!(g.slab_at(g.slab_offset(3) + 8), None);
+            assert_eq!(g.slab_at(g.slab_offset(g.slabs)), None);
+            assert_eq!(g.slab_at(0), None);
         }
     }
 }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | 0 | where on the stack the return address stands; 0: no frame, or one being written |
 //! | 1 | the thunk that it returns to |
-//! | 2 | when it was entered, in ticks |
+//! | 2 | when it was entered, in ticks; of a gate's call the counters in which it is noted |
 //! | 3 | how long followed callees took, in nanoseconds |
 //!
 //! Frames are not needed to return, only to time and to count. So what is found here
@@ -45,7 +45,7 @@ pub struct Frame {
     pub slot: u64,
     /// The thunk that it returns to.
     pub thunk: u64,
-    /// When it was entered, in ticks.
+    /// When it was entered, in ticks; or the counters in which it is noted.
     pub entered: u64,
     /// How long followed callees took, in nanoseconds.
     pub callees: u64,
@@ -142,6 +142,29 @@ impl<'a> Frames<'a> {
         new_end
     }
 
+    /// The stack pointer moves up to `to`, over whatever is below: takes out the frames
+    /// that are left, tells each, and returns the new end.
+    pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
+        let mut end = end.min(self.capacity());
+        let mut top = true;
+        for at in (1..end).rev() {
+            match self.frame(at) {
+                Some(frame) if is_left(frame.slot, to) => {
+                    if let Some(frame) = self.take(at) {
+                        left(frame);
+                    }
+                }
+                Some(frame) if frame.slot.abs_diff(to) < SAME_STACK => break,
+                Some(_) => top = false,
+                None => {}
+            }
+            if top {
+                end = at;
+            }
+        }
+        end
+    }
+
     /// A call begins at `slot`, its return address being `into`: takes out the
     /// uppermost frames that are left, tells each, and returns the new end. A frame
     /// with the same slot is the caller of a tail call where `into` is its thunk's.
@@ -233,6 +256,22 @@ mod tests {
             (std::vec![far], std::vec![700])
         );
         assert_eq!(end, 3, "the frame that stays is still below the end");
+    }
+
+    #[test]
+    fn a_jump_leaves_what_is_below_on_its_stack() {
+        let words = words(8);
+        let (frames, mut end) = (Frames::new(&words), 1);
+        let far = 900 + SAME_STACK;
+        [900, 800, far, 700, 600]
+            .into_iter()
+            .for_each(|slot| push(&frames, &mut end, slot));
+        let mut left = Vec::new();
+        end = frames.cut(end, 650, |frame| left.push(frame.slot));
+        assert_eq!((end, &*left), (5, &[600][..]));
+        end = frames.cut(end, 808, |frame| left.push(frame.slot));
+        assert_eq!((end, &*left), (4, &[600, 700, 800][..]));
+        assert_eq!(slots(&frames, end), [900, far]);
     }
 
     #[test]

@@ -29,7 +29,9 @@ pub const STRIDE: u64 = 32;
 /// Entries behind the table's last hash, so that a run of them never wraps around.
 pub const SPILL: usize = 64;
 /// The bits of a record's last word that are the slot.
-const SLOT: u64 = u32::MAX as u64;
+const SLOT: u64 = GATE - 1;
+/// And the one that says that it is a gate's.
+const GATE: u64 = 1 << 31;
 /// Eight bytes apart, above the slot.
 const APART: u64 = 8 << 32;
 /// The bits of a key that are the return address.
@@ -46,6 +48,8 @@ pub struct Thunk {
     pub exit: u64,
     /// The first of the probe's words.
     pub slot: u64,
+    /// Whether its frames hold the counters in which their call is noted.
+    pub gate: bool,
 }
 
 /// All thunks of a process. Their storage is the caller's.
@@ -117,6 +121,7 @@ impl<'a> Thunks<'a> {
             calls: word(1),
             exit: word(2),
             slot: word(3) & SLOT,
+            gate: word(3) & GATE != 0,
         }
     }
 
@@ -158,11 +163,12 @@ impl<'a> Thunks<'a> {
             self.used.store(made, Ordering::Relaxed); // so that it never wraps
             return None;
         }
+        let gate = if thunk.gate { GATE } else { 0 };
         let words = [
             thunk.to,
             thunk.calls,
             thunk.exit,
-            thunk.slot | self.apart(thunk.to),
+            thunk.slot | gate | self.apart(thunk.to),
         ];
         for (at, value) in words.into_iter().enumerate() {
             let word = self.records.get(index as usize * RECORD_WORDS + at)?;
@@ -218,6 +224,7 @@ mod tests {
             calls: to ^ 1,
             exit: to ^ 2,
             slot: 3,
+            gate: to.is_multiple_of(2),
         }
     }
 
@@ -251,7 +258,7 @@ mod tests {
         let outer = thunks.get(1, &thunk(0x1000)).expect("room");
         thunks.get(2, &thunk(outer + 14)).expect("room");
         let last = |index: usize| records[index * RECORD_WORDS + 3].load(Ordering::Relaxed);
-        assert_eq!((last(0), last(1)), (APART | 3, 3));
+        assert_eq!((last(0), last(1)), (APART | GATE | 3, GATE | 3));
         assert_eq!(thunks.at(outer).map(|thunk| thunk.slot), Some(3));
     }
 

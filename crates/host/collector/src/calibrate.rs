@@ -163,6 +163,12 @@ pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
+/// A followed call of `--under`'s function: two atomic changes of a word besides, which
+/// took less than 1 ns in a hot loop.
+pub fn gate(followed: Cost) -> Cost {
+    followed.plus(Cost::between(0.5, 2.0, 15.0))
+}
+
 /// What all loops showed, as a curve: a function of a loop is hit once in each lap.
 fn curve(shown: &InProcess, added: fn(&Shown) -> f64) -> Curve {
     let point = |surrounding: usize, index: usize| {

@@ -7,18 +7,20 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use tiptoe_event::Filter;
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Patch, Planner, Space, Strategy, SyscallSite, UsedArena,
+    ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Space, Strategy, SyscallSite, UsedArena,
     any_syscall_site, shape, syscall_sites,
 };
-use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
-use tiptoe_wire::calls::{intercepted, words};
+use tiptoe_wire::calls::words;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
 use crate::resolve::Probe;
+
+mod intercept;
+
+pub use intercept::is_intercepted;
 
 /// System calls that the agent sees first, so that the program finds its signals and
 /// credentials as they are without us, by what is done.
@@ -33,23 +35,6 @@ const HOOKED: &[u32] = &[
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
     157, 317, // prctl, seccomp: may put the program under a filter
 ];
-/// The functions that the agent intercepts where calls are followed, and what it calls
-/// them; unwinders are numbered from the last.
-const INTERCEPTED: &[(&str, u32)] = &[
-    ("_dl_find_object", intercepted::FIND_OBJECT),
-    ("dl_iterate_phdr", intercepted::ITERATE),
-    ("dlsym", intercepted::LOOKER),
-    ("dlvsym", intercepted::LOOKER),
-    ("dlopen", intercepted::LOOKER),
-    ("dlmopen", intercepted::LOOKER),
-    ("_Unwind_Backtrace", intercepted::BACKTRACE),
-];
-
-/// Whether the agent intercepts a function of this name.
-pub fn is_intercepted(name: &str) -> bool {
-    INTERCEPTED.iter().any(|(known, _)| *known == name)
-}
-
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
 
@@ -87,7 +72,7 @@ pub struct Ground<'a> {
     /// Where the agent's entries are.
     pub abi: Abi,
     /// Which hits count.
-    pub filter: Option<Filter>,
+    pub hits: Hits,
     /// The %fs offset of [`tiptoe_wire::tls::RECALL`].
     pub recall: i32,
 }
@@ -102,6 +87,8 @@ pub enum Follow {
     Returns,
     /// And timed.
     Times,
+    /// Followed to its return, with the thread noted to be inside.
+    Gate,
 }
 
 impl Follow {
@@ -109,7 +96,7 @@ impl Follow {
     pub fn width(self) -> u32 {
         match self {
             Follow::No => 1,
-            Follow::Returns => words::UNTIMED,
+            Follow::Returns | Follow::Gate => words::UNTIMED,
             Follow::Times => words::ALL,
         }
     }
@@ -119,7 +106,7 @@ struct Draft<'a> {
     planner: Planner,
     recall: i32,
     known: HashMap<u64, &'a Site>,
-    filter: Option<Filter>,
+    hits: Hits,
     next_slot: u32,
     /// The number of the next probe that follows calls: one more than there ever were.
     next_call: u32,
@@ -143,7 +130,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
             .iter()
             .map(|site| (site.address, site))
             .collect(),
-        filter: ground.filter,
+        hits: ground.hits,
         next_slot: first_free_slot(ground.known),
         next_call: known_calls(ground.known),
     };
@@ -157,14 +144,6 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
     plan.arenas = draft.planner.new_arenas();
     plan
-}
-
-/// Where the unwinder that a module carries tells the address of a frame.
-fn address_of(module: &Module) -> Option<u64> {
-    let mut functions = module.object.image.functions().iter();
-    let found =
-        functions.find(|function| function.names.iter().any(|name| &**name == "_Unwind_GetIP"));
-    found.map(|function| function.address.wrapping_add(module.bias))
 }
 
 fn known_calls(known: &[Site]) -> u32 {
@@ -223,46 +202,6 @@ impl Draft<'_> {
         (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
     }
 
-    /// What the agent needs to see of unwinders. It stays for good: what is known from
-    /// an earlier session stands already.
-    fn interceptions(&mut self, modules: &[Module], plan: &mut Plan) {
-        for module in modules {
-            for function in module.object.image.functions() {
-                let names = function.names.iter();
-                let mut known =
-                    names.filter_map(|name| INTERCEPTED.iter().find(|(own, _)| **name == **own));
-                let what = match known.next() {
-                    Some((_, intercepted::BACKTRACE)) => match address_of(module) {
-                        Some(address) => {
-                            plan.unwinders.push(address);
-                            intercepted::BACKTRACE + plan.unwinders.len() as u32 - 1
-                        }
-                        None => continue,
-                    },
-                    Some((_, what)) => *what,
-                    None => continue,
-                };
-                plan.hooks.extend(self.interception(module, function, what));
-            }
-        }
-    }
-
-    fn interception(&mut self, module: &Module, function: &Function, what: u32) -> Option<Planned> {
-        let code = module.object.code(function, module.bias)?;
-        let shape = shape(&code, 0).ok()?;
-        let standing = |address| {
-            self.known
-                .get(&address)
-                .is_some_and(|site| site.flags.has(SiteFlags::STAYS))
-        };
-        if standing(shape.site()) {
-            return None;
-        }
-        let body = Body::Intercept { what };
-        let patch = self.planner.place(&shape, &body, Vec::new).ok()?;
-        Some(planned(patch, 0, &body))
-    }
-
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
@@ -274,13 +213,17 @@ impl Draft<'_> {
         let body = |slot, number| match probe.follow {
             Follow::No => Body::Count {
                 slot,
-                filter: self.filter,
+                hits: self.hits,
             },
-            follow => Body::Call {
+            Follow::Gate => Body::Gate {
                 slot,
                 probe: number,
-                timed: follow == Follow::Times,
-                filter: self.filter,
+            },
+            Follow::Returns | Follow::Times => Body::Call {
+                slot,
+                probe: number,
+                timed: probe.follow == Follow::Times,
+                hits: self.hits,
             },
         };
         let known = self.known.get(&shape.site()).copied();
@@ -338,8 +281,9 @@ fn again(known: &Site) -> Planned {
 /// Tells what a trampoline does, its slot aside.
 fn body_hash(body: &Body) -> u32 {
     let text = match body {
-        Body::Count { filter, .. } => format!("count {filter:?}"),
-        Body::Call { timed, filter, .. } => format!("call {timed} {filter:?}"),
+        Body::Count { hits, .. } => format!("count {hits:?}"),
+        Body::Call { timed, hits, .. } => format!("call {timed} {hits:?}"),
+        Body::Gate { .. } => "gate".to_owned(),
         other => format!("{other:?}"),
     };
     // FNV-1a: a later tiptoe of the same protocol must compute the same.
@@ -375,16 +319,22 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
     let flags = [
         (patch.needs_sigill, SiteFlags::NEEDS_SIGILL),
         (patch.strategy == Strategy::Trap, SiteFlags::TRAP),
-        (matches!(body, Body::Call { .. }), SiteFlags::CALL),
+        (
+            matches!(body, Body::Call { .. } | Body::Gate { .. }),
+            SiteFlags::CALL,
+        ),
         (
             matches!(body, Body::Call { timed: true, .. }),
             SiteFlags::TIMED,
         ),
         (
-            !matches!(body, Body::Count { .. } | Body::Call { .. }),
+            !matches!(
+                body,
+                Body::Count { .. } | Body::Call { .. } | Body::Gate { .. }
+            ),
             SiteFlags::HOOK,
         ),
-        (matches!(body, Body::Intercept { .. }), SiteFlags::STAYS),
+        (intercept::stays(body), SiteFlags::STAYS),
     ];
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
         site.flags = site.flags.with(flag);

@@ -17,6 +17,9 @@ use follow::{Limit, Limits};
 mod follow;
 mod name;
 mod place;
+mod under;
+
+pub use under::below;
 
 /// One place to count at, in one process.
 #[derive(Clone)]
@@ -71,28 +74,38 @@ pub fn resolve(
     process: Process,
     modules: &[Module],
 ) -> Result<Resolved, Error> {
+    let specs: Result<Vec<Spec>, Error> = specs.iter().map(|text| parse(text)).collect();
+    let follow = |spec: &Spec| follow::wanted(spec, timed);
+    resolve_all(&specs?, follow, process, modules)
+}
+
+fn resolve_all(
+    specs: &[Spec],
+    follow: impl Fn(&Spec) -> Follow,
+    process: Process,
+    modules: &[Module],
+) -> Result<Resolved, Error> {
     let mut resolved = Resolved::default();
     let mut seen = Seen::new();
-    for text in specs {
-        let spec = parse(text)?;
+    for spec in specs {
         let chosen: Vec<&Module> = modules
             .iter()
-            .filter(|module| matches(&spec, process, module))
+            .filter(|module| matches(spec, process, module))
             .collect();
         if chosen.is_empty() {
-            return Err(no_binary(&spec, process, modules));
+            return Err(no_binary(spec, process, modules));
         }
         let mut failure = None;
         let mut found = false;
         for module in chosen {
-            match module.object.image.find(&wanted(&spec)) {
+            match module.object.image.find(&wanted(spec)) {
                 Ok(functions) => {
                     found = true;
-                    let follow = follow::wanted(&spec, timed);
-                    add(&mut resolved, &mut seen, (&spec, follow), module, functions);
+                    let spec = (spec, follow(spec));
+                    add(&mut resolved, &mut seen, spec, module, functions);
                 }
                 Err(error) => {
-                    failure.get_or_insert_with(|| not_found(&spec, module, modules, &error));
+                    failure.get_or_insert_with(|| not_found(spec, module, modules, &error));
                 }
             }
         }
@@ -191,7 +204,7 @@ fn add(
         let limit = limits.as_ref().map(|limits| limits.of(module, &function));
         let follow = match limit.unwrap_or(Limit::None) {
             Limit::None => follow,
-            Limit::Entries(reason) if spec.kind != Kind::Uretprobe => {
+            Limit::Entries(reason) if follow == Follow::Times => {
                 let reason = format!("{reason}: only its entries are counted");
                 resolved.refused.push((event.clone(), reason));
                 Follow::No

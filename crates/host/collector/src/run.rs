@@ -14,6 +14,7 @@ use crate::totals::{Events, Prices};
 use crate::tracee::{Source, TRAP_WINDOW, Tracee};
 
 mod command;
+mod under;
 
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
@@ -270,6 +271,7 @@ impl<'a> Run<'a> {
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
         self.session.slower_ns = self.request.slower_ns;
+        self.session.under.clone_from(&self.request.under);
         let held = self.tracees.iter().any(Tracee::has_budget);
         self.session.budget = self.request.budget.share().filter(|_| held);
         Ok(events)
@@ -285,10 +287,16 @@ impl<'a> Run<'a> {
         let prices = Prices {
             costs,
             filtered: self.request.filter.is_some(),
+            under: self.request.under.is_some(),
             cpu_ns: self.session.cpu_ns,
         };
         let mut sum = Cost::default();
         let mut hits = 0;
+        for total in events.gates.values() {
+            sum = sum.plus(prices.of(total));
+            hits += total.reading.hits();
+        }
+        self.tell_gates(events);
         for name in &events.order {
             let Some(total) = events.by_name.get(name) else {
                 continue;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use tiptoe_event::{Cost, Histogram, Reading, Via};
 use tiptoe_kernel::Step;
 
-use crate::calibrate::{UnitCosts, followed, timed};
+use crate::calibrate::{UnitCosts, followed, gate, timed};
 use crate::planner::Follow;
-use crate::tracee::{Reads, Source, Tracee};
+use crate::tracee::{Counter, Reads, Source, Tracee};
 
 /// How long it may be between two hits of a function that many call, where nobody counted.
 const COMMON_GAP_NS: f64 = 1_000.0;
@@ -30,6 +30,36 @@ pub struct Total {
 }
 
 impl Total {
+    /// Nothing yet of what a counter counts.
+    fn of(counter: &Counter) -> Total {
+        let (via, trap, follow, step) = match counter.source {
+            Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
+            Source::Kernel(place) => (Via::Kernel, false, Follow::No, place.step),
+        };
+        Total {
+            reading: Reading::default(),
+            via,
+            trap,
+            follow,
+            times: None,
+            step,
+            names: counter.names.clone(),
+            remarks: Vec::new(),
+            bearers: 0,
+            parts: BTreeMap::new(),
+        }
+    }
+
+    /// Two places of one name count together, over the same time.
+    fn add(&mut self, reading: Reading) {
+        let time = |a: u64, b: u64| a.max(b);
+        self.reading = Reading {
+            time_enabled_ns: time(self.reading.time_enabled_ns, reading.time_enabled_ns),
+            time_running_ns: time(self.reading.time_running_ns, reading.time_running_ns),
+            ..self.reading.plus(reading)
+        };
+    }
+
     pub fn notes(&self) -> Vec<String> {
         let several = || format!("{} functions of this name", self.bearers);
         let several = (self.bearers > 1).then(several);
@@ -44,35 +74,24 @@ impl Total {
 pub struct Events {
     pub order: Vec<String>,
     pub by_name: BTreeMap<String, Total>,
+    /// The functions below which they were counted.
+    pub gates: BTreeMap<String, Total>,
 }
 
 impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
+        for (gate, reading) in tracee.gates.iter().zip(&reads.gates) {
+            let total = self.gates.entry(gate.event.clone());
+            total.or_insert_with(|| Total::of(gate)).add(*reading);
+        }
         let mut bearers: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, counter) in tracee.counters.iter().enumerate() {
             let reading = reads.readings.get(index).copied().unwrap_or_default();
-            let (via, trap, follow, step) = match counter.source {
-                Source::Agent { trap, follow, .. } => (Via::Agent, trap, follow, Step::default()),
-                Source::Kernel(place) => (Via::Kernel, false, Follow::No, place.step),
-            };
-            let total = self
-                .by_name
-                .entry(counter.event.clone())
-                .or_insert_with(|| {
-                    self.order.push(counter.event.clone());
-                    Total {
-                        reading: Reading::default(),
-                        via,
-                        trap,
-                        follow,
-                        times: None,
-                        step,
-                        names: counter.names.clone(),
-                        remarks: Vec::new(),
-                        bearers: 0,
-                        parts: BTreeMap::new(),
-                    }
-                });
+            let total = self.by_name.entry(counter.event.clone());
+            let total = total.or_insert_with(|| {
+                self.order.push(counter.event.clone());
+                Total::of(counter)
+            });
             let here = bearers.entry(&counter.event).or_insert(0);
             *here += 1;
             total.bearers = total.bearers.max(*here);
@@ -80,13 +99,7 @@ impl Events {
             let fresh = fresh.filter(|note| !total.remarks.contains(note));
             let fresh: Vec<String> = fresh.cloned().collect();
             total.remarks.extend(fresh);
-            // Two places of one name count together, over the same time.
-            let time = |a: u64, b: u64| a.max(b);
-            total.reading = Reading {
-                time_enabled_ns: time(total.reading.time_enabled_ns, reading.time_enabled_ns),
-                time_running_ns: time(total.reading.time_running_ns, reading.time_running_ns),
-                ..total.reading.plus(reading)
-            };
+            total.add(reading);
             if let Some(Some(times)) = reads.times.get(index) {
                 total.times.get_or_insert_default().merge(times);
             }
@@ -110,6 +123,11 @@ impl Events {
                 **times = times.clone().since(earlier);
             }
         }
+        for (name, earlier) in &before.gates {
+            if let Some(total) = self.gates.get_mut(name) {
+                total.reading = total.reading.since(earlier.reading);
+            }
+        }
     }
 
     pub fn readings(&self) -> BTreeMap<String, Reading> {
@@ -124,12 +142,14 @@ impl Events {
 pub struct Prices {
     pub costs: UnitCosts,
     pub filtered: bool,
+    /// Whether some hits do not count for another reason.
+    pub under: bool,
     /// CPU time that the target used.
     pub cpu_ns: u64,
 }
 
 impl Prices {
-    /// What a hit that the filter rejects costs, where there is a filter. Nobody counts
+    /// What a hit that does not count costs, where there are such hits. Nobody counts
     /// how many there are.
     pub fn of_rejected(&self, events: &Events) -> Option<Cost> {
         let traps_only = events.by_name.values().all(|total| total.trap);
@@ -138,7 +158,7 @@ impl Prices {
         } else {
             self.costs.filtered.at(COMMON_GAP_NS)
         };
-        self.filtered.then_some(cost)
+        (self.filtered || self.under).then_some(cost)
     }
 
     /// What all hits of an event cost together.
@@ -157,7 +177,7 @@ impl Prices {
             (Via::Kernel, _) => self.costs.kernel.of(total.step),
             (_, true) => self.costs.trap,
             // One that passes does what one that is rejected does, and adds one.
-            _ if self.filtered => self.costs.filtered.at(gap_ns),
+            _ if self.filtered && total.follow != Follow::Gate => self.costs.filtered.at(gap_ns),
             _ => self.followed(total.follow, self.costs.count.at(gap_ns)),
         }
     }
@@ -167,6 +187,7 @@ impl Prices {
             Follow::No => count,
             Follow::Returns => followed(count),
             Follow::Times => timed(followed(count), self.costs.reading_ns),
+            Follow::Gate => gate(followed(count)),
         }
     }
 
@@ -214,6 +235,7 @@ mod tests {
     const PRICES: Prices = Prices {
         costs: UnitCosts::DEFAULT,
         filtered: false,
+        under: false,
         cpu_ns: 1_000_000_000,
     };
 

@@ -1,27 +1,24 @@
 //! One process: its modules, its probes, and who counts them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use tiptoe_event::{Histogram, Reading, Via};
+use tiptoe_event::Via;
 use tiptoe_kernel::{Step, UprobeSet};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Site;
-use tiptoe_wire::calls::words;
 
-use crate::counts::{self, Counts};
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
 use crate::module::{Cache, Module, from_sys};
 use crate::planner::Follow;
-use crate::request::{By, Error};
+use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
-use crate::resolve::{self, Probe, Resolved};
+use crate::resolve::{Probe, Resolved};
 use crate::words::counted;
 
 mod arm;
@@ -33,11 +30,13 @@ mod kernel;
 mod kind;
 mod meter;
 mod plan;
+mod reads;
 mod space;
 
 pub use enter::short_of_room;
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
+pub use reads::Reads;
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
@@ -89,6 +88,8 @@ pub struct Tracee {
     pub command: Vec<String>,
     /// What is counted.
     pub counters: Vec<Counter>,
+    /// The functions below which it is counted, where that was asked for.
+    pub gates: Vec<Counter>,
     /// What is not: the event and the reason.
     pub refused: Vec<(String, String)>,
     /// What to tell the user.
@@ -120,16 +121,6 @@ pub struct Tracee {
     purse: Option<budget::Purse>,
 }
 
-/// What has been counted in one process.
-pub struct Reads {
-    /// One reading for each counter.
-    pub readings: Vec<Reading>,
-    /// For each counter, how long its calls took, where they are timed.
-    pub times: Vec<Option<Box<Histogram>>>,
-    /// For each thread or name, and counter, its part.
-    pub parts: BTreeMap<String, Vec<u64>>,
-}
-
 impl Tracee {
     fn new(process: Process) -> Tracee {
         let cpu = process.cpu_time().unwrap_or_default();
@@ -141,6 +132,7 @@ impl Tracee {
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
             counters: Vec::new(),
+            gates: Vec::new(),
             refused: Vec::new(),
             notes: Vec::new(),
             left_out: None,
@@ -169,7 +161,7 @@ impl Tracee {
         let mut tracee = Tracee::new(process);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
-        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
+        let resolved = plan.resolve(process, &modules)?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
             match tracee.bring_in(plan, &resolved) {
@@ -215,7 +207,7 @@ impl Tracee {
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
         }
         let modules = cache.modules(process, &maps)?;
-        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
+        let resolved = plan.resolve(process, &modules)?;
         if let Err(error) = self.begin(plan, resolved, &modules) {
             return self.leave_to_kernel(plan, &modules, error);
         }
@@ -233,7 +225,7 @@ impl Tracee {
         let mut tracee = Tracee::new(process);
         let maps = process.maps().map_err(from_sys)?;
         let modules = cache.modules(process, &maps)?;
-        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, &modules)?;
+        let resolved = plan.resolve(process, &modules)?;
         tracee.begin(plan, resolved, &modules)?;
         Ok(tracee)
     }
@@ -257,7 +249,7 @@ impl Tracee {
             .notes
             .extend(told.map(|reason| format!("traced by the kernel: {reason}")));
         tracee.left_out = left_out;
-        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), process, modules)?;
+        let resolved = plan.resolve(process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
     }
@@ -278,7 +270,7 @@ impl Tracee {
             Some(link) => {
                 let armed = self.arm(&link, plan, modules, &mut probes, ifuncs);
                 self.link = Some(link);
-                to_kernel.extend(armed?);
+                to_kernel.extend(self.without_gates(armed?)?);
             }
             None => {
                 let unresolved = ifuncs.into_iter().map(|probe| {
@@ -301,57 +293,6 @@ impl Tracee {
         Ok(())
     }
 
-    /// Reads all counters.
-    pub fn read(&self, by: Option<By>) -> Result<Reads, Error> {
-        let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
-        let counts = match &self.link {
-            Some(link) => {
-                let maxima = self.longest();
-                counts::read(link.data_file(), link.geometry(), by, &maxima).map_err(failed)?
-            }
-            None => Counts::default(),
-        };
-        let kernel = match &self.kernel {
-            Some(set) => set.read().map_err(|error| Error::new(error.to_string()))?,
-            None => Vec::new(),
-        };
-        let enabled = self.since.elapsed().as_nanos() as u64;
-        let meters = self.meters.borrow();
-        let reading = |counter: &Counter| match counter.source {
-            Source::Agent { slot, follow, .. } => Reading {
-                time_enabled_ns: enabled,
-                time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
-                ..calls::reading(&counts.totals, slot, follow)
-            },
-            Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
-        };
-        let over = self.follows() && (self.is_gone() || self.has_execed());
-        let reading = |counter: &Counter| match reading(counter) {
-            reading if over => calls::at_the_end(reading),
-            reading => reading,
-        };
-        let part = |values: &Vec<u64>| {
-            let value = |counter: &Counter| match counter.source {
-                Source::Agent { slot, follow, .. } => calls::reading(values, slot, follow).count,
-                Source::Kernel(_) => 0,
-            };
-            self.counters.iter().map(value).collect()
-        };
-        let times = |counter: &Counter| match counter.source {
-            Source::Agent { slot, follow, .. } => calls::histogram(&counts.totals, slot, follow),
-            Source::Kernel(_) => None,
-        };
-        Ok(Reads {
-            times: self.counters.iter().map(times).collect(),
-            readings: self.counters.iter().map(reading).collect(),
-            parts: counts
-                .parts
-                .iter()
-                .map(|(key, values)| (key.clone(), part(values)))
-                .collect(),
-        })
-    }
-
     /// Before the last reading: what threads that are no more were in is left.
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.link
@@ -361,22 +302,6 @@ impl Tracee {
             // Where it cannot be done those calls stay inside.
             let _ = link.bury();
         }
-    }
-
-    /// Slots of which the greatest counts.
-    fn longest(&self) -> Vec<u32> {
-        let slots = self
-            .counters
-            .iter()
-            .filter_map(|counter| match counter.source {
-                Source::Agent {
-                    slot,
-                    follow: Follow::Times,
-                    ..
-                } => Some(slot + words::LONGEST),
-                _ => None,
-            });
-        slots.collect()
     }
 
     /// CPU time that the process used since it was attached: what it was when it was

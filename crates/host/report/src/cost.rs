@@ -23,7 +23,7 @@ pub fn cost_line(cost: &Cost) -> String {
     };
     let rejected = cost.rejected_unit_ns.map_or_else(String::new, |ns| {
         let ns = unit_ns(ns);
-        format!("; hits that the filter rejected are not in it: about {ns} ns each")
+        format!("; hits that were rejected are not in it: about {ns} ns each")
     });
     format!(
         "cost of tracing: {share}% of the target's CPU time ({low} to {high}, {known}){rejected}"
@@ -35,12 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_told_beside_the_cost() {
+    fn rejected_hits_are_told_beside_the_cost() {
         let mut cost = Cost::default();
-        assert!(!cost_line(&cost).contains("filter"));
+        assert!(!cost_line(&cost).contains("rejected"));
         cost.rejected_unit_ns = Some(1.25);
-        let end =
-            "on this machine); hits that the filter rejected are not in it: about 1.25 ns each";
+        let end = "on this machine); hits that were rejected are not in it: about 1.25 ns each";
         assert!(cost_line(&cost).ends_with(end), "{}", cost_line(&cost));
     }
 }

@@ -43,7 +43,7 @@ pub struct Cost {
     pub unit_low_ns: f64,
     /// The upper end of that.
     pub unit_high_ns: f64,
-    /// What a hit cost that a filter rejected, where there was one: nobody counts
+    /// What a hit cost that a filter, or `--under`, rejected, where there was one: nobody counts
     /// them, so they are in none of the numbers above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,

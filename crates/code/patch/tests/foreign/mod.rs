@@ -1,7 +1,7 @@
 //! Somebody else's breakpoints on patched sites, and what is left behind by them.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
-use tiptoe_patch::{Body, FunctionCode, Patch, Strategy, padding, shape};
+use tiptoe_patch::{Body, FunctionCode, Hits, Patch, Strategy, padding, shape};
 
 use crate::Bench;
 use crate::machine::{Registers, read, write};
@@ -74,7 +74,7 @@ impl Bench {
         let shape = shape(&function, offset).ok()?;
         let body = Body::Count {
             slot: 5,
-            filter: None,
+            hits: Hits::default(),
         };
         let islands = || Vec::from_iter(padding(&function));
         let placed = self.machine.planner.place(&shape, &body, islands);
@@ -227,7 +227,10 @@ fn a_filter_sees_the_argument_that_the_first_instruction_overwrites() {
         };
         let filter = Filter::new(Join::All, &[asked]);
         let slot = u32::from(arg);
-        let body = Body::Count { slot, filter };
+        let body = Body::Count {
+            slot,
+            hits: Hits::filtered(filter),
+        };
         let placed = bench.machine.planner.place(&shape, &body, Vec::new);
         let patch = placed.expect("room");
         assert_eq!((patch.site, patch.strategy), (site, strategy));

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Body, FunctionCode, Planner, Space, Strategy, UsedArena, shape,
+    ARENA_LEN, Abi, Body, FunctionCode, Hits, Planner, Space, Strategy, UsedArena, shape,
 };
 
 use super::code::{Code, Draft};
@@ -188,7 +188,10 @@ impl Patcher {
         };
         let mut planner = Planner::new(self.abi, space);
         let sites = functions.iter().zip(0..);
-        let body = |slot| Body::Count { slot, filter };
+        let body = |slot| Body::Count {
+            slot,
+            hits: Hits::filtered(filter),
+        };
         sites
             .map(|(placed, slot)| self.patch(&mut planner, placed, &body(slot)))
             .collect()

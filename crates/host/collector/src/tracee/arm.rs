@@ -58,7 +58,7 @@ impl Tracee {
             maps: &maps,
             known: &known,
             abi,
-            filter: plan.filter,
+            hits: plan.hits,
         };
         let planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
@@ -118,19 +118,48 @@ impl Tracee {
     }
 
     fn count_at(&mut self, plan: &Planned, probe: Probe) {
-        self.sites.push(plan.site);
         let trap = plan.strategy == Strategy::Trap;
         let source = Source::Agent {
             slot: plan.site.slot,
             trap,
             follow: probe.follow,
         };
-        self.counters.push(Counter {
+        let counter = Counter {
             event: probe.event,
             names: probe.names,
             notes: probe.notes,
             source,
-        });
+        };
+        if probe.follow == Follow::Gate {
+            return self.gates.push(counter);
+        }
+        self.sites.push(plan.site);
+        self.counters.push(counter);
+    }
+
+    /// What the agent left, less the functions of `--under`, of which it has to take one.
+    pub(super) fn without_gates(
+        &mut self,
+        left: Vec<(Probe, Option<String>)>,
+    ) -> Result<Vec<(Probe, Option<String>)>, Error> {
+        let (gates, others): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|(probe, _)| probe.follow == Follow::Gate);
+        let why = |reason: Option<String>| reason.unwrap_or_else(|| "the agent cannot".to_owned());
+        let refusals = gates
+            .into_iter()
+            .map(|(gate, reason)| (gate.event, why(reason)));
+        let refusals: Vec<(String, String)> = refusals.collect();
+        match refusals.first() {
+            Some((event, why)) if self.gates.is_empty() => {
+                let said = format!("--under: calls of {event} cannot be followed: {why}");
+                Err(Error::new(said))
+            }
+            _ => {
+                self.refused.extend(refusals);
+                Ok(others)
+            }
+        }
     }
 
     /// The implementations that indirect functions chose in this process.

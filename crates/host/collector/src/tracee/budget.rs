@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tiptoe_wire::Data;
 
-use super::{Plan, Source, Tracee};
+use super::{Counter, Plan, Source, Tracee};
 use crate::clock;
 use crate::planner::Follow;
 
@@ -47,7 +47,7 @@ impl Purse {
     /// The purse of a plan; `None` where calls are not followed, or cost what they may.
     pub fn of(plan: &Plan) -> Option<Purse> {
         let readings = match plan.follow() {
-            Follow::No => return None,
+            Follow::No | Follow::Gate => return None,
             Follow::Returns => 0.0,
             Follow::Times => 2.0,
         };
@@ -97,13 +97,15 @@ impl Tracee {
 
     /// Whether followed calls are paid for.
     pub fn has_budget(&self) -> bool {
-        self.purse.is_some() && self.follows()
+        self.purse.is_some() && self.counters.iter().any(is_followed)
     }
 
     /// Whether any calls are followed to their return.
     pub(super) fn follows(&self) -> bool {
-        self.counters.iter().any(|counter| {
-            matches!(counter.source, Source::Agent { follow, .. } if follow != Follow::No)
-        })
+        self.counters.iter().chain(&self.gates).any(is_followed)
     }
+}
+
+fn is_followed(counter: &Counter) -> bool {
+    matches!(counter.source, Source::Agent { follow, .. } if follow != Follow::No)
 }

@@ -11,7 +11,7 @@ use super::{Counter, Place, Plan, Source, Tracee};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
-use crate::resolve::{self, Probe};
+use crate::resolve::Probe;
 use crate::words::counted;
 
 /// Bytes of the jump that a hook is.
@@ -26,7 +26,7 @@ impl Tracee {
         modules: &[Module],
         error: Error,
     ) -> Result<Tracee, Error> {
-        let may = plan.via != Via::Agent && plan.filter.is_none();
+        let may = plan.via != Via::Agent && plan.against_kernel().is_none();
         let Some(link) = self.link.as_ref().filter(|_| may) else {
             return Err(error);
         };
@@ -38,7 +38,7 @@ impl Tracee {
             "process {} is traced by the kernel: {error}",
             self.process.pid()
         ));
-        let resolved = resolve::resolve(plan.specs, plan.calls.is_some(), self.process, modules)?;
+        let resolved = plan.resolve(self.process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
     }
@@ -53,10 +53,13 @@ impl Tracee {
                 .extend(refuse_all(&probes, "the agent cannot patch it"));
             return Ok(());
         }
-        if plan.filter.is_some() {
-            let why = "the kernel's uprobes cannot filter by argument";
+        if let Some((why, option)) = plan.against_kernel() {
             if self.link.is_none() {
-                return Err(Error::new(why).with_hint("leave out `--filter`, or use `--via agent`"));
+                let reason = self.left_out.as_ref();
+                let before = reason.map(|why| format!("the agent cannot enter: {why}; and "));
+                let said = Error::new(before.unwrap_or_default() + why);
+                let hint = format!("leave out `{option}`, or use `--via agent`");
+                return Err(said.with_hint(hint));
             }
             self.refused.extend(refuse_all(&probes, why));
             return Ok(());

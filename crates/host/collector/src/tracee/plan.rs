@@ -2,14 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tiptoe_event::{Filter, Via};
+use tiptoe_event::Via;
+use tiptoe_patch::Hits;
+use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Clock;
 
 use super::budget;
 use crate::clock;
 use crate::link::Terms;
+use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::{By, Error, Request};
+use crate::resolve::{self, Resolved};
 
 /// What all processes of a run share.
 pub struct Plan<'a> {
@@ -18,7 +22,9 @@ pub struct Plan<'a> {
     /// The events.
     pub specs: &'a [String],
     /// Which hits count.
-    pub filter: Option<Filter>,
+    pub hits: Hits,
+    /// The function below which they have to be.
+    pub under: Option<&'a str>,
     /// Who counts.
     pub via: Via,
     /// What counts are split by.
@@ -52,7 +58,11 @@ impl<'a> Plan<'a> {
         Plan {
             agent: request.agent,
             specs: &request.specs,
-            filter: request.filter,
+            hits: Hits {
+                filter: request.filter,
+                under: request.under.is_some(),
+            },
+            under: request.under.as_deref(),
             via: request.via,
             by: request.by,
             force: request.force,
@@ -60,6 +70,34 @@ impl<'a> Plan<'a> {
             share: request.budget.share(),
             stop: &request.stop,
         }
+    }
+
+    /// The probes of a process, and the function below which their hits have to be.
+    pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
+        let probes = resolve::resolve(self.specs, self.calls.is_some(), process, modules)?;
+        match self.under {
+            Some(function) => resolve::below(probes, function, process, modules),
+            None => Ok(probes),
+        }
+    }
+
+    /// Why the kernel cannot count what is asked for, and what to leave out.
+    pub fn against_kernel(&self) -> Option<(&'static str, &'static str)> {
+        let options = [
+            (
+                self.hits.filter.is_some(),
+                ("the kernel's uprobes cannot filter by argument", "--filter"),
+            ),
+            (
+                self.hits.under,
+                (
+                    "the kernel's uprobes cannot tell whether they are below a function",
+                    "--under",
+                ),
+            ),
+        ];
+        let given = options.into_iter().find(|(given, _)| *given);
+        given.map(|(_, why)| why)
     }
 
     /// What is wanted of each hit, at most.

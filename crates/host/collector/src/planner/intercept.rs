@@ -1,0 +1,82 @@
+//! The functions that the agent has to see where calls are followed.
+
+use tiptoe_patch::{Body, shape};
+use tiptoe_symbol::Function;
+use tiptoe_wire::SiteFlags;
+use tiptoe_wire::calls::intercepted;
+
+use super::{Draft, Plan, Planned, again, body_hash, planned};
+use crate::module::Module;
+
+/// Those that stay intercepted for good, and what the agent calls them.
+const LASTING: &[(&str, u32)] = &[
+    ("_dl_find_object", intercepted::FIND_OBJECT),
+    ("dl_iterate_phdr", intercepted::ITERATE),
+    ("dlsym", intercepted::LOOKER),
+    ("dlvsym", intercepted::LOOKER),
+    ("dlopen", intercepted::LOOKER),
+    ("dlmopen", intercepted::LOOKER),
+    ("_Unwind_Backtrace", intercepted::BACKTRACE),
+];
+/// Those that leave calls, which matters while there is a gate.
+const LEAVING: &[(&str, u32)] = &[
+    ("longjmp", intercepted::JUMP),
+    ("__longjmp_chk", intercepted::JUMP),
+    ("_Unwind_SetIP", intercepted::LAND),
+];
+
+/// Whether the agent intercepts a function of this name.
+pub fn is_intercepted(name: &str) -> bool {
+    LASTING.iter().any(|(known, _)| *known == name)
+}
+
+/// Whether a patch stands for good, also when no session is on.
+pub(super) fn stays(body: &Body) -> bool {
+    matches!(body, Body::Intercept { what } if *what < intercepted::JUMP)
+}
+
+impl Draft<'_> {
+    /// What the agent needs to see of unwinders, and with a gate of what leaves calls.
+    pub(super) fn interceptions(&mut self, modules: &[Module], plan: &mut Plan) {
+        let leaving = if self.hits.under { LEAVING } else { &[] };
+        for module in modules {
+            for function in module.object.image.functions() {
+                let mut all = LASTING.iter().chain(leaving);
+                let is_its = |name: &str| function.names.iter().any(|own| **own == *name);
+                let Some((_, what)) = all.find(|(name, _)| is_its(name)) else {
+                    continue;
+                };
+                if let Some(what) = numbered(*what, module, plan) {
+                    plan.hooks.extend(self.interception(module, function, what));
+                }
+            }
+        }
+    }
+
+    /// What stands for good is there already where it is known from an earlier session.
+    fn interception(&mut self, module: &Module, function: &Function, what: u32) -> Option<Planned> {
+        let code = module.object.code(function, module.bias)?;
+        let shape = shape(&code, 0).ok()?;
+        let body = Body::Intercept { what };
+        match self.known.get(&shape.site()) {
+            Some(known) if known.flags.has(SiteFlags::STAYS) => return None,
+            Some(known) if known.body == body_hash(&body) => return Some(again(known)),
+            _ => {}
+        }
+        let patch = self.planner.place(&shape, &body, Vec::new).ok()?;
+        Some(planned(patch, 0, &body))
+    }
+}
+
+/// Numbers an unwinder, and notes the function of its own that the agent asks there.
+fn numbered(what: u32, module: &Module, plan: &mut Plan) -> Option<u32> {
+    let asked = match what {
+        intercepted::BACKTRACE => "_Unwind_GetIP",
+        intercepted::LAND => "_Unwind_GetCFA",
+        _ => return Some(what),
+    };
+    let mut functions = module.object.image.functions().iter();
+    let found = functions.find(|function| function.names.iter().any(|name| &**name == asked))?;
+    plan.unwinders.push(found.address.wrapping_add(module.bias));
+    Some(what + plan.unwinders.len() as u32 - 1)
+}

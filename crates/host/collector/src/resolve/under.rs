@@ -1,0 +1,46 @@
+//! The function below which hits have to be.
+
+use tiptoe_sys::host::procfs::Process;
+
+use super::{Resolved, parse, resolve_all};
+use crate::module::Module;
+use crate::planner::Follow;
+use crate::request::Error;
+
+/// The probes that were resolved, with the function that opens the gate to them. Where
+/// it is one of them it cannot be counted: one patch does one thing.
+pub fn below(
+    mut resolved: Resolved,
+    function: &str,
+    process: Process,
+    modules: &[Module],
+) -> Result<Resolved, Error> {
+    let failure = |error: Error| {
+        let said = Error::new(format!("--under: {error}"));
+        match error.hint() {
+            Some(hint) => said.with_hint(hint),
+            None => said,
+        }
+    };
+    let spec = parse(function).map_err(failure)?;
+    let gates = resolve_all(&[spec], |_| Follow::Gate, process, modules).map_err(failure)?;
+    let opens = |address: u64| gates.probes.iter().any(|gate| gate.address() == address);
+    let (same, mut probes): (Vec<_>, Vec<_>) = resolved
+        .probes
+        .into_iter()
+        .partition(|probe| opens(probe.address()));
+    let why = format!("`--under {function}` follows it, and counts what it calls");
+    if let (true, Some(probe)) = (
+        probes.is_empty() && resolved.ifuncs.is_empty(),
+        same.first(),
+    ) {
+        return Err(Error::new(format!("cannot probe {}: {why}", probe.event)));
+    }
+    let same = same.into_iter().map(|probe| (probe.event, why.clone()));
+    resolved.refused.extend(same);
+    resolved.refused.extend(gates.refused);
+    probes.extend(gates.probes);
+    resolved.probes = probes;
+    resolved.ifuncs.extend(gates.ifuncs);
+    Ok(resolved)
+}

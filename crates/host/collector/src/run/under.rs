@@ -1,0 +1,29 @@
+//! What the report says of the functions below which hits had to be.
+
+use super::Run;
+use crate::totals::Events;
+use crate::words::counted;
+
+impl Run<'_> {
+    /// How often each was called, and which of these calls could not be followed.
+    pub(super) fn tell_gates(&mut self, events: &Events) {
+        for (event, total) in &events.gates {
+            let name = event.strip_prefix("uprobe:").unwrap_or(event);
+            let calls = counted(total.reading.count, "time");
+            let missed = total.reading.ends.map_or(0, |ends| ends.only_counted);
+            self.session.notes.push(match total.reading.count {
+                0 => {
+                    format!("{name} was not called: calls that began before the trace are not seen")
+                }
+                _ => format!("{name} was called {calls}"),
+            });
+            if missed > 0 {
+                let missed = counted(missed, "call");
+                self.session.notes.push(format!(
+                    "what was below {missed} of {name} is not counted: they were nested too deep, \
+                     came from too many places, or ran in too many threads"
+                ));
+            }
+        }
+    }
+}

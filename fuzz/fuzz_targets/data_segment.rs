@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use libfuzzer_sys::fuzz_target;
 use tiptoe_uprobe::table::Table;
-use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words};
+use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words, values};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[slots, slabs], bytes)) = input.split_first_chunk::<2>() else {
@@ -24,6 +24,8 @@ fuzz_target!(|input: &[u8]| {
         .map(|chunk| u64::from_le_bytes(std::array::from_fn(|at| *chunk.get(at).unwrap_or(&0))))
         .collect();
     data(&words, geometry);
+    let kept: Vec<(u64, u64)> = values::decode(&words).collect();
+    assert!(kept.len() <= values::ROOM as usize + 1 && kept.iter().all(|(_, hits)| *hits != 0));
     plan(&words);
     let sites: Vec<Site> = words.chunks_exact(SITE_WORDS).filter_map(site).collect();
     table(sites);

@@ -304,12 +304,6 @@ pub fn bury_dead(shared: &'static Shared) {
     // Relaxed: written before the session began.
     let pid = shared.pid.load(Relaxed);
     let Some(data) = shared.data() else { return };
-    // The slab that any thread may count in.
-    let here = Here {
-        shared,
-        data,
-        slab: 0,
-    };
     for index in 0..shared.claims.used() {
         let owner = shared.claims.descriptor(index).map_or(0, |own| own.owner());
         let base = shared.region(index).map_or(0, |word| word.load(Relaxed)); // as in `give`
@@ -317,7 +311,13 @@ pub fn bury_dead(shared: &'static Shared) {
             && !thread_alive(pid, owner)
             && let Some(region) = Region::at(base)
         {
-            region.bury(&here);
+            // Its own slab, where it had one.
+            let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
+            region.bury(&Here {
+                shared,
+                data,
+                slab: slab.unwrap_or(0),
+            });
         }
     }
 }

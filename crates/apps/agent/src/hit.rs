@@ -3,7 +3,7 @@
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr, thread_alive};
 use tiptoe_wire::Data;
-use tiptoe_wire::calls::UNDER;
+use tiptoe_wire::calls::{MAX_SLOT, UNDER, VALUED};
 
 use crate::calls;
 use crate::shared::{self, Shared};
@@ -30,10 +30,12 @@ pub extern "C" fn cold(asked: u64) {
     };
     let Some(data) = shared.data() else { return };
     let slab = settle(shared, &data, pid, session).unwrap_or(0);
-    let under = asked & UNDER as u64;
-    if under == 0 || data.is_inside(slab) {
-        data.add(slab, (asked ^ under) as u32);
+    let has = |flag: i32| asked & flag as u64 != 0;
+    // With counters of its own the thread looks the value up itself.
+    if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
+        return;
     }
+    data.add(slab, asked as u32 & (MAX_SLOT - 1));
 }
 
 /// Gives the calling thread its slab before its first hit.

@@ -44,8 +44,13 @@ Times: with --latency, from entry to return
   --latency                  percentiles, histograms, total and self time (what is
                              left without the callees that are probed too)
   --latency --slower 1ms     only the calls that take longer
+  --latency --by thread      of each thread for itself, too; --by comm: of each name
 Calls are followed as far as --budget goes and only counted beyond it; 'off' follows
-all of them. Not in this version yet: --by arg0.
+all of them.
+
+Values: with --by arg0 … arg5 each value of an integer argument is counted for itself;
+what a thread has no room for (256 values of an event) counts as '(other values)'. Not
+in this version yet: with --latency.
 
 Below a function: with --under FUNC only hits of threads that are in a call of FUNC
 count, at any depth; also in signal handlers, and in coroutines that FUNC switches to
@@ -77,7 +82,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<Filter>,
 
-    /// Split the counts
+    /// Split the counts, and with --latency the times
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<ByWord>,
 
@@ -107,6 +112,16 @@ pub enum ByWord {
     Comm,
     /// Each value of the first argument for itself
     Arg0,
+    /// Of the second
+    Arg1,
+    /// Of the third
+    Arg2,
+    /// Of the fourth
+    Arg3,
+    /// Of the fifth
+    Arg4,
+    /// Of the sixth
+    Arg5,
 }
 
 /// Options with one meaning for all instruments.

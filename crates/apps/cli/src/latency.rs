@@ -51,14 +51,32 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
 
 /// An option that only code in the target can follow.
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
-    let by_argument = matches!(args.by, Some(ByWord::Arg0));
     let options = [
         (args.timing.latency, "--latency"),
         (args.timing.under.is_some(), "--under"),
-        (by_argument, "--by arg0"),
+        (
+            by_argument(args).is_some(),
+            by_argument(args).unwrap_or_default(),
+        ),
     ];
     let given = options.into_iter().find(|(given, _)| *given);
     given.map(|(_, option)| option)
+}
+
+/// `--by argN`, where that is given.
+fn by_argument(args: &ProbeArgs) -> Option<&'static str> {
+    const WORDS: [&str; 6] = [
+        "--by arg0",
+        "--by arg1",
+        "--by arg2",
+        "--by arg3",
+        "--by arg4",
+        "--by arg5",
+    ];
+    match args.by.map(by) {
+        Some(By::Argument(argument)) => WORDS.get(usize::from(argument)).copied(),
+        _ => None,
+    }
 }
 
 /// One function by its name or its place.
@@ -82,10 +100,7 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         let entry = Spec::uprobe(spec.binary, spec.function);
         return Err(Failure::new(what).hint(format!("--latency '{entry}'")));
     }
-    let arguments = match args.by {
-        Some(ByWord::Arg0) => Some("--by arg0"),
-        _ => args.filter.map(|_| "--filter"),
-    };
+    let arguments = by_argument(args).or(args.filter.map(|_| "--filter"));
     match arguments {
         Some(option) if spec.kind == Kind::Uretprobe => {
             let what = format!("'{spec}' has no arguments any more for {option}");
@@ -98,21 +113,25 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
 
 /// What the grammar and the options have, and the driver does not do yet.
 pub fn reserved(args: &ProbeArgs) -> Result<(), Failure> {
-    let reserved = [(matches!(args.by, Some(ByWord::Arg0)), "--by arg0")];
-    match reserved.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Failure::not_yet(
-            option,
-            "--latency times all calls of a function",
+    match by_argument(args).filter(|_| args.timing.latency) {
+        Some(option) => Err(Failure::not_yet(
+            format!("{option} with --latency"),
+            "without --latency they are counted, and --by thread times them",
         )),
         None => Ok(()),
     }
 }
 
-/// What the driver splits by; `None` for what is [`reserved`].
-pub fn by(word: ByWord) -> Option<By> {
+/// What the driver splits by.
+pub fn by(word: ByWord) -> By {
     match word {
-        ByWord::Thread => Some(By::Thread),
-        ByWord::Comm => Some(By::Comm),
-        ByWord::Arg0 => None,
+        ByWord::Thread => By::Thread,
+        ByWord::Comm => By::Comm,
+        ByWord::Arg0 => By::Argument(0),
+        ByWord::Arg1 => By::Argument(1),
+        ByWord::Arg2 => By::Argument(2),
+        ByWord::Arg3 => By::Argument(3),
+        ByWord::Arg4 => By::Argument(4),
+        ByWord::Arg5 => By::Argument(5),
     }
 }

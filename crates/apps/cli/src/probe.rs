@@ -37,7 +37,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         filter: args.filter,
         target,
         via: common.via,
-        by: args.by.and_then(latency::by),
+        by: args.by.map(latency::by),
         latency: args.timing.latency,
         slower_ns: args.timing.slower,
         under: args.timing.under,

@@ -96,7 +96,7 @@ fn times_that_cannot_be_taken() {
         &["f", "--by", "arg0", "--via", "kernel"],
         "--by arg0 does not go with --via kernel",
     );
-    refuses(&["f", "--by", "arg1"], "arg1");
+    refuses(&["f", "--by", "arg6"], "arg6");
     refuses(
         &["f", "--under", "prog:"],
         "--under 'prog:': a function is missing",
@@ -119,8 +119,8 @@ fn times_that_cannot_be_taken() {
 #[test]
 fn options_that_are_reserved() {
     refuses(
-        &["probe", "-p", "1", "f", "--by", "arg0"],
-        "--by arg0 is not implemented yet",
+        &["probe", "-p", "1", "f", "--by", "arg2", "--latency"],
+        "--by arg2 with --latency is not implemented yet",
     );
 }
 

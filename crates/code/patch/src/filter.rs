@@ -5,7 +5,7 @@ use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use crate::code::{Ahead, Code};
 
 /// The hardware numbers of rdi, rsi, rdx, rcx, r8, r9.
-const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+pub(crate) const REGISTERS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Appends code that goes on where the filter passes, and takes one of the
 /// returned jumps where it does not. Every register is preserved, the flags not.

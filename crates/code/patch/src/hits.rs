@@ -6,6 +6,7 @@
 use tiptoe_event::Filter;
 
 use tiptoe_wire::Geometry;
+use tiptoe_wire::calls::{UNDER, VALUED};
 
 use crate::code::{Ahead, Code, IF_EQUAL};
 use crate::filter;
@@ -17,6 +18,8 @@ pub struct Hits {
     pub filter: Option<Filter>,
     /// Whether their thread has to be in a call that [`crate::Body::Gate`] follows.
     pub under: bool,
+    /// Which argument's values they are told apart by, where they are only counted.
+    pub by: Option<u8>,
 }
 
 impl Hits {
@@ -28,10 +31,17 @@ impl Hits {
         }
     }
 
+    /// What the cold entry is told of them.
+    pub(crate) fn flags(&self) -> i32 {
+        let under = if self.under { UNDER } else { 0 };
+        under | self.by.map_or(0, |_| VALUED)
+    }
+
     /// Whether argument `arg` decides.
     pub(crate) fn look_at(&self, arg: u8) -> bool {
         let filter = self.filter.as_ref();
-        filter.is_some_and(|filter| filter.comparisons().iter().any(|c| c.arg == arg))
+        let filtered = |filter: &Filter| filter.comparisons().iter().any(|c| c.arg == arg);
+        self.by == Some(arg) || filter.is_some_and(filtered)
     }
 
     /// Appends the filter; the jumps that are taken where it does not pass.

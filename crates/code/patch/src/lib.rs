@@ -65,6 +65,7 @@ mod shape;
 mod syscall;
 mod timed;
 mod trampoline;
+mod values;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
 pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding};

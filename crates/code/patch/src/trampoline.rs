@@ -9,7 +9,7 @@
 //!         test %rax,%rax
 //!         je   cold
 //!         [below a function only: cmpq $0,INSIDE(%rax); je out]
-//!         incq 8*slot(%rax)
+//!         incq 8*slot(%rax)          or by an argument's value (`values`)
 //! out:    pop  %rax
 //! pass:   the displaced instructions
 //!         jmp  behind them
@@ -43,7 +43,7 @@
 //! ```
 //! From `back + 8` to the `syscall` every register is the program's.
 
-use tiptoe_wire::calls::{UNDER, intercepted};
+use tiptoe_wire::calls::intercepted;
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
@@ -53,6 +53,7 @@ use crate::hits::Hits;
 use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
 use crate::timed::Call;
+use crate::values;
 
 /// What a patch is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +177,7 @@ pub(crate) fn build(
             let count = Count {
                 entry: shape.entry,
                 tls: abi.tls,
-                slot: slot as i32 | if hits.under { UNDER } else { 0 },
+                slot: slot as i32 | hits.flags(),
                 cell,
                 hits,
             };
@@ -331,9 +332,17 @@ impl Trampoline {
         }
         let missed = count.hits.emit_filter(code);
         code.put(&[PUSH_RAX]);
-        let cold = counters::load(code, count.tls, copy.code.len() > 90);
-        let outside = count.hits.emit_under(code, false);
-        counters::increment(code, count.cell);
+        let cold = counters::load(
+            code,
+            count.tls,
+            count.hits.by.is_some() || copy.code.len() > 90,
+        );
+        let ready = code.len();
+        let outside = count.hits.emit_under(code, count.hits.by.is_some());
+        match count.hits.by {
+            Some(arg) => values::emit(code, arg, count.cell),
+            None => counters::increment(code, count.cell),
+        }
         if let Some(outside) = outside {
             code.bind(outside);
         }
@@ -353,6 +362,11 @@ impl Trampoline {
         code.put(&[0x68])
             .put32(count.slot)
             .relative(&[0xe8], To::Cold, &[]);
+        if count.hits.by.is_some() {
+            counters::of_thread(code, count.tls);
+            code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
+            code.jump_back(Some(IF_NOT_EQUAL), ready);
+        }
         code.jump_back(None, out);
     }
 }

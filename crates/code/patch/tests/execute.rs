@@ -3,6 +3,7 @@
 mod foreign;
 mod machine;
 mod random;
+mod values;
 
 use std::hash::{DefaultHasher, Hasher};
 

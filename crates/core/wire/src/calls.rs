@@ -65,5 +65,8 @@ pub const UNCOUNTED: i32 = 1 << 27;
 pub const RETURNING: i32 = 1 << 28;
 /// A call of `--under`'s function: its thread is below it until it ends.
 pub const GATE: i32 = 1 << 29;
+/// To the cold entry: hits are told apart by a value, which only the trampoline knows; the
+/// thread gets its counters, and where it gets none the hit is counted as one.
+pub const VALUED: i32 = 1 << 29;
 /// Only threads that are below such a call count; the cold entry is told so, too.
 pub const UNDER: i32 = 1 << 30;

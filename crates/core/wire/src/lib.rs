@@ -27,6 +27,7 @@ mod models;
 mod plan;
 mod primitive;
 mod record;
+pub mod values;
 mod words;
 
 #[cfg(not(tiptoe_loom))]

@@ -2,6 +2,7 @@
 //! agent keeps it.
 
 use crate::calls::words;
+use crate::values;
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
@@ -35,6 +36,9 @@ impl SiteFlags {
 
     /// Stands for good, also when no session is on.
     pub const STAYS: SiteFlags = SiteFlags(32);
+
+    /// Its hits are told apart by the value of an argument.
+    pub const VALUED: SiteFlags = SiteFlags(64);
 
     /// Whether all bits of `other` are set.
     pub fn has(self, other: SiteFlags) -> bool {
@@ -97,6 +101,7 @@ impl Site {
             flags if flags.has(SiteFlags::HOOK) => 0,
             flags if flags.has(SiteFlags::TIMED) => words::ALL,
             flags if flags.has(SiteFlags::CALL) => words::UNTIMED,
+            flags if flags.has(SiteFlags::VALUED) => values::WIDTH,
             _ => 1,
         }
     }

@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use tiptoe_wire::Geometry;
 
 use crate::request::By;
+use crate::values::Values;
 
 /// What has been counted in one process.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Counts {
     pub totals: Vec<u64>,
     /// For each thread or name, and slot, its part.
     pub parts: BTreeMap<String, Vec<u64>>,
+    /// For each slot of which values are kept, those.
+    pub values: BTreeMap<u32, Values>,
 }
 
 /// Bytes of a directory entry.
@@ -28,13 +31,23 @@ const ENTRY: usize = Geometry::ENTRY_BYTES;
 /// Key of what threads counted that had to share the overflow slab.
 const OTHERS: &str = "(other threads)";
 
-/// Reads all slabs. The slots in `maxima` are not summed: the greatest counts.
+/// What is to be done with slots otherwise than to be summed.
+#[derive(Default)]
+pub struct Special {
+    /// The greatest counts.
+    pub maxima: Vec<u32>,
+    /// With those behind they hold the values of an argument.
+    pub valued: Vec<u32>,
+}
+
+/// Reads all slabs.
 pub fn read(
     file: &File,
     geometry: Geometry,
     by: Option<By>,
-    maxima: &[u32],
+    special: &Special,
 ) -> std::io::Result<Counts> {
+    let maxima = &special.maxima;
     let mut greatest = vec![0; maxima.len()];
     let mut counts = Counts {
         totals: vec![0; geometry.slots as usize],
@@ -49,9 +62,13 @@ pub fn read(
             let value = values.get(*slot as usize).copied().unwrap_or(0);
             *greatest = value.max(*greatest);
         }
-        if let Some(by) = by {
+        for slot in &special.valued {
+            let kept = counts.values.entry(*slot).or_default();
+            kept.add(values.get(*slot as usize..).unwrap_or_default());
+        }
+        if let Some(by) = by.filter(|by| !matches!(by, By::Argument(_))) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
-            counts.add_part(key, &values);
+            counts.add_part(key, &values, maxima);
         }
     }
     for (slot, greatest) in maxima.iter().zip(greatest) {
@@ -86,7 +103,7 @@ fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<Sl
 }
 
 impl Counts {
-    fn add_part(&mut self, key: String, values: &[u64]) {
+    fn add_part(&mut self, key: String, values: &[u64], maxima: &[u32]) {
         if values.iter().all(|value| *value == 0) {
             return;
         }
@@ -94,8 +111,20 @@ impl Counts {
             .parts
             .entry(key)
             .or_insert_with(|| vec![0; values.len()]);
+        let greatest = |slot: &u32| {
+            (
+                *slot as usize,
+                part.get(*slot as usize).copied().unwrap_or(0),
+            )
+        };
+        let greatest: Vec<(usize, u64)> = maxima.iter().map(greatest).collect();
         for (sum, value) in part.iter_mut().zip(values) {
             *sum = sum.wrapping_add(*value);
+        }
+        for (slot, before) in greatest {
+            if let (Some(now), Some(value)) = (part.get_mut(slot), values.get(slot)) {
+                *now = before.max(*value);
+            }
         }
     }
 }
@@ -117,7 +146,7 @@ impl SlabOwner {
 
     fn key(&self, by: By) -> String {
         match by {
-            By::Comm => self.comm.clone(),
+            By::Comm | By::Argument(_) => self.comm.clone(),
             By::Thread => format!("{} {}", self.tid, self.comm),
         }
     }

@@ -29,6 +29,7 @@ mod driver;
 pub mod inject;
 mod link;
 mod loader;
+mod measured;
 mod module;
 mod offer;
 mod planner;
@@ -39,6 +40,7 @@ mod resolve;
 mod run;
 mod totals;
 mod tracee;
+mod values;
 mod words;
 
 pub use driver::{run, toggle};

@@ -13,6 +13,7 @@ use tiptoe_patch::{
 };
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::calls::words;
+use tiptoe_wire::values;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
@@ -87,15 +88,23 @@ pub enum Follow {
     Returns,
     /// And timed.
     Times,
+    /// To be counted by the value of an argument.
+    Values,
     /// Followed to its return, with the thread noted to be inside.
     Gate,
 }
 
 impl Follow {
+    /// Whether calls are followed to their return.
+    pub fn is_followed(self) -> bool {
+        !matches!(self, Follow::No | Follow::Values)
+    }
+
     /// How many counters a probe has.
     pub fn width(self) -> u32 {
         match self {
             Follow::No => 1,
+            Follow::Values => values::WIDTH,
             Follow::Returns | Follow::Gate => words::UNTIMED,
             Follow::Times => words::ALL,
         }
@@ -138,7 +147,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     for module in modules.iter().filter(|module| is_libc(module)) {
         plan.hooks.extend(draft.hooks(module));
     }
-    if probes.iter().any(|probe| probe.follow != Follow::No) {
+    if probes.iter().any(|probe| probe.follow.is_followed()) {
         draft.interceptions(modules, &mut plan);
     }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
@@ -210,11 +219,16 @@ impl Draft<'_> {
             // Jumped into from the middle of its function: nothing is dead there.
             shape = shape.preserving_everything();
         }
+        let whole = Hits {
+            by: None,
+            ..self.hits
+        };
         let body = |slot, number| match probe.follow {
-            Follow::No => Body::Count {
+            Follow::Values => Body::Count {
                 slot,
                 hits: self.hits,
             },
+            Follow::No => Body::Count { slot, hits: whole },
             Follow::Gate => Body::Gate {
                 slot,
                 probe: number,
@@ -223,7 +237,7 @@ impl Draft<'_> {
                 slot,
                 probe: number,
                 timed: probe.follow == Follow::Times,
-                hits: self.hits,
+                hits: whole,
             },
         };
         let known = self.known.get(&shape.site()).copied();
@@ -241,7 +255,7 @@ impl Draft<'_> {
         if of_its_size.is_none() {
             self.next_slot += probe.follow.width();
         }
-        self.next_call += u32::from(probe.follow != Follow::No);
+        self.next_call += u32::from(probe.follow.is_followed());
         Ok(planned(patch, slot, &body))
     }
 }
@@ -333,6 +347,10 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
                 Body::Count { .. } | Body::Call { .. } | Body::Gate { .. }
             ),
             SiteFlags::HOOK,
+        ),
+        (
+            matches!(body, Body::Count { hits, .. } if hits.by.is_some()),
+            SiteFlags::VALUED,
         ),
         (intercept::stays(body), SiteFlags::STAYS),
     ];

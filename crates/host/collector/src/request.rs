@@ -62,6 +62,8 @@ pub enum By {
     Thread,
     /// Threads of one name together.
     Comm,
+    /// Each value of this argument.
+    Argument(u8),
 }
 
 /// How much of the target's CPU time tracing may take.

@@ -67,15 +67,15 @@ pub struct Resolved {
     pub notes: Vec<String>,
 }
 
-/// Resolves all specs against a process's modules; with `timed` their calls are timed.
+/// Resolves all specs against a process's modules; of their entries that is wanted.
 pub fn resolve(
     specs: &[String],
-    timed: bool,
+    entries: Follow,
     process: Process,
     modules: &[Module],
 ) -> Result<Resolved, Error> {
     let specs: Result<Vec<Spec>, Error> = specs.iter().map(|text| parse(text)).collect();
-    let follow = |spec: &Spec| follow::wanted(spec, timed);
+    let follow = |spec: &Spec| follow::wanted(spec, entries);
     resolve_all(&specs?, follow, process, modules)
 }
 
@@ -185,7 +185,7 @@ fn add(
     module: &Module,
     functions: Vec<Cow<'_, Function>>,
 ) {
-    let limits = (follow != Follow::No).then(|| Limits::new(module));
+    let limits = follow.is_followed().then(|| Limits::new(module));
     let image = &module.object.image;
     let placed = functions
         .into_iter()

@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
         let count = |name: &String| {
             let earlier = before.get(name).copied().unwrap_or_default();
             let total = now.by_name.get(name)?;
-            Some(Part::new(name, total.reading.since(earlier).count))
+            Some(Part::new(name, total.all.reading.since(earlier).count))
         };
         let counts = now.order.iter().filter_map(count);
         let interval = Interval {
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
         let mut hits = 0;
         for total in events.gates.values() {
             sum = sum.plus(prices.of(total));
-            hits += total.reading.hits();
+            hits += total.all.reading.hits();
         }
         self.tell_gates(events);
         for name in &events.order {
@@ -303,19 +303,16 @@ impl<'a> Run<'a> {
             };
             let cost = prices.of(total);
             sum = sum.plus(cost);
-            hits += total.reading.hits();
-            let mut event = Event::new(name, total.via, total.reading);
-            if let Some(times) = &total.times {
+            hits += total.all.reading.hits();
+            let mut event = Event::new(name, total.via, total.all.reading);
+            if let Some(times) = &total.all.times {
                 event = event.with_histogram(times);
             }
             event.cost_ns = cost.ns;
             event.names = total.names.clone();
             event.notes = total.notes();
-            event.by = total
-                .parts
-                .iter()
-                .map(|(key, count)| Part::new(key, *count))
-                .collect();
+            let parts = total.parts.iter();
+            event.by = parts.map(|(key, part)| part.part(key)).collect();
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
         }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tiptoe_event::{Cost, Histogram, Reading, Via};
+use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Step;
+use tiptoe_session::OTHER_VALUES;
 
-use crate::calibrate::{UnitCosts, followed, gate, timed};
+use crate::calibrate::{UnitCosts, followed, gate, timed, valued};
+use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
 
@@ -14,11 +16,10 @@ const COMMON_GAP_NS: f64 = 1_000.0;
 
 /// One event over all processes.
 pub struct Total {
-    pub reading: Reading,
+    pub all: Measured,
     pub via: Via,
     pub trap: bool,
     pub follow: Follow,
-    pub times: Option<Box<Histogram>>,
     /// How the kernel gets the instruction done, where it counts.
     pub step: Step,
     pub names: Vec<String>,
@@ -26,7 +27,7 @@ pub struct Total {
     pub remarks: Vec<String>,
     /// How many functions of one process bear its name.
     pub bearers: u64,
-    pub parts: BTreeMap<String, u64>,
+    pub parts: BTreeMap<String, Measured>,
 }
 
 impl Total {
@@ -37,11 +38,10 @@ impl Total {
             Source::Kernel(place) => (Via::Kernel, false, Follow::No, place.step),
         };
         Total {
-            reading: Reading::default(),
+            all: Measured::default(),
             via,
             trap,
             follow,
-            times: None,
             step,
             names: counter.names.clone(),
             remarks: Vec::new(),
@@ -50,21 +50,13 @@ impl Total {
         }
     }
 
-    /// Two places of one name count together, over the same time.
-    fn add(&mut self, reading: Reading) {
-        let time = |a: u64, b: u64| a.max(b);
-        self.reading = Reading {
-            time_enabled_ns: time(self.reading.time_enabled_ns, reading.time_enabled_ns),
-            time_running_ns: time(self.reading.time_running_ns, reading.time_running_ns),
-            ..self.reading.plus(reading)
-        };
-    }
-
     pub fn notes(&self) -> Vec<String> {
         let several = || format!("{} functions of this name", self.bearers);
         let several = (self.bearers > 1).then(several);
         let trap = self.trap.then(|| "trap: no jump fits there".to_owned());
-        let remarks = self.remarks.iter().cloned();
+        let others = self.parts.contains_key(OTHER_VALUES);
+        let others = others.then(|| "more values than threads have room for".to_owned());
+        let remarks = self.remarks.iter().cloned().chain(others);
         several.into_iter().chain(remarks).chain(trap).collect()
     }
 }
@@ -82,11 +74,12 @@ impl Events {
     pub fn add(&mut self, tracee: &Tracee, reads: Reads) {
         for (gate, reading) in tracee.gates.iter().zip(&reads.gates) {
             let total = self.gates.entry(gate.event.clone());
-            total.or_insert_with(|| Total::of(gate)).add(*reading);
+            let (reading, times) = (*reading, None);
+            let total = total.or_insert_with(|| Total::of(gate));
+            total.all.add(&Measured { reading, times });
         }
         let mut bearers: BTreeMap<&str, u64> = BTreeMap::new();
         for (index, counter) in tracee.counters.iter().enumerate() {
-            let reading = reads.readings.get(index).copied().unwrap_or_default();
             let total = self.by_name.entry(counter.event.clone());
             let total = total.or_insert_with(|| {
                 self.order.push(counter.event.clone());
@@ -99,15 +92,12 @@ impl Events {
             let fresh = fresh.filter(|note| !total.remarks.contains(note));
             let fresh: Vec<String> = fresh.cloned().collect();
             total.remarks.extend(fresh);
-            total.add(reading);
-            if let Some(Some(times)) = reads.times.get(index) {
-                total.times.get_or_insert_default().merge(times);
+            // Two places of one name count together.
+            if let Some(all) = reads.all.get(index) {
+                total.all.add(all);
             }
-            for (key, values) in &reads.parts {
-                let count = values.get(index).copied().unwrap_or(0);
-                if count > 0 {
-                    *total.parts.entry(key.clone()).or_insert(0) += count;
-                }
+            for (key, part) in reads.parts.get(index).into_iter().flatten() {
+                total.parts.entry(key.clone()).or_default().add(part);
             }
         }
     }
@@ -118,14 +108,17 @@ impl Events {
             let Some(total) = self.by_name.get_mut(name) else {
                 continue;
             };
-            total.reading = total.reading.since(earlier.reading);
-            if let (Some(times), Some(earlier)) = (&mut total.times, &earlier.times) {
-                **times = times.clone().since(earlier);
+            total.all.since(&earlier.all);
+            for (key, earlier) in &earlier.parts {
+                if let Some(part) = total.parts.get_mut(key) {
+                    part.since(earlier);
+                }
             }
+            total.parts.retain(|_, part| part.reading.hits() > 0);
         }
         for (name, earlier) in &before.gates {
             if let Some(total) = self.gates.get_mut(name) {
-                total.reading = total.reading.since(earlier.reading);
+                total.all.since(&earlier.all);
             }
         }
     }
@@ -133,7 +126,7 @@ impl Events {
     pub fn readings(&self) -> BTreeMap<String, Reading> {
         self.by_name
             .iter()
-            .map(|(name, total)| (name.clone(), total.reading))
+            .map(|(name, total)| (name.clone(), total.all.reading))
             .collect()
     }
 }
@@ -163,8 +156,8 @@ impl Prices {
 
     /// What all hits of an event cost together.
     pub fn of(&self, total: &Total) -> Cost {
-        let hits = total.reading.hits();
-        let unfollowed = total.reading.ends.map_or(0, |ends| ends.only_counted);
+        let hits = total.all.reading.hits();
+        let unfollowed = total.all.reading.ends.map_or(0, |ends| ends.only_counted);
         let gap_ns = self.gap_ns(hits);
         let followed = self
             .of_each(total, gap_ns)
@@ -185,6 +178,7 @@ impl Prices {
     fn followed(&self, follow: Follow, count: Cost) -> Cost {
         match follow {
             Follow::No => count,
+            Follow::Values => valued(count),
             Follow::Returns => followed(count),
             Follow::Times => timed(followed(count), self.costs.reading_ns),
             Follow::Gate => gate(followed(count)),
@@ -218,12 +212,12 @@ mod tests {
             count,
             ..Reading::default()
         };
+        let times = None;
         Total {
-            reading,
+            all: Measured { reading, times },
             via,
             trap: false,
             follow: Follow::No,
-            times: None,
             step,
             names: Vec::new(),
             remarks: Vec::new(),

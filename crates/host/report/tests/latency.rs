@@ -80,8 +80,8 @@ fn eventful() -> Session {
     let found = &mut session.events[0];
     found.ends.as_mut().expect("it is followed").only_counted = 99;
     let parts = [
-        (argument_key(3), &[(38, 50_000)]),
-        (argument_key(0x7fff_0000_1234), &[(41, 90_000)]),
+        (argument_key(0, 3), &[(38, 50_000)]),
+        (argument_key(0, 0x7fff_0000_1234), &[(41, 90_000)]),
     ];
     found.by = parts
         .map(|(key, times)| {

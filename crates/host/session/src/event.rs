@@ -135,14 +135,16 @@ impl Part {
     }
 }
 
-/// The key of the calls whose first argument had this value: `arg0=42`,
-/// `arg0=-1`, and anything that could be an address or a set of flags as
-/// `arg0=0x7f12a0`.
-pub fn argument_key(value: u64) -> String {
+/// The key of the calls whose argument had a value that its thread had no room for.
+pub const OTHER_VALUES: &str = "(other values)";
+
+/// The key of the calls whose argument had this value: `arg0=42`, `arg0=-1`, and
+/// anything that could be an address or a set of flags as `arg0=0x7f12a0`.
+pub fn argument_key(argument: u8, value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {
-        small if (-SMALL..=SMALL).contains(&small) => format!("arg0={small}"),
-        _ => format!("arg0={value:#x}"),
+        small if (-SMALL..=SMALL).contains(&small) => format!("arg{argument}={small}"),
+        _ => format!("arg{argument}={value:#x}"),
     }
 }
 

@@ -39,7 +39,8 @@
 //! With `--interval`, each item of `intervals` is printed as a line of its own, too,
 //! when it is over; the report comes last.
 //!
-//! WHOSE is `"TID COMM"`, `"COMM"` or `"arg0=VALUE"`, as `--by` asked for.
+//! WHOSE is `"TID COMM"`, `"COMM"` or `"arg0=VALUE"` (decimal, or `0x…`), as `--by` asked for;
+//! or `"(other threads)"`, `"(other values)"` for what there was no room to tell apart.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -54,7 +55,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cost::{Basis, Cost};
 pub use ends::Ends;
-pub use event::{Event, Part, Refusal, argument_key};
+pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;

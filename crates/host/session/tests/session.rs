@@ -117,7 +117,7 @@ fn arguments_are_read_as_numbers_or_as_addresses() {
         (65_537, "arg0=0x10001"),
         (0x7fff_dead_beef, "arg0=0x7fffdeadbeef"),
     ] {
-        assert_eq!(argument_key(value), key);
+        assert_eq!(argument_key(0, value), key);
     }
 }
 
@@ -128,7 +128,7 @@ fn it_reads_back_and_tolerates_what_is_missing() {
     let (reading, times) = timed();
     let latency = Latency::new(reading.latency.unwrap(), &times);
     let ends = Ends::from(reading.ends.unwrap());
-    let part = Part::new(argument_key(3), 6)
+    let part = Part::new(argument_key(0, 3), 6)
         .with_ends(ends)
         .with_latency(latency);
     let mut event = Event::new("uprobe:f", Via::Agent, reading).with_histogram(&times);

@@ -32,13 +32,12 @@ const LOOKERS: [&str; 8] = [
     "__gnu_mcount_nc",
 ];
 
-/// What a spec wants of each hit.
-pub fn wanted(spec: &Spec, timed: bool) -> Follow {
-    match spec.kind {
-        _ if spec.offset != 0 => Follow::No,
-        _ if timed => Follow::Times,
-        Kind::Uretprobe => Follow::Returns,
-        _ => Follow::No,
+/// What a spec wants of each hit, where that is wanted of entries.
+pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
+    match (spec.kind, entries) {
+        (_, Follow::Times) if spec.offset != 0 => Follow::No,
+        (Kind::Uretprobe, Follow::No | Follow::Values) => Follow::Returns,
+        _ => entries,
     }
 }
 

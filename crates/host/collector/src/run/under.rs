@@ -9,9 +9,9 @@ impl Run<'_> {
     pub(super) fn tell_gates(&mut self, events: &Events) {
         for (event, total) in &events.gates {
             let name = event.strip_prefix("uprobe:").unwrap_or(event);
-            let calls = counted(total.reading.count, "time");
-            let missed = total.reading.ends.map_or(0, |ends| ends.only_counted);
-            self.session.notes.push(match total.reading.count {
+            let calls = counted(total.all.reading.count, "time");
+            let missed = total.all.reading.ends.map_or(0, |ends| ends.only_counted);
+            self.session.notes.push(match total.all.reading.count {
                 0 => {
                     format!("{name} was not called: calls that began before the trace are not seen")
                 }

@@ -68,7 +68,7 @@ impl Tracee {
         // as it is for a program that blocks a fault of its own.
         let _ = masks.hand_over();
         self.masks = Some(masks);
-        let followed = probes.iter().filter(|probe| probe.follow != Follow::No);
+        let followed = probes.iter().filter(|probe| probe.follow.is_followed());
         link.make_thunks(followed.count() * CALLERS)?;
         link.name_unwinders(&planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();

@@ -47,7 +47,7 @@ impl Purse {
     /// The purse of a plan; `None` where calls are not followed, or cost what they may.
     pub fn of(plan: &Plan) -> Option<Purse> {
         let readings = match plan.follow() {
-            Follow::No | Follow::Gate => return None,
+            Follow::No | Follow::Values | Follow::Gate => return None,
             Follow::Returns => 0.0,
             Follow::Times => 2.0,
         };
@@ -107,5 +107,5 @@ impl Tracee {
 }
 
 fn is_followed(counter: &Counter) -> bool {
-    matches!(counter.source, Source::Agent { follow, .. } if follow != Follow::No)
+    matches!(counter.source, Source::Agent { follow, .. } if follow.is_followed())
 }

@@ -10,10 +10,10 @@ use crate::planner::Follow;
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
     let calls = match follow {
-        Follow::No => word(words::CALLS),
+        _ if !follow.is_followed() => word(words::CALLS),
         _ => word(words::CALLS).wrapping_add(word(words::ONLY_COUNTED)),
     };
-    let ends = (follow != Follow::No).then(|| ends(calls, word));
+    let ends = follow.is_followed().then(|| ends(calls, word));
     Reading {
         count: match (follow, ends) {
             (Follow::Returns, Some(ends)) => ends.returns,

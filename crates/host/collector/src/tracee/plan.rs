@@ -61,6 +61,10 @@ impl<'a> Plan<'a> {
             hits: Hits {
                 filter: request.filter,
                 under: request.under.is_some(),
+                by: match request.by {
+                    Some(By::Argument(arg)) => Some(arg),
+                    _ => None,
+                },
             },
             under: request.under.as_deref(),
             via: request.via,
@@ -74,7 +78,7 @@ impl<'a> Plan<'a> {
 
     /// The probes of a process, and the function below which their hits have to be.
     pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
-        let probes = resolve::resolve(self.specs, self.calls.is_some(), process, modules)?;
+        let probes = resolve::resolve(self.specs, self.entries(), process, modules)?;
         match self.under {
             Some(function) => resolve::below(probes, function, process, modules),
             None => Ok(probes),
@@ -100,20 +104,29 @@ impl<'a> Plan<'a> {
         given.map(|(_, why)| why)
     }
 
+    /// What is wanted of entries.
+    fn entries(&self) -> Follow {
+        match (self.calls, self.hits.by) {
+            (Some(_), _) => Follow::Times,
+            (None, Some(_)) => Follow::Values,
+            (None, None) => Follow::No,
+        }
+    }
+
     /// What is wanted of each hit, at most.
     pub fn follow(&self) -> Follow {
         let returns = || self.specs.iter().any(|spec| spec.starts_with("uretprobe:"));
-        match self.calls {
-            Some(_) => Follow::Times,
-            None if returns() => Follow::Returns,
-            None => Follow::No,
+        match self.entries() {
+            Follow::No if returns() => Follow::Returns,
+            entries => entries,
         }
     }
 
     /// What an agent is told before it begins.
     pub fn terms(&self) -> Terms {
         Terms {
-            keep_slabs: self.by == Some(By::Thread),
+            // A name is noted with the slab, too.
+            keep_slabs: matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
                 credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
                 ns_per_tick: self.calls.map_or(0, |_| clock::ns_per_tick()),

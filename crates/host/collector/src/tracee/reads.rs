@@ -3,23 +3,24 @@
 use std::collections::BTreeMap;
 
 use tiptoe_event::{Histogram, Reading};
+use tiptoe_session::{OTHER_VALUES, argument_key};
 use tiptoe_wire::calls::words;
 
 use super::{Counter, Source, Tracee, calls};
-use crate::counts::{self, Counts};
+use crate::counts::{self, Counts, Special};
+use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::{By, Error};
+use crate::values::Values;
 
 /// What has been counted in one process.
 pub struct Reads {
-    /// One reading for each counter.
-    pub readings: Vec<Reading>,
-    /// And for each gate.
+    /// For each counter.
+    pub all: Vec<Measured>,
+    /// For each gate.
     pub gates: Vec<Reading>,
-    /// For each counter, how long its calls took, where they are timed.
-    pub times: Vec<Option<Box<Histogram>>>,
-    /// For each thread or name, and counter, its part.
-    pub parts: BTreeMap<String, Vec<u64>>,
+    /// For each counter, the parts of threads or names that are not nothing.
+    pub parts: Vec<BTreeMap<String, Measured>>,
 }
 
 impl Tracee {
@@ -28,8 +29,8 @@ impl Tracee {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.link {
             Some(link) => {
-                let maxima = self.longest();
-                counts::read(link.data_file(), link.geometry(), by, &maxima).map_err(failed)?
+                let special = self.special();
+                counts::read(link.data_file(), link.geometry(), by, &special).map_err(failed)?
             }
             None => Counts::default(),
         };
@@ -48,46 +49,94 @@ impl Tracee {
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };
         let over = self.follows() && (self.is_gone() || self.has_execed());
-        let reading = |counter: &Counter| match reading(counter) {
-            reading if over => calls::at_the_end(reading),
-            reading => reading,
+        let ended = |reading| match over {
+            true => calls::at_the_end(reading),
+            false => reading,
         };
-        let part = |values: &Vec<u64>| {
-            let value = |counter: &Counter| match counter.source {
-                Source::Agent { slot, follow, .. } => calls::reading(values, slot, follow).count,
-                Source::Kernel(_) => 0,
+        let all = |counter: &Counter| Measured {
+            reading: ended(reading(counter)),
+            times: times(counter, &counts.totals),
+        };
+        let parts = |counter: &Counter| {
+            if let (Some(By::Argument(arg)), Source::Agent { slot, .. }) = (by, counter.source) {
+                let values = counts.values.get(&slot);
+                return values.map_or_else(BTreeMap::new, |values| {
+                    by_value(arg, values, reading(counter).count)
+                });
+            }
+            let parts = counts.parts.iter();
+            let parts = parts.filter_map(|(key, values)| Some((key, part(counter, values)?)));
+            let ended = |part: Measured| Measured {
+                reading: ended(part.reading),
+                ..part
             };
-            self.counters.iter().map(value).collect()
-        };
-        let times = |counter: &Counter| match counter.source {
-            Source::Agent { slot, follow, .. } => calls::histogram(&counts.totals, slot, follow),
-            Source::Kernel(_) => None,
+            parts
+                .map(|(key, part)| (key.clone(), ended(part)))
+                .collect()
         };
         Ok(Reads {
-            times: self.counters.iter().map(times).collect(),
-            readings: self.counters.iter().map(reading).collect(),
-            gates: self.gates.iter().map(reading).collect(),
-            parts: counts
-                .parts
-                .iter()
-                .map(|(key, values)| (key.clone(), part(values)))
-                .collect(),
+            all: self.counters.iter().map(all).collect(),
+            gates: self.gates.iter().map(|gate| ended(reading(gate))).collect(),
+            parts: self.counters.iter().map(parts).collect(),
         })
     }
 
-    /// Slots of which the greatest counts.
-    fn longest(&self) -> Vec<u32> {
-        let slots = self
-            .counters
-            .iter()
-            .filter_map(|counter| match counter.source {
+    /// Slots that are not summed.
+    fn special(&self) -> Special {
+        let mut special = Special::default();
+        for counter in &self.counters {
+            match counter.source {
                 Source::Agent {
                     slot,
                     follow: Follow::Times,
                     ..
-                } => Some(slot + words::LONGEST),
-                _ => None,
-            });
-        slots.collect()
+                } => special.maxima.push(slot + words::LONGEST),
+                Source::Agent {
+                    slot,
+                    follow: Follow::Values,
+                    ..
+                } => special.valued.push(slot),
+                _ => {}
+            }
+        }
+        special
+    }
+}
+
+/// What each value has of so many hits, and those whose value found no room.
+fn by_value(arg: u8, values: &Values, all: u64) -> BTreeMap<String, Measured> {
+    let others = values.others(all);
+    let others = (others > 0).then(|| (OTHER_VALUES.to_owned(), others));
+    let known = values
+        .iter()
+        .map(|(value, hits)| (argument_key(arg, value), hits));
+    let measured = |count| Measured {
+        reading: Reading {
+            count,
+            ..Reading::default()
+        },
+        times: None,
+    };
+    let all = known.chain(others);
+    all.map(|(key, hits)| (key, measured(hits))).collect()
+}
+
+/// What one thread or name has of a counter, if anything.
+fn part(counter: &Counter, values: &[u64]) -> Option<Measured> {
+    let Source::Agent { slot, follow, .. } = counter.source else {
+        return None;
+    };
+    let reading = calls::reading(values, slot, follow);
+    (reading.hits() > 0).then(|| Measured {
+        reading,
+        times: times(counter, values),
+    })
+}
+
+/// How long its calls took, where they are timed.
+fn times(counter: &Counter, values: &[u64]) -> Option<Box<Histogram>> {
+    match counter.source {
+        Source::Agent { slot, follow, .. } => calls::histogram(values, slot, follow),
+        Source::Kernel(_) => None,
     }
 }

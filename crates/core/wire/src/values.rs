@@ -1,0 +1,61 @@
+//! How a thread's hits of a probe are told apart by the value of an argument: words of its
+//! slab, from the probe's slot on.
+//!
+//! | words | hold |
+//! |---|---|
+//! | [`ALL`] | all hits |
+//! | [`ZERO`] | those whose value was 0 |
+//! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
+//!
+//! A value is looked for at its hash and in the [`RUN`] entries from there on. Where it is in
+//! none of them, and none is free, the hit is in [`ALL`] alone. The thread's own trampolines
+//! are the only writers: they take an entry by one instruction, so that a signal handler
+//! finds it free or taken.
+
+/// All hits.
+pub const ALL: u32 = 0;
+/// Hits whose value was 0.
+pub const ZERO: u32 = 1;
+/// The first entry.
+pub const ENTRIES: u32 = 2;
+/// As many hashes as this power of two.
+pub const BITS: u8 = 8;
+/// Entries in which a value may be, from its hash on.
+pub const RUN: u32 = 8;
+/// How many entries there are.
+pub const ROOM: u32 = (1 << BITS) + RUN;
+/// How many words there are.
+pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
+
+/// The values that the words of a probe hold, with their hits; nothing of what they say is
+/// relied on.
+pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    let entries = words.get(ENTRIES as usize..).unwrap_or_default();
+    let pairs = entries.chunks_exact(2).map(|pair| match pair {
+        [value, hits] => (*value, *hits),
+        _ => (0, 0),
+    });
+    let zero = words.get(ZERO as usize).map(|hits| (0, *hits));
+    let all = zero.into_iter().chain(pairs.take(ROOM as usize));
+    all.filter(|(_, hits)| *hits != 0)
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    #[test]
+    fn what_is_counted_is_read_and_nothing_behind_it() {
+        let mut words = std::vec![0; WIDTH as usize + 4];
+        (words[0], words[1]) = (9, 2);
+        (words[2], words[3]) = (7, 3);
+        (words[10], words[11]) = (u64::MAX, 4);
+        words[WIDTH as usize + 1] = 5;
+        let found: Vec<(u64, u64)> = decode(&words).collect();
+        assert_eq!(found, [(0, 2), (7, 3), (u64::MAX, 4)]);
+        assert_eq!(decode(&words[..1]).count(), 0);
+        assert_eq!(decode(&[]).count(), 0);
+    }
+}

@@ -1,0 +1,46 @@
+//! What is known of an event, or of a part of it.
+
+use tiptoe_event::{Histogram, Reading};
+use tiptoe_session::{Latency, Part};
+
+/// A reading, and where calls are timed their histogram.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    pub reading: Reading,
+    pub times: Option<Box<Histogram>>,
+}
+
+impl Measured {
+    /// Adds what was counted elsewhere, over the same time.
+    pub fn add(&mut self, other: &Measured) {
+        let (one, more) = (self.reading, other.reading);
+        self.reading = Reading {
+            time_enabled_ns: one.time_enabled_ns.max(more.time_enabled_ns),
+            time_running_ns: one.time_running_ns.max(more.time_running_ns),
+            ..one.plus(more)
+        };
+        if let Some(times) = &other.times {
+            self.times.get_or_insert_default().merge(times);
+        }
+    }
+
+    /// Takes away what was counted before.
+    pub fn since(&mut self, earlier: &Measured) {
+        self.reading = self.reading.since(earlier.reading);
+        if let (Some(times), Some(earlier)) = (&mut self.times, &earlier.times) {
+            **times = times.clone().since(earlier);
+        }
+    }
+
+    /// As a part of an event.
+    pub fn part(&self, key: &str) -> Part {
+        let mut part = Part::new(key, self.reading.count);
+        if let Some(ends) = self.reading.ends {
+            part = part.with_ends(ends.into());
+        }
+        if let (Some(latency), Some(times)) = (self.reading.latency, &self.times) {
+            part = part.with_latency(Latency::new(latency, times));
+        }
+        part
+    }
+}

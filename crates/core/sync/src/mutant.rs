@@ -4,10 +4,14 @@
 //! run the same shipped code, but one thread of the model has [lost](lose) an
 //! [`Edge`]: its fences of that order do nothing, its accesses of that order are
 //! relaxed, or its exchanges are torn in two. So no line of the code knows of them.
+//!
+//! What interrupts a thread is no other thread: it runs to its end while the thread
+//! stands still. A model has it come in front of each [access](interrupt) in turn.
 
 extern crate std;
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
+use std::boxed::Box;
 
 pub use loom::sync::atomic::Ordering;
 
@@ -22,13 +26,44 @@ pub enum Edge {
     Exchange,
 }
 
+/// What will interrupt a thread, and in front of how many of its accesses from now.
+type Signal = (usize, Box<dyn FnOnce()>);
+
 loom::thread_local! {
     static LOST: Cell<Option<Edge>> = Cell::new(None);
+    static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
 /// From here on the calling thread does without `edge`.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
+}
+
+/// Has `handler` interrupt the calling thread in front of its `nth` access from here.
+pub fn interrupt(nth: usize, handler: impl FnOnce() + 'static) {
+    SIGNAL.with(|signal| *signal.borrow_mut() = Some((nth, Box::new(handler))));
+}
+
+/// Whether what was to interrupt the calling thread did not come; it will not any more.
+pub fn was_missed() -> bool {
+    SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
+}
+
+/// In front of each access.
+fn step() {
+    let due = SIGNAL.with(|signal| {
+        let mut signal = signal.borrow_mut();
+        match signal.as_mut()? {
+            (0, _) => signal.take(),
+            (left, _) => {
+                *left -= 1;
+                None
+            }
+        }
+    });
+    if let Some((_, handler)) = due {
+        handler();
+    }
 }
 
 fn has_lost(edge: Edge) -> bool {
@@ -63,16 +98,19 @@ macro_rules! atomic {
 
             /// Reads it.
             pub fn load(&self, order: Ordering) -> $value {
+                step();
                 self.0.load(access(order))
             }
 
             /// Writes it.
             pub fn store(&self, value: $value, order: Ordering) {
+                step();
                 self.0.store(value, access(order));
             }
 
             /// Adds, and returns what was there.
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                step();
                 match has_lost(Edge::Exchange) {
                     true => self.torn(|old| old.wrapping_add(value)),
                     false => self.0.fetch_add(value, access(order)),
@@ -81,6 +119,7 @@ macro_rules! atomic {
 
             /// Subtracts, and returns what was there.
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                step();
                 match has_lost(Edge::Exchange) {
                     true => self.torn(|old| old.wrapping_sub(value)),
                     false => self.0.fetch_sub(value, access(order)),
@@ -89,6 +128,7 @@ macro_rules! atomic {
 
             /// Sets bits, and returns what was there.
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                step();
                 match has_lost(Edge::Exchange) {
                     true => self.torn(|old| old | value),
                     false => self.0.fetch_or(value, access(order)),
@@ -103,6 +143,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                step();
                 if !has_lost(Edge::Exchange) {
                     return self
                         .0
@@ -118,6 +159,7 @@ macro_rules! atomic {
 
             fn torn(&self, change: impl FnOnce($value) -> $value) -> $value {
                 let old = self.0.load(Ordering::Acquire);
+                step();
                 self.0.store(change(old), Ordering::Release);
                 old
             }

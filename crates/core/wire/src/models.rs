@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use crate::{Data, Geometry, Hello, Plan, Request, Words};
-use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, lose};
+use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, interrupt, lose};
 
 const SHAPE: Geometry = Geometry { slots: 1, slabs: 2 };
 const PLAN_WORDS: usize = 24;
@@ -116,6 +116,99 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
         }
         thread.join().expect("greeted");
     });
+}
+
+/// The last reading: what the agent's thread counted as left before it answered is read.
+fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
+    loom::model(move || {
+        let data = data();
+        let thread = loom::thread::spawn(move || {
+            lose(agent);
+            data.add(0, 0);
+            data.answer(1, 0);
+        });
+        lose(tiptoe);
+        if data.acknowledged() == 1 {
+            assert_eq!(data.counter(0, 0), 1, "the last count");
+        }
+        thread.join().expect("buried");
+    });
+}
+
+/// The overflow slab, and one whose thread a signal interrupts: nothing is lost.
+fn shared(lost: Option<Edge>) {
+    loom::model(move || {
+        let data = data();
+        let count = move || {
+            lose(lost);
+            data.add(0, 0);
+            data.raise(1, 0, 7);
+        };
+        let thread = loom::thread::spawn(count);
+        interrupt(1, move || data.add(0, 0));
+        lose(lost);
+        data.raise(1, 0, 5);
+        data.add(0, 0);
+        thread.join().expect("counted");
+        lose(None);
+        assert_eq!(data.counter(0, 0), 3, "every count");
+        assert_eq!(data.counter(1, 0), 7, "the greatest");
+    });
+}
+
+/// A credit is filled up while its thread spends it: no more is spent than was ever
+/// given, and what is given next arrives.
+#[test]
+fn a_credit_is_never_overdrawn() {
+    loom::model(|| {
+        let data = data();
+        data.set_credit(1, 1);
+        let thread = loom::thread::spawn(move || {
+            // As a trampoline: a compare and a `decq`, neither of them atomic.
+            (0..3).filter(|_| spend(&data)).count() as u64
+        });
+        data.set_credit(1, 1);
+        let spent = thread.join().expect("spent");
+        assert!(spent <= 2 && data.credit(1) <= 2 - spent, "overdrawn");
+        data.set_credit(1, 1);
+        assert!(spend(&data) && !spend(&data), "the next one arrives");
+    });
+}
+
+fn spend(data: &Data) -> bool {
+    let left = data.credit(1) as i64;
+    if left > 0 {
+        data.set_credit(1, data.credit(1).wrapping_sub(1));
+    }
+    left > 0
+}
+
+#[test]
+fn the_last_reading_has_every_count() {
+    buried(None, None);
+}
+
+#[test]
+#[should_panic(expected = "the last count")]
+fn mutant_bury_without_release() {
+    buried(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic(expected = "the last count")]
+fn mutant_last_reading_without_acquire() {
+    buried(Some(Edge::Access(Acquire)), None);
+}
+
+#[test]
+fn counts_that_threads_share_are_all_there() {
+    shared(None);
+}
+
+#[test]
+#[should_panic(expected = "every count")]
+fn mutant_torn_add() {
+    shared(Some(Edge::Exchange));
 }
 
 #[test]

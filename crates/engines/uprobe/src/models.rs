@@ -12,6 +12,7 @@ mod claim;
 mod feed;
 mod lookup;
 mod table;
+mod thunks;
 
 fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))

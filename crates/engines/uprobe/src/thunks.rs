@@ -17,8 +17,7 @@
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | F: a thunk's record is complete | the exchange of the entry's address | [`Thunks::look_up`] |
-//! | G: an entry is complete | `key` in [`Thunks::publish`] | trampolines (x86 loads in order) |
+//! | F: an entry and its record are complete | `key` in [`Thunks::publish`] | [`Thunks::look_up`]; trampolines (x86 loads in order) |
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
@@ -27,7 +26,7 @@ pub const RECORD_WORDS: usize = 4;
 /// Bytes from one thunk's code to the next.
 pub const STRIDE: u64 = 32;
 /// Entries behind the table's last hash, so that a run of them never wraps around.
-pub const SPILL: usize = 64;
+pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
 /// The bits of a record's last word that are the slot.
 const SLOT: u64 = GATE - 1;
 /// And the one that says that it is a gate's.
@@ -146,9 +145,10 @@ impl<'a> Thunks<'a> {
     fn look_up(&self, key: u64) -> Option<u64> {
         for at in self.first(key).. {
             let [found, address] = self.entry(at)?;
+            // Acquire: pairs with the Release in `publish` (edge F).
             match found.load(Ordering::Acquire) {
                 0 => return None,
-                same if same == key => return Some(address.load(Ordering::Acquire)), // edge F
+                same if same == key => return Some(address.load(Ordering::Relaxed)), // edge F
                 _ => {}
             }
         }
@@ -195,10 +195,11 @@ impl<'a> Thunks<'a> {
             let Some([found, held]) = self.entry(at) else {
                 return;
             };
-            // AcqRel: edge F; and whoever fails sees the winner's record.
-            let free = held.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire);
+            // Relaxed: only the exchange decides; nobody looks before there is a key.
+            let free = held.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
             if free.is_ok() {
-                found.store(key, Ordering::Release); // edge G
+                // Release: pairs with the Acquire in `look_up` (edge F).
+                found.store(key, Ordering::Release);
                 return;
             }
         }

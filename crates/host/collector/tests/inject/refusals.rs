@@ -57,6 +57,15 @@ fn a_refused_agent_leaves_the_target_as_it_was() {
     target.finish();
 }
 
+/// Whether each of its threads has taken its stop.
+fn is_stopped(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let stats =
+        tasks.map(|task| std::fs::read_to_string(task.expect("a task").path().join("stat")));
+    let mut states = stats.map(|stat| stat.is_ok_and(|stat| stat.contains(") T ")));
+    states.all(|stopped| stopped)
+}
+
 #[test]
 fn a_traced_or_stopped_target_is_left_alone() {
     let target = Target::start("loops", &["spin"], 3);
@@ -74,6 +83,7 @@ fn a_traced_or_stopped_target_is_left_alone() {
     .expect("the tracer");
 
     signal(target.pid(), libc::SIGSTOP);
+    target.control.wait("stopped", |_| is_stopped(target.pid()));
     let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("stopped");
     assert!(
         matches!(&error, InjectError::Busy { why, .. } if why.contains("state T")),

@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread -rdynamic
 // ret_trace MODE [wait]: the program looks at its own stack from inside probed frames, and prints each frame as
 // object and offset: the same wherever it is loaded, and the same with probes. MODE: see `modes`; the truth of
-// `profiled` varies.
+// `profiled` and `profiled_threads` varies.
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -10,7 +10,9 @@
 #include <signal.h>
 #include <stdexcept>
 #include <string>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unwind.h>
 
 extern "C" {
@@ -156,45 +158,95 @@ static void with_unwind(void) { looker = by_unwind; everywhere(); }
 static void with_third(void) { looker = by_third; everywhere(); }
 static void deep(void) { looker = by_backtrace; CHECK(nests(100) == 106); looker = by_unwind; nests(300); }
 
-// A profiler: its timer stops the program at any instruction, and every walk must reach `main`.
-enum { SAMPLES = 500 };
-static volatile sig_atomic_t samples, whole;
+// A profiler: its timer stops each thread at any instruction, and every walk must lead through functions of the
+// program and its libraries alone, to where the thread began.
+enum { SAMPLES = 500, THREADS = 3 };
+static volatile int samples, whole, strange;
+#define ADD(counter) __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED)
+
+// No jump can stand at its entry: a loop goes back to its second instruction.
+CALLS(trapped);
+void trapped(void);
+asm(".text\n.globl trapped\n.type trapped, @function\ntrapped:\n.cfi_startproc\n"
+    "mov $1, %eax\n1: mov $2, %edx\ndec %eax\njne 1b\nret\n.cfi_endproc\n.size trapped, .-trapped\n");
+
 static void sample(int) {
     void *frames[64];
     Dl_info info;
-    int count = backtrace(frames, 64), reached = 0;
-    for (int i = 0; i < count; i++)
-        reached |= dladdr(frames[i], &info) && info.dli_sname && !strcmp(info.dli_sname, "main");
-    samples = samples + 1;
-    whole = whole + reached;
+    int count = backtrace(frames, 64), reached = 0, unknown = 0;
+    for (int i = 0; i < count; i++) {
+        unknown |= !dladdr(frames[i], &info) || strstr(info.dli_fname, "tiptoe");
+        reached |= !unknown && info.dli_sname && (!strcmp(info.dli_sname, "main") || !strcmp(info.dli_sname, "sampled"));
+    }
+    ADD(samples);
+    if (reached) ADD(whole);
+    if (unknown) ADD(strange);
 }
 static void nothing(void) {}
-static void profiled(void) {
+static void work(void) {
+    CHECK(nests(3) == 9);
+    ENTER(trapped);
+    trapped();
+    LEAVE(trapped);
+}
+static void start_profile(void) {
     struct sigaction action = {};
+    void *frames[1];
     action.sa_handler = sample;
     looker = nothing;
-    void *frames[1];
     backtrace(frames, 1);
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+}
+static void tell_profile(void) {
+    printf("whole %d strange %d\n", samples - whole, strange);
+}
+static void profiled(void) {
+    start_profile();
     while (samples < SAMPLES) {
         struct itimerval timer = {{0, 0}, {0, 20 + samples % 60}};
         int before = samples;
         CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
-        while (samples == before) CHECK(nests(3) == 9);
+        while (samples == before) work();
     }
-    printf("samples %d reach main %d\n", samples, whole);
+    tell_profile();
+}
+// Each thread by a timer of its own.
+void *sampled(void *unused) {
+    struct sigevent event = {};
+    timer_t timer;
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGALRM;
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    for (int i = 0; i < SAMPLES; i++) {
+        struct itimerspec when = {{0, 0}, {0, 20000 + i % 60 * 1000}};
+        CHECK(timer_settime(timer, 0, &when, NULL) == 0);
+        do {
+            work();
+            CHECK(timer_gettime(timer, &when) == 0);
+        } while (when.it_value.tv_nsec != 0);
+    }
+    return unused;
+}
+static void profiled_threads(void) {
+    pthread_t ids[THREADS];
+    start_profile();
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&ids[i], NULL, sampled, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(ids[i], NULL) == 0);
+    CHECK(samples > SAMPLES);
+    tell_profile();
 }
 
 static const struct mode modes[] = {
     {"backtrace", with_backtrace}, {"symbols", with_symbols}, {"unwind", with_unwind}, {"third", with_third},
-    {"deep", deep}, {"profiled", profiled},
+    {"deep", deep}, {"profiled", profiled}, {"profiled_threads", profiled_threads},
 };
 
 int main(int argc, char **argv) {
     int status = RUN(modes, argc, argv);
     if (status) return status;
     TELL(looks); TELL(tail_looks); TELL(nests); TELL(handles); TELL(thrower); TELL(worker); TELL(skips);
-    TELL(fills);
+    TELL(fills); TELL(trapped);
     return 0;
 }
 }

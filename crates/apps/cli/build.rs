@@ -45,7 +45,7 @@ fn compile(target: &Path) -> PathBuf {
         .env("CARGO_TARGET_DIR", target)
         .env(
             "RUSTFLAGS",
-            "-Crelocation-model=pic -Cforce-frame-pointers=no",
+            "-Crelocation-model=pic -Cforce-frame-pointers=no -Cforce-unwind-tables=yes",
         )
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");

@@ -20,7 +20,7 @@ mod waits;
 
 /// From a trampoline's return to where it goes on behind a call that was performed
 /// (`tiptoe-patch`, `trampoline`).
-const PERFORMED: u64 = 24;
+const PERFORMED: u64 = 25;
 
 const SIG_BLOCK: u64 = 0;
 const SIG_UNBLOCK: u64 = 1;

@@ -18,12 +18,14 @@
 //! | [`credentials`] | the agent's thread | no more rights than the program |
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
-//! | [`unwind`] | any thread of the program | what unwinders learn of followed calls |
+//! | [`unwind`] | any thread of the program | what unwinders learn of our code |
+//! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
 //! | [`space`] | all of them | which file is mapped where |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
 
+mod arenas;
 mod asm;
 mod calls;
 mod clockwork;

@@ -67,7 +67,7 @@ fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     for index in 0..count {
         let arena = plan.map(index);
         let result = match memory::arena(arena.base as usize, arena.len as usize) {
-            Ok(()) if shared.add_arena(arena.base, true) => 0,
+            Ok(()) if shared.arenas.add(arena.base, true) => 0,
             Ok(()) => EINVAL,
             Err(errno) => errno.0 as u64,
         };
@@ -100,7 +100,7 @@ fn copy(plan: &Plan, data: &Data, count: usize) -> u64 {
 
 fn prepare(shared: &Shared, data: &Data) -> u64 {
     shared.claims.begin();
-    shared.set_gates(true);
+    shared.arenas.set_gates(true);
     let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);
     data.set_result(0, tls::generation().into());
     data.set_result(1, signals::layout());
@@ -342,7 +342,7 @@ pub fn detach(shared: &Shared) -> u64 {
     let text = SelfMemory::open();
     let whole = restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
     shared.claims.end();
-    shared.set_gates(false);
+    shared.arenas.set_gates(false);
     if whole { 0 } else { EIO }
 }
 

@@ -10,6 +10,7 @@ use tiptoe_uprobe::thunks::{RECORD_WORDS, STRIDE, Thunks};
 use tiptoe_wire::calls::{HASH, TABLE_BITS};
 use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
 
+use crate::arenas::Arenas;
 use crate::clockwork;
 use crate::memory::{self, PAGE};
 use crate::segments::Segments;
@@ -19,8 +20,6 @@ use crate::unwind;
 pub const MAX_SITES: usize = 1 << 18;
 /// Most threads with a slab of their own at one time.
 const MAX_DESCRIPTORS: usize = 16_383;
-/// Most arenas.
-const MAX_ARENAS: usize = 4096;
 /// Most return thunks.
 pub const MAX_THUNKS: usize = 1 << 17;
 /// Bytes of their code; as many, behind it, are their records.
@@ -54,15 +53,14 @@ pub struct Shared {
     pub claims: Claims<'static>,
     /// Ways back for followed calls.
     pub thunks: Thunks<'static>,
-    thunk_table: u64,
+    /// Where trampolines are.
+    pub arenas: Arenas,
     thunk_code: usize,
     unwind_info: usize,
     unwinders: [AtomicU64; unwind::UNWINDERS],
     regions: &'static [AtomicU64],
     credit: AtomicU64,
     descriptors: &'static [Descriptor],
-    arenas: &'static [AtomicU64],
-    arena_count: AtomicUsize,
     records: usize,
     stack: usize,
     data: AtomicUsize,
@@ -137,7 +135,7 @@ const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
 const LASTING: usize = WIPED
     + Room::of::<AtomicU64>(MAX_SITES * SITE_WORDS)
     + 3 * Room::of::<AtomicU64>(MAX_SITES)
-    + Room::of::<AtomicU64>(MAX_ARENAS)
+    + Room::of::<AtomicU64>(Arenas::WORDS)
     + Room::of::<AtomicU64>(THUNK_TABLE)
     + 2 * THUNK_CODE
     + PAGE
@@ -165,7 +163,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let records: &'static [AtomicU64] = room.slice(MAX_SITES * SITE_WORDS)?;
     let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
     let armed = room.slice(MAX_SITES)?;
-    let arenas = room.slice(MAX_ARENAS)?;
+    let arenas = room.slice(Arenas::WORDS)?;
     let thunk_table = room.slice(THUNK_TABLE)?;
     let thunk_code = room.bytes(THUNK_CODE)?;
     let thunk_records = room.slice(MAX_THUNKS * RECORD_WORDS)?;
@@ -182,15 +180,13 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         armed,
         claims: Claims::new(descriptors, used),
         thunks: Thunks::new(thunk_table, thunk_records, TABLE_BITS, HASH),
-        thunk_table: thunk_table.as_ptr() as u64,
+        arenas: Arenas::new(arenas, thunk_table.as_ptr() as u64),
         thunk_code,
         unwind_info,
         unwinders: [const { AtomicU64::new(0) }; unwind::UNWINDERS],
         regions,
         credit: AtomicU64::new(0),
         descriptors,
-        arenas,
-        arena_count: AtomicUsize::new(0),
         records: records.as_ptr() as usize,
         stack: room.bytes(STACK)?,
         data: AtomicUsize::new(0),
@@ -382,37 +378,5 @@ impl Shared {
         self.data.store(0, Ordering::Relaxed); // single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();
-    }
-
-    /// Notes an arena, with its gate open or not.
-    pub fn add_arena(&self, base: u64, open: bool) -> bool {
-        let count = self.arena_count.load(Ordering::Relaxed); // agent's thread only
-        let Some(word) = self.arenas.get(count) else {
-            return false;
-        };
-        word.store(base, Ordering::Relaxed);
-        self.arena_count.store(count + 1, Ordering::Relaxed);
-        self.set_gate(base, open);
-        true
-    }
-
-    /// Opens or shuts all gates: behind a shut one a thread without a slab goes
-    /// straight on.
-    pub fn set_gates(&self, open: bool) {
-        for word in self
-            .arenas
-            .iter()
-            .take(self.arena_count.load(Ordering::Relaxed))
-        {
-            self.set_gate(word.load(Ordering::Relaxed), open);
-        }
-    }
-
-    fn set_gate(&self, base: u64, open: bool) {
-        // SAFETY: the first page of an arena is ours, mapped for good, and only
-        // ever used as atomic words.
-        let [gate, table] = unsafe { &*(base as *const [AtomicU64; 2]) };
-        gate.store(open as u64, Ordering::Relaxed); // a hint; the session word decides
-        table.store(self.thunk_table, Ordering::Relaxed); // always the same
     }
 }

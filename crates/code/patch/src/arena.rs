@@ -6,24 +6,31 @@
 //! | --- | --- |
 //! | 0 | the gate page: its first word is wiped on fork; 0 means do nothing |
 //! | 4096 | thunk to the cold entry: `jmp *(%rip)` and the address |
-//! | 4112 | thunk to the system call hook |
-//! | 4128 | trampolines |
+//! | 4112 | thunks to the agent's other entries |
+//! | 4160 | what unwinders are told of these |
+//! | behind | trampolines from below; from above what unwinders are told of each |
+//! | 61440 | where that is: see [`tiptoe_wire::arena`] |
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT};
+
 use crate::code::To;
 use crate::displacement::{BANDS, ByteSet, Displacement};
 use crate::trampoline::Abi;
+use crate::unwind::Told;
 
 /// The length, and the alignment, of an arena.
-pub const ARENA_LEN: u64 = 0x1_0000;
+pub const ARENA_LEN: u64 = tiptoe_wire::arena::LEN;
 
-const COLD: u64 = 0x1000;
+const COLD: u64 = PROLOGUE;
 const HOOK: u64 = COLD + 16;
 const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
-const CODE: u64 = TIME + 16;
+const CODE: u64 = PROLOGUE_TOLD + 80;
+/// Where trampolines, and what is told of them, end.
+const END: u64 = INDEX;
 /// Behind the gate word: the address of the table of return thunks.
 const TABLE: u64 = 8;
 /// Runs too short for any trampoline are not kept.
@@ -82,6 +89,9 @@ impl Arena {
             prologue.extend_from_slice(&entry.to_le_bytes());
             prologue.extend_from_slice(&[0xcc, 0xcc]);
         }
+        let told = Told::called(prologue.len());
+        prologue.extend(told.at(base + PROLOGUE_TOLD, base + PROLOGUE));
+        debug_assert!(prologue.len() as u64 <= CODE - PROLOGUE);
         Arena {
             base,
             len: ARENA_LEN,
@@ -123,6 +133,17 @@ pub(crate) struct Want {
     pub(crate) reach: (u64, u64),
     /// Its length.
     pub(crate) len: u64,
+    /// How many bytes are told of it: a multiple of [`UNIT`].
+    pub(crate) told: u64,
+}
+
+/// Room for a trampoline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where it goes.
+    pub(crate) at: u64,
+    /// Where what is told of it goes, in the same arena.
+    pub(crate) told: u64,
 }
 
 impl Want {
@@ -155,17 +176,33 @@ struct Open {
 
 impl Open {
     fn new(base: u64, used: &[Range<u64>]) -> Open {
-        let whole = base + CODE..base + ARENA_LEN;
+        let whole = base + CODE..base + END;
         let free = vec![whole];
         let mut open = Open { base, free };
         used.iter().for_each(|used| open.take(used));
         open
     }
 
-    fn find(&self, want: &Want, allowed: &Displacement) -> Option<u64> {
+    fn find(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
         let whole = self.free.first()?.start..self.free.last()?.end;
         want.in_range(&whole, allowed)?;
-        self.free.iter().find_map(|run| want.in_range(run, allowed))
+        let told = self.highest(want.told)?;
+        let mut free = self.free.iter();
+        let at = free.find_map(|run| {
+            let below = run.start..run.end.min(told.max(run.start));
+            let above = run.start.max(told + want.told)..run.end;
+            let found = want.in_range(&below, allowed);
+            found.or_else(|| want.in_range(&above, allowed))
+        })?;
+        Some(Place { at, told })
+    }
+
+    /// The highest place for bytes that are told.
+    fn highest(&self, len: u64) -> Option<u64> {
+        self.free.iter().rev().find_map(|run| {
+            let start = run.end.checked_sub(len)? & !(UNIT - 1);
+            (start >= run.start).then_some(start)
+        })
     }
 
     fn take(&mut self, used: &Range<u64>) {
@@ -227,11 +264,12 @@ impl Arenas {
     /// Reserves room and returns its address: bytes that raise SIGTRAP before those
     /// that raise SIGILL, alone before in pairs, open arenas before new ones, the heap's
     /// way last.
-    pub(crate) fn place(&mut self, mut want: Want) -> Option<u64> {
+    pub(crate) fn place(&mut self, mut want: Want) -> Option<Place> {
         want.narrow_to_jump();
+        want.len = want.len.max(BLOCK);
         let (traps, any, pairs) = (want.traps, want.any, want.pairs);
         let few = self.open.len() < GENEROUS;
-        let at = self
+        let place = self
             .in_open(&want, &traps)
             .or_else(|| {
                 if few {
@@ -245,15 +283,15 @@ impl Arenas {
             .or_else(|| self.in_open(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
-        self.hold(at..at + want.len);
-        Some(at)
+        self.hold(&want, place);
+        Some(place)
     }
 
-    fn in_open(&self, want: &Want, allowed: &Displacement) -> Option<u64> {
+    fn in_open(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
 
-    fn in_new(&self, want: &Want, allowed: &Displacement, last_resort: bool) -> Option<u64> {
+    fn in_new(&self, want: &Want, allowed: &Displacement, last_resort: bool) -> Option<Place> {
         if self.open.len() >= MOST {
             return None;
         }
@@ -283,35 +321,39 @@ impl Arenas {
         allowed: &Displacement,
         free: &Range<u64>,
         band: &Range<u64>,
-    ) -> Option<u64> {
+    ) -> Option<Place> {
         let end = free.end.min(band.end.saturating_add(want.len));
         let mut from = free.start.max(band.start);
         for _ in 0..TRIES {
             let at = want.in_range(&(from..end), allowed)?;
             let base = base_of(at);
-            let code = base + CODE..base + ARENA_LEN;
+            let told = base + END - want.told;
+            let code = base + CODE..told;
             let room = at >= code.start && at + want.len <= code.end;
-            let free = base >= free.start && code.end <= free.end && !self.bases.contains(&base);
+            let end = base + ARENA_LEN;
+            let free = base >= free.start && end <= free.end && !self.bases.contains(&base);
             if room && free {
-                return Some(at);
+                return Some(Place { at, told });
             }
             from = if at < code.start && free {
                 code.start
             } else {
-                code.end + CODE
+                end + CODE
             };
         }
         None
     }
 
-    fn hold(&mut self, used: Range<u64>) {
-        let base = base_of(used.start);
+    fn hold(&mut self, want: &Want, place: Place) {
+        let base = base_of(place.at);
         if self.bases.insert(base) {
             self.open.push(Open::new(base, &[]));
             self.fresh.push(base);
         }
         let arena = self.open.iter_mut().find(|a| a.base == base);
-        arena.expect("just opened").take(&used);
+        let arena = arena.expect("just opened");
+        arena.take(&(place.at..place.at + want.len));
+        arena.take(&(place.told..place.told + want.told));
     }
 }
 
@@ -335,6 +377,7 @@ mod tests {
             pairs: Displacement::over(heads, ByteSet::TRAPS),
             reach: (0, u64::MAX),
             len: 64,
+            told: 128,
         }
     }
 
@@ -360,7 +403,7 @@ mod tests {
             &[2, 4],
             &[1, 2, 3, 4],
         ] {
-            let at = arenas.place(want(heads)).expect("room");
+            let at = arenas.place(want(heads)).expect("room").at;
             let bytes = (at.wrapping_sub(SITE) as u32).to_le_bytes();
             for &head in heads {
                 let byte = bytes[usize::from(head) - 1];
@@ -372,7 +415,7 @@ mod tests {
     #[test]
     fn places_never_overlap() {
         let mut arenas = arenas(SITE - (2 << 30)..SITE - 5, 0..0);
-        let mut places: Vec<u64> = (0..4000u64)
+        let mut places: Vec<(u64, u64)> = (0..4000u64)
             .map(|i| {
                 let origin = SITE + 32 * i;
                 let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4];
@@ -382,19 +425,25 @@ mod tests {
                 };
                 arenas.place(moved).expect("room")
             })
+            .flat_map(|place| [(place.at, 64), (place.told, 128)])
             .collect();
         places.sort_unstable();
-        assert!(places.windows(2).all(|w| w[0] + 64 <= w[1]));
-        assert!(places.iter().all(|p| p % ARENA_LEN >= CODE));
+        assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+        let inside = |at: u64| (CODE..END).contains(&(at % ARENA_LEN));
+        assert!(
+            places
+                .iter()
+                .all(|(at, len)| inside(*at) && inside(at + len - 1))
+        );
     }
 
     #[test]
     fn the_heap_is_spared_while_there_is_another_place() {
         let (low, high) = (SITE + (1 << 28), SITE + (0x60 << 24));
         let mut both = arenas(high..high + (1 << 28), low..high);
-        assert!(both.place(want(&[4])).expect("room") >= high);
+        assert!(both.place(want(&[4])).expect("room").at >= high);
         let mut only = arenas(0..0, low..high);
-        assert!(only.place(want(&[4])).expect("room") < high);
+        assert!(only.place(want(&[4])).expect("room").at < high);
     }
 
     #[test]
@@ -407,7 +456,11 @@ mod tests {
             ..Space::default()
         };
         let mut arenas = Arenas::new(space);
-        assert_eq!(arenas.place(want(&[])), Some(base + CODE + 100));
+        let place = arenas.place(want(&[])).expect("room");
+        assert_eq!(
+            (place.at, place.told),
+            (base + CODE + 100, base + END - 128)
+        );
         let abi = Abi::default();
         assert!(arenas.take_fresh(&abi).is_empty());
     }

@@ -27,6 +27,14 @@ struct Link {
     to: To,
 }
 
+/// How a thread in generated code stands to the program: as the program would stand
+/// `offset` bytes behind the site, but with `depth` bytes more on its stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stand {
+    pub(crate) offset: usize,
+    pub(crate) depth: i64,
+}
+
 /// A forward jump whose destination is not there yet.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +58,33 @@ pub(crate) const IF_GREATER: u8 = 15;
 pub(crate) struct Code {
     bytes: Vec<u8>,
     links: Vec<Link>,
+    stands: Vec<(usize, Stand)>,
 }
 
 impl Code {
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Says how a thread stands that comes to the next instruction.
+    pub(crate) fn stand(&mut self, offset: usize, depth: i64) -> &mut Code {
+        self.stands.push((self.len(), Stand { offset, depth }));
+        self
+    }
+
+    /// All that was said so.
+    pub(crate) fn stands(&self) -> &[(usize, Stand)] {
+        &self.stands
+    }
+
+    /// What the field of the instruction that ends at `next` points at.
+    pub(crate) fn link_before(&self, next: usize) -> Option<To> {
+        let found = self.links.iter().find(|link| link.next == next);
+        found.map(|link| link.to)
     }
 
     pub(crate) fn put(&mut self, bytes: &[u8]) -> &mut Code {
@@ -88,6 +118,8 @@ impl Code {
             ..*l
         });
         self.links.extend(moved);
+        let stands = other.stands.iter().map(|&(at, stand)| (base + at, stand));
+        self.stands.extend(stands);
         self
     }
 

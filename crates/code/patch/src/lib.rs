@@ -65,13 +65,14 @@ mod shape;
 mod syscall;
 mod timed;
 mod trampoline;
+mod unwind;
 mod values;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
 pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding};
 pub use displacement::is_trap_byte;
 pub use hits::Hits;
-pub use plan::{Head, Island, Patch, Planner};
+pub use plan::{Head, Island, Patch, Planner, Telling};
 pub use refusal::Refusal;
 pub use shape::{Shape, Strategy, shape};
 pub use syscall::{SyscallSite, any_syscall_site, syscall_sites};

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Refusal;
-use crate::arena::{Arena, Arenas, Space, Want, base_of, resolve};
-use crate::code::Code;
+use crate::arena::{Arena, Arenas, Place, Space, Want, base_of, resolve};
 use crate::decode::Padding;
 use crate::displacement::{
     ByteSet, Displacement, SECOND, is_trap_byte, needs_second, raises_sigill,
@@ -12,6 +11,7 @@ use crate::displacement::{
 use crate::guard::Guard;
 use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
+use crate::unwind::Told;
 
 /// Where a thread that traps on a byte of the window goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,45 @@ pub struct Island {
     pub original: [u8; 5],
     /// The jump.
     pub patched: [u8; 5],
+}
+
+/// What unwinders are told of a trampoline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Where it goes.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A patch that has no place yet.
+struct Draft<'a> {
+    shape: &'a Shape,
+    window: &'a Window,
+    trampoline: Trampoline,
+    told: Told,
+}
+
+impl Draft<'_> {
+    fn new<'a>(
+        shape: &'a Shape,
+        window: &'a Window,
+        body: &Body,
+        abi: &Abi,
+    ) -> Result<Draft<'a>, Refusal> {
+        let trampoline = build(shape, window, body, abi)?;
+        // Where the patch is a call, the return address is on the stack already.
+        let pushed = match window.guard {
+            Guard::Call { .. } => 8,
+            _ => 0,
+        };
+        Ok(Draft {
+            shape,
+            window,
+            told: Told::trampoline(&trampoline.code, shape.site, pushed),
+            trampoline,
+        })
+    }
 }
 
 /// Everything that is to be written for one site.
@@ -54,6 +93,8 @@ pub struct Patch {
     pub trampoline: u64,
     /// The trampoline.
     pub code: Vec<u8>,
+    /// What unwinders are told of it, and where that goes, in the same arena.
+    pub told: Telling,
     /// Where the displaced instructions' copy begins in `code`: a thread that goes
     /// on there is not counted.
     pub copy: u16,
@@ -116,13 +157,13 @@ impl Planner {
                 reason = Refusal::Overlaps { other };
                 continue;
             }
-            let trampoline = build(shape, window, body, &self.abi)?;
+            let draft = Draft::new(shape, window, body, &self.abi)?;
             let planned = match window.strategy {
                 Strategy::Short => {
                     let islands = islands.take().map_or(Vec::new(), |find| find());
-                    self.place_short(shape, window, &trampoline, &islands)
+                    self.place_short(&draft, &islands)
                 }
-                _ => self.place_direct(shape, window, &trampoline),
+                _ => self.place_direct(&draft),
             };
             if let Some(patch) = planned {
                 self.claims.insert(shape.site, shape.site + covered);
@@ -143,38 +184,28 @@ impl Planner {
         (until > start).then_some(other)
     }
 
-    fn place_direct(
-        &mut self,
-        shape: &Shape,
-        window: &Window,
-        trampoline: &Trampoline,
-    ) -> Option<Patch> {
-        let origin = shape.site + 5;
-        let at = self.room(&trampoline.code, origin, |set| window.allowed(set))?;
+    fn place_direct(&mut self, draft: &Draft) -> Option<Patch> {
+        let &Draft { shape, window, .. } = draft;
+        let place = self.room(draft, shape.site + 5, |set| window.allowed(set))?;
         let bytes = match window.strategy {
-            Strategy::Jump => window.completed(jump(window.opcode(), shape.site, at)),
+            Strategy::Jump => window.completed(jump(window.opcode(), shape.site, place.at)),
             _ => vec![0xcc],
         };
-        patch(shape, window, trampoline, at, &bytes)
+        patch(draft, place, &bytes)
     }
 
-    fn place_short(
-        &mut self,
-        shape: &Shape,
-        window: &Window,
-        trampoline: &Trampoline,
-        islands: &[Padding],
-    ) -> Option<Patch> {
+    fn place_short(&mut self, draft: &Draft, islands: &[Padding]) -> Option<Patch> {
+        let &Draft { shape, window, .. } = draft;
         let (address, original) = islands.iter().find_map(|p| self.island(shape, window, p))?;
         let anywhere = |_| Displacement::over(&[], ByteSet::ALL);
-        let at = self.room(&trampoline.code, address + 5, anywhere)?;
+        let place = self.room(draft, address + 5, anywhere)?;
         self.claims.insert(address, address + 5);
         let displacement = address.wrapping_sub(shape.site + 2) as u8;
-        let mut patch = patch(shape, window, trampoline, at, &[SHORT_JUMP, displacement])?;
+        let mut patch = patch(draft, place, &[SHORT_JUMP, displacement])?;
         patch.island = Some(Island {
             address,
             original,
-            patched: jump(JUMP, address, at),
+            patched: jump(JUMP, address, place.at),
         });
         Some(patch)
     }
@@ -196,10 +227,11 @@ impl Planner {
 
     fn room(
         &mut self,
-        code: &Code,
+        draft: &Draft,
         origin: u64,
         allowed: impl Fn(ByteSet) -> Displacement,
-    ) -> Option<u64> {
+    ) -> Option<Place> {
+        let code = &draft.trampoline.code;
         self.arenas.place(Want {
             origin,
             traps: allowed(ByteSet::SIGTRAP),
@@ -207,6 +239,7 @@ impl Planner {
             pairs: allowed(ByteSet::PAIRS),
             reach: code.reach(),
             len: code.len() as u64,
+            told: draft.told.len(),
         })
     }
 }
@@ -217,13 +250,14 @@ fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     [opcode, a, b, c, d]
 }
 
-fn patch(
-    shape: &Shape,
-    window: &Window,
-    trampoline: &Trampoline,
-    at: u64,
-    bytes: &[u8],
-) -> Option<Patch> {
+fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
+    let Draft {
+        shape,
+        window,
+        trampoline,
+        told,
+    } = draft;
+    let at = place.at;
     let base = base_of(at);
     let code = trampoline.code.link(at, |to| resolve(base, to))?;
     let mut patched = shape.original;
@@ -255,6 +289,10 @@ fn patch(
         patched,
         trampoline: at,
         code,
+        told: Telling {
+            address: place.told,
+            bytes: told.at(place.told, at),
+        },
         copy: trampoline.copy as u16,
         heads,
         island: None,

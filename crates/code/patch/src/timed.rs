@@ -289,6 +289,8 @@ fn slow(code: &mut Code, call: &Call, more: i32) -> Asked {
 
 /// The exit, with the return address already on the stack.
 fn leave(code: &mut Code, call: &Call, abi: &Abi) {
+    // The function has returned: all is as at its entry.
+    code.stand(0, 0);
     save(code);
     if call.timed {
         now(code);

@@ -37,7 +37,8 @@
 //! +8      cmpl $0,%fs:recall         a signal came since the hook looked?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`: the agent reads where that is)
-//! +24     lea  128(%rsp),%rsp        where the hook returns to if it made the call
+//! +24     nop                        unwinders look up what is in front of a return address
+//! +25     lea  128(%rsp),%rsp        where the hook returns to if it made the call
 //!         jmp  behind the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
@@ -90,6 +91,8 @@ pub enum Body {
     Intercept {
         /// Which of [`tiptoe_wire::calls::intercepted`] it is.
         what: u32,
+        /// Whether it stands for good, also when no session is on.
+        stay: bool,
     },
     /// Calls the hook with `nr` before a system call. The call is then made at its
     /// own address, unless the hook made it and left the result in %rax.
@@ -220,7 +223,7 @@ pub(crate) fn build(
             copy.displaced(displaced, behind, window);
             trampoline.call(&call, abi, &copy);
         }
-        Body::Intercept { what } => {
+        Body::Intercept { what, .. } => {
             intercept(&mut trampoline.code, what);
             let early = trampoline.code.jump_ahead(IF_EQUAL, true);
             trampoline.displaced(displaced, behind, window);
@@ -229,7 +232,7 @@ pub(crate) fn build(
         }
         Body::Syscall { nr, recall } => {
             let behind = before_call(&mut trampoline.code, shape)?;
-            hook(&mut trampoline.code, nr as i32, recall, behind);
+            hook(&mut trampoline.code, nr as i32, recall, shape.site, behind);
         }
         Body::SyscallAny { numbers, recall } => {
             let code = &mut trampoline.code;
@@ -238,7 +241,7 @@ pub(crate) fn build(
             let high = code.jump_ahead(NOT_BELOW, true);
             let table = code.field_ahead(&[0x0f, 0xa3, 0x05]);
             let unset = code.jump_ahead(NOT_BELOW, true);
-            hook(code, -1, recall, behind);
+            hook(code, -1, recall, shape.site, behind);
             code.bind(high);
             code.bind(unset);
             code.relative(&[0xe9], To::Address(behind - 2), &[]);
@@ -251,7 +254,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Asks the hook at a function's entry; the hook itself keeps the flags.
+/// Asks the hook at a function's entry; the hook itself keeps the flags. Behind its
+/// return are 14 bytes, and then the copy: the agent calls it itself.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -262,20 +266,25 @@ fn intercept(code: &mut Code, what: u32) {
 /// All that the program does on its way to the call; the address behind it.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
-        code.append(&step.copy);
+        code.stand(step.offset, 0).append(&step.copy);
     }
+    let end = shape.run.last().map_or(0, Step::end);
+    code.stand(end, 0);
     shape.behind_syscall.ok_or(Refusal::NotSyscall)
 }
 
 /// From `again` to the jump behind the call, as the module has it.
-fn hook(code: &mut Code, nr: i32, recall: i32, behind: u64) {
+fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
+    const RED_ZONE: i64 = 128;
     let again = code.len();
     code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(nr);
     code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
     code.put(&[0x64, 0x83, 0x3c, 0x25]).put32(recall).put(&[0]);
     code.jump_back(Some(IF_NOT_EQUAL), again);
     code.relative(&[0xe9], To::Address(behind - 2), &[]);
-    code.put(&STEP_BACK);
+    let call = (behind - 2 - site) as usize;
+    code.stand(call, RED_ZONE + 8).put(&[0x90]);
+    code.stand(call, RED_ZONE).put(&STEP_BACK);
     code.relative(&[0xe9], To::Address(behind), &[]);
 }
 
@@ -300,9 +309,10 @@ impl Trampoline {
             {
                 self.heads.push((head, self.code.len()));
             }
-            self.code.append(&step.copy);
+            self.code.stand(step.offset, 0).append(&step.copy);
         }
-        if steps.last().is_some_and(|s| s.falls_through) {
+        if let Some(last) = steps.last().filter(|step| step.falls_through) {
+            self.code.stand(last.end(), 0);
             self.code.relative(&[0xe9], To::Address(behind), &[]);
         }
     }
@@ -310,8 +320,9 @@ impl Trampoline {
     /// The ways in for a thread that stands at the site and has not called.
     fn uncalled(&mut self, call: &Step, behind: u64) {
         self.copy = self.code.len();
-        self.code.append(&call.copy);
+        self.code.stand(0, 0).append(&call.copy);
         self.trapped = self.code.len();
+        self.code.stand(0, 0);
         push_return(&mut self.code, behind);
         self.code.jump_back(None, 0);
     }

@@ -19,6 +19,7 @@
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod arena;
 pub mod calls;
 mod data;
 mod geometry;
@@ -42,7 +43,7 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {

@@ -81,6 +81,11 @@ pub struct Site {
     pub heads: [Head; MAX_HEADS],
     /// Bytes of the trampoline, so that a later tiptoe knows what is taken.
     pub code_len: u16,
+    /// Where in its arena what unwinders are told of the trampoline is, in units of
+    /// [`crate::arena::UNIT`].
+    pub told: u16,
+    /// How many units it has.
+    pub told_len: u8,
     /// Tells bodies apart (filter and kind), so that a later tiptoe knows whether
     /// this trampoline is the one it wants.
     pub body: u32,
@@ -120,12 +125,13 @@ impl Site {
         words[3] = self.slot as u64
             | (self.len as u64) << 32
             | (self.flags.0 as u64) << 40
-            | (self.head_count as u64) << 48;
+            | (self.head_count as u64) << 48
+            | (self.told_len as u64) << 56;
         words[4] = u64::from_le_bytes(self.original);
         words[5] = u64::from_le_bytes(self.patched);
         words[6] = u64::from_le_bytes(self.island_original);
         words[7] = u64::from_le_bytes(self.island_patched);
-        words[11] = self.code_len as u64 | (self.body as u64) << 16;
+        words[11] = self.code_len as u64 | (self.body as u64) << 16 | (self.told as u64) << 48;
         for (index, head) in self.heads.iter().enumerate() {
             let bits = head.offset as u64 | (head.resume as u64) << 8;
             if let Some(word) = words.get_mut(8 + index / 2) {
@@ -151,6 +157,8 @@ impl Site {
             island_patched: words[7].to_le_bytes(),
             heads: [Head::default(); MAX_HEADS],
             code_len: words[11] as u16,
+            told: (words[11] >> 48) as u16,
+            told_len: (words[3] >> 56) as u8,
             body: (words[11] >> 16) as u32,
         };
         for (index, head) in site.heads.iter_mut().enumerate() {
@@ -200,6 +208,8 @@ mod tests {
             head_count: 3,
             heads,
             code_len: 77,
+            told: 0xeff,
+            told_len: 200,
             body: 0xdead_beef,
         }
     }

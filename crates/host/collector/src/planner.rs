@@ -12,6 +12,7 @@ use tiptoe_patch::{
     any_syscall_site, shape, syscall_sites,
 };
 use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::arena;
 use tiptoe_wire::calls::words;
 use tiptoe_wire::values;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
@@ -45,8 +46,8 @@ pub struct Planned {
     pub site: Site,
     /// How it is patched.
     pub strategy: Strategy,
-    /// The trampoline; empty where the agent has it.
-    pub code: Vec<u8>,
+    /// What to write first, and where; nothing where the agent has it.
+    pub writes: Vec<(u64, Vec<u8>)>,
     /// It stands in the agent's table from an earlier session.
     pub known: bool,
 }
@@ -147,10 +148,15 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     for module in modules.iter().filter(|module| is_libc(module)) {
         plan.hooks.extend(draft.hooks(module));
     }
-    if probes.iter().any(|probe| probe.follow.is_followed()) {
-        draft.interceptions(modules, &mut plan);
+    let follows = probes.iter().any(|probe| probe.follow.is_followed());
+    if follows {
+        draft.interceptions(modules, true, &mut plan);
     }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
+    if !follows {
+        // What is to be counted goes first.
+        draft.interceptions(modules, false, &mut plan);
+    }
     plan.arenas = draft.planner.new_arenas();
     plan
 }
@@ -287,7 +293,7 @@ fn again(known: &Site) -> Planned {
     Planned {
         site: *known,
         strategy,
-        code: Vec::new(),
+        writes: Vec::new(),
         known: true,
     }
 }
@@ -306,6 +312,16 @@ fn body_hash(body: &Body) -> u32 {
     })
 }
 
+/// A trampoline, what unwinders are told of it, and where they are shown that.
+fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
+    let told = (patch.told.address % arena::LEN / arena::UNIT) as u16;
+    vec![
+        (patch.trampoline, patch.code),
+        (patch.told.address, patch.told.bytes),
+        (arena::entry(patch.trampoline), told.to_le_bytes().to_vec()),
+    ]
+}
+
 fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
     let mut site = Site {
         address: patch.site,
@@ -316,6 +332,8 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         patched: patch.patched,
         head_count: patch.heads.len() as u8,
         code_len: patch.code.len() as u16,
+        told: (patch.told.address % arena::LEN / arena::UNIT) as u16,
+        told_len: (patch.told.bytes.len() as u64 / arena::UNIT) as u8,
         body: body_hash(body),
         ..Site::default()
     };
@@ -360,7 +378,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
     Planned {
         site,
         strategy: patch.strategy,
-        code: patch.code,
+        writes: writes(patch),
         known: false,
     }
 }
@@ -410,8 +428,10 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
     let mut arenas: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
     for site in known {
         let base = site.trampoline & !(ARENA_LEN - 1);
-        let used = site.trampoline..site.trampoline + site.code_len as u64;
-        arenas.entry(base).or_default().push(used);
+        let code = site.trampoline..site.trampoline + u64::from(site.code_len);
+        let told = base + u64::from(site.told) * arena::UNIT;
+        let told = told..told + u64::from(site.told_len) * arena::UNIT;
+        arenas.entry(base).or_default().extend([code, told]);
     }
     arenas
         .into_iter()

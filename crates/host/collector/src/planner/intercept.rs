@@ -1,4 +1,4 @@
-//! The functions that the agent has to see where calls are followed.
+//! The functions that the agent has to see so that unwinders know our code.
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
@@ -8,7 +8,8 @@ use tiptoe_wire::calls::intercepted;
 use super::{Draft, Plan, Planned, again, body_hash, planned};
 use crate::module::Module;
 
-/// Those that stay intercepted for good, and what the agent calls them.
+/// Those that stay intercepted for good where calls are followed, and what the agent calls
+/// them.
 const LASTING: &[(&str, u32)] = &[
     ("_dl_find_object", intercepted::FIND_OBJECT),
     ("dl_iterate_phdr", intercepted::ITERATE),
@@ -32,12 +33,13 @@ pub fn is_intercepted(name: &str) -> bool {
 
 /// Whether a patch stands for good, also when no session is on.
 pub(super) fn stays(body: &Body) -> bool {
-    matches!(body, Body::Intercept { what } if *what < intercepted::JUMP)
+    matches!(body, Body::Intercept { stay: true, .. })
 }
 
 impl Draft<'_> {
     /// What the agent needs to see of unwinders, and with a gate of what leaves calls.
-    pub(super) fn interceptions(&mut self, modules: &[Module], plan: &mut Plan) {
+    /// Where none is followed, nothing stays.
+    pub(super) fn interceptions(&mut self, modules: &[Module], follows: bool, plan: &mut Plan) {
         let leaving = if self.hits.under { LEAVING } else { &[] };
         for module in modules {
             for function in module.object.image.functions() {
@@ -46,25 +48,35 @@ impl Draft<'_> {
                 let Some((_, what)) = all.find(|(name, _)| is_its(name)) else {
                     continue;
                 };
+                if *what == intercepted::LOOKER && !follows {
+                    continue;
+                }
+                let stay = follows && *what < intercepted::JUMP;
                 if let Some(what) = numbered(*what, module, plan) {
-                    plan.hooks.extend(self.interception(module, function, what));
+                    let body = Body::Intercept { what, stay };
+                    let planned = self.interception(module, function, &body);
+                    plan.hooks.extend(planned);
                 }
             }
         }
     }
 
     /// What stands for good is there already where it is known from an earlier session.
-    fn interception(&mut self, module: &Module, function: &Function, what: u32) -> Option<Planned> {
+    fn interception(
+        &mut self,
+        module: &Module,
+        function: &Function,
+        body: &Body,
+    ) -> Option<Planned> {
         let code = module.object.code(function, module.bias)?;
         let shape = shape(&code, 0).ok()?;
-        let body = Body::Intercept { what };
         match self.known.get(&shape.site()) {
             Some(known) if known.flags.has(SiteFlags::STAYS) => return None,
-            Some(known) if known.body == body_hash(&body) => return Some(again(known)),
+            Some(known) if known.body == body_hash(body) => return Some(again(known)),
             _ => {}
         }
-        let patch = self.planner.place(&shape, &body, Vec::new).ok()?;
-        Some(planned(patch, 0, &body))
+        let patch = self.planner.place(&shape, body, Vec::new).ok()?;
+        Some(planned(patch, 0, body))
     }
 }
 

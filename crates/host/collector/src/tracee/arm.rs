@@ -267,16 +267,12 @@ fn install(link: &Link, planned: &[&Planned], lost: &[u64]) -> Result<Vec<Option
     order.sort_by_key(|index| planned[*index].site.address);
     let (again, fresh): (Vec<usize>, Vec<usize>) =
         order.into_iter().partition(|index| planned[*index].known);
-    let codes: Vec<(u64, &[u8])> = fresh
+    let writes: Vec<(u64, &[u8])> = fresh
         .iter()
-        .map(|index| {
-            (
-                planned[*index].site.trampoline,
-                planned[*index].code.as_slice(),
-            )
-        })
+        .flat_map(|index| &planned[*index].writes)
+        .map(|(address, bytes)| (*address, bytes.as_slice()))
         .collect();
-    link.copy(&codes)?;
+    link.copy(&writes)?;
     let sites: Vec<Site> = fresh.iter().map(|index| planned[*index].site).collect();
     let known: Vec<u64> = again
         .iter()

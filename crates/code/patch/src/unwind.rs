@@ -1,0 +1,247 @@
+//! What unwinders are told of a trampoline, so that one that begins inside of it (a
+//! profiler's signal, an asynchronous cancellation) finds the program as it is without us.
+//!
+//! At each instruction of a trampoline the program stands somewhere in its own code, with
+//! some bytes of ours on its stack: at the site before the displaced instructions, at each
+//! one of them in their copies, behind them on the way back. So a trampoline is described
+//! as a frame on top of the program's, like the one that a signal makes: its caller is
+//! *that very instruction* of the program, its registers are as they are, and only the
+//! stack pointer is by those bytes off. All that is to be known about the program itself
+//! is then found in the program's own unwind information.
+//!
+//! How each instruction stands follows from decoding: pushes and pops along the ways that
+//! control takes, from where the trampoline says it ([`Code::stand`]).
+//!
+//! The frame's canonical address is one that no frame of the program has: libgcc tells
+//! frames apart by it.
+
+use std::collections::BTreeMap;
+
+use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Register};
+use tiptoe_wire::arena::UNIT;
+
+use crate::code::{Code, Stand, To};
+
+/// How each instruction of a trampoline stands, where that changes.
+fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
+    let mut walk = Walk {
+        code,
+        said: code.stands().iter().copied().collect(),
+        found: BTreeMap::new(),
+        open: vec![(0, first)],
+    };
+    walk.open.extend(code.stands());
+    while let Some((at, stand)) = walk.open.pop() {
+        walk.visit(at, stand);
+    }
+    let mut rows: Vec<_> = walk.found.into_iter().collect();
+    rows.dedup_by_key(|(_, stand)| *stand);
+    rows
+}
+
+struct Walk<'a> {
+    code: &'a Code,
+    said: BTreeMap<usize, Stand>,
+    found: BTreeMap<usize, Stand>,
+    open: Vec<(usize, Stand)>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, at: usize, stand: Stand) {
+        let stand = self.said.get(&at).copied().unwrap_or(stand);
+        let Some(bytes) = self.code.bytes().get(at..) else {
+            return;
+        };
+        if let Some(before) = self.found.get(&at) {
+            debug_assert_eq!(*before, stand, "two ways lead to {at}");
+            return;
+        }
+        let instruction = Decoder::with_ip(64, bytes, at as u64, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() {
+            return;
+        }
+        self.found.insert(at, stand);
+        let next = at + instruction.len();
+        let link = self.code.link_before(next);
+        let depth = stand.depth - moves(&instruction, link);
+        let behind = Stand { depth, ..stand };
+        if falls_through(&instruction) {
+            self.open.push((next, behind));
+        }
+        if link.is_none() && branches(&instruction) {
+            let target = instruction.near_branch_target() as usize;
+            self.open.push((target, behind));
+        }
+    }
+}
+
+/// By how much an instruction has moved the stack pointer when the next one runs.
+fn moves(instruction: &Instruction, link: Option<To>) -> i64 {
+    match (instruction.code(), link) {
+        (Op::Call_rel32_64, Some(To::Time)) => 0,
+        // The agent's other entries return by `ret $8`.
+        (Op::Call_rel32_64, _) => 8,
+        (Op::Lea_r64_m, _) if instruction.op0_register() == Register::RSP => {
+            instruction.memory_displacement64() as i64
+        }
+        _ => instruction.stack_pointer_increment().into(),
+    }
+}
+
+fn falls_through(instruction: &Instruction) -> bool {
+    use FlowControl::{Call, ConditionalBranch, Next};
+    matches!(instruction.flow_control(), Next | Call | ConditionalBranch)
+}
+
+fn branches(instruction: &Instruction) -> bool {
+    use FlowControl::{ConditionalBranch, UnconditionalBranch};
+    matches!(
+        instruction.flow_control(),
+        ConditionalBranch | UnconditionalBranch
+    )
+}
+
+/// What unwinders are told of a range of code, wherever both will be.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    form: &'static Form,
+    /// The FDE's instructions.
+    program: Vec<u8>,
+    /// Bytes of code.
+    count: usize,
+}
+
+/// What a CIE says.
+#[derive(Debug)]
+struct Form {
+    augmentation: &'static [u8],
+    data_factor: u8,
+    program: &'static [u8],
+}
+
+const STACK_POINTER: u8 = 7;
+const RETURN_ADDRESS: u8 = 16;
+/// Addresses are relative to where they stand, and have four bytes.
+const RELATIVE: u8 = 0x1b;
+/// Where the CIE stands, and the FDE.
+const CIE: u64 = 20;
+const FDE: u64 = CIE + 24;
+
+/// Of a trampoline: a signal's frame, so that the caller's address is looked up as it is.
+/// def_cfa_sf: -4(%rsp); val_offset_sf of %rsp: 4 more.
+static TRAMPOLINE: Form = Form {
+    augmentation: b"zRS\0",
+    data_factor: 0x7c,
+    program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
+};
+
+/// Of what is called by `call` and has pushed nothing: def_cfa 8(%rsp); the return address
+/// below.
+static CALLED: Form = Form {
+    augmentation: b"zR\0",
+    data_factor: 0x78,
+    program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
+};
+
+impl Told {
+    /// Of a trampoline for the site at an address, which begins with `depth` bytes on the
+    /// stack.
+    pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> Told {
+        let mut program = Vec::new();
+        let (mut last, mut said) = (0, None::<Stand>);
+        for (at, stand) in rows(code, Stand { offset: 0, depth }) {
+            advance(&mut program, at - last);
+            if said.is_none_or(|said| said.offset != stand.offset) {
+                goes_on_at(&mut program, site + stand.offset as u64);
+            }
+            if said.map_or(0, |said| said.depth) != stand.depth {
+                has_pushed(&mut program, stand.depth);
+            }
+            (last, said) = (at, Some(stand));
+        }
+        Told {
+            form: &TRAMPOLINE,
+            program,
+            count: code.len(),
+        }
+    }
+
+    /// Of code that is called and pushes nothing.
+    pub(crate) fn called(count: usize) -> Told {
+        Told {
+            form: &CALLED,
+            program: Vec::new(),
+            count,
+        }
+    }
+
+    /// How many bytes it has: a multiple of [`UNIT`].
+    pub(crate) fn len(&self) -> u64 {
+        self.at(0, 0).len() as u64
+    }
+
+    /// Its bytes, at `at`, for code at `code`: `.eh_frame_hdr` with one entry, a CIE, an
+    /// FDE, and the end.
+    pub(crate) fn at(&self, at: u64, code: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let (cie, fde) = (at + CIE, at + FDE);
+        // Version, encodings (pcrel, udata4, datarel), .eh_frame, the table.
+        bytes.extend([1, RELATIVE, 0x03, 0x3b]);
+        bytes.extend(distance(cie, at + 4));
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend(distance(code, at));
+        bytes.extend(distance(fde, at));
+        bytes.extend((FDE as u32 - CIE as u32 - 4).to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.push(1);
+        bytes.extend(self.form.augmentation);
+        bytes.extend([1, self.form.data_factor, RETURN_ADDRESS, 1, RELATIVE]);
+        bytes.extend(self.form.program);
+        bytes.resize(FDE as usize, NOTHING);
+        let padded = (self.program.len() + 1).next_multiple_of(4);
+        bytes.extend((padded as u32 + 12).to_le_bytes());
+        bytes.extend(distance(fde + 4, cie));
+        bytes.extend(distance(code, fde + 8));
+        bytes.extend((self.count as u32).to_le_bytes());
+        bytes.push(0);
+        bytes.extend(&self.program);
+        bytes.resize(FDE as usize + 16 + padded + 4, NOTHING);
+        bytes.resize(bytes.len().next_multiple_of(UNIT as usize), NOTHING);
+        bytes
+    }
+}
+
+/// The instruction that does nothing; also each byte of the end.
+const NOTHING: u8 = 0;
+
+fn distance(to: u64, from: u64) -> [u8; 4] {
+    (to.wrapping_sub(from) as u32).to_le_bytes()
+}
+
+/// advance_loc, in the shortest form.
+fn advance(program: &mut Vec<u8>, by: usize) {
+    match by {
+        0 => {}
+        1..64 => program.push(0x40 | by as u8),
+        64..256 => program.extend([0x02, by as u8]),
+        _ => {
+            program.push(0x03);
+            program.extend((by as u16).to_le_bytes());
+        }
+    }
+}
+
+/// val_expression of the return address: const8u.
+fn goes_on_at(program: &mut Vec<u8>, address: u64) {
+    program.extend([0x16, RETURN_ADDRESS, 9, 0x0e]);
+    program.extend(address.to_le_bytes());
+}
+
+/// def_cfa_offset_sf, in units of -4 from -4 on: signed LEB128 of two bytes.
+fn has_pushed(program: &mut Vec<u8>, depth: i64) {
+    let units = 1 - depth / 4;
+    program.extend([0x13, units as u8 | 0x80, (units >> 7) as u8 & 0x7f]);
+}
+
+#[cfg(test)]
+mod tests;

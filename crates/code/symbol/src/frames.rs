@@ -98,17 +98,22 @@ fn rules(
     eh_frame: &EhFrame<Reader<'_>>,
     bases: &BaseAddresses,
 ) -> [bool; 2] {
-    let mut instructions = fde.instructions(eh_frame, bases);
     let mut saved = [false; 2];
     let mut outermost = false;
-    while let Ok(Some(instruction)) = instructions.next() {
-        match instruction {
-            CallFrameInstruction::Offset { register, .. } => {
-                saved[0] |= register == X86_64::RAX;
-                saved[1] |= register == X86_64::RDX;
+    // What is the same at each instruction may stand in the CIE.
+    let common = fde.cie().instructions(eh_frame, bases);
+    for mut instructions in [common, fde.instructions(eh_frame, bases)] {
+        while let Ok(Some(instruction)) = instructions.next() {
+            match instruction {
+                CallFrameInstruction::Offset { register, .. } => {
+                    saved[0] |= register == X86_64::RAX;
+                    saved[1] |= register == X86_64::RDX;
+                }
+                CallFrameInstruction::Undefined { register } => {
+                    outermost |= register == X86_64::RA;
+                }
+                _ => {}
             }
-            CallFrameInstruction::Undefined { register } => outermost |= register == X86_64::RA,
-            _ => {}
         }
     }
     [saved == [true; 2], outermost]

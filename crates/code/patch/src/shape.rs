@@ -138,6 +138,11 @@ impl Shape {
         self.site
     }
 
+    /// The bytes there.
+    pub fn original(&self) -> [u8; 8] {
+        self.original
+    }
+
     /// Whether this is a function's entry, where the flags and the bytes below the
     /// stack pointer are nobody's.
     pub fn is_entry(&self) -> bool {

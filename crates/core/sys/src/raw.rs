@@ -54,8 +54,10 @@ pub mod nr {
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
+    pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const NEWFSTATAT: usize = 262;
     pub const PSELECT6: usize = 270;
     pub const PPOLL: usize = 271;
     pub const UNSHARE: usize = 272;
@@ -164,6 +166,17 @@ pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
     // SAFETY: `time` is a valid timespec for the length of the call.
     unsafe { syscall6(nr::PPOLL, 0, 0, time.as_ptr() as usize, 0, 8, 0) };
+}
+
+/// The time of CLOCK_MONOTONIC in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    const MONOTONIC: usize = 1;
+    let mut time = [0u64; 2];
+    let into = time.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes a timespec, which `time` is.
+    unsafe { syscall6(nr::CLOCK_GETTIME, MONOTONIC, into, 0, 0, 0, 0) };
+    let [seconds, part] = time;
+    seconds * 1_000_000_000 + part
 }
 
 /// Opens a NUL-terminated path with `flags`.

@@ -7,6 +7,7 @@ use crate::words::Words;
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) mod space;
+mod changes;
 
 const MAGIC_WORD: usize = 0;
 const STATE: usize = 1;

@@ -13,6 +13,8 @@
 //! | A: a request is published | `plan::SEQUENCE` in [`Plan::publish`] | [`Plan::sequence`] in the agent |
 //! | B: a request is answered | `data::ACK` in [`Data::answer`] | [`Data::acknowledged`] in tiptoe |
 //! | C: a slab has an owner | directory owner word in [`Data::enter`] | [`Data::slab_owner`] in tiptoe |
+//! | D: a change of the loader's is told | `changes::TOLD` in [`Data::tell`] | [`Data::told`] in tiptoe |
+//! | E: what a change asks for is done | `changes::SERVED` in [`Data::serve`] | [`Data::served`] in a loading thread |
 //!
 //! Counters need no edge: each has one writer, and a reader that is late by a
 //! few hits is corrected by the next read; the last read follows edge B.
@@ -35,7 +37,7 @@ mod words;
 pub use data::space::{Readings, slots};
 pub use data::{Data, Hello, State};
 pub use geometry::Geometry;
-pub use plan::{Clock, Copy, Map, Plan, Request};
+pub use plan::{Clock, Copy, Library, Map, Plan, Request};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};
 pub use words::Words;
 

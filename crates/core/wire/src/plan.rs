@@ -60,6 +60,10 @@ pub enum Request {
     Bury = 15,
     /// Read the list of mappings again, whatever is believed: [`crate::Readings`] has the outcome.
     ReadMaps = 24,
+    /// Look at the loader's list of libraries from now on: the address of its record.
+    Watch = 16,
+    /// Which sites are of which libraries: [`Library`] records.
+    Libraries = 17,
 }
 
 impl Request {
@@ -67,7 +71,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders, Bury, ReadMaps,
+            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)
@@ -93,6 +97,17 @@ pub struct Clock {
     pub ns_per_tick: u64,
     /// Calls that took less are counted, and not timed.
     pub slower_ns: u64,
+}
+
+/// A library that was loaded while the session was on, and what of it may be patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Library {
+    /// Where it is loaded: what the loader adds to its addresses.
+    pub base: u64,
+    /// The first address of its code; 0 where it was gone before tiptoe had looked.
+    pub start: u64,
+    /// The first address behind its code; 0 likewise.
+    pub end: u64,
 }
 
 /// Code to be written at an address inside an arena.
@@ -235,6 +250,22 @@ impl<'a> Plan<'a> {
             address: self.0.load(at),
             offset: packed as u32,
             len: (packed >> 32) as u32,
+        }
+    }
+
+    /// Stores a library as record `index`. (tiptoe)
+    pub fn put_library(&self, index: usize, library: &Library) {
+        self.put_pair(2 * index, library.base, 0);
+        self.put_pair(2 * index + 1, library.start, library.end);
+    }
+
+    /// Reads record `index` as a library. (agent)
+    pub fn library(&self, index: usize) -> Library {
+        let at = RECORDS + index * 4;
+        Library {
+            base: self.0.load(at),
+            start: self.0.load(at + 2),
+            end: self.0.load(at + 3),
         }
     }
 

@@ -202,20 +202,38 @@ impl<'a> Table<'a> {
         None
     }
 
+    /// The indices of the findable records from one address up to another. Only the one
+    /// writer may call this.
+    pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
+        let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
+        let (order, _) = self.buffers(version);
+        let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
+        let start = self.below(order, len.min(order.len()), from);
+        (start..len)
+            .map(|at| order.get(at).map_or(0, |word| word.load(Ordering::Relaxed)) as usize)
+            .take_while(move |index| self.address_of(*index) < to)
+    }
+
+    /// How many records of an order are below an address.
+    fn below(&self, order: &[AtomicU64], len: usize, address: u64) -> usize {
+        let (mut low, mut high) = (0, len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.address_at(order, middle) < address {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
     /// The last record of an order whose address is not above `address`: a guess
     /// until the version was seen unchanged.
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        let (mut low, mut high) = (0, len.min(order.len()));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.address_at(order, middle) <= address {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        let index = order.get(low.checked_sub(1)?)?;
+        let behind = self.below(order, len.min(order.len()), address.saturating_add(1));
+        let index = order.get(behind.checked_sub(1)?)?;
         Some(index.load(Ordering::Relaxed) as usize) // edge D
     }
 

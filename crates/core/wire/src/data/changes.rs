@@ -1,0 +1,175 @@
+//! What the program's loader does while a session is on: how a thread of its tells
+//! tiptoe that libraries came, and learns that their probes stand.
+//!
+//! | word | written by | holds |
+//! |---|---|---|
+//! | told | the loading thread | how many changes tiptoe was told of; a futex |
+//! | served | tiptoe | up to which of them all is done |
+//! | turn | tiptoe, the agent's thread | counts what a loading thread may wait for; a futex |
+//! | given up | the loading thread | the last change that was not waited for to the end |
+//! | missed | the loading thread | how often a library ran on without its probes |
+//! | since | the loading thread | when the oldest change was told that is not served |
+//! | looks | the loading thread | odd while the list of libraries changes |
+//! | fresh | the loading thread | how many libraries were told and are not served, and where each is |
+//!
+//! One thread at a time loads: the loader holds its own lock.
+
+use core::sync::atomic::AtomicU32;
+
+use super::Data;
+use crate::primitive::Ordering::{Acquire, Release};
+
+const TOLD: usize = 16;
+const SERVED: usize = 17;
+const TURN: usize = 18;
+const GIVEN_UP: usize = 19;
+const SINCE: usize = 20;
+const LOOKS: usize = 21;
+const MISSED: usize = 22;
+/// The change from which on those that follow are noted.
+const FRESH_FROM: usize = 63;
+const FRESH: usize = 64;
+const MOST_FRESH: usize = 512 - FRESH - 1;
+
+impl<'a> Data<'a> {
+    /// Notes a library that tiptoe is to be told of. (loading thread)
+    pub fn put_fresh(&self, base: u64) {
+        let next = self.told() + 1;
+        if self.served() + 1 == next && self.words.load(FRESH_FROM) != next {
+            self.words.store(FRESH, 0);
+            self.words.store(FRESH_FROM, next);
+        }
+        let count = self.words.load(FRESH) as usize;
+        if count < MOST_FRESH {
+            self.words.store(FRESH + 1 + count, base);
+        }
+        self.words.store(FRESH, count as u64 + 1);
+    }
+
+    /// Where the libraries are loaded that were told and are not served; `None` where
+    /// they are too many. (tiptoe, after [`Data::told`])
+    pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
+        let count = self.words.load(FRESH) as usize;
+        let words = self.words;
+        let bases = (0..count).map(move |index| words.load(FRESH + 1 + index));
+        (count <= MOST_FRESH).then_some(bases)
+    }
+
+    /// Tells tiptoe of a change, and returns its number. `now` is of CLOCK_MONOTONIC, in
+    /// nanoseconds. The futex is woken besides. (loading thread)
+    pub fn tell(&self, now: u64) -> u64 {
+        let told = self.told();
+        if self.served() == told {
+            self.words.store(SINCE, now);
+        }
+        if let Some(word) = self.words.at(TOLD) {
+            // Release: pairs with the Acquire in `told` (edge D).
+            word.store(told + 1, Release);
+        }
+        told + 1
+    }
+
+    /// How many changes were told. (tiptoe)
+    pub fn told(&self) -> u64 {
+        // Acquire: pairs with the Release in `tell` (edge D).
+        self.words.at(TOLD).map_or(0, |word| word.load(Acquire))
+    }
+
+    /// Says up to which change all is done. (tiptoe)
+    pub fn serve(&self, told: u64) {
+        if let Some(word) = self.words.at(SERVED) {
+            // Release: pairs with the Acquire in `served` (edge E).
+            word.store(told, Release);
+        }
+    }
+
+    /// Up to which change all is done. (loading thread)
+    pub fn served(&self) -> u64 {
+        // Acquire: pairs with the Release in `serve` (edge E).
+        self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
+    }
+
+    /// The word that is raised when a change is told.
+    pub fn doorbell(&self) -> Option<&'a AtomicU32> {
+        self.words.futex(TOLD)
+    }
+
+    /// The word that is raised when something is done that a loading thread may wait for.
+    pub fn turn(&self) -> Option<&'a AtomicU32> {
+        self.words.futex(TURN)
+    }
+
+    /// Says that a change is not waited for any longer. (loading thread)
+    pub fn give_up(&self, told: u64) {
+        self.words.store(GIVEN_UP, told);
+        self.miss();
+    }
+
+    /// Counts a library that runs on without its probes. (loading thread)
+    pub fn miss(&self) {
+        self.words.store(MISSED, self.missed().wrapping_add(1));
+    }
+
+    /// How often a library ran on without its probes. (tiptoe)
+    pub fn missed(&self) -> u64 {
+        self.words.load(MISSED)
+    }
+
+    /// The last change that was not waited for to the end.
+    pub fn given_up(&self) -> u64 {
+        self.words.load(GIVEN_UP)
+    }
+
+    /// When the oldest change was told that is not served. (tiptoe)
+    pub fn since(&self) -> u64 {
+        self.words.load(SINCE)
+    }
+
+    /// Odd while the list of libraries changes, and another number after each change. (tiptoe)
+    pub fn looks(&self) -> u64 {
+        self.words.load(LOOKS)
+    }
+
+    /// Says whether the list of libraries changes. (loading thread)
+    pub fn set_changing(&self, changing: bool) {
+        let looks = self.looks();
+        let next = if changing { looks | 1 } else { (looks | 1) + 1 };
+        self.words.store(LOOKS, next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Data, Geometry, Words};
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+
+    #[test]
+    fn changes_are_told_and_served_in_order() {
+        let geometry = Geometry { slots: 4, slabs: 2 };
+        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        let data = Data::new(Words::new(&words), geometry).unwrap();
+        data.set_changing(true);
+        assert_eq!(data.looks() % 2, 1);
+        data.put_fresh(0x1000);
+        data.put_fresh(0x2000);
+        assert_eq!(data.tell(77), 1);
+        assert_eq!(data.tell(99), 2);
+        let fresh: Vec<u64> = data.fresh().unwrap().collect();
+        assert_eq!(
+            (fresh.as_slice(), data.since()),
+            (&[0x1000, 0x2000][..], 77)
+        );
+        data.serve(2);
+        data.set_changing(false);
+        data.put_fresh(0x3000);
+        assert_eq!(data.fresh().unwrap().collect::<Vec<_>>(), [0x3000]);
+        assert_eq!((data.looks() % 2, data.told(), data.served()), (0, 2, 2));
+        (0..600).for_each(|base| data.put_fresh(base));
+        assert_eq!(data.tell(99), 3);
+        assert!((0..600).map(|base| data.put_fresh(base)).count() == 600 && data.fresh().is_none());
+    }
+}

@@ -21,6 +21,7 @@
 //! | [`unwind`] | any thread of the program | what unwinders learn of our code |
 //! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
 //! | [`space`] | all of them | which file is mapped where |
+//! | [`libraries`] | a thread that loads a library | has it probed before any of its code runs |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
@@ -35,6 +36,8 @@ mod environ;
 mod gate;
 mod hit;
 mod hooks;
+mod libraries;
+mod loader;
 mod memory;
 mod segments;
 mod serve;

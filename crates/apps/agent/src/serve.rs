@@ -17,6 +17,8 @@ use crate::space;
 use crate::text::SelfMemory;
 use crate::tls;
 
+pub mod libraries;
+
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
 
@@ -55,6 +57,8 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Bury => bury(shared),
         Request::Unwinders => unwinders(shared, plan, count),
         Request::ReadMaps => space::read(data),
+        Request::Watch => libraries::watch(shared, plan),
+        Request::Libraries => libraries::own(shared, plan, count),
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
         Request::Detach => detach(shared),
@@ -99,6 +103,7 @@ fn copy(plan: &Plan, data: &Data, count: usize) -> u64 {
 }
 
 fn prepare(shared: &Shared, data: &Data) -> u64 {
+    libraries::begin(shared);
     shared.claims.begin();
     shared.arenas.set_gates(true);
     let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);
@@ -217,7 +222,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             let outcomes = patcher::arm(&text, sites);
             for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
                 data.set_result(start + offset, *outcome as u64);
-                set_armed(shared, first + start + offset, *outcome == Outcome::Done);
+                shared.set_armed(first + start + offset, *outcome == Outcome::Done);
             }
         },
     );
@@ -241,30 +246,17 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             // A hook may stand since a session that could not take it out.
             let stands = found
                 .as_ref()
-                .is_some_and(|found| is_armed(shared, found.index));
+                .is_some_and(|found| shared.is_armed(found.index));
             let done = stands || *outcome == Outcome::Done;
             data.set_result(start + offset, if done { 0 } else { *outcome as u64 });
             if let Some(found) = found {
-                set_armed(shared, found.index, done);
+                shared.set_library(found.index, None);
+                shared.set_armed(found.index, done);
             }
         }
     });
     signals::insist();
     0
-}
-
-fn set_armed(shared: &Shared, index: usize, armed: bool) {
-    if let Some(word) = shared.armed.get(index) {
-        word.store(armed as u64, Ordering::Relaxed); // agent's thread only
-    }
-}
-
-fn is_armed(shared: &Shared, index: usize) -> bool {
-    // Relaxed: agent's thread only.
-    shared
-        .armed
-        .get(index)
-        .is_some_and(|word| word.load(Ordering::Relaxed) == 1)
 }
 
 /// Puts back the sites whose addresses are listed; the trap handler must find
@@ -283,7 +275,7 @@ fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
             data.set_result(start + offset, *outcome as u64);
             if let Some(found) = shared.table.find(plan.address(start + offset)) {
                 let stands = still_stands(&text, &found.site, *outcome);
-                set_armed(shared, found.index, stands);
+                shared.set_armed(found.index, stands);
             }
         }
     });
@@ -326,7 +318,8 @@ fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
 pub fn rearm(shared: &Shared) {
     let text = SelfMemory::open();
     for index in 0..shared.table.len() {
-        if is_armed(shared, index)
+        if shared.is_armed(index)
+            && shared.is_live(index)
             && let Some(site) = shared.table.site(index)
             && patcher::rearm(&text, &site)
             && let Some(data) = shared.data()
@@ -365,7 +358,7 @@ fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) ->
         let outcomes = patcher::disarm(text, sites);
         for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
             let stands = still_stands(text, site, outcome);
-            set_armed(shared, *index, stands);
+            shared.set_armed(*index, stands);
             whole &= !stands;
         }
     }
@@ -374,7 +367,7 @@ fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) ->
 /// The armed sites with their places in the table.
 fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
     (0..shared.table.len())
-        .filter(|index| is_armed(shared, *index))
+        .filter(|index| shared.is_armed(*index) && shared.is_live(*index))
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 

@@ -12,6 +12,7 @@ use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
 
 use crate::arenas::Arenas;
 use crate::clockwork;
+use crate::libraries::{self, Libraries, Library};
 use crate::memory::{self, PAGE};
 use crate::segments::Segments;
 use crate::unwind;
@@ -47,8 +48,10 @@ pub struct Shared {
     pub rearm: AtomicBool,
     /// Patched sites.
     pub table: Table<'static>,
-    /// One word a site: whether it is armed.
-    pub armed: &'static [AtomicU64],
+    /// One word a site: whether it is armed, and whose it is ([`Shared::is_live`]).
+    armed: &'static [AtomicU64],
+    /// Libraries that came while the session was on.
+    pub libraries: Libraries,
     /// Threads and their slabs.
     pub claims: Claims<'static>,
     /// Ways back for followed calls.
@@ -136,6 +139,7 @@ const LASTING: usize = WIPED
     + Room::of::<AtomicU64>(MAX_SITES * SITE_WORDS)
     + 3 * Room::of::<AtomicU64>(MAX_SITES)
     + Room::of::<AtomicU64>(Arenas::WORDS)
+    + Room::of::<Library>(libraries::MOST)
     + Room::of::<AtomicU64>(THUNK_TABLE)
     + 2 * THUNK_CODE
     + PAGE
@@ -164,6 +168,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
     let armed = room.slice(MAX_SITES)?;
     let arenas = room.slice(Arenas::WORDS)?;
+    let libraries = Libraries::new(room.slice(libraries::MOST)?);
     let thunk_table = room.slice(THUNK_TABLE)?;
     let thunk_code = room.bytes(THUNK_CODE)?;
     let thunk_records = room.slice(MAX_THUNKS * RECORD_WORDS)?;
@@ -178,6 +183,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         rearm: AtomicBool::new(false),
         table: Table::new(records, orders),
         armed,
+        libraries,
         claims: Claims::new(descriptors, used),
         thunks: Thunks::new(thunk_table, thunk_records, TABLE_BITS, HASH),
         arenas: Arenas::new(arenas, thunk_table.as_ptr() as u64),
@@ -203,7 +209,53 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     Ok(unsafe { &*block })
 }
 
+/// The bit of a site's word that says that it is armed; above it stands the number of
+/// its library, and 1, where it is known to be one that may go.
+const ARMED: u64 = 1;
+/// The library of sites whose library has gone unseen: none has this number.
+pub const NOWHERE: usize = libraries::MOST;
+
 impl Shared {
+    fn armed_word(&self, index: usize) -> u64 {
+        // Relaxed: the agent's thread's own word, and for others a matter of when.
+        let word = self.armed.get(index);
+        word.map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Whether a site is armed.
+    pub fn is_armed(&self, index: usize) -> bool {
+        self.armed_word(index) & ARMED != 0
+    }
+
+    /// Says whether it is. (agent's thread)
+    pub fn set_armed(&self, index: usize, armed: bool) {
+        if let Some(word) = self.armed.get(index) {
+            let now = word.load(Ordering::Relaxed) & !ARMED | u64::from(armed);
+            word.store(now, Ordering::Relaxed); // as in `armed_word`
+        }
+    }
+
+    /// The number of the library that a site is in, where it is known.
+    pub fn library_of(&self, index: usize) -> Option<usize> {
+        ((self.armed_word(index) >> 1) as usize).checked_sub(1)
+    }
+
+    /// Says in which library a site is. (agent's thread)
+    pub fn set_library(&self, index: usize, number: Option<usize>) {
+        if let Some(word) = self.armed.get(index) {
+            let number = number.map_or(0, |number| number as u64 + 1);
+            let armed = word.load(Ordering::Relaxed) & ARMED;
+            word.store(number << 1 | armed, Ordering::Relaxed); // as in `armed_word`
+        }
+    }
+
+    /// Whether the code of a site is still there: what traps at its address otherwise is
+    /// somebody else's.
+    pub fn is_live(&self, index: usize) -> bool {
+        let number = self.library_of(index);
+        !number.is_some_and(|number| self.libraries.is_gone(number))
+    }
+
     /// Publishes how many sites the table holds, for a later tiptoe to read.
     pub fn publish_sites(&self) {
         let [records, count] = &TIPTOE_SITES;

@@ -126,7 +126,9 @@ pub extern "C" fn run() {
             return serve::settle(shared, |_| ());
         }
         let Some(plan) = shared.plan() else { return };
-        if plan.sequence() != done {
+        if shared.libraries.has_tasks() {
+            serve::libraries::patch(shared, &data);
+        } else if plan.sequence() != done {
             done = plan.sequence();
             if serve::request(shared, &plan, &data, done) {
                 return serve::settle(shared, |data| serve::reblock(&plan, data, done));

@@ -30,6 +30,7 @@ use crate::arenas::Told;
 use crate::calls;
 use crate::gate;
 use crate::hooks::Frame;
+use crate::libraries;
 use crate::memory::PAGE;
 use crate::shared::{self, Shared};
 
@@ -50,6 +51,10 @@ pub fn intercept(what: u32, frame: &mut Frame) -> Option<u64> {
         intercepted::ITERATE => iterate(shared, frame),
         intercepted::LOOKER => {
             calls::return_early(shared, frame.return_address());
+            None
+        }
+        intercepted::CHANGED => {
+            libraries::changed();
             None
         }
         intercepted::JUMP => {

@@ -46,7 +46,7 @@ pub mod intercepted {
     /// A function that looks at whom it returns to: `dlsym`, `dlopen` and their like.
     pub const LOOKER: u32 = 2;
     /// What the loader calls when its list of libraries changes.
-    pub const CHANGED: u32 = 1 << 16;
+    pub const CHANGED: u32 = 1 << 15;
     /// `_Unwind_Backtrace` of the first unwinder; those of the others follow.
     pub const BACKTRACE: u32 = 3;
     /// `longjmp` and its like, while there is a gate.

@@ -95,15 +95,13 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     let Some(found) = shared.table.find(address) else {
         return false;
     };
-    if !space::vouches(shared, &found, address) {
+    if !shared.is_live(found.index) || !space::vouches(shared, &found, address) {
         return false;
     }
     *rip = found.resume;
     // SAFETY: the thread just executed an instruction on this page.
     let first = unsafe { core::ptr::read_volatile(found.site.address as *const u8) };
-    let armed = shared.armed.get(found.index);
-    // Relaxed: whether it counts is a matter of when, not of order.
-    if armed.is_none_or(|armed| armed.load(Ordering::Relaxed) == 0) {
+    if !shared.is_armed(found.index) {
         return true;
     }
     // A thread inside the window was preempted there before the patch, and is

@@ -1,0 +1,94 @@
+//! The agent thread's part in [`crate::libraries`].
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use tiptoe_uprobe::patcher::{self, BATCH, Outcome};
+use tiptoe_wire::{Data, Plan, Site};
+
+use crate::libraries::{Library, answered};
+use crate::shared::{NOWHERE, Shared};
+use crate::text::SelfMemory;
+
+/// Begins a session: what an earlier one knew of libraries is true no more, but for what
+/// it saw go.
+pub fn begin(shared: &Shared) {
+    let tagged = (0..shared.table.len()).filter(|index| shared.library_of(*index).is_some());
+    for index in tagged {
+        let live = shared.is_live(index);
+        shared.set_library(index, (!live).then_some(NOWHERE));
+        shared.set_armed(index, live && shared.is_armed(index));
+    }
+    shared.libraries.forget();
+}
+
+/// Looks at the loader's list from now on.
+pub fn watch(shared: &Shared, plan: &Plan) -> u64 {
+    shared.libraries.watch(plan.address(0));
+    0
+}
+
+/// Notes which sites are of which library. One without code was closed before tiptoe had
+/// looked.
+pub fn own(shared: &Shared, plan: &Plan, count: usize) -> u64 {
+    for index in 0..count {
+        let here = plan.library(index);
+        let number = shared
+            .libraries
+            .at(here.base)
+            .filter(|_| here.start < here.end);
+        let mut sites = 0;
+        for index in shared.table.between(here.start, here.end) {
+            shared.set_library(index, Some(number.unwrap_or(NOWHERE)));
+            sites += 1;
+        }
+        match number.and_then(|number| shared.libraries.get(number)) {
+            Some(library) => {
+                // Relaxed: the loading thread reads them once it was answered.
+                library.start.store(here.start, Relaxed);
+                library.end.store(here.end, Relaxed);
+                library.sites.store(sites, Relaxed);
+            }
+            None => shared.libraries.tell_again(here.base),
+        }
+    }
+    0
+}
+
+/// Patches libraries that are loaded again, where they were.
+pub fn patch(shared: &Shared, data: &Data) {
+    let text = SelfMemory::open();
+    for (number, library) in shared.libraries.tasks() {
+        let whole = patch_one(shared, &text, number, library);
+        shared.libraries.done(library, whole);
+    }
+    answered(data);
+}
+
+/// False where other libraries had their sites there meanwhile.
+fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Library) -> bool {
+    let [start, end, count] =
+        [&library.start, &library.end, &library.sites].map(|word| word.load(Relaxed)); // own
+    let own = |index: &usize| shared.library_of(*index) == Some(number);
+    let indices = || shared.table.between(start, end).filter(own);
+    if indices().count() as u64 != count {
+        return false;
+    }
+    let sites = indices().filter(|index| shared.is_armed(*index));
+    let mut sites = sites.filter_map(|index| Some((index, shared.table.site(index)?)));
+    loop {
+        let (mut some, mut places) = ([Site::default(); BATCH], [0; BATCH]);
+        let mut len = 0;
+        let rooms = some.iter_mut().zip(&mut places);
+        for ((site, place), (index, next)) in rooms.zip(&mut sites) {
+            (*site, *place) = (next, index);
+            len += 1;
+        }
+        let outcomes = patcher::arm(text, some.get(..len).unwrap_or(&[]));
+        for (index, outcome) in places.iter().zip(outcomes).take(len) {
+            shared.set_armed(*index, outcome == Outcome::Done);
+        }
+        if len < BATCH {
+            return true;
+        }
+    }
+}

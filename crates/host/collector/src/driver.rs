@@ -33,20 +33,28 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     }
     let plan = Plan::of(&request);
     let started_at = SystemTime::now();
+    let mut cache = Cache::default();
     let (tracees, child) = match &request.target {
-        RequestTarget::Pids(pids) => (attach_all(&request, pids, &plan)?, None),
+        RequestTarget::Pids(pids) => (attach_all(&request, pids, &plan, &mut cache)?, None),
         RequestTarget::Command(command) => {
-            let (tracee, child) = start(command, &plan)?;
+            let (tracee, child) = start(command, &plan, &mut cache)?;
             (vec![tracee], Some(child))
         }
     };
-    let mut run = Run::new(&request, tracees, child, started_at);
+    let mut run = Run::new((&request, &plan), (tracees, cache), child, started_at);
+    run.tell_waiting(observer);
+    // A thread that loads a library waits for us.
+    let awaited = run.tracees.iter().any(|tracee| tracee.watched().is_some());
+    let soon = awaited.then(Hurry::new);
     let looped = run.watch(observer);
+    drop(soon);
     let counted = run.stop();
     let _soon = run.child.is_none().then(Hurry::new);
     run.look_for_foreign();
     let went = run.tracees.iter().filter_map(Tracee::came_and_went);
     run.session.notes.extend(went);
+    let missed = run.tracees.iter().filter_map(Tracee::missed);
+    run.session.notes.extend(missed);
     run.all_ended(observer);
     run.look_for_ends(observer);
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
@@ -56,6 +64,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
         run.session.notes.push(error.to_string());
     }
     let exit_status = run.wait_for_command(observer);
+    run.end_waiting()?;
     Ok(Outcome {
         session: run.session,
         exit_status,
@@ -74,7 +83,7 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         by: None,
         ..Plan::of(request)
     };
-    let tracees = attach_all(request, pids, &plan)?;
+    let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
     let stop = || request.stop.load(Ordering::Relaxed);
     let toggled = tracees
         .iter()
@@ -86,18 +95,22 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     toggled
 }
 
-fn attach_all(request: &Request, pids: &[u32], plan: &Plan) -> Result<Vec<Tracee>, Error> {
+fn attach_all(
+    request: &Request,
+    pids: &[u32],
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<Vec<Tracee>, Error> {
     if let Some(delay) = request.delay {
         let until = Instant::now() + delay;
         while Instant::now() < until && !request.stop.load(Ordering::Relaxed) {
             std::thread::sleep(TICK.min(delay));
         }
     }
-    let mut cache = Cache::default();
     let mut tracees = Vec::new();
     let _soon = Hurry::new();
     for pid in pids {
-        match Tracee::attach(*pid, plan, &mut cache) {
+        match Tracee::attach(*pid, plan, cache) {
             Ok(tracee) => tracees.push(tracee),
             Err(error) => {
                 // A failed run leaves nothing in any target.
@@ -137,7 +150,11 @@ impl Drop for Hurry {
 
 /// Starts a command with the agent in it, or, where that cannot be, under the
 /// kernel's probes.
-fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child), Error> {
+fn start(
+    command: &[std::ffi::OsString],
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<(Tracee, Child), Error> {
     let program = preload::find_program(&command[0])?;
     // What a script is, its interpreter is.
     let path = preload::interpreter(&program);
@@ -171,7 +188,7 @@ fn start(command: &[std::ffi::OsString], plan: &Plan) -> Result<(Tracee, Child),
         (_, Some(reason)) => {
             start_under_kernel((&program, &path), command, object?, plan, Some(reason))
         }
-        _ => start_with_agent(&program, command, plan),
+        _ => start_with_agent(&program, command, plan, cache),
     }
 }
 
@@ -190,6 +207,7 @@ fn start_with_agent(
     path: &Path,
     command: &[std::ffi::OsString],
     plan: &Plan,
+    cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
     let offer = Offer::new(COMMAND_PROBES * plan.follow().width())?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
@@ -199,7 +217,7 @@ fn start_with_agent(
     let mut child = started.proceed().map_err(failed)?;
     // Where the agent cannot serve it holds the program until the link is dropped.
     let tracee = match wait_for_agent(&link, pid) {
-        Ok(()) => Tracee::adopt(pid, link, plan, &mut Cache::default()),
+        Ok(()) => Tracee::adopt(pid, link, plan, cache),
         Err(why) => without_agent(pid, &link, &why, plan).map_err(|error| {
             let word = command[0].display();
             Error::new(format!(

@@ -25,6 +25,7 @@
 pub mod calibrate;
 mod clock;
 mod counts;
+mod doorbell;
 mod driver;
 pub mod inject;
 mod link;
@@ -37,6 +38,7 @@ mod preload;
 mod request;
 mod resident;
 mod resolve;
+mod rows;
 mod run;
 mod totals;
 mod tracee;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Map, Plan, Site, State, Words};
+use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, Words};
 
 use crate::request::Error;
 
@@ -325,6 +325,32 @@ impl Link {
             _ => self
                 .by_address(tiptoe_wire::Request::Unwinders, addresses)
                 .map(|_| ()),
+        }
+    }
+
+    /// Has the agent look at the loader's list of libraries from now on, whose record is there.
+    pub fn watch(&self, record: u64) -> Result<(), Error> {
+        self.by_address(tiptoe_wire::Request::Watch, &[record])
+            .map(|_| ())
+    }
+
+    /// Says which sites are of which libraries.
+    pub fn own_libraries(&self, libraries: &[Library]) -> Result<(), Error> {
+        for chunk in libraries.chunks(Plan::MAX_RECORDS) {
+            for (index, library) in chunk.iter().enumerate() {
+                self.plan().put_library(index, library);
+            }
+            self.ask(tiptoe_wire::Request::Libraries, chunk.len())?;
+        }
+        Ok(())
+    }
+
+    /// Lets a loading thread go on that waits for the change `told`.
+    pub fn answer_loader(&self, told: u64) {
+        self.data().serve(told);
+        if let Some(turn) = self.data().turn() {
+            turn.fetch_add(1, Ordering::Release); // pairs with the agent's Acquire
+            wake(turn);
         }
     }
 

@@ -32,6 +32,15 @@ pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     None
 }
 
+/// The loader's record for debuggers, and the function in it that the loader calls when its
+/// list changes; a program without a loader has neither.
+pub fn record(process: Process) -> Option<(u64, u64)> {
+    let memory = Memory::open(process).ok()?;
+    let record = debug_record(process, &memory)?;
+    let [_, _, changed] = memory.words(record)?;
+    Some((record, changed)).filter(|_| changed != 0)
+}
+
 /// Where the loader tells debuggers of its list: DT_DEBUG of the program itself.
 fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;

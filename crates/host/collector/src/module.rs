@@ -21,6 +21,16 @@ pub struct Object {
     bytes: Mmap,
     /// The open file: what the kernel's uprobes are given.
     pub file: File,
+    /// Which file it is.
+    pub key: FileKey,
+}
+
+/// Which file a mapping is of: device and inode as `/proc/PID/maps` has them.
+pub type FileKey = (u32, u32, u64);
+
+/// Which file a mapping is of.
+pub fn key_of(mapping: &Mapping) -> FileKey {
+    (mapping.dev.major, mapping.dev.minor, mapping.inode)
 }
 
 /// A file mapped into one process.
@@ -41,7 +51,7 @@ pub struct Module {
 
 /// Parsed files by device and inode, so that each is read once a run.
 #[derive(Default)]
-pub struct Cache(HashMap<(u32, u32, u64), Option<Rc<Object>>>);
+pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
 /// Debug files are looked for inside the target's root.
 struct TargetFiles {
@@ -83,7 +93,13 @@ impl Object {
             path: path.to_owned(),
         };
         let image = Image::parse(&bytes, &source).ok()?;
-        Some(Object { image, bytes, file })
+        let key = key_of(mapping);
+        Some(Object {
+            image,
+            bytes,
+            file,
+            key,
+        })
     }
 
     /// A program's file that no process has mapped yet.
@@ -96,7 +112,14 @@ impl Object {
             path: path.to_owned(),
         };
         let image = Image::parse(&bytes, &source).map_err(|error| failed(error.to_string()))?;
-        Ok(Object { image, bytes, file })
+        // Never compared: nobody has it mapped.
+        let key = (0, 0, 0);
+        Ok(Object {
+            image,
+            bytes,
+            file,
+            key,
+        })
     }
 
     /// The function's bytes and those up to the next one, at `bias`.
@@ -200,7 +223,7 @@ fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
 
 impl Cache {
     fn object(&mut self, process: Process, mapping: &Mapping, path: &Path) -> Option<Rc<Object>> {
-        let key = (mapping.dev.major, mapping.dev.minor, mapping.inode);
+        let key = key_of(mapping);
         let open = || Object::open(process, mapping, path).map(Rc::new);
         self.0.entry(key).or_insert_with(open).clone()
     }

@@ -8,17 +8,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Space, Strategy, SyscallSite, UsedArena,
-    any_syscall_site, shape, syscall_sites,
+    ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Shape, Space, Strategy, SyscallSite,
+    UsedArena, any_syscall_site, shape, syscall_sites,
 };
+use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena;
-use tiptoe_wire::calls::words;
+use tiptoe_wire::calls::{intercepted, words};
 use tiptoe_wire::values;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
 use crate::resolve::Probe;
+use crate::rows::{Row, Rows};
 
 mod intercept;
 
@@ -52,6 +54,13 @@ pub struct Planned {
     pub known: bool,
 }
 
+impl Planned {
+    /// Whether its arena is there: none of the `lost` ones.
+    pub fn has_room(&self, lost: &[u64]) -> bool {
+        !lost.contains(&(self.site.trampoline & !(ARENA_LEN - 1)))
+    }
+}
+
 /// What was planned for one process.
 #[derive(Default)]
 pub struct Plan {
@@ -69,8 +78,18 @@ pub struct Plan {
 pub struct Ground<'a> {
     /// Its mappings.
     pub maps: &'a [Mapping],
-    /// Sites that the agent has from earlier sessions.
+    /// Sites that the agent has, from earlier sessions and from this one.
     pub known: &'a [Site],
+    /// The slots of this session's functions.
+    pub rows: &'a Rows,
+    /// How many slots there are.
+    pub slots: u32,
+    /// The unwinders that are numbered already.
+    pub unwinders: &'a [u64],
+    /// Calls are followed.
+    pub follows: bool,
+    /// What the loader calls when its list of libraries changes, where it is to be seen.
+    pub changed: Option<u64>,
     /// Where the agent's entries are.
     pub abi: Abi,
     /// Which hits count.
@@ -80,7 +99,7 @@ pub struct Ground<'a> {
 }
 
 /// What is wanted of each hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Follow {
     /// To be counted.
     #[default]
@@ -114,9 +133,8 @@ impl Follow {
 
 struct Draft<'a> {
     planner: Planner,
-    recall: i32,
+    ground: &'a Ground<'a>,
     known: HashMap<u64, &'a Site>,
-    hits: Hits,
     next_slot: u32,
     /// The number of the next probe that follows calls: one more than there ever were.
     next_call: u32,
@@ -134,26 +152,28 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
 pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
         planner: Planner::new(ground.abi, space(ground.maps, ground.known)),
-        recall: ground.recall,
+        ground,
         known: ground
             .known
             .iter()
             .map(|site| (site.address, site))
             .collect(),
-        hits: ground.hits,
         next_slot: first_free_slot(ground.known),
         next_call: known_calls(ground.known),
     };
-    let mut plan = Plan::default();
+    let mut plan = Plan {
+        unwinders: ground.unwinders.to_vec(),
+        ..Plan::default()
+    };
     for module in modules.iter().filter(|module| is_libc(module)) {
         plan.hooks.extend(draft.hooks(module));
     }
-    let follows = probes.iter().any(|probe| probe.follow.is_followed());
-    if follows {
+    plan.hooks.extend(draft.changed(modules));
+    if ground.follows {
         draft.interceptions(modules, true, &mut plan);
     }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
-    if !follows {
+    if !ground.follows {
         // What is to be counted goes first.
         draft.interceptions(modules, false, &mut plan);
     }
@@ -200,7 +220,7 @@ impl Draft<'_> {
     }
 
     fn hook(&mut self, site: &SyscallSite) -> Option<Planned> {
-        let recall = self.recall;
+        let recall = self.ground.recall;
         let body = match site.nr {
             u32::MAX => Body::SyscallAny {
                 numbers: numbers(),
@@ -217,6 +237,26 @@ impl Draft<'_> {
         (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
     }
 
+    /// What the loader calls when its list of libraries changes.
+    fn changed(&mut self, modules: &[Module]) -> Option<Planned> {
+        let address = self.ground.changed?;
+        modules.iter().find_map(|module| {
+            let mut functions = module.object.image.functions().iter();
+            let is = |function: &&Function| function.address.wrapping_add(module.bias) == address;
+            let body = Body::Intercept {
+                what: intercepted::CHANGED,
+                stay: false,
+            };
+            self.interception(module, functions.find(is)?, &body)
+        })
+    }
+
+    /// What the agent has at a site; nothing where another library was there then.
+    fn known_at(&self, shape: &Shape) -> Option<&Site> {
+        let known = self.known.get(&shape.site()).copied();
+        known.filter(|known| known.original == shape.original())
+    }
+
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
@@ -227,12 +267,12 @@ impl Draft<'_> {
         }
         let whole = Hits {
             by: None,
-            ..self.hits
+            ..self.ground.hits
         };
         let body = |slot, number| match probe.follow {
             Follow::Values => Body::Count {
                 slot,
-                hits: self.hits,
+                hits: self.ground.hits,
             },
             Follow::No => Body::Count { slot, hits: whole },
             Follow::Gate => Body::Gate {
@@ -246,20 +286,30 @@ impl Draft<'_> {
                 hits: whole,
             },
         };
-        let known = self.known.get(&shape.site()).copied();
-        let same = |known: &&Site| known.body == body_hash(&body(0, 0));
+        let own = self.ground.rows.slot(&Row::of(probe));
+        let fits = |known: &&Site| match own {
+            Some(slot) => known.slot == slot,
+            None => !self.ground.rows.has(known.slot),
+        };
+        let known = self.known_at(&shape).filter(fits).copied();
+        let same = |known: &Site| known.body == body_hash(&body(0, 0));
         if let Some(known) = known.filter(same) {
-            return Ok(again(known));
+            return Ok(again(&known));
         }
-        let of_its_size = known.filter(|known| known.width() == probe.follow.width());
-        let slot = of_its_size.map_or(self.next_slot, |known| known.slot);
+        let width = probe.follow.width();
+        let of_its_size = known.filter(|known| known.width() == width);
+        let had = own.or(of_its_size.map(|known| known.slot));
+        let slot = had.unwrap_or(self.next_slot);
+        if slot.saturating_add(width) > self.ground.slots {
+            return Err("there are no counters left for it".to_owned());
+        }
         let body = body(slot, self.next_call);
         let site = shape.site() - probe.bias;
         let islands = || probe.object.paddings_near(site, probe.bias);
         let patch = self.planner.place(&shape, &body, islands);
         let patch = patch.map_err(|refusal| refusal.to_string())?;
-        if of_its_size.is_none() {
-            self.next_slot += probe.follow.width();
+        if had.is_none() {
+            self.next_slot += width;
         }
         self.next_call += u32::from(probe.follow.is_followed());
         Ok(planned(patch, slot, &body))

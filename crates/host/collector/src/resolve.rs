@@ -13,8 +13,10 @@ use crate::module::{Module, Object, started_as};
 use crate::planner::Follow;
 use crate::request::Error;
 use follow::{Limit, Limits};
+pub use later::{later, may_come_later};
 
 mod follow;
+mod later;
 mod name;
 mod place;
 mod under;
@@ -65,59 +67,84 @@ pub struct Resolved {
     pub refused: Vec<(String, String)>,
     /// Things to tell the user once.
     pub notes: Vec<String>,
+    /// The specs that found something.
+    pub met: Vec<String>,
 }
 
-/// Resolves all specs against a process's modules; of their entries that is wanted.
+/// Resolves all specs against a process's modules; of their entries that is wanted. Where
+/// a spec may `wait` it is no error if it finds nothing, but may yet.
 pub fn resolve(
     specs: &[String],
     entries: Follow,
     process: Process,
     modules: &[Module],
+    wait: bool,
 ) -> Result<Resolved, Error> {
-    let specs: Result<Vec<Spec>, Error> = specs.iter().map(|text| parse(text)).collect();
     let follow = |spec: &Spec| follow::wanted(spec, entries);
-    resolve_all(&specs?, follow, process, modules)
+    resolve_all(specs, follow, process, modules, wait)
 }
 
 fn resolve_all(
-    specs: &[Spec],
+    specs: &[String],
     follow: impl Fn(&Spec) -> Follow,
     process: Process,
     modules: &[Module],
+    wait: bool,
 ) -> Result<Resolved, Error> {
     let mut resolved = Resolved::default();
     let mut seen = Seen::new();
-    for spec in specs {
-        let chosen: Vec<&Module> = modules
-            .iter()
-            .filter(|module| matches(spec, process, module))
-            .collect();
-        if chosen.is_empty() {
-            return Err(no_binary(spec, process, modules));
-        }
-        let mut failure = None;
-        let mut found = false;
-        for module in chosen {
-            match module.object.image.find(&wanted(spec)) {
-                Ok(functions) => {
-                    found = true;
-                    let spec = (spec, follow(spec));
-                    add(&mut resolved, &mut seen, spec, module, functions);
-                }
-                Err(error) => {
-                    failure.get_or_insert_with(|| not_found(spec, module, modules, &error));
-                }
-            }
-        }
-        if let Some(failure) = failure.filter(|_| !found) {
-            return Err(failure);
+    let mut waiting = Vec::new();
+    for text in specs {
+        let spec = parse(text)?;
+        let wanted = (&spec, follow(&spec));
+        let found = find(&mut resolved, &mut seen, wanted, process, modules);
+        match found {
+            Ok(()) => resolved.met.push(text.clone()),
+            Err(_) if wait && later::may_come(&spec, process, modules) => waiting.push(text),
+            Err(error) => return Err(error),
         }
     }
     match resolved.refused.first() {
-        Some((event, why)) if resolved.probes.is_empty() && resolved.ifuncs.is_empty() => {
+        Some((event, why))
+            if resolved.probes.is_empty() && resolved.ifuncs.is_empty() && waiting.is_empty() =>
+        {
             Err(Error::new(format!("cannot probe {event}: {why}")))
         }
         _ => Ok(resolved),
+    }
+}
+
+/// Finds what a spec means; an error where that is nothing.
+fn find(
+    resolved: &mut Resolved,
+    seen: &mut Seen,
+    (spec, follow): (&Spec, Follow),
+    process: Process,
+    modules: &[Module],
+) -> Result<(), Error> {
+    let chosen: Vec<&Module> = modules
+        .iter()
+        .filter(|module| matches(spec, process, module))
+        .collect();
+    if chosen.is_empty() {
+        return Err(no_binary(spec, process, modules));
+    }
+    let mut failure = None;
+    let mut found = false;
+    for module in chosen {
+        match module.object.image.find(&wanted(spec)) {
+            Ok(functions) => {
+                found = true;
+                add(resolved, seen, (spec, follow), module, functions);
+            }
+            Err(error) => {
+                failure.get_or_insert_with(|| not_found(spec, module, modules, &error));
+            }
+        }
+    }
+    match failure.filter(|_| !found) {
+        Some(failure) => Err(failure),
+        None => Ok(()),
     }
 }
 

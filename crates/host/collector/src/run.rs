@@ -9,11 +9,13 @@ use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
 
 use crate::calibrate::{Want, unit_costs};
 use crate::driver::TICK;
+use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
-use crate::tracee::{Source, TRAP_WINDOW, Tracee};
+use crate::tracee::{Plan, Source, TRAP_WINDOW, Tracee};
 
 mod command;
+mod loading;
 mod under;
 
 /// How often it looks whether a target runs another program now, or as another user.
@@ -24,6 +26,8 @@ const FOREIGN_TICK: Duration = Duration::from_millis(500);
 /// A run that is on.
 pub struct Run<'a> {
     request: &'a Request,
+    plan: &'a Plan<'a>,
+    cache: Cache,
     pub tracees: Vec<Tracee>,
     pub child: Option<Child>,
     pub session: Session,
@@ -37,8 +41,8 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn new(
-        request: &'a Request,
-        tracees: Vec<Tracee>,
+        (request, plan): (&'a Request, &'a Plan<'a>),
+        (tracees, cache): (Vec<Tracee>, Cache),
         child: Option<Child>,
         started_at: SystemTime,
     ) -> Run<'a> {
@@ -73,6 +77,8 @@ impl<'a> Run<'a> {
         let baseline = Events::default();
         Run {
             request,
+            plan,
+            cache,
             tracees,
             child,
             session,
@@ -102,6 +108,7 @@ impl<'a> Run<'a> {
         let mut next_trap_look = self.start;
         let mut last = Events::default();
         loop {
+            self.look_for_libraries(observer);
             let now = Instant::now();
             if self.begin.is_some_and(|begin| now >= begin) {
                 self.begin()?;
@@ -141,7 +148,7 @@ impl<'a> Run<'a> {
             }
             let wake = [next, end, self.begin].into_iter().flatten().min();
             let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
-            std::thread::sleep(pause.max(Duration::from_micros(100)));
+            self.sleep(pause.max(Duration::from_micros(100)));
         }
     }
 

@@ -1,9 +1,7 @@
 //! One process: its modules, its probes, and who counts them.
 
 use std::cell::{Cell, RefCell};
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
@@ -14,20 +12,22 @@ use tiptoe_wire::Site;
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
-use crate::module::{Cache, Module, from_sys};
+use crate::module::{Cache, FileKey, Module, from_sys};
 use crate::planner::Follow;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
-use crate::resolve::{Probe, Resolved};
-use crate::words::counted;
+use crate::resolve::{self, Probe, Resolved};
+use later::Later;
 
 mod arm;
 mod budget;
 mod calls;
 mod ended;
 mod enter;
+mod foreign;
 mod kernel;
 mod kind;
+mod later;
 mod meter;
 mod plan;
 mod reads;
@@ -110,6 +110,10 @@ pub struct Tracee {
     seccomp_at_start: u32,
     /// The armed sites, hooks aside.
     sites: Vec<Site>,
+    /// Which file each of them is in.
+    files: Vec<FileKey>,
+    /// Libraries that come later.
+    later: Later,
     /// Where the agent's hooks are.
     hooks: Vec<u64>,
     /// How often its traps are hit.
@@ -146,6 +150,8 @@ impl Tracee {
             left: Cell::new(false),
             seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
+            files: Vec::new(),
+            later: Later::default(),
             hooks: Vec::new(),
             meters: RefCell::default(),
             handle: ended::handle(process),
@@ -164,7 +170,7 @@ impl Tracee {
         let resolved = plan.resolve(process, &modules)?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
-            match tracee.bring_in(plan, &resolved) {
+            match tracee.bring_in(plan, &resolved, &modules) {
                 Ok(link) => tracee.link = Some(link),
                 Err(error) if plan.via == Via::Agent => return Err(error),
                 Err(error) => agent_refusal = Some(error.to_string()),
@@ -207,10 +213,16 @@ impl Tracee {
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
         }
         let modules = cache.modules(process, &maps)?;
-        let resolved = plan.resolve(process, &modules)?;
+        let resolved = plan.resolve_or_wait(process, &modules)?;
+        let mut waiting = plan.specs.to_vec();
+        waiting.retain(|spec| !resolved.met.contains(spec));
         if let Err(error) = self.begin(plan, resolved, &modules) {
             return self.leave_to_kernel(plan, &modules, error);
         }
+        if !self.later.watching {
+            resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
+        }
+        self.later.waiting = waiting;
         plan.go_on()?;
         if let Some(link) = &self.link {
             self.since = Instant::now();
@@ -261,6 +273,7 @@ impl Tracee {
             ifuncs,
             refused,
             notes,
+            met: _,
         } = resolved;
         self.refused.extend(refused);
         self.notes.extend(notes);
@@ -331,62 +344,6 @@ impl Tracee {
             // Where it may not, it goes on without any capability all the same.
             let _ = link.follow();
         }
-    }
-
-    /// Events that somebody else probes too: another's trap stands on our patch now
-    /// (hits are counted through a trap meanwhile, or not at all), or one that came
-    /// and went has taken our patch with it, which is put back. A trap inside of our
-    /// jump leads it astray: where nobody has jumped yet, the jump is taken out.
-    pub fn foreign(&self) -> Vec<&str> {
-        let memory = File::open(format!("/proc/{}/mem", self.process.pid()));
-        let Some(memory) = memory.ok().filter(|_| !self.left.get()) else {
-            return Vec::new();
-        };
-        let differs = |site: &Site, bytes: &[u8; 8]| {
-            let mut now = [0; 8];
-            let len = usize::from(site.len).min(now.len());
-            let read = memory.read_exact_at(&mut now[..len], site.address);
-            read.is_ok() && now[..len] != bytes[..len]
-        };
-        let meters = self.meters.borrow();
-        let pairs = self.counters.iter().zip(&self.sites);
-        let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
-        let other = pairs.filter(|(_, site)| differs(site, &site.patched));
-        let (events, sites): (Vec<&str>, Vec<&Site>) =
-            other.map(|(counter, site)| (&*counter.event, site)).unzip();
-        let jumps = |site: &Site| {
-            let first = Site { len: 1, ..*site };
-            site.len > 1 && !differs(&first, &site.patched)
-        };
-        let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
-        let lost = others.iter().filter(|site| !differs(site, &site.original));
-        let lost: Vec<u64> = lost.map(|site| site.address).collect();
-        let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
-        if let Some(link) = &self.link
-            && !(lost.is_empty() && astray.is_empty())
-        {
-            // Where it cannot be done the event stays as it is, and is told.
-            let _ = link.disarm(&astray);
-            let _ = link.arm_again(&lost);
-        }
-        events
-    }
-
-    /// How often a hit found that a probe of somebody else's had gone from one of
-    /// ours, sooner than [`Tracee::foreign`] looked perhaps.
-    pub fn came_and_went(&self) -> Option<String> {
-        let Some(link) = &self.link else {
-            return self.went_on();
-        };
-        let times = link.data().rearmed();
-        (times > 0).then(|| {
-            format!(
-                "somebody else's probes came and went {} where ours stand in process {}: meanwhile \
-                 hits were counted through a trap, or not at all",
-                counted(times, "time"),
-                self.process.pid()
-            )
-        })
     }
 
     /// Takes all jumps and traps out and puts them in again, `times` times.

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tiptoe_patch::{Abi, Strategy};
-use tiptoe_wire::{Map, Site, tls};
+use tiptoe_wire::{Hello, Map, Site, tls};
 
+use super::later::{Later, library};
 use super::{Counter, Plan, Source, Tracee};
 use crate::inject::{Masks, Words};
 use crate::link::Link;
+use crate::loader;
 use crate::module::{Module, from_sys};
 use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_thread, dormant_agent, known_sites};
-use crate::resolve::Probe;
+use crate::resolve::{self, Probe};
+use crate::rows::Row;
 
 /// Places that a followed function is called from, on average, at most.
 const CALLERS: usize = 16;
@@ -37,28 +40,16 @@ impl Tracee {
             ))
         })?;
         self.agent_thread = agent_thread(self.process, link.data().thread());
-        let thread = |word| i32::try_from(hello.tls + word);
-        let too_far = |_| Error::new("the agent's TLS is too far");
-        let abi = Abi {
-            tls: thread(0).map_err(too_far)?,
-            frames: thread(tls::FRAMES).map_err(too_far)?,
-            cold_entry: hello.cold_entry,
-            hook_entry: hello.hook_entry,
-            slow_entry: hello.slow_entry,
-            time_entry: hello.time_entry,
-        };
+        self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps().map_err(from_sys)?;
-        let known = match dormant_agent(self.process) {
-            Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
-            None => Vec::new(),
-        };
+        let record = self.loader_record(plan, modules)?;
+        let followed = probes.iter().filter(|probe| probe.follow.is_followed());
+        let followed = followed.count();
         let ground = Ground {
-            recall: thread(tls::RECALL).map_err(too_far)?,
-            maps: &maps,
-            known: &known,
-            abi,
-            hits: plan.hits,
+            follows: followed > 0 || (record.is_some() && plan.follow().is_followed()),
+            changed: record.map(|(_, changed)| changed),
+            ..self.ground(link, plan, &maps)
         };
         let planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
@@ -68,14 +59,68 @@ impl Tracee {
         // as it is for a program that blocks a fault of its own.
         let _ = masks.hand_over();
         self.masks = Some(masks);
-        let followed = probes.iter().filter(|probe| probe.follow.is_followed());
-        link.make_thunks(followed.count() * CALLERS)?;
-        link.name_unwinders(&planned.unwinders)?;
+        self.ready_to_follow(link, followed, &planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
         install(link, &hooks, &lost)?;
         self.hooks = hooks.iter().map(|hook| hook.site.address).collect();
         let _ = masks.hand_over();
+        let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
+        self.note_sites(all, &lost);
+        // Before the first probe: what is loaded from then on is told of.
+        if let Some((record, _)) = record {
+            let initial = modules.iter();
+            let initial = initial.filter_map(|m| Some((m.object.key, library(m)?)));
+            self.later.initial = initial.collect();
+            link.watch(record)?;
+            self.later.watching = true;
+        }
         self.install_probes(link, probes, planned.probes, &lost)
+    }
+
+    /// What this plan, and those of libraries that come later, go on from.
+    fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<Later, Error> {
+        let thread = |word| i32::try_from(hello.tls + word);
+        let too_far = |_| Error::new("the agent's TLS is too far");
+        let known = match dormant_agent(self.process) {
+            Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
+            None => Vec::new(),
+        };
+        Ok(Later {
+            recall: thread(tls::RECALL).map_err(too_far)?,
+            abi: Abi {
+                tls: thread(0).map_err(too_far)?,
+                frames: thread(tls::FRAMES).map_err(too_far)?,
+                cold_entry: hello.cold_entry,
+                hook_entry: hello.hook_entry,
+                slow_entry: hello.slow_entry,
+                time_entry: hello.time_entry,
+            },
+            known,
+            ..Later::default()
+        })
+    }
+
+    /// The loader's record, where libraries that come later concern us: those that a spec
+    /// may mean, or any that may carry an unwinder.
+    fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
+        let come = resolve::may_come_later(plan.specs, self.process, modules, plan.starts)?;
+        let wanted = come || plan.follow().is_followed();
+        Ok(wanted.then(|| loader::record(self.process)).flatten())
+    }
+
+    /// Makes the agent ready to follow so many more functions.
+    pub(super) fn ready_to_follow(
+        &mut self,
+        link: &Link,
+        functions: usize,
+        unwinders: &[u64],
+    ) -> Result<(), Error> {
+        link.make_thunks(functions * CALLERS)?;
+        if unwinders != self.later.unwinders {
+            link.name_unwinders(unwinders)?;
+            self.later.unwinders = unwinders.to_vec();
+        }
+        Ok(())
     }
 
     /// The signals that the agent owns, and where it notes who blocks them.
@@ -94,7 +139,7 @@ impl Tracee {
         }
     }
 
-    fn install_probes(
+    pub(super) fn install_probes(
         &mut self,
         link: &Link,
         probes: &mut Vec<Probe>,
@@ -117,11 +162,19 @@ impl Tracee {
         Ok(left)
     }
 
+    /// Counts there from now on; what counted in the same slot before goes on in its row.
     fn count_at(&mut self, plan: &Planned, probe: Probe) {
-        let trap = plan.strategy == Strategy::Trap;
+        let slot = plan.site.slot;
+        let row = Row::of(&probe);
+        let before = self.sites.iter().position(|site| site.slot == slot);
+        if let Some(index) = before.filter(|_| self.later.rows.slot(&row) == Some(slot)) {
+            self.sites[index] = plan.site;
+            return;
+        }
+        self.later.rows.insert(row, slot);
         let source = Source::Agent {
-            slot: plan.site.slot,
-            trap,
+            slot,
+            trap: plan.strategy == Strategy::Trap,
             follow: probe.follow,
         };
         let counter = Counter {
@@ -133,8 +186,10 @@ impl Tracee {
         if probe.follow == Follow::Gate {
             return self.gates.push(counter);
         }
+        // The kernel's stand behind those that have a site.
+        self.counters.insert(self.sites.len(), counter);
         self.sites.push(plan.site);
-        self.counters.push(counter);
+        self.files.push(probe.object.key);
     }
 
     /// What the agent left, less the functions of `--under`, of which it has to take one.
@@ -234,7 +289,7 @@ fn merge(probes: &mut Vec<Probe>, more: Vec<Probe>) {
 }
 
 /// Maps arenas and returns the bases of those that could not be.
-fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
+pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
     let maps: Vec<Map> = plan
         .arenas
         .iter()
@@ -258,11 +313,13 @@ fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, Error> {
 }
 
 /// Writes trampolines and arms sites; for each, why it is not armed.
-fn install(link: &Link, planned: &[&Planned], lost: &[u64]) -> Result<Vec<Option<String>>, Error> {
-    let has_room =
-        |plan: &&Planned| !lost.contains(&(plan.site.trampoline & !(tiptoe_patch::ARENA_LEN - 1)));
+pub(super) fn install(
+    link: &Link,
+    planned: &[&Planned],
+    lost: &[u64],
+) -> Result<Vec<Option<String>>, Error> {
     let mut order: Vec<usize> = (0..planned.len())
-        .filter(|i| has_room(&planned[*i]))
+        .filter(|i| planned[*i].has_room(lost))
         .collect();
     order.sort_by_key(|index| planned[*index].site.address);
     let (again, fresh): (Vec<usize>, Vec<usize>) =

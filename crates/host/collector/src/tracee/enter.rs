@@ -13,12 +13,15 @@ use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
 use crate::resident::{AgentFile, dormant_agent, known_sites};
-use crate::resolve::Resolved;
+use crate::resolve::{self, Resolved};
 
 /// How long finding a thread to borrow may take.
 const BORROW: Duration = Duration::from_secs(5);
 /// How long a program may take to load its libc.
 const LOADING: Duration = Duration::from_millis(500);
+
+/// Functions that may be probed in libraries which are loaded later.
+const LATER: u32 = 1 << 14;
 
 /// Where a program's user may start fewer threads than these, it keeps them all.
 const SPARE_THREADS: u64 = 16;
@@ -73,7 +76,12 @@ impl Tracee {
         short_of_room(self.process)
     }
 
-    pub(super) fn bring_in(&self, plan: &Plan, resolved: &Resolved) -> Result<Link, Error> {
+    pub(super) fn bring_in(
+        &self,
+        plan: &Plan,
+        resolved: &Resolved,
+        modules: &[Module],
+    ) -> Result<Link, Error> {
         let agent = AgentFile::parse(plan.agent)?;
         let pid = self.process.pid();
         let base = dormant_agent(self.process);
@@ -82,7 +90,9 @@ impl Tracee {
         });
         let probes = resolved.probes.iter().chain(&resolved.ifuncs);
         let wanted: u32 = probes.map(|probe| probe.follow.width()).sum();
-        let geometry = Geometry::for_slots(known.saturating_add(wanted));
+        let come = resolve::may_come_later(plan.specs, self.process, modules, false)?;
+        let later = LATER * plan.follow().width() * u32::from(come);
+        let geometry = Geometry::for_slots(known.saturating_add(wanted).saturating_add(later));
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         loop {

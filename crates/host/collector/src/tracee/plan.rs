@@ -12,7 +12,7 @@ use crate::clock;
 use crate::link::Terms;
 use crate::module::Module;
 use crate::planner::Follow;
-use crate::request::{By, Error, Request};
+use crate::request::{By, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolved};
 
 /// What all processes of a run share.
@@ -35,6 +35,8 @@ pub struct Plan<'a> {
     pub calls: Option<Timing>,
     /// What following them may cost.
     pub share: Share,
+    /// The target is a command that is started.
+    pub starts: bool,
     /// Set where the user wants it to end.
     pub stop: &'a AtomicBool,
 }
@@ -72,13 +74,29 @@ impl<'a> Plan<'a> {
             force: request.force,
             calls: request.latency.then(timing),
             share: request.budget.share(),
+            starts: matches!(request.target, RequestTarget::Command(_)),
             stop: &request.stop,
         }
     }
 
     /// The probes of a process, and the function below which their hits have to be.
     pub fn resolve(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
-        let probes = resolve::resolve(self.specs, self.entries(), process, modules)?;
+        self.resolved(self.specs, process, modules, false)
+    }
+
+    /// The same, where specs may mean what is loaded later.
+    pub fn resolve_or_wait(&self, process: Process, modules: &[Module]) -> Result<Resolved, Error> {
+        self.resolved(self.specs, process, modules, true)
+    }
+
+    fn resolved(
+        &self,
+        specs: &[String],
+        process: Process,
+        modules: &[Module],
+        wait: bool,
+    ) -> Result<Resolved, Error> {
+        let probes = resolve::resolve(specs, self.entries(), process, modules, wait)?;
         match self.under {
             Some(function) => resolve::below(probes, function, process, modules),
             None => Ok(probes),
@@ -105,7 +123,7 @@ impl<'a> Plan<'a> {
     }
 
     /// What is wanted of entries.
-    fn entries(&self) -> Follow {
+    pub fn entries(&self) -> Follow {
         match (self.calls, self.hits.by) {
             (Some(_), _) => Follow::Times,
             (None, Some(_)) => Follow::Values,

@@ -1,0 +1,86 @@
+//! Sleeping until an agent tells of something, or time is over.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// A word, and the value that it has while nothing is told.
+pub type Bell<'a> = (&'a AtomicU32, u32);
+
+/// The most words that one futex_waitv(2) takes.
+const MOST: usize = 128;
+/// How long it sleeps at once where the kernel cannot wait for several words (before Linux
+/// 5.16).
+const NAP: Duration = Duration::from_millis(1);
+
+/// `struct futex_waitv`.
+#[repr(C)]
+struct Wait {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// Sleeps until one of the words has another value; not longer than `limit`.
+pub fn wait(bells: &[Bell], limit: Duration) {
+    let some = !bells.is_empty() && bells.len() <= MOST;
+    match (bells.is_empty(), some && wait_for_any(bells, limit)) {
+        (_, true) => {}
+        (true, _) => std::thread::sleep(limit),
+        (false, _) => std::thread::sleep(limit.min(NAP)),
+    }
+}
+
+/// False where the kernel does not know the call.
+fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
+    const SIZE_U32: u32 = 2;
+    let waits: Vec<Wait> = bells
+        .iter()
+        .map(|(word, value)| Wait {
+            value: u64::from(*value),
+            address: word.as_ptr() as u64,
+            flags: SIZE_U32,
+            reserved: 0,
+        })
+        .collect();
+    let until = Duration::from_nanos(tiptoe_sys::raw::monotonic_ns()) + limit;
+    let until = libc::timespec {
+        tv_sec: until.as_secs().cast_signed(),
+        tv_nsec: i64::from(until.subsec_nanos()),
+    };
+    let (table, count) = (waits.as_ptr(), waits.len());
+    let clock = libc::CLOCK_MONOTONIC;
+    // SAFETY: the table, its words and the time live through the call.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            table,
+            count,
+            0,
+            &raw const until,
+            clock,
+        )
+    };
+    woken >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::Instant;
+
+    #[test]
+    fn a_word_that_changed_is_not_waited_for() {
+        let (rung, quiet) = (AtomicU32::new(1), AtomicU32::new(0));
+        let began = Instant::now();
+        wait(&[(&quiet, 0), (&rung, 0)], Duration::from_secs(60));
+        wait(&[(&quiet, 0)], Duration::from_millis(1));
+        wait(&[], Duration::from_millis(1));
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{}",
+            rung.load(SeqCst)
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! Specs that may mean libraries which are not loaded yet.
+
+use tiptoe_event::spec::{Spec, is_glob};
+use tiptoe_sys::host::procfs::Process;
+
+use super::{Resolved, Seen, find, matches, parse};
+use crate::module::Module;
+use crate::request::Error;
+
+/// Whether any spec may match a library that is loaded later. What a command was started
+/// with it never closes.
+pub fn may_come_later(
+    specs: &[String],
+    process: Process,
+    modules: &[Module],
+    started: bool,
+) -> Result<bool, Error> {
+    for text in specs {
+        let spec = parse(text)?;
+        let closable = !started && names_a_library(&spec, process, modules);
+        if closable || may_come(&spec, process, modules) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a spec may match a library that was never loaded before.
+pub fn may_come(spec: &Spec, process: Process, modules: &[Module]) -> bool {
+    let named = |binary| is_glob(binary) || !modules.iter().any(|m| matches(spec, process, m));
+    spec.binary.is_some_and(named)
+}
+
+/// Whether it names one that is loaded, other than what no program closes.
+fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
+    let lasts = |module: &&Module| module.is_program || module.name.starts_with("libc.so");
+    let mut named = modules
+        .iter()
+        .filter(|module| matches(spec, process, module));
+    spec.binary.is_some() && named.any(|module| !lasts(&module))
+}
+
+/// What the specs find in libraries that were loaded now; nothing found is no error.
+pub fn later(
+    specs: &[String],
+    timed: bool,
+    process: Process,
+    modules: &[Module],
+) -> Result<Resolved, Error> {
+    let mut resolved = Resolved::default();
+    let mut seen = Seen::new();
+    for text in specs {
+        let spec = parse(text)?;
+        // Without a binary it is the program's, which is never loaded later.
+        let named = spec.binary.is_some();
+        if named && find(&mut resolved, &mut seen, (&spec, timed), process, modules).is_ok() {
+            resolved.met.push(text.clone());
+        }
+    }
+    Ok(resolved)
+}

@@ -1,0 +1,52 @@
+//! Which slot counts which function of which file: a library that is loaded again, here or
+//! elsewhere, counts on where it counted.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::module::FileKey;
+use crate::planner::Follow;
+use crate::resolve::Probe;
+
+/// A place in a file, and what is counted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    file: FileKey,
+    address: u64,
+    follow: Follow,
+}
+
+impl Row {
+    /// Where a probe counts.
+    pub fn of(probe: &Probe) -> Row {
+        Row {
+            file: probe.object.key,
+            address: probe.function.address + probe.offset,
+            follow: probe.follow,
+        }
+    }
+}
+
+/// The slots of a session.
+#[derive(Default)]
+pub struct Rows {
+    slots: HashMap<Row, u32>,
+    taken: HashSet<u32>,
+}
+
+impl Rows {
+    /// The slot of a row, once it has one.
+    pub fn slot(&self, row: &Row) -> Option<u32> {
+        self.slots.get(row).copied()
+    }
+
+    /// Whether a slot is some row's.
+    pub fn has(&self, slot: u32) -> bool {
+        self.taken.contains(&slot)
+    }
+
+    /// Gives a row its slot; true where it had none.
+    pub fn insert(&mut self, row: Row, slot: u32) -> bool {
+        self.taken.insert(slot);
+        self.slots.insert(row, slot).is_none()
+    }
+}

@@ -1,0 +1,73 @@
+//! What targets load while they are traced.
+
+use std::time::Duration;
+
+use tiptoe_session::Refusal;
+
+use super::Run;
+use crate::doorbell::{self, Bell};
+use crate::request::{Error, Observer};
+use crate::tracee::Tracee;
+
+impl Run<'_> {
+    /// Probes the libraries that came.
+    pub(super) fn look_for_libraries(&mut self, observer: &mut dyn Observer) {
+        for tracee in &mut self.tracees {
+            let news = tracee.serve_loader(self.plan, &mut self.cache);
+            for note in news.notes {
+                if !self.session.notes.contains(&note) {
+                    observer.note(&note);
+                    self.session.notes.push(note);
+                }
+            }
+            for (event, why) in news.refused {
+                let refusal = Refusal::new(&event, &why);
+                if !self.session.refusals.contains(&refusal) {
+                    self.session.refusals.push(refusal);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a library comes, or time is over.
+    pub(super) fn sleep(&self, limit: Duration) {
+        let bells: Vec<Bell> = self.tracees.iter().filter_map(bell).collect();
+        doorbell::wait(&bells, limit);
+    }
+
+    /// Says which specs wait for a library.
+    pub fn tell_waiting(&self, observer: &mut dyn Observer) {
+        for spec in self.tracees.iter().flat_map(Tracee::waiting) {
+            observer.note(&format!(
+                "`{spec}` waits: nothing that is loaded now matches it"
+            ));
+        }
+    }
+
+    /// Notes specs that waited in vain; an error where nothing at all was found.
+    pub fn end_waiting(&mut self) -> Result<(), Error> {
+        let missed = self.tracees.iter().any(|tracee| tracee.missed().is_some());
+        let waiting = self.tracees.iter().flat_map(Tracee::waiting);
+        let vain = |spec: &String| match missed {
+            true => format!("nothing that could be looked at in time matches `{spec}`"),
+            false => format!("nothing that was loaded matches `{spec}`"),
+        };
+        let notes: Vec<String> = waiting.map(vain).collect();
+        let any = self
+            .tracees
+            .iter()
+            .any(|tracee| missed || !tracee.counters.is_empty());
+        match notes.first() {
+            Some(note) if !any => Err(Error::new(note)),
+            _ => {
+                self.session.notes.extend(notes);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn bell(tracee: &Tracee) -> Option<Bell<'_>> {
+    let (link, served) = tracee.watched()?;
+    Some((link.data().doorbell()?, served as u32))
+}

@@ -1,0 +1,93 @@
+//! Where somebody else probes the same functions.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_wire::Site;
+
+use super::Tracee;
+use crate::module::{FileKey, key_of};
+use crate::words::counted;
+
+impl Tracee {
+    /// Events that somebody else probes too: another's trap stands on our patch now
+    /// (hits are counted through a trap meanwhile, or not at all), or one that came
+    /// and went has taken our patch with it, which is put back. A trap inside of our
+    /// jump leads it astray: where nobody has jumped yet, the jump is taken out.
+    pub fn foreign(&self) -> Vec<&str> {
+        self.undisturbed(|| self.look_for_foreign())
+            .unwrap_or_default()
+    }
+
+    fn look_for_foreign(&self) -> Vec<&str> {
+        let memory = File::open(format!("/proc/{}/mem", self.process.pid()));
+        let Some(memory) = memory.ok().filter(|_| !self.left.get()) else {
+            return Vec::new();
+        };
+        let differs = |site: &Site, bytes: &[u8; 8]| {
+            let mut now = [0; 8];
+            let len = usize::from(site.len).min(now.len());
+            let read = memory.read_exact_at(&mut now[..len], site.address);
+            read.is_ok() && now[..len] != bytes[..len]
+        };
+        let meters = self.meters.borrow();
+        let closed = self.closed();
+        let pairs = self.counters.iter().zip(&self.sites);
+        let pairs = pairs.filter(|(_, site)| meters.ran_ns(site.slot).is_none());
+        let pairs = pairs.filter(|(_, site)| !closed.contains(&site.slot));
+        let other = pairs.filter(|(_, site)| differs(site, &site.patched));
+        let (events, sites): (Vec<&str>, Vec<&Site>) =
+            other.map(|(counter, site)| (&*counter.event, site)).unzip();
+        let jumps = |site: &Site| {
+            let first = Site { len: 1, ..*site };
+            site.len > 1 && !differs(&first, &site.patched)
+        };
+        let (astray, others): (Vec<&Site>, _) = sites.into_iter().partition(|site| jumps(site));
+        let lost = others.iter().filter(|site| !differs(site, &site.original));
+        let lost: Vec<u64> = lost.map(|site| site.address).collect();
+        let astray: Vec<u64> = astray.iter().map(|site| site.address).collect();
+        if let Some(link) = &self.link
+            && !(lost.is_empty() && astray.is_empty())
+        {
+            // Where it cannot be done the event stays as it is, and is told.
+            let _ = link.disarm(&astray);
+            let _ = link.arm_again(&lost);
+        }
+        events
+    }
+
+    /// Slots of functions whose library is closed now.
+    fn closed(&self) -> BTreeSet<u32> {
+        let maps = match self.watched() {
+            Some(_) => self.process.maps().unwrap_or_default(),
+            None => return BTreeSet::new(),
+        };
+        let there = |site: &Site, file: &FileKey| {
+            let behind = maps.partition_point(|mapping| mapping.start <= site.address);
+            let mapping = behind.checked_sub(1).and_then(|index| maps.get(index));
+            mapping
+                .is_some_and(|mapping| mapping.contains(site.address) && key_of(mapping) == *file)
+        };
+        let placed = self.sites.iter().zip(&self.files);
+        let gone = placed.filter(|(site, file)| !there(site, file));
+        gone.map(|(site, _)| site.slot).collect()
+    }
+
+    /// How often a hit found that a probe of somebody else's had gone from one of
+    /// ours, sooner than [`Tracee::foreign`] looked perhaps.
+    pub fn came_and_went(&self) -> Option<String> {
+        let Some(link) = &self.link else {
+            return self.went_on();
+        };
+        let times = link.data().rearmed();
+        (times > 0).then(|| {
+            format!(
+                "somebody else's probes came and went {} where ours stand in process {}: meanwhile \
+                 hits were counted through a trap, or not at all",
+                counted(times, "time"),
+                self.process.pid()
+            )
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! Libraries that a program loads while it is traced.
+//!
+//! The thread that loads one tells tiptoe, and waits up to 5 ms, under the loader's lock:
+//! so here the specs are resolved in it, patches are planned and the agent's thread is asked
+//! to apply them, before any code of the library runs. The agent remembers which sites are
+//! whose, and patches a library that was closed and is loaded again by itself.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tiptoe_patch::Abi;
+use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_wire::{Library, Site, State};
+
+use super::arm::{install, map_arenas};
+use super::{Plan, Tracee};
+use crate::link::Link;
+use crate::module::{Cache, FileKey, Module, from_sys};
+use crate::planner::{self, Follow, Ground, Planned};
+use crate::request::Error;
+use crate::resolve;
+use crate::rows::Rows;
+use crate::words::counted;
+
+/// What a later plan goes on from.
+#[derive(Default)]
+pub(super) struct Later {
+    /// Where the agent's entries are.
+    pub abi: Abi,
+    /// The %fs offset of the word that sends a thread to the hook again.
+    pub recall: i32,
+    /// Every site that the agent has.
+    pub known: Vec<Site>,
+    /// The slots of this session's functions.
+    pub rows: Rows,
+    /// Every unwinder that has a number.
+    pub unwinders: Vec<u64>,
+    /// What was loaded when the session began, and the loader has not told of.
+    pub initial: Vec<(FileKey, Library)>,
+    /// Specs that found nothing yet.
+    pub waiting: Vec<String>,
+    /// Libraries that were probed late, at least once.
+    pub late: HashSet<String>,
+    /// The agent tells of changes.
+    pub watching: bool,
+    /// Up to which change all is done.
+    pub served: u64,
+}
+
+/// What came of a look at the loader's list.
+#[derive(Default)]
+pub struct News {
+    /// What to tell the user.
+    pub notes: Vec<String>,
+    /// What was matched and cannot be probed: the event and the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+impl Tracee {
+    /// Specs that found nothing to count, so far.
+    pub fn waiting(&self) -> &[String] {
+        &self.later.waiting
+    }
+
+    /// What the user must know of libraries that ran before their probes stood.
+    pub fn missed(&self) -> Option<String> {
+        let missed = self.watched()?.0.data().missed();
+        (missed > 0).then(|| {
+            format!(
+                "{} a library was not held back until its probes stood: its calls until then \
+                 were not counted",
+                counted(missed, "time")
+            )
+        })
+    }
+
+    /// The link to an agent that tells of changes, and the last change that is served.
+    pub fn watched(&self) -> Option<(&Link, u64)> {
+        let link = self.link.as_ref().filter(|_| self.later.watching)?;
+        Some((link, self.later.served))
+    }
+
+    /// Whether no library of an attach-time list can have changed while `look` looked;
+    /// `None` where one has.
+    pub(super) fn undisturbed<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+        let looks = || self.watched().map_or(0, |(link, _)| link.data().looks());
+        let before = looks();
+        let seen = look();
+        (before % 2 == 0 && looks() == before).then_some(seen)
+    }
+
+    /// Probes the libraries that the agent told of.
+    pub fn serve_loader(&mut self, plan: &Plan, cache: &mut Cache) -> News {
+        let mut news = News::default();
+        let told = self.watched().map(|(link, _)| link.data().told());
+        let Some(told) = told.filter(|told| *told != self.later.served) else {
+            return news;
+        };
+        let Some(link) = self.link.take() else {
+            return news;
+        };
+        if !self.left.get() && link.data().state() == State::Serving {
+            let done = self.serve_changes(&link, plan, cache, &mut news);
+            let failed = done.err().filter(|_| !link.is_gone());
+            news.notes.extend(failed.map(|error| error.to_string()));
+        }
+        // Whatever came of it, nobody needs to wait any longer.
+        self.later.served = told;
+        link.answer_loader(told);
+        self.link = Some(link);
+        news
+    }
+
+    fn serve_changes(
+        &mut self,
+        link: &Link,
+        plan: &Plan,
+        cache: &mut Cache,
+        news: &mut News,
+    ) -> Result<(), Error> {
+        let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
+        let maps = self.process.maps().map_err(from_sys)?;
+        let mut modules = cache.modules(self.process, &maps)?;
+        let libraries = self.libraries(fresh, &mut modules);
+        let armed = self.arm_later(link, plan, (&maps, &modules), news)?;
+        link.own_libraries(&libraries)?;
+        if link.data().given_up() > self.later.served {
+            let late = modules.iter().filter(|module| has_any(module, &armed));
+            let late = late.filter(|module| self.later.late.insert(module.name.clone()));
+            news.notes.extend(late.map(|module| too_late(module, link)));
+        }
+        Ok(())
+    }
+
+    /// What to tell the agent of the libraries that it told of; leaves the modules that nobody has looked at yet.
+    fn libraries(&mut self, fresh: Option<Vec<u64>>, modules: &mut Vec<Module>) -> Vec<Library> {
+        let all = || modules.iter().map(|module| module.bias).collect();
+        let fresh: Vec<u64> = fresh.unwrap_or_else(all);
+        let told = |base: u64| fresh.contains(&base);
+        modules.retain(|module| told(module.bias));
+        let mut libraries = Vec::new();
+        self.later.initial.retain(|(file, library)| {
+            let now = modules
+                .iter()
+                .position(|module| module.bias == library.base);
+            let same = now.is_none_or(|at| modules[at].object.key == *file);
+            if told(library.base) {
+                // Where another one has its place, it is nowhere.
+                let base = if same { library.base } else { u64::MAX };
+                libraries.push(Library { base, ..*library });
+                now.filter(|_| same).map(|at| modules.remove(at));
+            }
+            !told(library.base)
+        });
+        libraries.extend(modules.iter().filter_map(library));
+        let seen: HashSet<u64> = libraries.iter().map(|library| library.base).collect();
+        let gone = fresh.iter().filter(|base| !seen.contains(base));
+        let gone: Vec<Library> = gone.map(|base| nothing_at(*base)).collect();
+        libraries.extend(gone);
+        libraries
+    }
+
+    /// Arms hooks and probes in libraries; returns the sites of the probes.
+    fn arm_later(
+        &mut self,
+        link: &Link,
+        plan: &Plan,
+        (maps, modules): (&[Mapping], &[Module]),
+        news: &mut News,
+    ) -> Result<Vec<Site>, Error> {
+        let mut found = resolve::later(plan.specs, plan.calls.is_some(), self.process, modules)?;
+        self.later.waiting.retain(|spec| !found.met.contains(spec));
+        news.notes.append(&mut found.notes);
+        let unknown = "which implementation it chose is known only once it is loaded";
+        let ifuncs = found.ifuncs.drain(..);
+        news.refused.append(&mut found.refused);
+        news.refused
+            .extend(ifuncs.map(|probe| (probe.event, unknown.to_owned())));
+        let planned = planner::plan(&self.ground(link, plan, maps), modules, &found.probes);
+        let lost = map_arenas(link, &planned)?;
+        let followed = found
+            .probes
+            .iter()
+            .filter(|probe| probe.follow != Follow::No);
+        self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
+        let hooks: Vec<&Planned> = planned.hooks.iter().collect();
+        install(link, &hooks, &lost)?;
+        self.hooks
+            .extend(hooks.iter().map(|hook| hook.site.address));
+        self.note_sites(
+            hooks.into_iter().chain(planned.probes.iter().flatten()),
+            &lost,
+        );
+        let sites = planned
+            .probes
+            .iter()
+            .flatten()
+            .map(|probe| probe.site)
+            .collect();
+        let left = self.install_probes(link, &mut found.probes, planned.probes, &lost)?;
+        let why = |reason: Option<String>| {
+            reason.unwrap_or_else(|| "the agent cannot patch it".to_owned())
+        };
+        news.refused.extend(
+            left.into_iter()
+                .map(|(probe, reason)| (probe.event, why(reason))),
+        );
+        Ok(sites)
+    }
+
+    /// What the planner knows of a process that has been planned for before.
+    pub(super) fn ground<'a>(
+        &'a self,
+        link: &Link,
+        plan: &Plan,
+        maps: &'a [Mapping],
+    ) -> Ground<'a> {
+        Ground {
+            recall: self.later.recall,
+            maps,
+            known: &self.later.known,
+            rows: &self.later.rows,
+            slots: link.geometry().slots,
+            unwinders: &self.later.unwinders,
+            follows: plan.follow() != Follow::No,
+            changed: None,
+            abi: self.later.abi,
+            filter: plan.filter,
+        }
+    }
+
+    /// Notes the sites that the agent has been given.
+    pub(super) fn note_sites<'a>(
+        &mut self,
+        planned: impl Iterator<Item = &'a Planned>,
+        lost: &[u64],
+    ) {
+        let given = planned.filter(|plan| !plan.known && plan.has_room(lost));
+        self.later.known.extend(given.map(|plan| plan.site));
+    }
+}
+
+/// Where a module's code is, for the agent.
+pub(super) fn library(module: &Module) -> Option<Library> {
+    Some(Library {
+        base: module.bias,
+        start: module.text.iter().map(|range| range.start).min()?,
+        end: module.text.iter().map(|range| range.end).max()?,
+    })
+}
+
+fn has_any(module: &Module, sites: &[Site]) -> bool {
+    let inside = |site: &Site| {
+        module
+            .text
+            .iter()
+            .any(|range| range.contains(&site.address))
+    };
+    sites.iter().any(inside)
+}
+
+fn nothing_at(base: u64) -> Library {
+    Library {
+        base,
+        start: 0,
+        end: 0,
+    }
+}
+
+fn too_late(module: &Module, link: &Link) -> String {
+    let took = Duration::from_nanos(now().saturating_sub(link.data().since()));
+    format!(
+        "{}: its functions were probed only from {} ms after it was loaded",
+        module.name,
+        took.as_millis().max(1)
+    )
+}
+
+/// The time of CLOCK_MONOTONIC in nanoseconds, as the agent asks for it.
+fn now() -> u64 {
+    tiptoe_sys::raw::monotonic_ns()
+}

@@ -12,6 +12,7 @@ mod foreign;
 mod hooks;
 mod injection;
 mod limits;
+mod loaded;
 mod manners;
 mod musl;
 mod names;

@@ -141,7 +141,6 @@ fn a_programs_own_backtraces() {
 
 /// libgcc_s is loaded by the first `backtrace()`, after the trace began.
 #[test]
-#[ignore = "unwinders that are loaded later are not known: their frames have thunks among them"]
 fn backtraces_by_an_unwinder_that_is_loaded_later() {
     let program = target_with("ret_trace", &["-static-libgcc", "-static-libstdc++"]);
     modes(&program.expect("it builds"), VIEWS);

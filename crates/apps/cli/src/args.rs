@@ -39,6 +39,8 @@ Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   libstdc++.so.6:std::*      demangled C++ and Rust names
   redis-server:0x4f2a0       a function without a name
   uretprobe:dictFind         its returns in place of its entries
+Libraries that are loaded later are probed before their code runs, in process; with
+-- CMD a SPEC may name one that is not there yet, with -p it has to match at once.
 
 Times: with --latency, from entry to return
   --latency                  percentiles, histograms, total and self time (what is

@@ -1,0 +1,231 @@
+//! Libraries that a program loads while it is traced: probed from their first constructor on.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::truth::{Room, Truth};
+use tiptoe_tests::{Expected, Probe, Process, Report, installed, scaled, skipped, target};
+
+/// What the report says where the machine was too busy for a library to be held back.
+const MISSED: &str = "a library was not held back until its probes stood";
+
+const SPECS: [&str; 2] = ["libloaded.so:*", "libloaded_other.so:*"];
+
+fn library(name: &str) -> String {
+    target(name).to_str().expect("text").to_owned()
+}
+
+fn notes(report: &Report) -> String {
+    report.value["notes"].to_string()
+}
+
+/// Every count is exact; where a library was not held back, and the report says so, none is too high.
+fn exact(report: &Report, expected: &Expected) {
+    if notes(report).contains(MISSED) {
+        println!("not held back: {}", notes(report));
+        let counted = |name: &String| {
+            report
+                .event(name)
+                .map_or(0, |event| event["count"].as_u64().expect("a count"))
+        };
+        assert!(
+            expected
+                .0
+                .iter()
+                .all(|(name, count)| counted(name) <= *count),
+            "{:#}",
+            report.value
+        );
+        return;
+    }
+    report.assert_exact(expected);
+}
+
+#[test]
+fn a_constructor_is_counted() {
+    let library = library("loaded");
+    for rounds in [1, 20] {
+        let rounds = rounds.to_string();
+        let run =
+            Probe::new(&["libloaded.so:*"]).run(&target("loads"), &["1", &rounds, "0", &library]);
+        exact(run.good(), &run.expected());
+        assert!(
+            run.stderr.contains("`libloaded.so:*` waits"),
+            "{}",
+            run.stderr
+        );
+        assert_eq!(run.expected().0["loaded_constructor"].to_string(), rounds);
+    }
+}
+
+#[test]
+fn every_kind_of_name_is_looked_for_in_it() {
+    let library = library("loaded");
+    let names = [&*library, "libloaded.so", "libloaded*", "*/libloaded.so"];
+    for name in names {
+        let spec = format!("{name}:loaded_constructor");
+        let run = Probe::new(&[spec]).run(&target("loads"), &["1", "3", "0", &library]);
+        exact(
+            run.good(),
+            &Expected([("loaded_constructor".to_owned(), 3)].into()),
+        );
+    }
+}
+
+/// Opened and closed 10,000 times, in four threads, in turns with another one.
+#[test]
+fn it_comes_and_goes_in_threads() {
+    let (one, other) = (library("loaded"), library("loaded_other"));
+    let rounds = (scaled(10_000) / 4).max(50).to_string();
+    for options in [&[][..], &["--latency"]] {
+        let probe = Probe::new(&SPECS).with(options);
+        let run = probe.run(&target("loads"), &["4", &rounds, "0", &one, &other]);
+        exact(run.good(), &run.expected());
+    }
+}
+
+/// What is closed counts on in its row when it is opened again, wherever that is.
+#[test]
+fn a_row_goes_on() {
+    let (one, other) = (library("loaded"), library("loaded_other"));
+    let run = Probe::new(&SPECS).run(&target("loads"), &["1", "100", "0", &one, &other]);
+    exact(run.good(), &run.expected());
+    let events = run.good().events();
+    let rows = events
+        .iter()
+        .filter(|event| event["event"].as_str() == Some("uprobe:libloaded.so:loaded_helper"));
+    assert!(rows.count() == 1 || notes(run.good()).contains(MISSED));
+    assert!(
+        !notes(run.good()).contains("somebody else"),
+        "{}",
+        notes(run.good())
+    );
+}
+
+#[test]
+fn its_calls_are_timed() {
+    let library = library("loaded");
+    let probe = Probe::new(&["libloaded.so:*"]).with(&["--latency"]);
+    let run = probe.run(&target("loads"), &["2", "25", "0", &library]);
+    exact(run.good(), &run.expected());
+    if !notes(run.good()).contains(MISSED) {
+        let told = |(name, count): (&String, &u64)| {
+            format!("expect {name} {count}\nreturns {name} {count}\n")
+        };
+        let truth: String = run.expected().0.iter().map(told).collect();
+        run.good()
+            .assert_returns(&Truth::parse(&truth), Room::Enough);
+    }
+}
+
+/// One that was open when tiptoe came is closed, and opened again.
+#[test]
+fn one_that_was_there_is_followed() {
+    let library = library("loaded");
+    let rounds = scaled(1000).max(20).to_string();
+    let mut process = Process::waiting(&target("loads"), &["2", &rounds, "1", &library]);
+    let attached = Probe::new(&["libloaded.so:loaded_*"]).attach(&[process.pid()]);
+    wait_until("the agent", Duration::from_secs(20), || {
+        has_agent(process.pid())
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "{status}: {output}");
+    exact(&attached.finish(), &Expected::parse(&output));
+}
+
+fn has_agent(pid: u32) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    maps.is_ok_and(|maps| maps.contains("tiptoe-agent"))
+}
+
+/// tiptoe is killed while libraries come and go.
+#[test]
+fn it_outlives_tiptoe() {
+    let library = library("loaded");
+    for after in [0, 20, 60] {
+        let mut process = Process::waiting(&target("loads"), &["4", "2000", "1", &library]);
+        let attached = Probe::new(&["libloaded.so:*"]).attach(&[process.pid()]);
+        wait_until("the agent", Duration::from_secs(20), || {
+            has_agent(process.pid())
+        });
+        process.go();
+        std::thread::sleep(Duration::from_millis(after));
+        attached.process.signal(libc::SIGKILL);
+        let (output, status) = process.finish();
+        assert!(status.success(), "{status}: {output}");
+        assert!(
+            Expected::parse(&output).0["loaded_work"] == 8000,
+            "{output}"
+        );
+    }
+}
+
+/// A new mapping where it was is the program's own.
+#[test]
+fn its_place_is_used_again() {
+    let library = library("loaded");
+    for options in [&[][..], &["--latency"]] {
+        let run = Probe::new(&["libloaded.so:*"])
+            .with(options)
+            .run(&target("reused"), &[&library, "10"]);
+        exact(run.good(), &run.expected());
+    }
+}
+
+#[test]
+fn a_library_that_never_comes_is_told() {
+    let library = library("loaded");
+    let arguments: &[&str] = &["1", "1", "0", &library];
+    let run = Probe::new(&["libnever.so:*"]).run(&target("loads"), arguments);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(
+        run.stderr
+            .contains("nothing that was loaded matches `libnever.so:*`"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(
+        run.expected().0["loaded_work"],
+        1,
+        "the program runs all the same"
+    );
+    let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
+    assert_eq!(run.good().count("main"), 1);
+    assert!(
+        notes(run.good()).contains("nothing that was loaded matches"),
+        "{}",
+        notes(run.good())
+    );
+}
+
+#[test]
+fn python_imports_an_extension() {
+    let Some(python) = installed("python3") else {
+        return skipped("python3", "not installed");
+    };
+    let script = "import _ctypes, _sqlite3; c = _sqlite3.connect(':memory:'); print(c.execute('select 6 * 7').fetchone())";
+    let specs = [
+        "_sqlite3*:PyInit__sqlite3",
+        "_ctypes*:*",
+        "libsqlite3*:sqlite3_prepare_v2",
+    ];
+    for options in [&[][..], &["--latency"]] {
+        let run = Probe::new(&specs)
+            .with(options)
+            .run(Path::new(&python), &["-S", "-c", script]);
+        assert_eq!(run.stdout, b"(42,)\n", "{}", run.stderr);
+        let report = run.good();
+        if !notes(report).contains(MISSED) {
+            assert_eq!(report.count("PyInit__sqlite3"), 1, "{:#}", report.value);
+            assert_eq!(report.count("PyInit__ctypes"), 1, "{:#}", report.value);
+            assert!(
+                report.count("sqlite3_prepare_v2") >= 1,
+                "{:#}",
+                report.value
+            );
+        }
+    }
+}

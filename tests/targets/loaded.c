@@ -1,0 +1,29 @@
+// cflags: -O2 -shared -fPIC
+// What `loads` opens and closes: it tells the program of each call.
+#include "common.h"
+#ifndef LOADED
+#define LOADED(name) loaded_##name
+#define NAME(name) "loaded_" name
+#endif
+
+extern void told(const char *name);
+
+PROBED int LOADED(helper)(int x) {
+    told(NAME("helper"));
+    return x + 1;
+}
+
+static PROBED __attribute__((constructor)) void LOADED(constructor)(void) {
+    told(NAME("constructor"));
+    for (int i = 0; i < 3; i++) CHECK(LOADED(helper)(i) == i + 1);
+}
+
+static PROBED __attribute__((destructor)) void LOADED(destructor)(void) {
+    told(NAME("destructor"));
+    CHECK(LOADED(helper)(7) == 8);
+}
+
+PROBED int LOADED(work)(int x) {
+    told(NAME("work"));
+    return LOADED(helper)(x) + LOADED(helper)(x);
+}

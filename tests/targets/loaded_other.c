@@ -1,0 +1,7 @@
+// cflags: -O2 -shared -fPIC
+// Another library, in which the same code lies elsewhere.
+#define LOADED(name) other_##name
+#define NAME(name) "other_" name
+__attribute__((used)) static int before(int x) { return x * 77; }
+#include "loaded.c"
+__attribute__((used)) static char room[300000] = {1};

@@ -307,17 +307,18 @@ impl Libraries {
         };
         // Who did nothing since he was given up is not there.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
-        while answers && thread::is_owned(owner.load(Acquire)) {
+        while thread::is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // pairs with `answered` and tiptoe's
-            // Acquire: pairs with the Release in `done`.
+            // Acquire: pairs with the Release in `end_task`.
             let patching = self.tasks.load(Acquire) > 0;
             if !patching && self.stale(data) {
                 ring(data);
             }
-            let left = until.saturating_sub(raw::monotonic_ns());
             if !patching && data.served() >= data.told() {
                 return;
-            } else if left == 0 {
+            }
+            let left = until.saturating_sub(raw::monotonic_ns());
+            if left == 0 || !(patching || answers) {
                 break;
             } else if patching {
                 futex::wake(owner, u32::MAX);

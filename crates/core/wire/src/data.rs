@@ -6,8 +6,9 @@ use crate::primitive::Ordering::{Acquire, Release};
 use crate::words::Words;
 
 #[cfg(not(tiptoe_loom))]
-pub(crate) mod space;
 mod changes;
+#[cfg(not(tiptoe_loom))]
+pub(crate) mod space;
 
 const MAGIC_WORD: usize = 0;
 const STATE: usize = 1;

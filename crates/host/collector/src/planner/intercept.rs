@@ -2,8 +2,8 @@
 
 use tiptoe_patch::{Body, shape};
 use tiptoe_symbol::Function;
-use tiptoe_wire::SiteFlags;
 use tiptoe_wire::calls::intercepted;
+use tiptoe_wire::{Site, SiteFlags};
 
 use super::{Draft, Plan, Planned, again, body_hash, planned};
 use crate::module::Module;
@@ -40,7 +40,7 @@ impl Draft<'_> {
     /// What the agent needs to see of unwinders, and with a gate of what leaves calls.
     /// Where none is followed, nothing stays.
     pub(super) fn interceptions(&mut self, modules: &[Module], follows: bool, plan: &mut Plan) {
-        let leaving = if self.hits.under { LEAVING } else { &[] };
+        let leaving = if self.ground.hits.under { LEAVING } else { &[] };
         for module in modules {
             for function in module.object.image.functions() {
                 let mut all = LASTING.iter().chain(leaving);
@@ -61,8 +61,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What stands for good is there already where it is known from an earlier session.
-    fn interception(
+    /// What stands for good may have gone with its library: it is patched again.
+    pub(super) fn interception(
         &mut self,
         module: &Module,
         function: &Function,
@@ -70,10 +70,11 @@ impl Draft<'_> {
     ) -> Option<Planned> {
         let code = module.object.code(function, module.bias)?;
         let shape = shape(&code, 0).ok()?;
-        match self.known.get(&shape.site()) {
-            Some(known) if known.flags.has(SiteFlags::STAYS) => return None,
-            Some(known) if known.body == body_hash(body) => return Some(again(known)),
-            _ => {}
+        let known = self.known_at(&shape);
+        let stays = |known: &Site| known.flags.has(SiteFlags::STAYS);
+        let same = |known: &Site| known.body == body_hash(body);
+        if let Some(known) = known.filter(|known| stays(known) || same(known)) {
+            return Some(again(known));
         }
         let patch = self.planner.place(&shape, body, Vec::new).ok()?;
         Some(planned(patch, 0, body))

@@ -3,8 +3,9 @@
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolved, Seen, find, matches, parse};
+use super::{Resolved, Seen, find, follow, matches, parse};
 use crate::module::Module;
+use crate::planner::Follow;
 use crate::request::Error;
 
 /// Whether any spec may match a library that is loaded later. What a command was started
@@ -43,7 +44,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
 /// What the specs find in libraries that were loaded now; nothing found is no error.
 pub fn later(
     specs: &[String],
-    timed: bool,
+    entries: Follow,
     process: Process,
     modules: &[Module],
 ) -> Result<Resolved, Error> {
@@ -53,7 +54,16 @@ pub fn later(
         let spec = parse(text)?;
         // Without a binary it is the program's, which is never loaded later.
         let named = spec.binary.is_some();
-        if named && find(&mut resolved, &mut seen, (&spec, timed), process, modules).is_ok() {
+        if named
+            && find(
+                &mut resolved,
+                &mut seen,
+                (&spec, follow::wanted(&spec, entries)),
+                process,
+                modules,
+            )
+            .is_ok()
+        {
             resolved.met.push(text.clone());
         }
     }

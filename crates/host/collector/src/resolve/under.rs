@@ -2,7 +2,7 @@
 
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolved, parse, resolve_all};
+use super::{Resolved, resolve_all};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
@@ -22,8 +22,8 @@ pub fn below(
             None => said,
         }
     };
-    let spec = parse(function).map_err(failure)?;
-    let gates = resolve_all(&[spec], |_| Follow::Gate, process, modules).map_err(failure)?;
+    let specs = [function.to_owned()];
+    let gates = resolve_all(&specs, |_| Follow::Gate, process, modules, false).map_err(failure)?;
     let opens = |address: u64| gates.probes.iter().any(|gate| gate.address() == address);
     let (same, mut probes): (Vec<_>, Vec<_>) = resolved
         .probes

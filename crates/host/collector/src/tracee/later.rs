@@ -16,7 +16,7 @@ use super::arm::{install, map_arenas};
 use super::{Plan, Tracee};
 use crate::link::Link;
 use crate::module::{Cache, FileKey, Module, from_sys};
-use crate::planner::{self, Follow, Ground, Planned};
+use crate::planner::{self, Ground, Planned};
 use crate::request::Error;
 use crate::resolve;
 use crate::rows::Rows;
@@ -168,7 +168,7 @@ impl Tracee {
         (maps, modules): (&[Mapping], &[Module]),
         news: &mut News,
     ) -> Result<Vec<Site>, Error> {
-        let mut found = resolve::later(plan.specs, plan.calls.is_some(), self.process, modules)?;
+        let mut found = resolve::later(plan.specs, plan.entries(), self.process, modules)?;
         self.later.waiting.retain(|spec| !found.met.contains(spec));
         news.notes.append(&mut found.notes);
         let unknown = "which implementation it chose is known only once it is loaded";
@@ -181,7 +181,7 @@ impl Tracee {
         let followed = found
             .probes
             .iter()
-            .filter(|probe| probe.follow != Follow::No);
+            .filter(|probe| probe.follow.is_followed());
         self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
         install(link, &hooks, &lost)?;
@@ -222,10 +222,10 @@ impl Tracee {
             rows: &self.later.rows,
             slots: link.geometry().slots,
             unwinders: &self.later.unwinders,
-            follows: plan.follow() != Follow::No,
+            follows: plan.follow().is_followed(),
             changed: None,
             abi: self.later.abi,
-            filter: plan.filter,
+            hits: plan.hits,
         }
     }
 

@@ -25,6 +25,7 @@ use tiptoe_wire::Data;
 
 use crate::loader::{Entry, File, Record};
 use crate::shared::{self, Shared};
+use crate::space;
 use crate::thread;
 
 /// Most libraries, each at one place, that a session tells apart.
@@ -357,6 +358,8 @@ pub fn changed() {
     // Relaxed: under the loader's lock. At the first change all that is loaded is noted.
     let first = libraries.walks.load(Relaxed) == 0;
     let settled = record.is_consistent();
+    // Before the agent's thread looks where the new library is.
+    space::loading(!settled);
     if !settled {
         data.set_changing(true);
     }

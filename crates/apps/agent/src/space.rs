@@ -290,7 +290,6 @@ pub fn change(number: usize, frame: &Frame) -> Option<i64> {
 
 /// The loader begins to map and unmap, or is done with that: nobody sees what it does.
 /// Under the loader's lock.
-#[expect(dead_code, reason = "the loader's event is to call it")]
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;

@@ -128,7 +128,7 @@ fn what_cannot_be_told_is_refused() {
         &["leaf", "--under", "libc.so.6:_setjmp"],
         "it returns twice",
     );
-    refused(&["leaf", "--under", "_start"], "whom it returns to");
+    refused(&["leaf", "--under", "_start"], "it returns to nobody");
     refused(&["serves", "--under", "serves"], "counts what it calls");
     refused(
         &["leaf", "--under", "serves", "--via", "kernel"],

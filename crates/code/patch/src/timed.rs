@@ -247,16 +247,21 @@ impl Call {
         count(code, self.slot + words::CALLS);
     }
 
-    /// Counts a return; the jumps are taken where the agent has to.
+    /// Counts a return, but where the thread has no counters: then the call is one of an
+    /// earlier session's. The jumps are taken where the agent has to see to it, as it has
+    /// to where a gate's call may have begun on another thread.
     fn returns(&self, code: &mut Code, abi: &Abi) -> Vec<Ahead> {
-        let mut odd = vec![counters::load(code, abi.tls, true)];
-        if self.gate {
-            code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
-            odd.push(code.jump_ahead(IF_NOT_EQUAL, true));
-            code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
+        let none = counters::load(code, abi.tls, true);
+        if !self.gate {
+            count(code, self.slot + words::RETURNS);
+            code.bind(none);
+            return Vec::new();
         }
+        code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
+        let other = code.jump_ahead(IF_NOT_EQUAL, true);
+        code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
         count(code, self.slot + words::RETURNS);
-        odd
+        vec![none, other]
     }
 }
 

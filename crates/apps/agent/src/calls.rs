@@ -13,7 +13,7 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tiptoe_sys::raw::{getpid, thread_alive};
+use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_uprobe::frames::{Frame, Frames};
 use tiptoe_uprobe::thunks::{STRIDE, Thunk};
 use tiptoe_wire::calls::{
@@ -153,13 +153,8 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     let caller = |frame: Frame| (frame.thunk..frame.thunk + STRIDE).contains(&asked.to);
     let (frames, end) = (region.frames(), region.position());
-    let end = frames.sweep(end, asked.place(), caller, |frame| here.left(frame));
-    if end >= frames.capacity() {
-        region.set_position(end);
-        return None;
-    }
-    region.note_height(end);
-    region.set_position(end + 1);
+    let left = |frame| here.left(frame);
+    let position = frames.reserve(end, asked.place(), caller, left, |end| region.rise(end))?;
     let frame = Frame {
         slot: asked.place(),
         thunk: address,
@@ -169,7 +164,7 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
         },
         callees: 0,
     };
-    frames.write(end, &frame);
+    frames.write(position, &frame);
     Some(address)
 }
 
@@ -201,16 +196,11 @@ struct Returned {
 }
 
 impl Returned {
-    /// The uppermost frame below `end` of the same function at the same place: where
-    /// stacks are copied, other functions may have been called there.
-    fn find(&self, frames: &Frames, end: usize) -> Option<usize> {
-        let thunks = &shared::get()?.thunks;
-        let same = |thunk| {
-            thunks
-                .at(thunk)
-                .is_some_and(|t| t.slot == u64::from(self.slot))
-        };
-        frames.find(end, |frame| frame.slot == self.place && same(frame.thunk))
+    /// Whether a frame is one of the same function at the same place: where stacks are
+    /// copied, other functions may have been called there.
+    fn is(&self, frame: &Frame) -> bool {
+        let thunk = || shared::get()?.thunks.at(frame.thunk);
+        frame.slot == self.place && thunk().is_some_and(|t| t.slot == u64::from(self.slot))
     }
 }
 
@@ -220,15 +210,13 @@ fn returns(call: &Returned) {
     let here = here.as_ref();
     let own = Region::of_caller().and_then(|region| {
         let (frames, end) = (region.frames(), region.position());
-        let at = call.find(&frames, end)?;
         let left = |frame| here.map_or((), |here| here.left(frame));
-        let end = frames.unwind(end, at, left);
-        let frame = frames.take(at)?;
+        let wanted = |frame: &Frame| call.is(frame);
+        let (at, frame) = frames.pop(end, wanted, left, |end| region.set_position(end))?;
         let spent = call
             .timed
             .then(|| clockwork::ns(call.at.wrapping_sub(frame.entered)));
         frames.charge_caller(at, spent.unwrap_or(0));
-        region.set_position(end);
         Some(frame)
     });
     let Some(here) = here else { return };
@@ -251,9 +239,8 @@ fn returns(call: &Returned) {
 fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
     here.shared.regions().find_map(|base| {
         let region = Region::at(base)?;
-        let frames = region.frames();
-        let at = call.find(&frames, region.height())?;
-        frames.take(at)
+        let wanted = |frame: &Frame| call.is(frame);
+        region.frames().take_from_other(region.height(), wanted)
     })
 }
 
@@ -304,12 +291,11 @@ pub fn bury_dead(shared: &'static Shared) {
     // Relaxed: written before the session began.
     let pid = shared.pid.load(Relaxed);
     let Some(data) = shared.data() else { return };
+    let alive = |owner| thread_alive(pid, owner);
     for index in 0..shared.claims.used() {
-        let owner = shared.claims.descriptor(index).map_or(0, |own| own.owner());
         let base = shared.region(index).map_or(0, |word| word.load(Relaxed)); // as in `give`
-        if owner != 0
-            && !thread_alive(pid, owner)
-            && let Some(region) = Region::at(base)
+        if let Some(region) = Region::at(base)
+            && let Some(owner) = shared.claims.hold(index, gettid(), alive)
         {
             // Its own slab, where it had one.
             let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
@@ -318,6 +304,7 @@ pub fn bury_dead(shared: &'static Shared) {
                 data,
                 slab: slab.unwrap_or(0),
             });
+            shared.claims.release(index, owner);
         }
     }
 }
@@ -367,10 +354,7 @@ impl Region {
 
     /// What a dead thread was in is left.
     fn bury(&self, here: &Here) {
-        let frames = self.frames();
-        (1..self.height())
-            .filter_map(|at| frames.take(at))
-            .for_each(|frame| here.left(frame));
+        self.frames().bury(self.height(), |frame| here.left(frame));
     }
 
     fn words(&self) -> &'static [AtomicU64] {
@@ -398,14 +382,16 @@ impl Region {
         height.map_or(0, |word| word.load(Relaxed) as usize)
     }
 
-    /// Trampolines go on by themselves to the end of a page.
-    fn note_height(&self, position: usize) {
+    /// Moves the end up, perhaps higher than ever. Trampolines go on by themselves to the
+    /// end of a page.
+    fn rise(&self, end: usize) {
         let page = PAGE / FRAME as usize;
-        let height = (position + 1).next_multiple_of(page) + 1;
+        let height = end.next_multiple_of(page) + 1;
         if height > self.height()
             && let Some(word) = self.words().get(1)
         {
             word.store(height as u64, Relaxed);
         }
+        self.set_position(end);
     }
 }

@@ -21,8 +21,9 @@
 //!         jmp  behind them
 //! exit:   push %rax; push %rcx; push %rdx
 //!         is it the uppermost frame? no: slow
+//!         clear its first word
 //!         count, or time
-//!         pop the frame
+//!         the thread's frames end below it
 //!         pop %rdx; pop %rcx; pop %rax
 //!         ret
 //! ```
@@ -33,7 +34,9 @@
 //!    and for counting those that never return; a program that copies stacks, moves
 //!    them between threads or jumps out of them loses nothing but a time.
 //! 3. A frame is reserved before it is written, and its first word last: a signal
-//!    handler that comes in between pushes behind it and leaves it alone.
+//!    handler that comes in between pushes behind it and leaves it alone. On return its
+//!    first word is cleared before the return is counted, so that a handler that jumps
+//!    away meanwhile does not have it counted as left too.
 //!
 //! A *gate*, the function of `--under`, needs no credit, and notes beside its count that
 //! the thread is in the call, in a word that the return takes back. Its frame holds, in
@@ -251,14 +254,17 @@ impl Call {
     /// earlier session's. The jumps are taken where the agent has to see to it, as it has
     /// to where a gate's call may have begun on another thread.
     fn returns(&self, code: &mut Code, abi: &Abi) -> Vec<Ahead> {
-        let none = counters::load(code, abi.tls, true);
         if !self.gate {
+            clear(code);
+            let none = counters::load(code, abi.tls, true);
             count(code, self.slot + words::RETURNS);
             code.bind(none);
             return Vec::new();
         }
+        let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
         let other = code.jump_ahead(IF_NOT_EQUAL, true);
+        clear(code);
         code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
         count(code, self.slot + words::RETURNS);
         vec![none, other]
@@ -292,6 +298,12 @@ fn slow(code: &mut Code, call: &Call, more: i32) -> Asked {
     Asked { copy, exit }
 }
 
+/// Takes the uppermost frame out, before anything is counted of it and behind the last
+/// jump to where the agent looks for it.
+fn clear(code: &mut Code) {
+    code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
+}
+
 /// The exit, with the return address already on the stack.
 fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     // The function has returned: all is as at its entry.
@@ -305,13 +317,13 @@ fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     code.put(&[0x48, 0x39, 0x51, 0xe0]); // cmp %rdx,-32(%rcx)
     let mut odd = vec![code.jump_ahead(IF_NOT_EQUAL, true)];
     if call.timed {
+        clear(code);
         code.put(&[0x48, 0x2b, 0x41, 0xf0]); // sub -16(%rcx),%rax
         code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
         code.relative(&[0xe8], To::Time, &[]);
     } else {
         odd.extend(call.returns(code, abi));
     }
-    code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rcx
     set_frames(code, abi);
     let out = code.len();

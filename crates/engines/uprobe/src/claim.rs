@@ -143,6 +143,35 @@ impl<'a> Claims<'a> {
         Some(index)
     }
 
+    /// Keeps heirs away from the descriptor of a thread that `alive` denies, for
+    /// `holder`, which is alive, until it is [released](Claims::release). `None` where
+    /// nobody owned it, its owner lives, or an heir was faster.
+    pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
+        let descriptor = self.descriptors.get(index)?;
+        // Acquire: as in `take_over`.
+        let held = descriptor.owner.load(Ordering::Acquire);
+        let owner = held as u32;
+        let next = (held >> 32).wrapping_add(1) << 32 | u64::from(holder);
+        let dead = owner != 0 && owner != holder && !alive(owner);
+        // AcqRel: as in `take_over`.
+        let exchanged = dead
+            && descriptor
+                .owner
+                .compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        exchanged.then_some(owner)
+    }
+
+    /// Gives a held descriptor back to its dead owner.
+    pub fn release(&self, index: usize, owner: u32) {
+        if let Some(descriptor) = self.descriptors.get(index) {
+            let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
+            let next = taken.wrapping_add(1) << 32 | u64::from(owner);
+            // Release: pairs with the Acquire in `take_over`; what the holder did is done.
+            descriptor.owner.store(next, Ordering::Release);
+        }
+    }
+
     /// Begins a session. Only the agent's thread may call this.
     pub fn begin(&self) {
         self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`

@@ -30,6 +30,8 @@
 //!    handlers leave what they found: nothing below the frame that they return from.
 //! 2. Another thread may take a single frame out of it, by an exchange of word 0: a
 //!    coroutine that returns on another thread than it was called on.
+//! 3. A dead thread's frames are buried by who holds its descriptor: its heir, or the
+//!    agent's thread, which keeps heirs away meanwhile.
 
 use crate::primitive::{AtomicU64, Ordering};
 
@@ -97,12 +99,14 @@ impl<'a> Frames<'a> {
         self.set(position, 0, frame.slot);
     }
 
-    /// Takes the frame at a position out; `None` where another thread was faster.
-    pub fn take(&self, position: usize) -> Option<Frame> {
-        let frame = self.frame(position)?;
+    /// Takes the frame at a position out if it is the one wanted; `None` where another
+    /// thread was faster.
+    pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
+        let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides, and the frame was read before its
-        // owner could write another, for that needs word 0 to be 0.
+        // Relaxed: only the exchange decides. Where it finds the same slot it is the same
+        // frame: who takes one out of another's region either stands on that stack
+        // itself, or holds the region (see `claim`).
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
@@ -131,7 +135,7 @@ impl<'a> Frames<'a> {
         for at in position + 1..end.min(self.capacity()) {
             match self.frame(at) {
                 Some(frame) if is_left(frame.slot, slot) => {
-                    if let Some(frame) = self.take(at) {
+                    if let Some(frame) = self.take(at, |_| true) {
                         left(frame);
                     }
                 }
@@ -181,11 +185,58 @@ impl<'a> Frames<'a> {
             && (is_left(frame.slot, slot) || (frame.slot == slot && !is_caller(frame)))
         {
             end -= 1;
-            if let Some(frame) = self.take(end) {
+            if let Some(frame) = self.take(end, |_| true) {
                 left(frame);
             }
         }
         end
+    }
+
+    /// A call begins at `slot`: as [`Frames::sweep`], and then a position for its frame,
+    /// which the new end is above before anything is written there. `None` where there
+    /// is no room.
+    pub fn reserve(
+        &self,
+        end: usize,
+        slot: u64,
+        is_caller: impl Fn(Frame) -> bool,
+        left: impl FnMut(Frame),
+        set_end: impl FnOnce(usize),
+    ) -> Option<usize> {
+        let end = self.sweep(end, slot, is_caller, left);
+        let fits = end < self.capacity();
+        set_end(end + usize::from(fits));
+        fits.then_some(end)
+    }
+
+    /// The call wanted returns: takes its frame out, and those above it that are left,
+    /// and tells each of these. Returns where the frame was.
+    pub fn pop(
+        &self,
+        end: usize,
+        wanted: impl Fn(&Frame) -> bool,
+        left: impl FnMut(Frame),
+        set_end: impl FnOnce(usize),
+    ) -> Option<(usize, Frame)> {
+        let at = self.find(end, &wanted)?;
+        let end = self.unwind(end, at, left);
+        let frame = self.take(at, wanted)?;
+        set_end(end);
+        Some((at, frame))
+    }
+
+    /// Takes the call wanted out of another thread's region: below `height` are all
+    /// frames that ever were there.
+    pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
+        let at = self.find(height, &wanted)?;
+        self.take(at, wanted)
+    }
+
+    /// All frames below `height` are left: takes them out, and tells each.
+    pub fn bury(&self, height: usize, left: impl FnMut(Frame)) {
+        (1..height.min(self.capacity()))
+            .filter_map(|at| self.take(at, |_| true))
+            .for_each(left);
     }
 }
 
@@ -235,7 +286,7 @@ mod tests {
         let mut left = Vec::new();
         end = frames.unwind(end, at, |frame| left.push(frame.slot));
         assert_eq!((end, left), (1, std::vec![800, 700]));
-        assert_eq!(frames.take(at).map(|frame| frame.slot), Some(900));
+        assert_eq!(frames.take(at, |_| true).map(|frame| frame.slot), Some(900));
         assert_eq!(frames.find(end, |frame| frame.slot == 900), None);
     }
 
@@ -250,7 +301,7 @@ mod tests {
         let at = frames.find(end, |frame| frame.slot == 900).expect("pushed");
         let mut left = Vec::new();
         end = frames.unwind(end, at, |frame| left.push(frame.slot));
-        frames.take(at);
+        frames.take(at, |_| true);
         assert_eq!(
             (slots(&frames, end), left),
             (std::vec![far], std::vec![700])

@@ -8,8 +8,10 @@ extern crate std;
 use std::boxed::Box;
 use std::vec::Vec;
 
+mod bury;
 mod claim;
 mod feed;
+mod frames;
 mod lookup;
 mod table;
 mod thunks;

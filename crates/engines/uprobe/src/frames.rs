@@ -154,7 +154,7 @@ impl<'a> Frames<'a> {
         for at in (1..end).rev() {
             match self.frame(at) {
                 Some(frame) if is_left(frame.slot, to) => {
-                    if let Some(frame) = self.take(at) {
+                    if let Some(frame) = self.take(at, |_| true) {
                         left(frame);
                     }
                 }

@@ -60,9 +60,12 @@ impl Site {
         self.now() != self.original
     }
 
-    /// Waits until it is probed.
+    /// Waits until it is probed: what a way in writes here for a while is no probe.
     pub fn wait_probed(&self) {
-        wait_until("the probe", LIMIT, || self.is_probed());
+        let opens = |byte| matches!(byte, 0xcc | 0xe8 | 0xe9 | 0xeb);
+        wait_until("the probe", LIMIT, || {
+            self.is_probed() && self.now().first().copied().is_some_and(opens)
+        });
     }
 
     /// Waits until it holds exactly these bytes.

@@ -146,6 +146,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole segment, word by word")]
     fn changes_are_told_and_served_in_order() {
         let geometry = Geometry { slots: 4, slabs: 2 };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)

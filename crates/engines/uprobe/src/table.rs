@@ -232,7 +232,9 @@ impl<'a> Table<'a> {
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        let behind = self.below(order, len.min(order.len()), address.saturating_add(1));
+        let len = len.min(order.len());
+        let above = |next| self.below(order, len, next);
+        let behind = address.checked_add(1).map_or(len, above);
         let index = order.get(behind.checked_sub(1)?)?;
         Some(index.load(Ordering::Relaxed) as usize) // edge D
     }

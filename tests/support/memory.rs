@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread::sleep;
 use std::time::Duration;
 
 use crate::process::wait_until;
@@ -62,9 +63,10 @@ impl Site {
 
     /// Waits until it is probed: what a way in writes here for a while is no probe.
     pub fn wait_probed(&self) {
-        let opens = |byte| matches!(byte, 0xcc | 0xe8 | 0xe9 | 0xeb);
         wait_until("the probe", LIMIT, || {
-            self.is_probed() && self.now().first().copied().is_some_and(opens)
+            let seen = self.now();
+            sleep(Duration::from_millis(10));
+            seen != self.original && seen == self.now()
         });
     }
 

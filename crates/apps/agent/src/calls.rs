@@ -96,26 +96,37 @@ impl Here {
         Some(Here { shared, data, slab })
     }
 
+    /// What is noted for a place among the claims: in its own slab, where it has one.
+    fn of(shared: &'static Shared, data: &Data<'static>, index: usize) -> Here {
+        let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
+        Here {
+            shared,
+            data: *data,
+            slab: slab.unwrap_or(0),
+        }
+    }
+
     fn add(&self, slot: u64, word: u32, count: u64) {
         self.data.add_many(self.slab, slot as u32 + word, count);
     }
 
     /// A frame of any probe that will not return.
     fn left(&self, frame: Frame) {
-        if let Some(thunk) = self.shared.thunks.at(frame.thunk) {
+        if let Some(thunk) = self.ended(&frame) {
             self.add(thunk.slot, words::LEFT, 1);
-            self.ended(&thunk, &frame);
         }
     }
 
-    /// A call has ended, of which the frame was taken. Where it was a gate's, the thread
-    /// that it began on is no longer in it; one of an earlier session is noted nowhere.
-    fn ended(&self, thunk: &Thunk, frame: &Frame) {
+    /// A call has ended, of which the frame was taken; its thunk. Where it was a gate's, the
+    /// thread that it began on is no longer in it; one of an earlier session is noted nowhere.
+    fn ended(&self, frame: &Frame) -> Option<Thunk> {
+        let thunk = self.shared.thunks.at(frame.thunk)?;
         if thunk.gate
             && let Some(slab) = self.shared.slab_at(&self.data, frame.entered)
         {
             self.data.add_many(slab, Geometry::INSIDE, u64::MAX);
         }
+        Some(thunk)
     }
 }
 
@@ -222,10 +233,8 @@ fn returns(call: &Returned) {
     let Some(here) = here else { return };
     let frame = own.or_else(|| elsewhere(here, call));
     let slot = u64::from(call.slot);
-    if let Some(frame) = &frame
-        && let Some(thunk) = here.shared.thunks.at(frame.thunk)
-    {
-        here.ended(&thunk, frame);
+    if let Some(frame) = &frame {
+        here.ended(frame);
     }
     here.add(slot, words::RETURNS, 1);
     match frame {
@@ -273,17 +282,10 @@ pub fn cut(to: u64) {
 
 /// A thread takes a slab over: what the one was in that had it before is left.
 pub fn take_over(shared: &'static Shared, data: &Data<'static>, index: usize) {
-    let slab = index as u32 + 1;
-    let here = Here {
-        shared,
-        data: *data,
-        slab,
-    };
-    let base = shared.region(index).map_or(0, |word| word.load(Relaxed)); // as in `give`
-    if let Some(region) = Region::at(base) {
-        region.bury(&here);
+    if let Some(region) = Region::of(shared, index) {
+        region.bury(&Here::of(shared, data, index));
     }
-    data.set_outside(slab);
+    data.set_outside(index as u32 + 1);
 }
 
 /// Counts as left what threads that are no more were in. On the agent's own thread.
@@ -293,17 +295,10 @@ pub fn bury_dead(shared: &'static Shared) {
     let Some(data) = shared.data() else { return };
     let alive = |owner| thread_alive(pid, owner);
     for index in 0..shared.claims.used() {
-        let base = shared.region(index).map_or(0, |word| word.load(Relaxed)); // as in `give`
-        if let Some(region) = Region::at(base)
+        if let Some(region) = Region::of(shared, index)
             && let Some(owner) = shared.claims.hold(index, gettid(), alive)
         {
-            // Its own slab, where it had one.
-            let slab = Some(index as u32 + 1).filter(|slab| *slab < data.geometry().slabs);
-            region.bury(&Here {
-                shared,
-                data,
-                slab: slab.unwrap_or(0),
-            });
+            region.bury(&Here::of(shared, &data, index));
             shared.claims.release(index, owner);
         }
     }
@@ -325,6 +320,11 @@ impl Region {
         // The end may be the first address behind the region.
         let base = (end - 1) & !(REGION as u64 - 1);
         Some(Region { base, end })
+    }
+
+    /// That of a place among the claims, where one was given.
+    fn of(shared: &Shared, index: usize) -> Option<Region> {
+        Region::at(shared.region(index)?.load(Relaxed)) // as in `give`
     }
 
     fn at(base: u64) -> Option<Region> {

@@ -342,24 +342,33 @@ pub fn detach(shared: &Shared) -> u64 {
 /// Puts back the armed sites that `which` names, a batch at a time; true where none of
 /// them stands any more.
 fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) -> bool {
-    let mut armed = armed(shared).filter(|(_, site)| which(site));
     let mut whole = true;
+    by_batch(
+        armed(shared).filter(|(_, site)| which(site)),
+        |indices, sites| {
+            let outcomes = patcher::disarm(text, sites);
+            for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
+                let stands = still_stands(text, site, outcome);
+                shared.set_armed(*index, stands);
+                whole &= !stands;
+            }
+        },
+    );
+    whole
+}
+
+/// Runs `act` over sites and their places in the table, a batch at a time.
+fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     loop {
         let (mut indices, mut sites) = ([0; BATCH], [Site::default(); BATCH]);
         let mut len = 0;
-        for ((index, site), next) in indices.iter_mut().zip(&mut sites).zip(&mut armed) {
+        for ((index, site), next) in indices.iter_mut().zip(&mut sites).zip(&mut all) {
             (*index, *site) = next;
             len += 1;
         }
-        let sites = sites.get(..len).unwrap_or(&[]);
-        if sites.is_empty() {
-            return whole;
-        }
-        let outcomes = patcher::disarm(text, sites);
-        for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
-            let stands = still_stands(text, site, outcome);
-            shared.set_armed(*index, stands);
-            whole &= !stands;
+        match (indices.get(..len), sites.get(..len)) {
+            (Some(indices), Some(sites)) if len > 0 => act(indices, sites),
+            _ => return,
         }
     }
 }

@@ -86,8 +86,7 @@ pub fn begin() {
     }
     if let Some(space) = get() {
         // What happened since the last session nobody saw.
-        space.feed.begin_unseen();
-        space.feed.end_unseen();
+        space.doubt();
     }
 }
 
@@ -125,6 +124,12 @@ impl Space {
     fn is_on(&self) -> bool {
         // Relaxed: without the list there is nothing that could be wrong.
         !self.blind.load(Ordering::Relaxed) && self.is_home()
+    }
+
+    /// Something may have happened that nobody saw.
+    fn doubt(&self) {
+        self.feed.begin_unseen();
+        self.feed.end_unseen();
     }
 
     fn read_once(&self) -> Option<Reading> {
@@ -214,8 +219,7 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
         hooks |= site.flags.has(SiteFlags::HOOK);
     }
     if hooks {
-        space.feed.begin_unseen();
-        space.feed.end_unseen();
+        space.doubt();
     }
 }
 
@@ -253,8 +257,8 @@ fn count(shared: &Shared, slot: u32) {
         0 => hit::cold(slot.into()),
         slab => {
             let word = slab as usize + slot as usize * size_of::<u64>();
-            // SAFETY: as trampolines do: a slab stays mapped for two sessions, and has
-            // these words in front of its counters.
+            // SAFETY: as trampolines do: at a slab's address there is memory for good, and
+            // it has these words in front of its counters.
             let word = unsafe { &*(word as *const AtomicU64) };
             word.fetch_add(1, Ordering::Relaxed); // a count orders nothing
         }

@@ -2,9 +2,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use tiptoe_uprobe::patcher::{self, BATCH, Outcome};
-use tiptoe_wire::{Data, Plan, Site};
+use tiptoe_uprobe::patcher::{self, Outcome};
+use tiptoe_wire::{Data, Plan};
 
+use super::by_batch;
 use crate::libraries::{Library, answered};
 use crate::shared::{NOWHERE, Shared};
 use crate::text::SelfMemory;
@@ -74,21 +75,11 @@ fn patch_one(shared: &Shared, text: &SelfMemory, number: usize, library: &Librar
         return false;
     }
     let sites = indices().filter(|index| shared.is_armed(*index));
-    let mut sites = sites.filter_map(|index| Some((index, shared.table.site(index)?)));
-    loop {
-        let (mut some, mut places) = ([Site::default(); BATCH], [0; BATCH]);
-        let mut len = 0;
-        let rooms = some.iter_mut().zip(&mut places);
-        for ((site, place), (index, next)) in rooms.zip(&mut sites) {
-            (*site, *place) = (next, index);
-            len += 1;
-        }
-        let outcomes = patcher::arm(text, some.get(..len).unwrap_or(&[]));
-        for (index, outcome) in places.iter().zip(outcomes).take(len) {
+    let sites = sites.filter_map(|index| Some((index, shared.table.site(index)?)));
+    by_batch(sites, |indices, sites| {
+        for (index, outcome) in indices.iter().zip(patcher::arm(text, sites)) {
             shared.set_armed(*index, outcome == Outcome::Done);
         }
-        if len < BATCH {
-            return true;
-        }
-    }
+    });
+    true
 }

@@ -53,22 +53,20 @@ pub fn read(
         totals: vec![0; geometry.slots as usize],
         ..Counts::default()
     };
+    let mut words = SlabWords::new(file, geometry, 0..geometry.slots);
     for (slab, owner) in slabs(file, geometry)? {
-        let values = values(file, geometry, slab, 0..geometry.slots)?;
-        for (total, value) in counts.totals.iter_mut().zip(&values) {
-            *total = total.wrapping_add(*value);
-        }
+        words.read(slab)?;
+        words.add_to(&mut counts.totals);
         for (slot, greatest) in maxima.iter().zip(&mut greatest) {
-            let value = values.get(*slot as usize).copied().unwrap_or(0);
-            *greatest = value.max(*greatest);
+            *greatest = words.get(*slot).max(*greatest);
         }
         for slot in &special.valued {
             let kept = counts.values.entry(*slot).or_default();
-            kept.add(values.get(*slot as usize..).unwrap_or_default());
+            kept.add(words.from(*slot));
         }
         if let Some(by) = by.filter(|by| !matches!(by, By::Argument(_))) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
-            counts.add_part(key, &values, maxima);
+            counts.add_part(key, &words, maxima);
         }
     }
     for (slot, greatest) in maxima.iter().zip(greatest) {
@@ -82,11 +80,10 @@ pub fn read(
 /// The sums of some slots over all threads: less to read than everything.
 pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Result<Vec<u64>> {
     let mut sums = vec![0_u64; slots.len()];
+    let mut words = SlabWords::new(file, geometry, slots);
     for (slab, _) in slabs(file, geometry)? {
-        let values = values(file, geometry, slab, slots.clone())?;
-        for (sum, value) in sums.iter_mut().zip(values) {
-            *sum = sum.wrapping_add(value);
-        }
+        words.read(slab)?;
+        words.add_to(&mut sums);
     }
     Ok(sums)
 }
@@ -103,27 +100,23 @@ fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<Sl
 }
 
 impl Counts {
-    fn add_part(&mut self, key: String, values: &[u64], maxima: &[u32]) {
-        if values.iter().all(|value| *value == 0) {
+    fn add_part(&mut self, key: String, words: &SlabWords, maxima: &[u32]) {
+        if words.is_zero() {
             return;
         }
         let part = self
             .parts
             .entry(key)
-            .or_insert_with(|| vec![0; values.len()]);
-        let greatest = |slot: &u32| {
-            (
-                *slot as usize,
-                part.get(*slot as usize).copied().unwrap_or(0),
-            )
+            .or_insert_with(|| vec![0; words.words.len()]);
+        let before = |slot: &u32| {
+            let before = part.get(*slot as usize).copied().unwrap_or(0);
+            (*slot, before)
         };
-        let greatest: Vec<(usize, u64)> = maxima.iter().map(greatest).collect();
-        for (sum, value) in part.iter_mut().zip(values) {
-            *sum = sum.wrapping_add(*value);
-        }
-        for (slot, before) in greatest {
-            if let (Some(now), Some(value)) = (part.get_mut(slot), values.get(slot)) {
-                *now = before.max(*value);
+        let before: Vec<(u32, u64)> = maxima.iter().map(before).collect();
+        words.add_to(part);
+        for (slot, before) in before {
+            if let Some(greatest) = part.get_mut(slot as usize) {
+                *greatest = before.max(words.get(slot));
             }
         }
     }
@@ -152,26 +145,76 @@ impl SlabOwner {
     }
 }
 
-/// Words of a slab. Most of a large slab is a hole, which is not read at all.
-fn values(
-    file: &File,
+/// Words of one slab at a time. Most of a large slab is a hole, which is neither read nor
+/// summed.
+struct SlabWords<'a> {
+    file: &'a File,
     geometry: Geometry,
-    slab: u32,
     slots: Range<u32>,
-) -> std::io::Result<Vec<u64>> {
-    let mut bytes = vec![0; slots.len() * 8];
-    let start = geometry.slab_offset(slab) + u64::from(slots.start) * 8;
-    let end = start + bytes.len() as u64;
-    let mut at = start;
-    while let Some((from, to)) = next_data(file, at, end)? {
-        let range = (from - start) as usize..(to - start) as usize;
-        file.read_exact_at(&mut bytes[range], from)?;
-        at = to;
+    /// Zero outside of the stretches.
+    words: Vec<u64>,
+    stretches: Vec<Range<usize>>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> SlabWords<'a> {
+    fn new(file: &'a File, geometry: Geometry, slots: Range<u32>) -> SlabWords<'a> {
+        SlabWords {
+            file,
+            geometry,
+            words: vec![0; slots.len()],
+            slots,
+            stretches: Vec::new(),
+            bytes: Vec::new(),
+        }
     }
-    let words = bytes.chunks_exact(8);
-    Ok(words
-        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-        .collect())
+
+    /// Reads those of a slab, in place of the last one's.
+    fn read(&mut self, slab: u32) -> std::io::Result<()> {
+        for stretch in self.stretches.drain(..) {
+            self.words[stretch].fill(0);
+        }
+        let start = self.geometry.slab_offset(slab) + u64::from(self.slots.start) * 8;
+        let end = start + self.words.len() as u64 * 8;
+        let mut at = start;
+        while let Some((from, to)) = next_data(self.file, at, end)? {
+            self.bytes.resize((to - from) as usize, 0);
+            self.file.read_exact_at(&mut self.bytes, from)?;
+            let stretch = ((from - start) / 8) as usize..((to - start) / 8) as usize;
+            let read = self.bytes.chunks_exact(8);
+            for (word, bytes) in self.words[stretch.clone()].iter_mut().zip(read) {
+                *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            }
+            self.stretches.push(stretch);
+            at = to;
+        }
+        Ok(())
+    }
+
+    fn get(&self, slot: u32) -> u64 {
+        self.from(slot).first().copied().unwrap_or(0)
+    }
+
+    /// The word of a slot, and all behind it.
+    fn from(&self, slot: u32) -> &[u64] {
+        let at = slot.checked_sub(self.slots.start);
+        at.and_then(|at| self.words.get(at as usize..))
+            .unwrap_or_default()
+    }
+
+    fn is_zero(&self) -> bool {
+        let mut stretches = self.stretches.iter();
+        stretches.all(|stretch| self.words[stretch.clone()].iter().all(|word| *word == 0))
+    }
+
+    fn add_to(&self, sums: &mut [u64]) {
+        for stretch in &self.stretches {
+            let words = &self.words[stretch.clone()];
+            for (sum, word) in sums[stretch.clone()].iter_mut().zip(words) {
+                *sum = sum.wrapping_add(*word);
+            }
+        }
+    }
 }
 
 /// The first stretch of a file's range that is no hole.

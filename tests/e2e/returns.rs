@@ -3,11 +3,10 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use tiptoe_tests::truth::{Room, Truth};
-use tiptoe_tests::{Probe, Process, Report, Site, command, scaled, skipped, target};
+use tiptoe_tests::{Probe, Process, Report, Site, scaled, target};
 
 /// What is asked about each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,28 +19,10 @@ pub enum Ask {
     Returns,
 }
 
-/// Every way that this build has to ask for ends.
-pub fn asks() -> &'static [Ask] {
-    static TIMES: OnceLock<bool> = OnceLock::new();
-    let times = TIMES.get_or_init(|| {
-        let asked = ["probe", "--latency", "main", "--", "/bin/true"];
-        let said = command().args(asked).output().expect("the command runs");
-        !String::from_utf8_lossy(&said.stderr).contains("not implemented yet")
-    });
-    if *times {
-        return &[Ask::Latency, Ask::Returns];
-    }
-    skipped("ends of calls", "this build does not time calls");
-    &[Ask::Entries]
-}
-
-/// The same, and entries alone beside them: none where no ends are known.
-pub fn every_ask() -> &'static [Ask] {
-    match asks() {
-        [Ask::Entries] => &[],
-        _ => &[Ask::Entries, Ask::Latency, Ask::Returns],
-    }
-}
+/// Every way to ask for ends.
+pub const ENDS: [Ask; 2] = [Ask::Latency, Ask::Returns];
+/// The same, and entries alone beside them.
+pub const EVERY: [Ask; 3] = [Ask::Entries, Ask::Latency, Ask::Returns];
 
 impl Ask {
     /// A probe that asks this about `functions`.
@@ -81,7 +62,7 @@ pub fn started(program: &Path, arguments: &[&str], room: Room) {
     let alone = alone(program, arguments);
     assert!(alone.status.success(), "alone: {}", text(&alone.stderr));
     let truth = Truth::parse(&text(&alone.stdout));
-    for ask in asks() {
+    for ask in ENDS {
         let run = ask.probe(&truth.names()).run(program, arguments);
         assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?}");
         ask.compare(run.good(), &truth, room);
@@ -92,7 +73,7 @@ pub fn started(program: &Path, arguments: &[&str], room: Room) {
 pub fn attached(program: &Path, arguments: &[&str], room: Room) {
     let alone = alone(program, arguments);
     let truth = Truth::parse(&text(&alone.stdout));
-    for ask in asks() {
+    for ask in ENDS {
         let mut process = Process::waiting(program, arguments);
         let sites = sites(&process, program, &truth.names());
         let tracer = ask.probe(&truth.names()).attach(&[process.pid()]);
@@ -222,7 +203,7 @@ fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
     let mut process = Process::waiting(&program, &["4", "0"]);
     let sites = sites(&process, &program, &functions);
     process.go();
-    for ask in every_ask().iter().cycle().take(3 * every_ask().len()) {
+    for ask in EVERY.iter().cycle().take(3 * EVERY.len()) {
         let attached = ask.probe(&functions).attach(&[process.pid()]);
         sites.iter().for_each(Site::wait_probed);
         std::thread::sleep(Duration::from_millis(100));

@@ -5,7 +5,7 @@ use std::path::Path;
 use tiptoe_tests::truth::{Room, Truth, without_truth};
 use tiptoe_tests::{Process, Report, Run, Site, scaled, target, target_with};
 
-use crate::returns::{Ask, alone, asks, attached, check, modes, sites, started, text};
+use crate::returns::{Ask, ENDS, alone, attached, check, modes, sites, started, text};
 use crate::returns_unwind::{every_end_is_known, everything};
 
 #[test]
@@ -44,10 +44,10 @@ fn storm(mode: &str, compare: impl Fn(Ask, &Report, &Truth)) {
     let (program, signals) = (target("ret_storm"), scaled(200_000).to_string());
     let alone = alone(&program, &[mode, &signals]);
     let names = ["twice", "inner", "deep", "handles"];
-    for ask in asks() {
+    for ask in ENDS {
         let run = ask.probe(&names).run(&program, &[mode, &signals]);
         assert_eq!(rest(&run), without_truth(&text(&alone.stdout)));
-        compare(*ask, run.good(), &Truth::parse(&text(&run.stdout)));
+        compare(ask, run.good(), &Truth::parse(&text(&run.stdout)));
     }
 }
 
@@ -155,9 +155,7 @@ fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
     for (name, count) in [("stays", 4), ("descends", 204)] {
         every_end_is_known(&report, name, ask);
         assert_eq!(report.entries(name), count, "{:#}", report.value);
-        if ask != Ask::Entries {
-            assert_eq!(report.number(name, "inside"), count, "{:#}", report.value);
-        }
+        assert_eq!(report.number(name, "inside"), count, "{:#}", report.value);
     }
     (process, report)
 }
@@ -167,9 +165,9 @@ fn left_behind(program: &Path, mode: &str, ask: Ask) -> (Process, Report) {
 fn frames_outlive_the_tracer() {
     let program = target("ret_stay");
     for mode in ["returns", "throws", "jumps", "exits"] {
-        for ask in asks() {
+        for ask in ENDS {
             println!("{mode} {ask:?}");
-            let (mut process, _) = left_behind(&program, mode, *ask);
+            let (mut process, _) = left_behind(&program, mode, ask);
             process.go();
             let (output, status) = process.finish();
             assert!(
@@ -185,10 +183,10 @@ fn frames_outlive_the_tracer() {
 fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
     let program = target("ret_stay");
     for mode in ["returns", "throws", "jumps", "exits"] {
-        for ask in asks() {
+        for ask in ENDS {
             println!("{mode} {ask:?}");
             let functions = ["stays", "descends"];
-            let (mut process, _) = left_behind(&program, mode, *ask);
+            let (mut process, _) = left_behind(&program, mode, ask);
             let sites = sites(&process, &program, &functions);
             let tracer = ask.probe(&functions).attach(&[process.pid()]);
             sites.iter().for_each(Site::wait_probed);
@@ -198,10 +196,7 @@ fn frames_of_an_earlier_trace_are_none_of_a_later_one() {
             let report = tracer.finish();
             for name in functions {
                 assert_eq!(report.count(name), 0, "{:#}", report.value);
-                for end in ["returns", "left", "inside"]
-                    .iter()
-                    .filter(|_| *ask != Ask::Entries)
-                {
+                for end in ["returns", "left", "inside"] {
                     assert_eq!(report.number(name, end), 0, "{end}: {:#}", report.value);
                 }
             }
@@ -214,40 +209,34 @@ fn refused(mode: &str, functions: &[&str], reason: &str) {
     let program = target("ret_twice");
     let libc = format!("libc.so.6:{mode}");
     let specs: Vec<&str> = functions.iter().copied().chain([libc.as_str()]).collect();
-    for ask in asks().iter().filter(|ask| **ask != Ask::Returns) {
-        let mut process = Process::waiting(&program, &[mode]);
-        let sites = sites(&process, &program, functions);
-        let tracer = ask.probe(&specs).attach(&[process.pid()]);
-        sites.iter().for_each(Site::wait_probed);
-        process.go();
-        let (output, status) = process.finish();
-        assert!(status.success(), "{mode}: {status}");
-        let (report, truth) = (tracer.finish(), Truth::parse(&output));
-        if *ask == Ask::Entries {
-            report.assert_exact(&truth.entries());
-            continue;
-        }
-        // What tiptoe itself watches there is not counted either.
-        let counted: Vec<&str> = truth.names();
-        let counted = counted
-            .into_iter()
-            .filter(|name| report.event(name).is_some());
-        for name in counted {
-            assert_eq!(report.count(name), truth.0[name].entries, "{name}");
-        }
-        assert!(
-            report.value.to_string().contains(reason),
-            "{mode}: {:#}",
-            report.value
-        );
-        let told = truth
-            .0
-            .into_iter()
-            .filter(|(_, calls)| calls.returns.is_some() && calls.entries > 0);
-        let told = Truth(told.collect());
-        if !told.0.is_empty() {
-            report.assert_returns(&told, Room::Enough);
-        }
+    let mut process = Process::waiting(&program, &[mode]);
+    let sites = sites(&process, &program, functions);
+    let tracer = Ask::Latency.probe(&specs).attach(&[process.pid()]);
+    sites.iter().for_each(Site::wait_probed);
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "{mode}: {status}");
+    let (report, truth) = (tracer.finish(), Truth::parse(&output));
+    // What tiptoe itself watches there is not counted either.
+    let counted: Vec<&str> = truth.names();
+    let counted = counted
+        .into_iter()
+        .filter(|name| report.event(name).is_some());
+    for name in counted {
+        assert_eq!(report.count(name), truth.0[name].entries, "{name}");
+    }
+    assert!(
+        report.value.to_string().contains(reason),
+        "{mode}: {:#}",
+        report.value
+    );
+    let told = truth
+        .0
+        .into_iter()
+        .filter(|(_, calls)| calls.returns.is_some() && calls.entries > 0);
+    let told = Truth(told.collect());
+    if !told.0.is_empty() {
+        report.assert_returns(&told, Room::Enough);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tiptoe_tests::truth::{Room, Truth, without_truth};
 use tiptoe_tests::{Report, target, target_with};
 
-use crate::returns::{Ask, alone, asks, check, every_ask, modes, started, text};
+use crate::returns::{Ask, ENDS, EVERY, alone, check, modes, started, text};
 
 const THROWS: &[&str] = &[
     "above",
@@ -64,7 +64,7 @@ fn an_exception_that_nobody_catches() {
     let program = target("ret_throw");
     let alone = alone(&program, &["uncaught"]);
     let truth = Truth::parse(&text(&alone.stdout));
-    for ask in asks() {
+    for ask in ENDS {
         let run = ask.probe(&truth.names()).run(&program, &["uncaught"]);
         assert_eq!(run.status, 128 + libc::SIGABRT, "{}", run.stderr);
         assert_eq!(text(&run.stdout), text(&alone.stdout));
@@ -111,12 +111,12 @@ fn cancellation_at_any_instant() {
         let program = target(name);
         let alone = alone(&program, &["storm"]);
         let truth = Truth::parse(&text(&alone.stdout));
-        for ask in every_ask() {
+        for ask in EVERY {
             let names: Vec<&str> = truth.names().into_iter().chain(["busy_one"]).collect();
             let run = ask.probe(&names).run(&program, &["storm"]);
             assert_eq!(text(&run.stdout), text(&alone.stdout), "{name} {ask:?}");
             ask.compare(run.good(), &truth, Room::Enough);
-            every_end_is_known(run.good(), "busy_one", *ask);
+            every_end_is_known(run.good(), "busy_one", ask);
         }
     }
 }
@@ -152,7 +152,7 @@ fn a_profilers_samples_are_whole() {
     let program = target("ret_trace");
     for mode in ["profiled", "profiled_threads"] {
         let words = without_truth(&text(&alone(&program, &[mode]).stdout));
-        for ask in every_ask() {
+        for ask in EVERY {
             let some: &[&str] = &["nests", "looks", "tail_looks", "trapped"];
             for names in [some, &["*"], &["*", "libc.so.6:*"]] {
                 let run = ask.probe(names).run(&program, &[mode]);
@@ -177,10 +177,10 @@ fn rusts_own_backtraces() {
 pub fn everything(program: &Path, arguments: &[&str]) {
     println!("{} {arguments:?}", program.display());
     let alone = alone(program, arguments);
-    for ask in asks() {
+    for ask in ENDS {
         let whole: &[&[&str]] = &[&["*"], &["*", "libc.so.6:*"]];
         // Returns alone take the same code as times: the library once is enough.
-        for specs in &whole[..if *ask == Ask::Returns { 1 } else { 2 }] {
+        for specs in &whole[..if ask == Ask::Returns { 1 } else { 2 }] {
             let run = ask.probe(specs).run(program, arguments);
             assert_eq!(text(&run.stdout), text(&alone.stdout), "{ask:?} {specs:?}");
             run.good();

@@ -51,6 +51,31 @@ fn tiptoe_may_die_at_any_moment() {
     assert!(status.success(), "{status}");
 }
 
+/// The only thread stands below a call that an earlier tiptoe followed: nothing tells how its stack goes on, and the
+/// rest of it looks as if it stood in malloc. The agent that is there already needs neither.
+#[test]
+fn a_thread_below_a_call_that_was_followed_is_entered_again() {
+    let program = target("below");
+    let mut process = Process::waiting(&program, &[]);
+    let site = Site::new(process.pid(), &program, "waits");
+    for _ in 0..3 {
+        let attached = Probe::new(&["waits"])
+            .with(&["--latency"])
+            .attach(&[process.pid()]);
+        site.wait_probed();
+        process.go();
+        assert_eq!(process.line(), "and waits again");
+        let report = attached.interrupt();
+        assert_eq!(report.via("agent"), 1, "{:#}", report.value);
+        site.wait_original();
+    }
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect waits 4"),
+        "{status} {output}"
+    );
+}
+
 /// A thread that a dead tiptoe left in the loader brings the agent late: the next tiptoe waits for that one, and
 /// brings no other.
 #[test]

@@ -63,17 +63,20 @@ impl Ground {
     }
 }
 
-/// Borrows a thread of `process` before `deadline`.
+/// Borrows a thread of `process` before `deadline`: one that stands outside of everything that
+/// the loader needs where it is to load something.
 pub(super) fn borrow(
     process: &Process,
     stacks: Stacks<'_>,
     ground: Ground,
+    loads: bool,
     deadline: Instant,
 ) -> Result<Borrowed, InjectError> {
     let mut search = Search {
         process,
         stacks,
         ground,
+        loads,
         started: Instant::now(),
         deadline,
         why: "no thread was seen".into(),
@@ -96,6 +99,8 @@ struct Search<'a> {
     process: &'a Process,
     stacks: Stacks<'a>,
     ground: Ground,
+    /// Whether the thread is to call the loader. The agent itself needs nothing of the program.
+    loads: bool,
     started: Instant,
     deadline: Instant,
     /// Why the last candidate was let go.
@@ -172,6 +177,9 @@ impl Search<'_> {
             let held = Held::stop(tid, PATIENCE)?;
             let regs = held.registers()?;
             self.check_thread(tid, &held, &regs)?;
+            if !self.loads {
+                return self.send(tid, held, regs);
+            }
             match self.stacks.place(&regs) {
                 Place::Free => return self.send(tid, held, regs),
                 Place::Inside => {

@@ -116,7 +116,8 @@ pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
     let ground = Ground::find(&process, &mappings, loader)?;
     let mut stacks = Stacks::new(&process, mappings, loader);
     let calls = Calls::find(&mut stacks).ok_or(InjectError::NoLibc { pid: request.pid })?;
-    let borrowed = borrow::borrow(&process, stacks, ground, deadline)?;
+    let loads = existing_entry.is_none();
+    let borrowed = borrow::borrow(&process, stacks, ground, loads, deadline)?;
 
     // A thread that was borrowed late still gets the time that the loader needs.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);

@@ -26,6 +26,7 @@ mod returns_stacks;
 mod returns_unwind;
 mod seccomp;
 mod servers;
+mod servers_timed;
 mod signals;
 mod spaces;
 mod under;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tiptoe_tests::truth::{Room, Truth, without_truth};
-use tiptoe_tests::{Report, target, target_with};
+use tiptoe_tests::{Probe, Report, target, target_with};
 
 use crate::returns::{Ask, ENDS, EVERY, alone, check, modes, started, text};
 
@@ -41,6 +41,22 @@ fn exceptions_in_a_stripped_program() {
     let flags = ["-static-libgcc", "-static-libstdc++", "-s", "-rdynamic"];
     check(&thrower(&flags), &["everything"]);
     check(&thrower(&["-s", "-rdynamic"]), &["everything"]);
+}
+
+/// Nothing called it: what stands where others have a return address are the program's arguments.
+#[test]
+fn where_a_stripped_program_begins() {
+    let program = target_with("hot", &["-s"]).expect("it builds");
+    let arguments = ["2", "1000"];
+    let alone = alone(&program, &arguments);
+    let run = Probe::new(&["*"])
+        .with(&["--latency"])
+        .run(&program, &arguments);
+    let report = run.good();
+    assert_eq!(text(&run.stdout), text(&alone.stdout));
+    let refusals = report.refusals();
+    let nobody = |reason: &String| reason.starts_with("it returns to nobody");
+    assert!(refusals.keys().any(nobody), "{refusals:?}");
 }
 
 #[test]

@@ -141,3 +141,65 @@ pub(crate) fn indexed_address(index: &[u8], address: u64, word: u8) -> Option<u6
         .ok()?;
     index.eh_frame_ptr().direct().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u64 = 0x1000;
+    /// def_cfa: %rsp+8.
+    const CALLED: [u8; 3] = [0x0c, 7, 8];
+    /// undefined: %rip.
+    const NOBODY: [u8; 2] = [0x07, 16];
+    /// advance_loc: 4.
+    const LATER: u8 = 0x44;
+
+    /// A CIE with these instructions and one FDE of it with those, of 16 bytes at 0x5000.
+    fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {
+        let entry = |body: Vec<u8>| {
+            let padded = body.len().next_multiple_of(8) + 4;
+            let length = (padded as u32).to_le_bytes();
+            let mut entry = [length.to_vec(), body].concat();
+            entry.resize(padded + 4, 0);
+            entry
+        };
+        // Id, version, "zR", factors 1 and -8, the return address's register, pcrel sdata4.
+        let head = [0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b];
+        let cie = entry([&head, common].concat());
+        let to_cie = cie.len() as u32 + 4;
+        let begin = 0x5000 - (AT as u32 + cie.len() as u32 + 8);
+        let words = [to_cie, begin, 16].map(u32::to_le_bytes).concat();
+        let fde = entry([&words, &[0][..], own].concat());
+        [cie, fde, vec![0; 4]].concat()
+    }
+
+    #[track_caller]
+    fn check(common: &[u8], own: &[u8], outermost: bool) {
+        let bytes = eh_frame(common, own);
+        let section = FrameSection {
+            bytes: &bytes,
+            address: AT,
+            word: 8,
+            x86_64: true,
+        };
+        let expected = Frame {
+            address: 0x5000,
+            size: 16,
+            signal: false,
+            inside: false,
+            unwinder: false,
+            outermost,
+        };
+        assert_eq!(frames(&section), [expected]);
+    }
+
+    /// Assemblers move what a function begins with into the CIE: `_start` of a stripped
+    /// program was followed to a return that it has not.
+    #[test]
+    fn who_returns_to_nobody_says_so_in_its_cie_or_in_its_fde() {
+        check(&CALLED, &[], false);
+        check(&[&CALLED[..], &NOBODY].concat(), &[], true);
+        check(&CALLED, &NOBODY, true);
+        check(&CALLED, &[&[LATER][..], &NOBODY].concat(), true);
+    }
+}

@@ -261,11 +261,11 @@ fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::TOTAL, ns);
     here.add(slot, words::OWN, ns.saturating_sub(frame.callees));
     here.data.raise(here.slab, slot as u32 + words::LONGEST, ns);
-    let bucket = match ns {
-        0 => words::ZERO,
-        _ => words::BUCKETS + tiptoe_event::bucket_of(ns) as u32,
+    let duration = match ns {
+        0 => 0,
+        _ => 1 + tiptoe_event::bucket_of(ns) as u32,
     };
-    here.add(slot, bucket, 1);
+    here.add(slot, words::DURATIONS + duration, 1);
 }
 
 /// The calling thread's stack pointer is about to move up to `to`: the calls below are

@@ -205,7 +205,7 @@ struct Asked {
 impl Call {
     /// Neither timed nor a gate, of all hits.
     pub(crate) fn new(slot: u32, probe: u32) -> Result<Call, Refusal> {
-        let end = slot.checked_add(words::ZERO);
+        let end = slot.checked_add(words::ALL);
         match end.is_some_and(|end| end < MAX_SLOT) && probe < MAX_PROBES {
             true => Ok(Call {
                 slot,

@@ -18,12 +18,16 @@ pub mod words {
     pub const OWN: u32 = 5;
     /// The longest call.
     pub const LONGEST: u32 = 6;
-    /// Calls of no measurable time; the histogram's buckets follow.
-    pub const ZERO: u32 = 7;
-    /// The histogram's first bucket.
-    pub const BUCKETS: u32 = 8;
-    /// How many there are where calls are timed.
-    pub const ALL: u32 = BUCKETS + tiptoe_event::HISTOGRAM_BUCKETS as u32;
+    /// Which of the counts of durations is one too few: the last call's is added when the next one
+    /// ends, as an increment of a word that depends on a time just taken stalls what follows.
+    /// The first of them is one too many then; at 0 all are right.
+    pub const PENDING: u32 = 7;
+    /// Calls by their duration: of no measurable time, and then the histogram's.
+    pub const DURATIONS: u32 = 8;
+    /// How many counts of durations there are.
+    pub const DURATION_COUNT: u32 = 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32;
+    /// How many words there are where calls are timed: whole cache lines.
+    pub const ALL: u32 = (DURATIONS + DURATION_COUNT).next_multiple_of(8);
 }
 
 /// Bytes of a frame.

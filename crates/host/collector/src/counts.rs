@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_wire::Geometry;
+use tiptoe_wire::calls::words;
 
 use crate::request::By;
 use crate::values::Values;
@@ -34,8 +35,8 @@ const OTHERS: &str = "(other threads)";
 /// What is to be done with slots otherwise than to be summed.
 #[derive(Default)]
 pub struct Special {
-    /// The greatest counts.
-    pub maxima: Vec<u32>,
+    /// With those behind they are a timed function's.
+    pub timed: Vec<u32>,
     /// With those behind they hold the values of an argument.
     pub valued: Vec<u32>,
 }
@@ -47,8 +48,6 @@ pub fn read(
     by: Option<By>,
     special: &Special,
 ) -> std::io::Result<Counts> {
-    let maxima = &special.maxima;
-    let mut greatest = vec![0; maxima.len()];
     let mut counts = Counts {
         totals: vec![0; geometry.slots as usize],
         ..Counts::default()
@@ -56,22 +55,14 @@ pub fn read(
     let mut words = SlabWords::new(file, geometry, 0..geometry.slots);
     for (slab, owner) in slabs(file, geometry)? {
         words.read(slab)?;
-        words.add_to(&mut counts.totals);
-        for (slot, greatest) in maxima.iter().zip(&mut greatest) {
-            *greatest = words.get(*slot).max(*greatest);
-        }
+        words.add_timed(&mut counts.totals, &special.timed);
         for slot in &special.valued {
             let kept = counts.values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
         if let Some(by) = by.filter(|by| !matches!(by, By::Argument(_))) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
-            counts.add_part(key, &words, maxima);
-        }
-    }
-    for (slot, greatest) in maxima.iter().zip(greatest) {
-        if let Some(total) = counts.totals.get_mut(*slot as usize) {
-            *total = greatest;
+            counts.add_part(key, &words, &special.timed);
         }
     }
     Ok(counts)
@@ -100,7 +91,7 @@ fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<Sl
 }
 
 impl Counts {
-    fn add_part(&mut self, key: String, words: &SlabWords, maxima: &[u32]) {
+    fn add_part(&mut self, key: String, words: &SlabWords, timed: &[u32]) {
         if words.is_zero() {
             return;
         }
@@ -108,17 +99,7 @@ impl Counts {
             .parts
             .entry(key)
             .or_insert_with(|| vec![0; words.words.len()]);
-        let before = |slot: &u32| {
-            let before = part.get(*slot as usize).copied().unwrap_or(0);
-            (*slot, before)
-        };
-        let before: Vec<(u32, u64)> = maxima.iter().map(before).collect();
-        words.add_to(part);
-        for (slot, before) in before {
-            if let Some(greatest) = part.get_mut(slot as usize) {
-                *greatest = before.max(words.get(slot));
-            }
-        }
+        words.add_timed(part, timed);
     }
 }
 
@@ -207,6 +188,27 @@ impl<'a> SlabWords<'a> {
         stretches.all(|stretch| self.words[stretch.clone()].iter().all(|word| *word == 0))
     }
 
+    /// The same, of all slots, where some are those of timed functions.
+    fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
+        self.add_to(sums);
+        for slot in timed {
+            let longest = slot + words::LONGEST;
+            let own = self.get(longest);
+            if let Some(sum) = sums.get_mut(longest as usize) {
+                *sum = sum.wrapping_sub(own).max(own);
+            }
+            let pending = self.get(slot + words::PENDING);
+            let durations = (slot + words::DURATIONS) as usize..;
+            let durations = sums.get_mut(durations).unwrap_or_default();
+            if pending < words::DURATION_COUNT.into()
+                && let Some(sum) = durations.get_mut(pending as usize)
+            {
+                *sum = sum.wrapping_add(1);
+                durations[0] = durations[0].wrapping_sub(1);
+            }
+        }
+    }
+
     fn add_to(&self, sums: &mut [u64]) {
         for stretch in &self.stretches {
             let words = &self.words[stretch.clone()];
@@ -233,5 +235,42 @@ fn next_data(file: &File, from: u64, end: u64) -> std::io::Result<Option<(u64, u
         // Nothing but a hole up to the end of the file.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_one_thread(file: &File, words: Vec<u64>) -> SlabWords<'_> {
+        let geometry = Geometry::for_slots(words.len() as u32);
+        let mut slab = SlabWords::new(file, geometry, 0..words.len() as u32);
+        slab.stretches.push(0..words.len());
+        slab.words = words;
+        slab
+    }
+
+    #[test]
+    fn a_call_that_is_pending_counts_and_the_longest_is_no_sum() {
+        let file = File::open("/dev/null").expect("it opens");
+        let slot = 16;
+        let at = |word: u32| (slot + word) as usize;
+        let mut thread = vec![0; at(words::ALL)];
+        thread[at(words::LONGEST)] = 9;
+        thread[at(words::DURATIONS)] = 1; // what the first call did with what was never pending
+        thread[at(words::DURATIONS + 5)] = 2;
+        thread[at(words::PENDING)] = 30;
+        let mut odd = thread.clone();
+        odd[at(words::LONGEST)] = 7;
+        odd[at(words::PENDING)] = u64::MAX;
+        let mut sums = vec![0; thread.len()];
+        for words in [thread, odd, vec![0; at(words::ALL)]] {
+            of_one_thread(&file, words).add_timed(&mut sums, &[slot]);
+        }
+        assert_eq!(sums[at(words::LONGEST)], 9);
+        // The second one's was made up: it is left as it is.
+        assert_eq!(sums[at(words::DURATIONS)], 1);
+        assert_eq!(sums[at(words::DURATIONS + 5)], 4);
+        assert_eq!(sums[at(words::DURATIONS + 30)], 1);
     }
 }

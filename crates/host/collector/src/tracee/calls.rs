@@ -63,10 +63,11 @@ pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histog
     if follow != Follow::Times {
         return None;
     }
-    let slot = slot as usize;
-    let end = (slot + words::ALL as usize).min(values.len());
-    let zero = values.get(slot + words::ZERO as usize).copied()?;
+    let from = (slot + words::DURATIONS) as usize;
+    let durations = values.get(from..from + words::DURATION_COUNT as usize)?;
+    let (zero, buckets) = durations.split_first()?;
     let mut histogram = Box::new(Histogram::default());
-    histogram.add_counts(zero, values.get(slot + words::BUCKETS as usize..end)?);
+    // Below 0 for a moment, between the exchange of what is pending and its count.
+    histogram.add_counts((*zero as i64).max(0) as u64, buckets);
     Some(histogram)
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{OTHER_VALUES, argument_key};
-use tiptoe_wire::calls::words;
 
 use super::{Counter, Source, Tracee, calls};
 use crate::counts::{self, Counts, Special};
@@ -90,7 +89,7 @@ impl Tracee {
                     slot,
                     follow: Follow::Times,
                     ..
-                } => special.maxima.push(slot + words::LONGEST),
+                } => special.timed.push(slot),
                 Source::Agent {
                     slot,
                     follow: Follow::Values,

@@ -46,8 +46,8 @@
 //! one that is followed without it takes 6.8.
 //!
 //! Without credit a hit costs what a count does, and a compare.
-//! Cost beside a count's in a hot loop: 6 ns without times, 31 to 37 with (two `rdtsc`
-//! are 22 of these in a virtual machine).
+//! Cost beside a count's in a hot loop: 6 ns without times, 23 with (two `rdtsc` are 22
+//! of these in a virtual machine; what else there is to do overlaps with them).
 
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
 use crate::counters;

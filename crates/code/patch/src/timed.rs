@@ -104,8 +104,10 @@ impl Trampoline {
         code.put(&[0xf7, 0xc1]).put32(0xfff); // test $0xfff,%ecx
         let full = code.jump_ahead(IF_EQUAL, true);
         let stale = call.gate.then(|| stale(code));
-        let absent = look_up(code, call.probe);
+        let (another, look) = look_up(code, call.probe);
         push_frame(code, abi, call);
+        code.bind(another);
+        let absent = next_entry(code, look);
         for jump in [full, absent].into_iter().chain(stale) {
             code.bind(jump);
         }
@@ -149,9 +151,10 @@ fn set_frames(code: &mut Code, abi: &Abi) {
 }
 
 /// The entry in %rax of the thunk for this probe and the return address on the
-/// stack: `key, thunk` pairs, looked through from the hash on. The jump is taken at
-/// an entry that is free.
-fn look_up(code: &mut Code, probe: u32) -> Ahead {
+/// stack: `key, thunk` pairs, looked through from the hash on. The jump is taken where
+/// the first one is another's; the offset is where the next one is looked at. Over many
+/// functions each branch that is taken costs, so that nearly always none is.
+fn look_up(code: &mut Code, probe: u32) -> (Ahead, usize) {
     code.put(&[0x48, 0xba])
         .put(&(u64::from(probe) << 47).to_le_bytes());
     code.put(&[0x48, 0x03, 0x54, 0x24, SLOT]); // add SLOT(%rsp),%rdx
@@ -162,12 +165,15 @@ fn look_up(code: &mut Code, probe: u32) -> Ahead {
     code.relative(&[0x48, 0x03, 0x05], To::Table, &[]); // add TABLE(%rip),%rax
     let look = code.len();
     code.put(&[0x48, 0x39, 0x10]); // cmp %rdx,(%rax)
-    let found = code.jump_ahead(IF_EQUAL, false);
+    (code.jump_ahead(IF_NOT_EQUAL, true), look)
+}
+
+/// On to the next entry of the table. The jump is taken at one that is free.
+fn next_entry(code: &mut Code, look: usize) -> Ahead {
     code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax)
-    let absent = code.jump_ahead(IF_EQUAL, true);
+    let absent = code.jump_ahead(IF_EQUAL, false);
     code.put(&[0x48, 0x83, 0xc0, 16]); // add $16,%rax
     code.jump_back(None, look);
-    code.bind(found);
     absent
 }
 

@@ -31,4 +31,5 @@ mod signals;
 mod spaces;
 mod under;
 mod values;
+mod values_timed;
 mod without_agent;

@@ -8,7 +8,7 @@
 //! | a forked child, no session | the call is not followed; a return just returns |
 //! | no slab, no room for frames or thunks | the call is only counted |
 //! | a return without a frame of the thread's own | another thread's is taken: a coroutine that moved |
-//! | a return without any frame | it was taken for left, and is counted back |
+//! | a return without any frame | it was taken for left, and is counted back; of which value nobody knows |
 
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use tiptoe_uprobe::thunks::{STRIDE, Thunk};
 use tiptoe_wire::calls::{
     FRAME_BYTES, GATE, MAX_PROBES, RETURNING, TIMED, UNCOUNTED, UNDER, words,
 };
-use tiptoe_wire::{Data, Geometry};
+use tiptoe_wire::{Data, Geometry, timed_values};
 
 use crate::clockwork;
 use crate::hit;
@@ -53,6 +53,16 @@ impl Asked {
 
     fn slot(&self) -> u32 {
         self.what as u32 & (TIMED as u32 - 1)
+    }
+
+    /// The number of its set, above that of its probe.
+    fn part(&self) -> u8 {
+        (self.rcx >> 56) as u8
+    }
+
+    fn probe(&self) -> Option<u32> {
+        let number = self.rcx as u32;
+        Some(number).filter(|number| *number < MAX_PROBES)
     }
 
     fn has(&self, flag: i32) -> bool {
@@ -110,10 +120,15 @@ impl Here {
         self.data.add_many(self.slab, slot as u32 + word, count);
     }
 
+    /// The same in the words that a call of this part has, of its probe's.
+    fn add_of(&self, slot: u64, part: u8, word: u32, count: u64) {
+        self.add(timed_values::set(slot as u32, part).into(), word, count);
+    }
+
     /// A frame of any probe that will not return.
     fn left(&self, frame: Frame) {
         if let Some(thunk) = self.ended(&frame) {
-            self.add(thunk.slot, words::LEFT, 1);
+            self.add_of(thunk.slot, frame.part, words::LEFT, 1);
         }
     }
 
@@ -141,8 +156,8 @@ fn enters(asked: &Asked) -> Option<u64> {
     // The trampoline has counted it as one that is followed, or not at all.
     let more = u64::from(followed.is_some());
     let missing = more.wrapping_sub(u64::from(!asked.has(UNCOUNTED)));
-    here.add(slot, words::CALLS, missing);
-    here.add(slot, words::ONLY_COUNTED, 1 - more);
+    here.add_of(slot, asked.part(), words::CALLS, missing);
+    here.add_of(slot, asked.part(), words::ONLY_COUNTED, 1 - more);
     if asked.has(GATE) {
         here.data.add_many(here.slab, Geometry::INSIDE, missing);
     }
@@ -159,8 +174,7 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
         slot: u64::from(asked.slot()),
         gate: asked.has(GATE),
     };
-    let probe = u32::try_from(asked.rcx).ok().filter(|n| *n < MAX_PROBES)?;
-    let address = here.shared.thunks.get(probe, &thunk)?;
+    let address = here.shared.thunks.get(asked.probe()?, &thunk)?;
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
     let caller = |frame: Frame| (frame.thunk..frame.thunk + STRIDE).contains(&asked.to);
     let (frames, end) = (region.frames(), region.position());
@@ -174,6 +188,7 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
             false => clockwork::ticks(),
         },
         callees: 0,
+        part: asked.part(),
     };
     frames.write(position, &frame);
     Some(address)
@@ -236,7 +251,8 @@ fn returns(call: &Returned) {
     if let Some(frame) = &frame {
         here.ended(frame);
     }
-    here.add(slot, words::RETURNS, 1);
+    let part = frame.map_or(0, |frame| frame.part);
+    here.add_of(slot, part, words::RETURNS, 1);
     match frame {
         Some(frame) if call.timed => time(here, slot, &frame, call.at),
         Some(_) => {}
@@ -246,10 +262,14 @@ fn returns(call: &Returned) {
 
 /// The frame of another thread's that this call returns through.
 fn elsewhere(here: &Here, call: &Returned) -> Option<Frame> {
-    here.shared.regions().find_map(|base| {
+    here.shared.regions().find_map(|(index, base)| {
         let region = Region::at(base)?;
         let wanted = |frame: &Frame| call.is(frame);
-        region.frames().take_from_other(region.height(), wanted)
+        let frame = region.frames().take_from_other(region.height(), wanted)?;
+        // Its value may have another place among this thread's own.
+        let slabs = [index as u32 + 1, here.slab];
+        let part = timed_values::same_value(&here.data, call.slot, slabs, frame.part);
+        Some(Frame { part, ..frame })
     })
 }
 
@@ -258,6 +278,7 @@ fn time(here: &Here, slot: u64, frame: &Frame, now: u64) {
     if ns < clockwork::slower_ns() {
         return;
     }
+    let slot = u64::from(timed_values::set(slot as u32, frame.part));
     here.add(slot, words::TOTAL, ns);
     here.add(slot, words::OWN, ns.saturating_sub(frame.callees));
     here.data.raise(here.slab, slot as u32 + words::LONGEST, ns);
@@ -278,6 +299,14 @@ pub fn cut(to: u64) {
     let left = |frame| here.as_ref().map_or((), |here| here.left(frame));
     let end = region.frames().cut(region.position(), to, left);
     region.set_position(end);
+}
+
+/// The calling thread enters a session: of which part the calls are that it is in was
+/// told by words of an earlier one.
+pub fn forget_parts() {
+    if let Some(region) = Region::of_caller() {
+        region.frames().forget_parts(region.position());
+    }
 }
 
 /// A thread takes a slab over: what the one was in that had it before is left.
@@ -354,6 +383,10 @@ impl Region {
 
     /// What a dead thread was in is left.
     fn bury(&self, here: &Here) {
+        // Who was in them was not in this session.
+        if here.data.slab_owner(here.slab).is_none() {
+            self.frames().forget_parts(self.height());
+        }
         self.frames().bury(self.height(), |frame| here.left(frame));
     }
 

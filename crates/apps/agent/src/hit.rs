@@ -67,6 +67,7 @@ pub fn settle(
     if data.slab_owner(slab).is_none_or(|(owner, _)| owner != tid) {
         data.enter(slab, tid, comm());
         data.set_credit(slab, shared.credit());
+        calls::forget_parts();
     }
     shared
         .claims

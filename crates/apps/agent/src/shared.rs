@@ -306,10 +306,11 @@ impl Shared {
     }
 
     /// Where the frames of each descriptor's thread lie, as far as there are any.
-    pub fn regions(&self) -> impl Iterator<Item = u64> {
+    pub fn regions(&self) -> impl Iterator<Item = (usize, u64)> {
         // Relaxed: what is found there is seen as atomics only.
         let bases = self.regions.iter().map(|word| word.load(Ordering::Relaxed));
-        bases.take(self.claims.used()).filter(|base| *base != 0)
+        let bases = bases.enumerate().take(self.claims.used());
+        bases.filter(|(_, base)| *base != 0)
     }
 
     /// Where the frames of a descriptor's thread lie.

@@ -46,13 +46,14 @@ Times: with --latency, from entry to return
   --latency                  percentiles, histograms, total and self time (what is
                              left without the callees that are probed too)
   --latency --slower 1ms     only the calls that take longer
-  --latency --by thread      of each thread for itself, too; --by comm: of each name
+  --latency --by thread      of each thread for itself, too; --by comm: of each name;
+                             --by arg0: of each value of the first argument
 Calls are followed as far as --budget goes and only counted beyond it; 'off' follows
 all of them.
 
-Values: with --by arg0 … arg5 each value of an integer argument is counted for itself;
-what a thread has no room for (256 values of an event) counts as '(other values)'. Not
-in this version yet: with --latency.
+Values: with --by arg0 … arg5 each value of an integer argument is counted for itself,
+and with --latency timed, as it was at the call's entry. What a thread has no room for
+(256 values of an event, 64 with --latency) goes to '(other values)'.
 
 Below a function: with --under FUNC only hits of threads that are in a call of FUNC
 count, at any depth; also in signal handlers, and in coroutines that FUNC switches to

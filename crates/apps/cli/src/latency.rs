@@ -111,17 +111,6 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     }
 }
 
-/// What the grammar and the options have, and the driver does not do yet.
-pub fn reserved(args: &ProbeArgs) -> Result<(), Failure> {
-    match by_argument(args).filter(|_| args.timing.latency) {
-        Some(option) => Err(Failure::not_yet(
-            format!("{option} with --latency"),
-            "without --latency they are counted, and --by thread times them",
-        )),
-        None => Ok(()),
-    }
-}
-
 /// What the driver splits by.
 pub fn by(word: ByWord) -> By {
     match word {

@@ -25,7 +25,6 @@ pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
     latency::check(&args)?;
-    latency::reserved(&args)?;
     let common = args.common;
     let target = target(&common)?;
     let output = place(&common, &target)?;

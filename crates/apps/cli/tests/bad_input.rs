@@ -117,14 +117,6 @@ fn times_that_cannot_be_taken() {
 }
 
 #[test]
-fn options_that_are_reserved() {
-    refuses(
-        &["probe", "-p", "1", "f", "--by", "arg2", "--latency"],
-        "--by arg2 with --latency is not implemented yet",
-    );
-}
-
-#[test]
 fn no_target_or_one_that_is_reserved() {
     refuses(&["probe", "f"], "no process to trace");
     refuses(&["probe", "f", "-a"], "-a is not implemented yet");

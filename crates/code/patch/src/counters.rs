@@ -1,6 +1,6 @@
 //! How generated code finds and changes the thread's counters.
 
-use crate::code::{Ahead, Code, IF_EQUAL};
+use crate::code::{Ahead, Code, IF_EQUAL, To};
 
 /// The thread's counters in %rax; the jump, far or near, is taken where it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
@@ -13,6 +13,16 @@ pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
 pub(crate) fn of_thread(code: &mut Code, tls: i32) {
     code.put(&[0x64, 0x48, 0x8b, 0x04, 0x25]).put32(tls); // mov %fs:tls,%rax
     code.put(&[0x48, 0x8b, 0x00]); // mov (%rax),%rax
+}
+
+/// Has the agent's cold entry see to a thread that has none, given what it `asked` for; a
+/// forked child goes on at `out` without.
+pub(crate) fn ask(code: &mut Code, out: usize, asked: i32) {
+    code.relative(&[0x80, 0x3d], To::Gate, &[0]) // cmpb $0,GATE(%rip)
+        .jump_back(Some(IF_EQUAL), out);
+    code.put(&[0x68])
+        .put32(asked)
+        .relative(&[0xe8], To::Cold, &[]);
 }
 
 /// Adds one to the word at `cell` bytes from where %rax points.

@@ -18,7 +18,7 @@ pub struct Hits {
     pub filter: Option<Filter>,
     /// Whether their thread has to be in a call that [`crate::Body::Gate`] follows.
     pub under: bool,
-    /// Which argument's values they are told apart by, where they are only counted.
+    /// Which argument's values they are told apart by.
     pub by: Option<u8>,
 }
 

@@ -64,6 +64,7 @@ mod relocate;
 mod shape;
 mod syscall;
 mod timed;
+mod timed_values;
 mod trampoline;
 mod unwind;
 mod values;

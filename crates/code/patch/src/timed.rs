@@ -45,6 +45,9 @@
 //! left, and the agent looks. Both changes of the word are atomic: 7.5 ns a call in all, where
 //! one that is followed without it takes 6.8.
 //!
+//! With `--by` an argument's value chooses the words that a call is counted in, and its frame
+//! keeps which these are: [`timed_values`].
+//!
 //! Without credit a hit costs what a count does, and a compare.
 //! Cost beside a count's in a hot loop: 6 ns without times, 23 with (two `rdtsc` are 22
 //! of these in a virtual machine; what else there is to do overlaps with them).
@@ -53,6 +56,7 @@ use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To}
 use crate::counters;
 use crate::hits::Hits;
 use crate::refusal::Refusal;
+use crate::timed_values;
 use crate::trampoline::{Abi, POP_RAX, PUSH_RAX, Trampoline};
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{
@@ -85,6 +89,7 @@ impl Trampoline {
         let missed = call.hits.emit_filter(code);
         code.put(&[PUSH_RAX]);
         let cold = counters::load(code, abi.tls, true);
+        let ready = code.len();
         let outside = call.hits.emit_under(code, true);
         let solvent = call.solvent(code);
         let plain = code.len();
@@ -98,13 +103,17 @@ impl Trampoline {
         self.embed(copy);
         let code = &mut self.code;
         code.bind(solvent);
-        code.put(&[0x51, 0x52]);
+        // What the frame keeps, or the two that are not saved yet.
+        match call.by() {
+            Some(_) => code.put(&[0x51]),
+            None => code.put(&[0x51, 0x52]),
+        };
         call.enter(code);
         frames(code, abi);
         code.put(&[0xf7, 0xc1]).put32(0xfff); // test $0xfff,%ecx
         let full = code.jump_ahead(IF_EQUAL, true);
         let stale = call.gate.then(|| stale(code));
-        let (another, look) = look_up(code, call.probe);
+        let (another, look) = look_up(code, call);
         push_frame(code, abi, call);
         code.bind(another);
         let absent = next_entry(code, look);
@@ -116,11 +125,22 @@ impl Trampoline {
         code.put(&[0x5a, 0x59]);
         code.jump_back(None, plain);
         code.bind(cold);
-        code.put(&[0x51, 0x52]);
-        let second = slow(code, call, UNCOUNTED);
-        code.jump_back(None, unfollowed);
+        let second = match call.by() {
+            // Only here is the value known.
+            Some(_) => {
+                let asked = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
+                timed_values::cold(code, [ready, plain], asked, abi.tls);
+                None
+            }
+            None => {
+                code.put(&[0x51, 0x52]);
+                let asked = slow(code, call, UNCOUNTED);
+                code.jump_back(None, unfollowed);
+                Some(asked)
+            }
+        };
         let exit = code.len();
-        for asked in [first, second] {
+        for asked in [first].into_iter().chain(second) {
             code.bind_at(asked.copy, self.copy);
             code.bind_at(asked.exit, exit);
         }
@@ -154,10 +174,11 @@ fn set_frames(code: &mut Code, abi: &Abi) {
 /// stack: `key, thunk` pairs, looked through from the hash on. The jump is taken where
 /// the first one is another's; the offset is where the next one is looked at. Over many
 /// functions each branch that is taken costs, so that nearly always none is.
-fn look_up(code: &mut Code, probe: u32) -> (Ahead, usize) {
+fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
+    let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
-        .put(&(u64::from(probe) << 47).to_le_bytes());
-    code.put(&[0x48, 0x03, 0x54, 0x24, SLOT]); // add SLOT(%rsp),%rdx
+        .put(&(u64::from(call.probe) << 47).to_le_bytes());
+    code.put(&[0x48, 0x03, 0x54, 0x24, slot]); // add SLOT(%rsp),%rdx
     code.put(&[0x48, 0xb8]).put(&HASH.to_le_bytes()); // movabs $HASH,%rax
     code.put(&[0x48, 0x0f, 0xaf, 0xc2]); // imul %rdx,%rax
     code.put(&[0x48, 0xc1, 0xe8, 64 - TABLE_BITS]); // shr
@@ -183,7 +204,10 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
     set_frames(code, abi);
     code.put(&[0x48, 0x89, 0x41, 0xe8]); // mov %rax,-24(%rcx): the thunk
-    code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0); // movq $0,-8(%rcx): in callees
+    match call.by() {
+        Some(_) => code.put(&[0x8f, 0x41, 0xf8]), // popq -8(%rcx): its set, and none in callees
+        None => code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0), // movq $0,-8(%rcx): in callees
+    };
     match call {
         Call { gate: true, .. } => counters::of_thread(code, abi.tls),
         Call { timed: true, .. } => now(code),
@@ -235,11 +259,22 @@ impl Call {
         flags.fold(self.slot as i32 | more, |asked, (_, flag)| asked | flag)
     }
 
+    /// Which argument tells its calls apart.
+    fn by(&self) -> Option<u8> {
+        self.hits.by.filter(|_| self.timed)
+    }
+
     /// The jump is taken where the call can be followed; else it is only counted. A
     /// gate costs what it costs.
     fn solvent(&self, code: &mut Code) -> Ahead {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
+        }
+        if let Some(arg) = self.by() {
+            code.put(&[0x51, 0x52]);
+            let solvent = timed_values::solvent(code, arg, self.slot);
+            code.put(&[0x5a, 0x59]);
+            return solvent;
         }
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let solvent = code.jump_ahead(IF_GREATER, true);
@@ -253,7 +288,11 @@ impl Call {
             true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
             false => code.put(&[0x48, 0xff, 0x08]),              // decq (%rax)
         };
-        count(code, self.slot + words::CALLS);
+        let word = self.slot + words::CALLS;
+        match self.by() {
+            Some(_) => timed_values::count(code, word),
+            None => count(code, word),
+        }
     }
 
     /// Counts a return, but where the thread has no counters: then the call is one of an
@@ -290,12 +329,16 @@ fn stale(code: &mut Code) -> Ahead {
     code.jump_ahead(IF_BELOW, true)
 }
 
-/// Has the agent push the frame, given the copy in %rax, the exit in %rdx and the
-/// probe's number in %rcx; it answers with the thunk to go to in %rax, or 0.
+/// Has the agent push the frame, given the copy in %rax, the exit in %rdx and, in %rcx, the
+/// probe's number and above it what the frame keeps; it answers with the thunk to go to in %rax, or 0.
 fn slow(code: &mut Code, call: &Call, more: i32) -> Asked {
     let copy = code.field_ahead(&[0x48, 0x8d, 0x05]); // lea copy(%rip),%rax
     let exit = code.field_ahead(&[0x48, 0x8d, 0x15]); // lea exit(%rip),%rdx
-    code.put(&[0xb9]).put32(call.probe as i32); // mov $probe,%ecx
+    match call.by() {
+        Some(_) => code.put(&[0x59, 0x48, 0x81, 0xc1]), // pop %rcx; add $probe,%rcx
+        None => code.put(&[0xb9]),                      // mov $probe,%ecx
+    };
+    code.put32(call.probe as i32);
     code.put(&[0x68])
         .put32(call.asks(more))
         .relative(&[0xe8], To::Slow, &[]);
@@ -325,7 +368,12 @@ fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     if call.timed {
         clear(code);
         code.put(&[0x48, 0x2b, 0x41, 0xf0]); // sub -16(%rcx),%rax
-        code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
+        match call.by() {
+            Some(_) => timed_values::of_frame(code, call.slot),
+            None => {
+                code.put(&[0xba]).put32(call.slot as i32 * 8); // mov $words,%edx
+            }
+        }
         code.relative(&[0xe8], To::Time, &[]);
     } else {
         odd.extend(call.returns(code, abi));

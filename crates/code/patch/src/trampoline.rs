@@ -368,11 +368,7 @@ impl Trampoline {
         self.embed(copy);
         let code = &mut self.code;
         code.bind(cold);
-        code.relative(&[0x80, 0x3d], To::Gate, &[0])
-            .jump_back(Some(IF_EQUAL), out);
-        code.put(&[0x68])
-            .put32(count.slot)
-            .relative(&[0xe8], To::Cold, &[]);
+        counters::ask(code, out, count.slot);
         if count.hits.by.is_some() {
             counters::of_thread(code, count.tls);
             code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax

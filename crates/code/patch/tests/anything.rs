@@ -28,6 +28,15 @@ fn planner(low: u64, high: u64) -> Planner {
     )
 }
 
+/// Of all hits, or by the value of an argument.
+fn by(slot: u32) -> Hits {
+    let by = (slot & 4 != 0).then_some((slot >> 3) as u8 % 6);
+    Hits {
+        by,
+        ..Hits::default()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -46,7 +55,7 @@ proptest! {
         if let Ok(shape) = shape(&function, offset) {
             let body = match slot % 2 {
                 0 => Body::Count { slot, hits: Hits::default() },
-                _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: Hits::default() },
+                _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: by(slot) },
             };
             if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
                 // What resumes at the copy guards the site by being an invalid operand.

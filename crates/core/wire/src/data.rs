@@ -277,6 +277,19 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// Puts a value into a word of a slab that is 0; whether it holds that value then.
+    /// (agent, cold path)
+    pub fn take(&self, slab: u32, slot: u32, value: u64) -> bool {
+        use crate::primitive::Ordering::Relaxed;
+        if slab >= self.geometry.slabs || slot >= self.geometry.slots {
+            return false;
+        }
+        let word = self.words.at(self.geometry.slab(slab) + slot as usize);
+        // Relaxed: the word orders nothing; atomic because a signal may interrupt it.
+        let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
+        taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
+    }
+
     /// Adds one to a counter from outside a trampoline, atomically. (agent, cold path)
     pub fn add(&self, slab: u32, slot: u32) {
         self.add_many(slab, slot, 1);

@@ -2,7 +2,7 @@
 //! agent keeps it.
 
 use crate::calls::words;
-use crate::values;
+use crate::{timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
@@ -37,7 +37,7 @@ impl SiteFlags {
     /// Stands for good, also when no session is on.
     pub const STAYS: SiteFlags = SiteFlags(32);
 
-    /// Its hits are told apart by the value of an argument.
+    /// Its hits, or calls, are told apart by the value of an argument.
     pub const VALUED: SiteFlags = SiteFlags(64);
 
     /// Whether all bits of `other` are set.
@@ -104,11 +104,20 @@ impl Site {
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) => 0,
+            flags if flags.has(SiteFlags::TIMED.with(SiteFlags::VALUED)) => timed_values::WIDTH,
             flags if flags.has(SiteFlags::TIMED) => words::ALL,
             flags if flags.has(SiteFlags::CALL) => words::UNTIMED,
             flags if flags.has(SiteFlags::VALUED) => values::WIDTH,
             _ => 1,
         }
+    }
+
+    /// The counters in which its hits are, or its calls that are followed.
+    pub fn entries(&self) -> impl Iterator<Item = u32> {
+        let timed_values = self.width() == timed_values::WIDTH;
+        let sets = if timed_values { timed_values::SETS } else { 1 };
+        let slot = self.slot;
+        (0..sets).map(move |number| timed_values::set(slot, number))
     }
 
     /// The heads that exist.
@@ -220,6 +229,16 @@ mod tests {
             let site = Site { len, ..site() };
             assert_eq!(Site::decode(site.encode()), Some(site));
         }
+    }
+
+    #[test]
+    fn entries_are_in_as_many_counters_as_there_are_sets() {
+        let with = |flags| Site { flags, ..site() };
+        let plain = with(SiteFlags::TIMED);
+        assert!(plain.entries().eq([99]));
+        let valued = with(SiteFlags::TIMED.with(SiteFlags::VALUED));
+        assert_eq!(valued.entries().count(), usize::from(timed_values::SETS));
+        assert!(valued.entries().all(|slot| slot < 99 + valued.width()));
     }
 
     #[test]

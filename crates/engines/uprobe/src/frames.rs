@@ -10,7 +10,7 @@
 //! | 0 | where on the stack the return address stands; 0: no frame, or one being written |
 //! | 1 | the thunk that it returns to |
 //! | 2 | when it was entered, in ticks; of a gate's call the counters in which it is noted |
-//! | 3 | how long followed callees took, in nanoseconds |
+//! | 3 | how long followed callees took, in nanoseconds, and in its highest byte of which part of its probe's calls it is |
 //!
 //! Frames are not needed to return, only to time and to count. So what is found here
 //! may be wrong without harm to the program: a frame that was taken for left and
@@ -51,7 +51,12 @@ pub struct Frame {
     pub entered: u64,
     /// How long followed callees took, in nanoseconds.
     pub callees: u64,
+    /// Of which part of its probe's calls it is, where values tell them apart; else 0.
+    pub part: u8,
 }
+
+/// Where in its word the part is: callees that took 2 years would reach it.
+const PART: u32 = 56;
 
 /// A region. All positions are numbers of frames, from its beginning.
 #[derive(Clone, Copy)]
@@ -87,7 +92,8 @@ impl<'a> Frames<'a> {
             slot,
             thunk: self.word(position, 1),
             entered: self.word(position, 2),
-            callees: self.word(position, 3),
+            callees: self.word(position, 3) & ((1 << PART) - 1),
+            part: (self.word(position, 3) >> PART) as u8,
         })
     }
 
@@ -95,7 +101,7 @@ impl<'a> Frames<'a> {
     pub fn write(&self, position: usize, frame: &Frame) {
         self.set(position, 1, frame.thunk);
         self.set(position, 2, frame.entered);
-        self.set(position, 3, frame.callees);
+        self.set(position, 3, frame.callees | u64::from(frame.part) << PART);
         self.set(position, 0, frame.slot);
     }
 
@@ -116,6 +122,13 @@ impl<'a> Frames<'a> {
     pub fn charge_caller(&self, position: usize, ns: u64) {
         if let Some(below) = position.checked_sub(1).filter(|below| *below > 0) {
             self.set(below, 3, self.word(below, 3).saturating_add(ns));
+        }
+    }
+
+    /// The frames below `end` are of no part any more.
+    pub fn forget_parts(&self, end: usize) {
+        for at in 1..end.min(self.capacity()) {
+            self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
         }
     }
 
@@ -288,6 +301,32 @@ mod tests {
         assert_eq!((end, left), (1, std::vec![800, 700]));
         assert_eq!(frames.take(at, |_| true).map(|frame| frame.slot), Some(900));
         assert_eq!(frames.find(end, |frame| frame.slot == 900), None);
+    }
+
+    #[test]
+    fn a_frame_keeps_its_part_whatever_its_callees_take() {
+        let words = words(3);
+        let frames = Frames::new(&words);
+        let frame = Frame {
+            slot: 900,
+            part: 255,
+            callees: 5,
+            ..Frame::default()
+        };
+        frames.write(1, &frame);
+        frames.charge_caller(2, 1 << 40);
+        let callees = 5 + (1 << 40);
+        assert_eq!(frames.frame(1), Some(Frame { callees, ..frame }));
+        frames.forget_parts(2);
+        let part = 0;
+        assert_eq!(
+            frames.frame(1),
+            Some(Frame {
+                callees,
+                part,
+                ..frame
+            })
+        );
     }
 
     #[test]

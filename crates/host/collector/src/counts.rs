@@ -14,7 +14,7 @@ use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::words;
 
 use crate::request::By;
-use crate::values::Values;
+use crate::values::{TimedValues, Values};
 
 /// What has been counted in one process.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ pub struct Counts {
     pub parts: BTreeMap<String, Vec<u64>>,
     /// For each slot of which values are kept, those.
     pub values: BTreeMap<u32, Values>,
+    /// For each slot whose calls are timed by value, those.
+    pub timed_values: BTreeMap<u32, TimedValues>,
 }
 
 /// Bytes of a directory entry.
@@ -39,6 +41,8 @@ pub struct Special {
     pub timed: Vec<u32>,
     /// With those behind they hold the values of an argument.
     pub valued: Vec<u32>,
+    /// Likewise, each with the counters of its calls; the slot is to hold those of all.
+    pub timed_values: Vec<u32>,
 }
 
 /// Reads all slabs.
@@ -60,9 +64,19 @@ pub fn read(
             let kept = counts.values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
+        for slot in &special.timed_values {
+            let kept = counts.timed_values.entry(*slot).or_default();
+            kept.add(words.from(*slot));
+        }
         if let Some(by) = by.filter(|by| !matches!(by, By::Argument(_))) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
             counts.add_part(key, &words, &special.timed);
+        }
+    }
+    for (slot, kept) in &counts.timed_values {
+        let totals = counts.totals.iter_mut().skip(*slot as usize);
+        for (total, all) in totals.zip(kept.all()) {
+            *total = all;
         }
     }
     Ok(counts)
@@ -172,10 +186,6 @@ impl<'a> SlabWords<'a> {
         Ok(())
     }
 
-    fn get(&self, slot: u32) -> u64 {
-        self.from(slot).first().copied().unwrap_or(0)
-    }
-
     /// The word of a slot, and all behind it.
     fn from(&self, slot: u32) -> &[u64] {
         let at = slot.checked_sub(self.slots.start);
@@ -192,19 +202,8 @@ impl<'a> SlabWords<'a> {
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
         for slot in timed {
-            let longest = slot + words::LONGEST;
-            let own = self.get(longest);
-            if let Some(sum) = sums.get_mut(longest as usize) {
-                *sum = sum.wrapping_sub(own).max(own);
-            }
-            let pending = self.get(slot + words::PENDING);
-            let durations = (slot + words::DURATIONS) as usize..;
-            let durations = sums.get_mut(durations).unwrap_or_default();
-            if pending < words::DURATION_COUNT.into()
-                && let Some(sum) = durations.get_mut(pending as usize)
-            {
-                *sum = sum.wrapping_add(1);
-                durations[0] = durations[0].wrapping_sub(1);
+            if let Some(sums) = sums.get_mut(*slot as usize..) {
+                correct(sums, self.from(*slot));
             }
         }
     }
@@ -216,6 +215,36 @@ impl<'a> SlabWords<'a> {
                 *sum = sum.wrapping_add(*word);
             }
         }
+    }
+}
+
+/// Adds the words of a timed function, as one thread has them, to those of others.
+pub fn add_calls(sums: &mut [u64], own: &[u64]) {
+    for (sum, word) in sums.iter_mut().zip(own) {
+        *sum = sum.wrapping_add(*word);
+    }
+    correct(sums, own);
+    // It is counted now.
+    if let Some(pending) = sums.get_mut(words::PENDING as usize) {
+        *pending = 0;
+    }
+}
+
+/// What is no sum where the words of a timed function were added.
+fn correct(sums: &mut [u64], own: &[u64]) {
+    let word = |word: u32| own.get(word as usize).copied().unwrap_or(0);
+    let longest = word(words::LONGEST);
+    if let Some(sum) = sums.get_mut(words::LONGEST as usize) {
+        *sum = sum.wrapping_sub(longest).max(longest);
+    }
+    let pending = word(words::PENDING);
+    let durations = sums.get_mut(words::DURATIONS as usize..);
+    let durations = durations.unwrap_or_default();
+    if pending < words::DURATION_COUNT.into()
+        && let Some(sum) = durations.get_mut(pending as usize)
+    {
+        *sum = sum.wrapping_add(1);
+        durations[0] = durations[0].wrapping_sub(1);
     }
 }
 

@@ -209,7 +209,7 @@ fn start_with_agent(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
-    let offer = Offer::new(COMMAND_PROBES * plan.follow().width())?;
+    let offer = Offer::new(plan.follow().room(COMMAND_PROBES))?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;

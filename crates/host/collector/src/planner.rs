@@ -14,16 +14,17 @@ use tiptoe_patch::{
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::arena;
-use tiptoe_wire::calls::{intercepted, words};
-use tiptoe_wire::values;
+use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Geometry, Head, Site, SiteFlags};
 
 use crate::module::Module;
 use crate::resolve::Probe;
 use crate::rows::{Row, Rows};
 
+mod follow;
 mod intercept;
 
+pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 
 /// System calls that the agent sees first, so that the program finds its signals and
@@ -96,39 +97,6 @@ pub struct Ground<'a> {
     pub hits: Hits,
     /// The %fs offset of [`tiptoe_wire::tls::RECALL`].
     pub recall: i32,
-}
-
-/// What is wanted of each hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Follow {
-    /// To be counted.
-    #[default]
-    No,
-    /// To be counted again when the call returns.
-    Returns,
-    /// And timed.
-    Times,
-    /// To be counted by the value of an argument.
-    Values,
-    /// Followed to its return, with the thread noted to be inside.
-    Gate,
-}
-
-impl Follow {
-    /// Whether calls are followed to their return.
-    pub fn is_followed(self) -> bool {
-        !matches!(self, Follow::No | Follow::Values)
-    }
-
-    /// How many counters a probe has.
-    pub fn width(self) -> u32 {
-        match self {
-            Follow::No => 1,
-            Follow::Values => values::WIDTH,
-            Follow::Returns | Follow::Gate => words::UNTIMED,
-            Follow::Times => words::ALL,
-        }
-    }
 }
 
 struct Draft<'a> {
@@ -279,11 +247,14 @@ impl Draft<'_> {
                 slot,
                 probe: number,
             },
-            Follow::Returns | Follow::Times => Body::Call {
+            follow => Body::Call {
                 slot,
                 probe: number,
-                timed: probe.follow == Follow::Times,
-                hits: whole,
+                timed: follow.is_timed(),
+                hits: match follow {
+                    Follow::TimedValues => self.ground.hits,
+                    _ => whole,
+                },
             },
         };
         let own = self.ground.rows.slot(&Row::of(probe));
@@ -417,7 +388,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
             SiteFlags::HOOK,
         ),
         (
-            matches!(body, Body::Count { hits, .. } if hits.by.is_some()),
+            matches!(body, Body::Count { hits, .. } | Body::Call { hits, .. } if hits.by.is_some()),
             SiteFlags::VALUED,
         ),
         (intercept::stays(body), SiteFlags::STAYS),

@@ -10,7 +10,7 @@ use tiptoe_symbol::{Function, Kind as CodeKind};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::module::{Module, Object, started_as};
-use crate::planner::Follow;
+use crate::planner::{Follow, MOST_BY_VALUE};
 use crate::request::Error;
 use follow::{Limit, Limits};
 pub use later::{later, may_come_later};
@@ -69,6 +69,23 @@ pub struct Resolved {
     pub notes: Vec<String>,
     /// The specs that found something.
     pub met: Vec<String>,
+    /// How many functions are to be timed by value.
+    by_value: usize,
+}
+
+impl Resolved {
+    /// What can be wanted of one function more.
+    fn within_room(&mut self, follow: Follow, event: &str) -> Follow {
+        self.by_value += usize::from(follow == Follow::TimedValues);
+        if follow != Follow::TimedValues || self.by_value <= MOST_BY_VALUE {
+            return follow;
+        }
+        let reason = format!(
+            "times by value have room for {MOST_BY_VALUE} functions: only its entries are counted"
+        );
+        self.refused.push((event.to_owned(), reason));
+        Follow::No
+    }
 }
 
 /// Resolves all specs against a process's modules; of their entries that is wanted. Where
@@ -231,17 +248,17 @@ fn add(
         let limit = limits.as_ref().map(|limits| limits.of(module, &function));
         let follow = match limit.unwrap_or(Limit::None) {
             Limit::None => follow,
-            Limit::Entries(reason) if follow == Follow::Times => {
+            Limit::Entries(reason) if follow.is_timed() => {
                 let reason = format!("{reason}: only its entries are counted");
                 resolved.refused.push((event.clone(), reason));
-                Follow::No
+                follow.entries()
             }
             Limit::Entries(reason) | Limit::Nothing(reason) => {
                 resolved.refused.push((event, reason.to_owned()));
                 continue;
             }
         };
-        let probe = Probe {
+        let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
             notes: Vec::new(),
@@ -254,6 +271,7 @@ fn add(
         if !seen.insert(probe.address()) {
             continue;
         }
+        probe.follow = resolved.within_room(probe.follow, &probe.event);
         match probe.function.is_ifunc {
             true => resolved.ifuncs.push(probe),
             false => resolved.probes.push(probe),

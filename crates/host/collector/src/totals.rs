@@ -181,6 +181,7 @@ impl Prices {
             Follow::Values => valued(count),
             Follow::Returns => followed(count),
             Follow::Times => timed(followed(count), self.costs.reading_ns),
+            Follow::TimedValues => timed(valued(followed(count)), self.costs.reading_ns),
             Follow::Gate => gate(followed(count)),
         }
     }

@@ -273,7 +273,7 @@ impl Tracee {
             ifuncs,
             refused,
             notes,
-            met: _,
+            ..
         } = resolved;
         self.refused.extend(refused);
         self.notes.extend(notes);

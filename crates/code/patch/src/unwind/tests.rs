@@ -200,7 +200,6 @@ fn two_ways_to_an_instruction_agree_for_all_kinds_of_hits() {
         all(&patch(&inside, 7, &Body::Count { slot, hits }));
         all(&patch(&FUNCTION, 0, &Body::Count { slot, hits }));
         let timed = true;
-        let hits = Hits { under, ..ALL };
         let call = Body::Call {
             slot,
             probe,

@@ -15,7 +15,7 @@ std::arch::global_asm!(
     ".balign 8",
     ".globl tiptoe_test_state, tiptoe_test_calls",
     "tiptoe_test_state: .zero 19*8",
-    "tiptoe_test_calls: .zero 4*8",
+    "tiptoe_test_calls: .zero 5*8",
     // Code runs on a stack of its own, so that its address is the same each time.
     ".bss",
     ".balign 64",
@@ -24,6 +24,7 @@ std::arch::global_asm!(
     "tiptoe_test_caller: .zero 8",
     ".text",
     ".globl tiptoe_test_run, tiptoe_test_set_tls, tiptoe_test_cold, tiptoe_test_hook",
+    ".globl tiptoe_test_slow",
     // Sets the thread's descriptor; returns the offset of the pointer.
     "tiptoe_test_set_tls:",
     "mov tiptoe_test_tls@gottpoff(%rip), %rax",
@@ -60,6 +61,11 @@ std::arch::global_asm!(
     "incq tiptoe_test_calls(%rip)",
     "pop %rax",
     "ret $8",
+    // Follows no call.
+    "tiptoe_test_slow:",
+    "mov %rcx, 32+tiptoe_test_calls(%rip)",
+    "xor %eax, %eax",
+    "ret $8",
     "tiptoe_test_hook:",
     "pushfq",
     "push %rax",
@@ -83,23 +89,26 @@ std::arch::global_asm!(
 
 unsafe extern "C" {
     static mut tiptoe_test_state: [u64; 19];
-    static mut tiptoe_test_calls: [u64; 4];
+    static mut tiptoe_test_calls: [u64; 5];
     fn tiptoe_test_run();
     fn tiptoe_test_set_tls(descriptor: *const u64) -> u64;
     fn tiptoe_test_cold();
     fn tiptoe_test_hook();
+    fn tiptoe_test_slow();
 }
 
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
 
-/// How often the cold entry and the hook were called, and with what.
+/// How often the cold entry and the hook were called, and with what; what was asked last
+/// for a call that is to be followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub cold: u64,
     pub slot: u64,
     pub hook: u64,
     pub nr: i64,
+    pub followed: u64,
 }
 
 static RUNNING: Mutex<()> = Mutex::new(());
@@ -160,9 +169,9 @@ impl Machine {
             tls: tls as i64 as i32,
             cold_entry: tiptoe_test_cold as *const () as u64,
             hook_entry: tiptoe_test_hook as *const () as u64,
-            // No test here follows calls.
-            frames: 0,
-            slow_entry: 0,
+            // A word that is 0: no test here has frames.
+            frames: tls as i64 as i32 + 8,
+            slow_entry: tiptoe_test_slow as *const () as u64,
             time_entry: 0,
         };
         let planner = Planner::new(
@@ -195,6 +204,12 @@ impl Machine {
     /// Whether the thread has counters.
     pub fn counters(&mut self, there: bool) {
         self.descriptor[0] = if there { self.slab.as_ptr() as u64 } else { 0 };
+    }
+
+    /// So many of them, all 0.
+    pub fn slots(&mut self, count: usize) {
+        self.slab = vec![0; count];
+        self.counters(true);
     }
 
     /// Opens or shuts the gate of every arena.
@@ -292,12 +307,13 @@ impl Machine {
 
     pub fn calls(&self) -> Calls {
         // SAFETY: `RUNNING` is held, so nobody writes the counts now.
-        let [cold, slot, hook, nr] = unsafe { tiptoe_test_calls };
+        let [cold, slot, hook, nr, followed] = unsafe { tiptoe_test_calls };
         Calls {
             cold,
             slot,
             hook,
             nr: nr as i64,
+            followed,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Hits that are told apart by the value of an argument, by the code that does it.
 
+mod timed;
+
 use std::collections::BTreeMap;
 
 use super::machine::{Machine, Registers, write};

@@ -155,6 +155,7 @@ fn frame(slot: u64, thunk: u64, entered: u64) -> Frame {
         thunk,
         entered,
         callees: 0,
+        part: 0,
     }
 }
 

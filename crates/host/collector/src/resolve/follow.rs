@@ -35,7 +35,7 @@ const LOOKERS: [&str; 8] = [
 /// What a spec wants of each hit, where that is wanted of entries.
 pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
     match (spec.kind, entries) {
-        (_, Follow::Times) if spec.offset != 0 => Follow::No,
+        (_, timed) if timed.is_timed() && spec.offset != 0 => timed.entries(),
         (Kind::Uretprobe, Follow::No | Follow::Values) => Follow::Returns,
         _ => entries,
     }

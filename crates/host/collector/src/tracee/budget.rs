@@ -49,7 +49,7 @@ impl Purse {
         let readings = match plan.follow() {
             Follow::No | Follow::Values | Follow::Gate => return None,
             Follow::Returns => 0.0,
-            Follow::Times => 2.0,
+            Follow::Times | Follow::TimedValues => 2.0,
         };
         Some(Purse {
             share: plan.share?,

@@ -20,7 +20,7 @@ pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
             _ => calls,
         },
         ends,
-        latency: (follow == Follow::Times).then(|| Latency {
+        latency: follow.is_timed().then(|| Latency {
             total_ns: word(words::TOTAL),
             self_ns: word(words::OWN),
             max_ns: word(words::LONGEST),
@@ -60,7 +60,7 @@ pub fn at_the_end(reading: Reading) -> Reading {
 
 /// How long its calls took, where they are timed.
 pub fn histogram(values: &[u64], slot: u32, follow: Follow) -> Option<Box<Histogram>> {
-    if follow != Follow::Times {
+    if !follow.is_timed() {
         return None;
     }
     let from = (slot + words::DURATIONS) as usize;

@@ -89,10 +89,12 @@ impl Tracee {
             planner::first_free_slot(&known_sites(self.process, base, &agent))
         });
         let probes = resolved.probes.iter().chain(&resolved.ifuncs);
-        let wanted: u32 = probes.map(|probe| probe.follow.width()).sum();
+        let widths = probes.map(|probe| probe.follow.width());
+        let wanted = widths.fold(0, u32::saturating_add);
         let come = resolve::may_come_later(plan.specs, self.process, modules, false)?;
-        let later = LATER * plan.follow().width() * u32::from(come);
-        let geometry = Geometry::for_slots(known.saturating_add(wanted).saturating_add(later));
+        let later = plan.follow().room(LATER * u32::from(come));
+        let wanted = plan.follow().within(wanted.saturating_add(later));
+        let geometry = Geometry::for_slots(known.saturating_add(wanted));
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         loop {

@@ -109,17 +109,14 @@ impl Tracee {
 
     fn trap_counts(&self, traps: &[(&Counter, &Site)]) -> Option<BTreeMap<u32, u64>> {
         let link = self.link.as_ref()?;
-        let slots = || traps.iter().map(|(_, site)| site.slot);
+        let slots = || traps.iter().flat_map(|(_, site)| site.entries());
         let range: Range<u32> = slots().min()?..slots().max()? + 1;
         let start = range.start;
         let sums = counts::sums(link.data_file(), link.geometry(), range).ok()?;
-        let count = |slot: u32| {
-            (
-                slot,
-                sums.get((slot - start) as usize).copied().unwrap_or(0),
-            )
-        };
-        Some(slots().map(count).collect())
+        let count = |slot: u32| sums.get((slot - start) as usize).copied().unwrap_or(0);
+        let all = |site: &Site| site.entries().map(count).fold(0, u64::wrapping_add);
+        let counts = traps.iter().map(|(_, site)| (site.slot, all(site)));
+        Some(counts.collect())
     }
 }
 

@@ -125,7 +125,8 @@ impl<'a> Plan<'a> {
     /// What is wanted of entries.
     pub fn entries(&self) -> Follow {
         match (self.calls, self.hits.by) {
-            (Some(_), _) => Follow::Times,
+            (Some(_), None) => Follow::Times,
+            (Some(_), Some(_)) => Follow::TimedValues,
             (None, Some(_)) => Follow::Values,
             (None, None) => Follow::No,
         }

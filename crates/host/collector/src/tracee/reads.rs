@@ -10,7 +10,7 @@ use crate::counts::{self, Counts, Special};
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::{By, Error};
-use crate::values::Values;
+use crate::values::{TimedValues, Values};
 
 /// What has been counted in one process.
 pub struct Reads {
@@ -57,18 +57,22 @@ impl Tracee {
             times: times(counter, &counts.totals),
         };
         let parts = |counter: &Counter| {
-            if let (Some(By::Argument(arg)), Source::Agent { slot, .. }) = (by, counter.source) {
-                let values = counts.values.get(&slot);
-                return values.map_or_else(BTreeMap::new, |values| {
-                    by_value(arg, values, reading(counter).count)
-                });
-            }
-            let parts = counts.parts.iter();
-            let parts = parts.filter_map(|(key, values)| Some((key, part(counter, values)?)));
             let ended = |part: Measured| Measured {
                 reading: ended(part.reading),
                 ..part
             };
+            if let (Some(By::Argument(arg)), Source::Agent { slot, follow, .. }) =
+                (by, counter.source)
+            {
+                let timed = counts.timed_values.get(&slot).into_iter();
+                let timed = timed.flat_map(|values| by_timed_value(arg, values, follow));
+                let timed = timed.map(|(key, part)| (key, ended(part)));
+                let values = counts.values.get(&slot).into_iter();
+                let values = values.flat_map(|v| by_value(arg, v, reading(counter).count));
+                return timed.chain(values).collect();
+            }
+            let parts = counts.parts.iter();
+            let parts = parts.filter_map(|(key, values)| Some((key, part(counter, values)?)));
             parts
                 .map(|(key, part)| (key.clone(), ended(part)))
                 .collect()
@@ -95,6 +99,11 @@ impl Tracee {
                     follow: Follow::Values,
                     ..
                 } => special.valued.push(slot),
+                Source::Agent {
+                    slot,
+                    follow: Follow::TimedValues,
+                    ..
+                } => special.timed_values.push(slot),
                 _ => {}
             }
         }
@@ -118,6 +127,22 @@ fn by_value(arg: u8, values: &Values, all: u64) -> BTreeMap<String, Measured> {
     };
     let all = known.chain(others);
     all.map(|(key, hits)| (key, measured(hits))).collect()
+}
+
+/// What the calls of each value came to, and those whose value found no room.
+fn by_timed_value(
+    arg: u8,
+    values: &TimedValues,
+    follow: Follow,
+) -> impl Iterator<Item = (String, Measured)> {
+    values.iter().map(move |(value, words)| {
+        let key = value.map_or_else(|| OTHER_VALUES.to_owned(), |v| argument_key(arg, v));
+        let measured = Measured {
+            reading: calls::reading(words, 0, follow),
+            times: calls::histogram(words, 0, follow),
+        };
+        (key, measured)
+    })
 }
 
 /// What one thread or name has of a counter, if anything.

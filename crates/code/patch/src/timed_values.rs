@@ -1,0 +1,112 @@
+//! Following calls by the value of an argument: the thread's words are those of
+//! [`tiptoe_wire::timed_values`].
+//!
+//! ```text
+//!        [the thread's counters in %rax, which stay there]
+//!        mov  ARGUMENT,%rcx
+//!        mov  $ZERO,%edx
+//!        test %rcx,%rcx
+//!        je   done
+//!        its hash in %rdx
+//! look:  cmp  KEYS(%rax,%rdx,8),%rcx
+//!        je   found
+//!        cmpq $0,KEYS(%rax,%rdx,8)
+//!        je   take
+//!        the next one, unless that was the last: 0 in %edx, done
+//!        jmp  look
+//! take:  push %rax; push %rdx
+//!        lea  KEYS(%rax,%rdx,8),%rdx
+//!        xor  %eax,%eax
+//!        cmpxchg %rcx,(%rdx)        a signal handler may come in between
+//!        pop  %rdx; pop %rax
+//!        jmp  look                  and find it taken, by us or by the handler
+//! found: add  $FIRST,%edx
+//! done:  [the set's number in %edx]
+//! ```
+//! The frame keeps the number in its last byte: where the call ends nobody knows the value.
+
+use tiptoe_wire::calls::{HASH, words};
+use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
+
+use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL};
+use crate::counters;
+use crate::filter::REGISTERS;
+
+/// Bytes of a set.
+const SET: i32 = words::ALL as i32 * 8;
+/// How far up in a frame's last word the number of its set is.
+pub(crate) const PART: u8 = 56;
+
+/// The number of the set for argument `arg` in %edx; the probe's words begin `cell` bytes
+/// behind %rax. What was in %rcx is lost.
+fn find(code: &mut Code, arg: u8, cell: i32) {
+    let keys = cell + KEYS as i32 * 8;
+    let register = REGISTERS[usize::from(arg)];
+    code.put(&[0x48 | register >> 3 << 2, 0x89, 0xc1 | (register & 7) << 3]); // mov ARGUMENT,%rcx
+    code.put(&[0xba]).put32(ZERO.into()); // mov $ZERO,%edx
+    code.put(&[0x48, 0x85, 0xc9]); // test %rcx,%rcx
+    let zero = code.jump_ahead(IF_EQUAL, false);
+    code.put(&[0x48, 0xba]).put(&HASH.to_le_bytes()); // movabs $HASH,%rdx
+    code.put(&[0x48, 0x0f, 0xaf, 0xd1]); // imul %rcx,%rdx
+    code.put(&[0x48, 0xc1, 0xea, 64 - BITS]); // shr
+    let look = code.len();
+    code.put(&[0x48, 0x3b, 0x8c, 0xd0]).put32(keys); // cmp KEYS(%rax,%rdx,8),%rcx
+    let found = code.jump_ahead(IF_EQUAL, false);
+    code.put(&[0x48, 0x83, 0xbc, 0xd0]).put32(keys).put(&[0]); // cmpq $0,KEYS(%rax,%rdx,8)
+    let take = code.jump_ahead(IF_EQUAL, false);
+    code.put(&[0xff, 0xc2]); // inc %edx
+    code.put(&[0x83, 0xfa, ROOM]); // cmp $ROOM,%edx
+    code.jump_back(Some(IF_BELOW), look);
+    code.put(&[0x31, 0xd2]); // xor %edx,%edx: OTHERS
+    let full = code.field_ahead(&[0xe9]); // jmp
+    code.bind(take);
+    code.put(&[0x50, 0x52]); // push %rax; push %rdx
+    code.put(&[0x48, 0x8d, 0x94, 0xd0]).put32(keys); // lea KEYS(%rax,%rdx,8),%rdx
+    code.put(&[0x31, 0xc0]); // xor %eax,%eax
+    code.put(&[0x48, 0x0f, 0xb1, 0x0a]); // cmpxchg %rcx,(%rdx)
+    code.put(&[0x5a, 0x58]); // pop %rdx; pop %rax
+    code.jump_back(None, look);
+    code.bind(found);
+    code.put(&[0x83, 0xc2, FIRST]); // add $FIRST,%edx
+    code.bind(zero);
+    code.bind(full);
+}
+
+/// Of a call whose counters are at %rax, with %rcx and %rdx saved: finds its set. The jump is
+/// taken where it can be followed, with what its frame keeps in %rcx and the set's bytes in
+/// %rdx; else it is only counted.
+pub(crate) fn solvent(code: &mut Code, arg: u8, slot: u32) -> Ahead {
+    find(code, arg, slot as i32 * 8);
+    code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
+    code.put(&[0x48, 0xc1, 0xe1, PART]); // shl $PART,%rcx
+    code.put(&[0x48, 0x69, 0xd2]).put32(SET); // imul $SET,%rdx,%rdx
+    code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
+    let solvent = code.jump_ahead(IF_GREATER, true);
+    count(code, slot + words::ONLY_COUNTED);
+    solvent
+}
+
+/// Adds one to a word of the set %rdx.
+pub(crate) fn count(code: &mut Code, word: u32) {
+    code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
+}
+
+/// A call returns whose frame ends at %rcx: the byte offset of its set in %edx. The frame's
+/// last word is then what its callees took.
+pub(crate) fn of_frame(code: &mut Code, slot: u32) {
+    code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
+    code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)
+    code.put(&[0x69, 0xd2]).put32(SET); // imul $SET,%edx,%edx
+    code.put(&[0x81, 0xc2]).put32(slot as i32 * 8); // add $SLOT,%edx
+}
+
+/// A thread without counters, with %rax saved, asks for them, and goes on at `ready` with
+/// them; where it gets none, which a child does not, the agent has counted the call, and
+/// it goes on at `out`.
+pub(crate) fn cold(code: &mut Code, [ready, out]: [usize; 2], asked: i32, tls: i32) {
+    counters::ask(code, out, asked);
+    counters::of_thread(code, tls);
+    code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
+    code.jump_back(Some(IF_NOT_EQUAL), ready);
+    code.jump_back(None, out);
+}

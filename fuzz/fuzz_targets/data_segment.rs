@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use libfuzzer_sys::fuzz_target;
 use tiptoe_uprobe::table::Table;
+use tiptoe_wire::ring::{self, CELLS, Entry, Reader};
 use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words, values};
 
 fuzz_target!(|input: &[u8]| {
@@ -18,6 +19,7 @@ fuzz_target!(|input: &[u8]| {
     let geometry = Geometry {
         slots: u32::from(slots) % 9 + 1,
         slabs: u32::from(slabs) % 3 + 1,
+        rings: slabs & 0x80 != 0,
     };
     let words: Vec<u64> = bytes
         .chunks(8)
@@ -42,6 +44,7 @@ fn data(words: &[u64], geometry: Geometry) {
             cell.store(*word, std::sync::atomic::Ordering::Relaxed);
         }
     }
+    rings(&segment, words, geometry);
     let data = Data::new(Words::new(&segment), geometry).expect("long enough");
     let _ = (
         data.hello(),
@@ -60,6 +63,35 @@ fn data(words: &[u64], geometry: Geometry) {
         let _ = data.result(index as usize);
     }
     assert!(Data::new(Words::new(&segment[1..]), geometry).is_none());
+}
+
+/// The words as a slab's own and then as its ring's: reading ends, tells no more than fits
+/// in, and the reader believes nothing but itself.
+fn rings(segment: &[AtomicU64], words: &[u64], geometry: Geometry) {
+    let data = Data::new(Words::new(segment), geometry).expect("long enough");
+    assert_eq!(data.ring(0).is_some(), geometry.rings);
+    assert!(data.ring(geometry.slabs).is_none());
+    let Some(ring) = data.ring(0) else { return };
+    let slab = (geometry.slab_offset(0) / 8) as usize;
+    let cells = slab + (geometry.ring_offset() / 8) as usize;
+    for start in [slab, cells] {
+        for (cell, word) in segment[start..].iter().zip(words) {
+            cell.store(*word, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let mut reader = Reader::default();
+    for head in words.iter().take(4).flat_map(|word| [*word, word % CELLS as u64]) {
+        segment[slab + ring::slab::HEAD].store(head, std::sync::atomic::Ordering::Relaxed);
+        for patience in [1, 0] {
+            let mut entries = 0;
+            let lost = reader.read(&ring, patience, |entry| {
+                let of_a_probe = |slot| slot >= Geometry::FIRST_SLOT;
+                assert!(!matches!(entry, Entry::Call(call) if !of_a_probe(call.slot)));
+                entries += 1;
+            });
+            assert!(entries + lost <= CELLS as u64 || entries == 0);
+        }
+    }
 }
 
 fn plan(words: &[u64]) {

@@ -21,6 +21,7 @@ mod parts;
 mod patcher;
 mod places;
 mod programs;
+mod records;
 mod returns;
 mod returns_stacks;
 mod returns_unwind;

@@ -65,7 +65,8 @@ global_asm!(
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
     ".endm",
-    // Stack on entry: return address, slot.
+    // Stack on entry: return address, slot. The first two arguments of the program's call
+    // are in rdi and rsi still; they become the third and the second of ours.
     "tiptoe_begin tiptoe_cold_entry",
     "tiptoe_push rbp, rdi, rsi, rdx, rcx, r8, r9, r10, r11",
     "lea rbp, [rsp+64]",
@@ -73,6 +74,7 @@ global_asm!(
     "and rsp, -16",
     "tiptoe_save_xmm",
     "cld",
+    "mov rdx, rdi",
     "mov rdi, [rbp+16]",
     "call {cold}",
     "tiptoe_restore_xmm",

@@ -2,22 +2,24 @@
 //! slab 0; about 0.5 us, once a thread and session.
 
 use tiptoe_sys::raw::{call, getpid, gettid, nr, thread_alive};
-use tiptoe_wire::Data;
-use tiptoe_wire::calls::{MAX_SLOT, UNDER, VALUED};
+use tiptoe_wire::calls::{MAX_SLOT, RECORDS, UNDER, VALUED};
+use tiptoe_wire::ring::Record;
+use tiptoe_wire::{Data, Site, SiteFlags};
 
 use crate::calls;
+use crate::clockwork;
 use crate::shared::{self, Shared};
 use crate::tls;
 
 const PR_GET_NAME: usize = 16;
 
-/// Counts one hit of the slot it is asked for, for the calling thread, and leads its next hits to
-/// a slab of its own. A child that shares this memory (vfork, CLONE_VM) is
+/// Counts one hit of the slot it is asked for, for the calling thread, or records it, and leads
+/// its next hits to a slab of its own. A child that shares this memory (vfork, CLONE_VM) is
 /// recognised by its process id and counts nothing.
 ///
 /// Of a probe that only counts below a gate, which its argument tells, it counts none for
 /// a thread that is not there: also one inside, which has forked, comes here for its slab.
-pub extern "C" fn cold(asked: u64) {
+pub extern "C" fn cold(asked: u64, arg1: u64, arg0: u64) {
     let Some(shared) = shared::get() else { return };
     let pid = getpid();
     // Relaxed: written before the session began.
@@ -35,7 +37,21 @@ pub extern "C" fn cold(asked: u64) {
     if (has(UNDER) && !data.is_inside(slab)) || (has(VALUED) && slab != 0) {
         return;
     }
-    data.add(slab, asked as u32 & (MAX_SLOT - 1));
+    let slot = asked as u32 & (MAX_SLOT - 1);
+    if !has(RECORDS) {
+        return data.add(slab, slot);
+    }
+    let (at, args) = (clockwork::ticks(), [arg0, arg1]);
+    data.record(slab, &Record { at, slot, args });
+}
+
+/// Counts or records a hit that only a trap tells of.
+pub fn trapped(site: &Site, arg1: u64, arg0: u64) {
+    let records = match site.flags.has(SiteFlags::RECORDS) {
+        true => RECORDS as u64,
+        false => 0,
+    };
+    cold(u64::from(site.slot) | records, arg1, arg0);
 }
 
 /// Gives the calling thread its slab before its first hit.
@@ -65,7 +81,11 @@ pub fn settle(
         return None;
     }
     if data.slab_owner(slab).is_none_or(|(owner, _)| owner != tid) {
-        data.enter(slab, tid, comm());
+        let comm = comm();
+        if let Some(ring) = data.ring(slab) {
+            ring.announce(tid, comm).then_some(())?;
+        }
+        data.enter(slab, tid, comm);
         data.set_credit(slab, shared.credit());
         calls::forget_parts();
     }
@@ -81,8 +101,13 @@ fn own_descriptor(shared: &Shared, tid: u32) -> Option<usize> {
 }
 
 fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> Option<usize> {
-    let alive = |owner| thread_alive(pid, owner);
-    let index = shared.claims.claim(tid, shared.keeps_slabs(), alive)?;
+    // A dead thread's records have to be read before its ring is another's.
+    let unread = |index| {
+        let ring = data.ring(index as u32 + 1);
+        ring.is_some_and(|ring| !ring.is_read())
+    };
+    let taken = |index, owner| thread_alive(pid, owner) || unread(index);
+    let index = shared.claims.claim(tid, shared.keeps_slabs(), taken)?;
     calls::take_over(shared, data, index);
     tls::set_descriptor(shared.claims.descriptor(index)?);
     Some(index)

@@ -27,6 +27,8 @@ pub const MAX_THUNKS: usize = 1 << 17;
 const THUNK_CODE: usize = MAX_THUNKS * STRIDE as usize;
 /// Words of the table of thunks.
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
+/// Set in the number of slabs where each has a ring.
+const RINGS: u32 = 1 << 31;
 /// Bytes of the agent thread's stack.
 const STACK: usize = 16 * PAGE;
 
@@ -355,7 +357,8 @@ impl Shared {
         let shape = self.shape.load(Ordering::Relaxed); // written before `data`
         Geometry {
             slots: shape as u32,
-            slabs: (shape >> 32) as u32,
+            slabs: (shape >> 32) as u32 & !RINGS,
+            rings: (shape >> 32) as u32 & RINGS != 0,
         }
     }
 
@@ -390,7 +393,8 @@ impl Shared {
         let len = geometry.data_bytes() as usize;
         let data = self.segments.map(data_fd, len);
         let data = data.inspect_err(|_| self.drop_session())?;
-        let shape = geometry.slots as u64 | (geometry.slabs as u64) << 32;
+        let rings = if geometry.rings { RINGS } else { 0 };
+        let shape = geometry.slots as u64 | u64::from(geometry.slabs | rings) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
         self.credit.store(clock.credit, Ordering::Relaxed); // published by `data`

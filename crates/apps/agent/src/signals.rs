@@ -130,6 +130,8 @@ pub struct Context {
 const RSI: usize = 9;
 const RAX: usize = 13;
 const RIP: usize = 16;
+/// rdi and rsi.
+const ARGUMENTS: [usize; 2] = [8, 9];
 
 impl Context {
     fn register(&self, index: usize) -> u64 {

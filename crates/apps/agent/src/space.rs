@@ -254,7 +254,7 @@ fn count(shared: &Shared, slot: u32) {
     let descriptor = index.and_then(|index| shared.claims.descriptor(index));
     // Relaxed: the thread's own word.
     match descriptor.map_or(0, |own| own.slab.load(Ordering::Relaxed)) {
-        0 => hit::cold(slot.into()),
+        0 => hit::cold(slot.into(), 0, 0),
         slab => {
             let word = slab as usize + slot as usize * size_of::<u64>();
             // SAFETY: as trampolines do: at a slab's address there is memory for good, and

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_collector::{Budget, Observer, Outcome, Request, RequestTarget};
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Interval, Session};
+use tiptoe_session::{Call, Interval, Session};
 
 use crate::assembly::Site;
 use crate::error::Error;
@@ -33,6 +33,8 @@ pub(crate) enum Calls {
     Returns,
     /// Both, and the time between them.
     Times,
+    /// Its entry is recorded.
+    Records,
 }
 
 /// A trace that goes on.
@@ -46,6 +48,10 @@ struct Silent;
 
 impl Observer for Silent {
     fn interval(&mut self, _interval: &Interval) {}
+    fn calls(&mut self, _calls: &[Call<'_>]) {}
+    fn wants_calls(&self) -> bool {
+        false
+    }
     fn note(&mut self, _note: &str) {}
 }
 
@@ -65,7 +71,7 @@ impl Tracing {
         let stop = Arc::new(AtomicBool::new(false));
         let kind = match traced.calls {
             Calls::Returns => "uretprobe",
-            Calls::Entries | Calls::Times => "uprobe",
+            Calls::Entries | Calls::Times | Calls::Records => "uprobe",
         };
         let sites = traced.sites.iter();
         let specs = sites
@@ -75,6 +81,7 @@ impl Tracing {
         let request = Request {
             filter: traced.filter,
             latency: traced.calls == Calls::Times,
+            record: traced.calls == Calls::Records,
             ..plain
         };
         let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
@@ -166,6 +173,7 @@ fn request(
         via,
         by: None,
         latency: false,
+        record: false,
         slower_ns: None,
         under: None,
         duration: None,

@@ -2,7 +2,8 @@
 //!
 //! Cases alternate within each round, and a case's value is the median over rounds of its time less the
 //! mean of the same round's two untraced times. Hot loops flatter: the rows with many functions say by
-//! how much. `entry_return` follows each call to its return, `latency` times it as well.
+//! how much. `entry_return` follows each call to its return, `latency` times it as well; `record` writes a record of
+//! each, of the time and two arguments.
 //!
 //! Three rows are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
 //! jump back, made by the assembler, with nothing counted; `own_trap`, an int3 whose handler, the program's
@@ -13,6 +14,8 @@ mod clock;
 mod kernel_returns;
 
 use std::collections::BTreeMap;
+
+use tiptoe_session::Session;
 
 use crate::assembly::{DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SHARED, Site, TRAP};
 use crate::driver::Tracing;
@@ -31,6 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let asked = questions(options.cpus);
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
+    let mut kept = Vec::new();
     for round in 0..options.rounds {
         // Each starts anew: an agent keeps what it learned of calls, and finds it slower the more it is.
         let mut target = Target::start(&all)?;
@@ -38,7 +42,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         let mut measured = Vec::new();
         for turn in 0..Case::ALL.len() {
             let case = Case::ALL[(turn + round) % Case::ALL.len()];
-            measured.push((case, traced(&mut target, case, &probed, &asked, options)?));
+            let times = traced(&mut target, case, &probed, &asked, options)?;
+            measured.push((case, times.each));
+            kept.extend(times.kept);
         }
         let after = untraced(&mut target, &asked, options)?;
         for (index, (before, after)) in before.iter().zip(&after).enumerate() {
@@ -66,6 +72,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     throughput(&mut table, &mut target, &asked, &whole, options)?;
     clock::add(&mut table, &mut target, options)?;
     uftrace::add(&mut table, &mut target, options)?;
+    table.notes.push(format!(
+        "record: {:.0}% of the calls found room in their ring; one that finds none writes nothing",
+        median_and_spread(&kept).0 * 100.0
+    ));
     table.notes.push(format!(
         "medians of {} alternating rounds; value is what a hit adds",
         options.rounds
@@ -119,18 +129,29 @@ fn untraced(target: &mut Target, asked: &[Asked], options: &Options) -> Result<V
         .collect()
 }
 
+/// How long each of the measurements that a case takes part in took.
+struct Times {
+    each: Vec<Option<f64>>,
+    /// The part of the calls of which there is a record, where there are to be any.
+    kept: Option<f64>,
+}
+
+impl From<Vec<Option<f64>>> for Times {
+    fn from(each: Vec<Option<f64>>) -> Times {
+        Times { each, kept: None }
+    }
+}
+
 fn traced(
     target: &mut Target,
     case: Case,
     probed: &[Site],
     asked: &[Asked],
     options: &Options,
-) -> Result<Vec<Option<f64>>, Error> {
+) -> Result<Times, Error> {
     if case == Case::Floor {
-        return asked
-            .iter()
-            .map(|asked| unprobed(target, asked, options))
-            .collect();
+        let times = asked.iter().map(|asked| unprobed(target, asked, options));
+        return Ok(times.collect::<Result<Vec<_>, _>>()?.into());
     }
     let wanted = |site: &&Site| {
         asked
@@ -152,13 +173,28 @@ fn traced(
         // A probe that sees nothing costs nothing, and would look cheap.
         return match armed.finish()? {
             0 => Err(Error::Unprobed("kernel_uretprobe")),
-            _ => Ok(times),
+            _ => Ok(times.into()),
         };
     }
     let tracing = Tracing::start(target, &case.traced(&sites, options.agent))?;
-    let times = times(target);
-    tracing.finish()?;
-    times
+    let each = times(target);
+    let session = tracing.finish()?;
+    Ok(Times {
+        each: each?,
+        kept: kept(&session),
+    })
+}
+
+/// The part of the calls of which there is a record.
+fn kept(session: &Session) -> Option<f64> {
+    let records = session.events.iter().filter_map(|event| event.records);
+    let (kept, all) = records.fold((0, 0), |(kept, all), records| {
+        (
+            kept + records.recorded,
+            all + records.recorded + records.lost,
+        )
+    });
+    (all > 0).then(|| kept as f64 / all as f64)
 }
 
 fn unprobed(target: &mut Target, asked: &Asked, options: &Options) -> Result<Option<f64>, Error> {

@@ -48,8 +48,13 @@ Times: with --latency, from entry to return
   --latency --slower 1ms     only the calls that take longer
   --latency --by thread      of each thread for itself, too; --by comm: of each name;
                              --by arg0: of each value of the first argument
-Calls are followed as far as --budget goes and only counted beyond it; 'off' follows
-all of them.
+
+Records: with --record, a line for each call: seconds since the start, thread, event,
+and its first two arguments (registers; small numbers as such, others as 0x…); with
+--json an object a line. Calls that come faster than they are read are counted as lost.
+
+Calls are followed and recorded as far as --budget goes and only counted beyond it;
+with 'off' all of them are.
 
 Values: with --by arg0 … arg5 each value of an integer argument is counted for itself,
 and with --latency timed, as it was at the call's entry. What a thread has no room for
@@ -80,6 +85,10 @@ pub struct ProbeArgs {
     /// Count hits: the default
     #[arg(long)]
     pub count: bool,
+
+    /// Print a line for each call: when, its thread, and its first two arguments
+    #[arg(long, conflicts_with_all = ["count", "latency"])]
+    pub record: bool,
 
     /// Count only hits whose arguments pass, such as 'arg1 > 4096 && arg0:u32 == 3'
     #[arg(long, value_name = "EXPR")]

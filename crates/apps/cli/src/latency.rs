@@ -36,6 +36,10 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
         return Err(Failure::new("--slower without --latency: no call is timed")
             .hint("--latency --slower 1ms times the calls that take longer than that"));
     }
+    if let Some(option) = by_argument(args).filter(|_| args.record) {
+        let what = format!("{option} does not go with --record, whose lines have two arguments");
+        return Err(Failure::new(what).hint("leave out one of the two"));
+    }
     if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
         let what = format!("{option} does not go with --via kernel, which only counts");
         return Err(Failure::new(what).hint("--via agent or --via auto"));
@@ -53,6 +57,7 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
 fn in_process(args: &ProbeArgs) -> Option<&'static str> {
     let options = [
         (args.timing.latency, "--latency"),
+        (args.record, "--record"),
         (args.timing.under.is_some(), "--under"),
         (
             by_argument(args).is_some(),
@@ -100,7 +105,9 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         let entry = Spec::uprobe(spec.binary, spec.function);
         return Err(Failure::new(what).hint(format!("--latency '{entry}'")));
     }
-    let arguments = by_argument(args).or(args.filter.map(|_| "--filter"));
+    let arguments = by_argument(args)
+        .or(args.record.then_some("--record"))
+        .or(args.filter.map(|_| "--filter"));
     match arguments {
         Some(option) if spec.kind == Kind::Uretprobe => {
             let what = format!("'{spec}' has no arguments any more for {option}");

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_collector::Observer;
 use tiptoe_report::Options;
-use tiptoe_session::Interval;
+use tiptoe_session::{Call, Interval};
 
+use crate::failure::Failure;
 use crate::output::{self, Output};
 
 /// Prints lines while the trace runs.
@@ -16,24 +17,27 @@ pub struct Terminal {
     to_stdout: bool,
     json: bool,
     options: Options,
+    /// Where recorded calls go: where the report will.
+    calls: Box<dyn Write>,
     /// Set to end the trace when nobody reads the lines any more.
     stop: Arc<AtomicBool>,
 }
 
 impl Terminal {
     /// For a report that goes to `output`. Lines never go into its file.
-    pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Terminal {
+    pub fn new(output: &Output, json: bool, stop: Arc<AtomicBool>) -> Result<Terminal, Failure> {
         let to_stdout = matches!(output, Output::Stdout);
         let terminal = match to_stdout {
             true => io::stdout().is_terminal(),
             false => io::stderr().is_terminal(),
         };
-        Terminal {
+        Ok(Terminal {
             to_stdout,
             json,
             options: output::terminal_options(None, terminal),
+            calls: output.stream()?,
             stop,
-        }
+        })
     }
 
     fn line(&self, interval: &Interval) -> io::Result<String> {
@@ -43,6 +47,25 @@ impl Terminal {
         };
         Ok(line + "\n")
     }
+
+    fn call_lines(&self, calls: &[Call]) -> io::Result<String> {
+        let mut lines = String::new();
+        for call in calls {
+            lines += &match self.json {
+                true => tiptoe_report::call_json(call)?,
+                false => tiptoe_report::call(call),
+            };
+            lines.push('\n');
+        }
+        Ok(lines)
+    }
+
+    fn stop_if_lost(&self, written: io::Result<()>) {
+        if written.is_err() {
+            // Relaxed: the flag is the whole message, nothing is published with it.
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Observer for Terminal {
@@ -51,10 +74,16 @@ impl Observer for Terminal {
             true => io::stdout().write_all(line.as_bytes()),
             false => io::stderr().write_all(line.as_bytes()),
         });
-        if written.is_err() {
-            // Relaxed: the flag is the whole message, nothing is published with it.
-            self.stop.store(true, Ordering::Relaxed);
-        }
+        self.stop_if_lost(written);
+    }
+
+    fn calls(&mut self, calls: &[Call<'_>]) {
+        let lines = self.call_lines(calls);
+        let written = lines.and_then(|lines| {
+            self.calls.write_all(lines.as_bytes())?;
+            self.calls.flush()
+        });
+        self.stop_if_lost(written);
     }
 
     fn note(&mut self, note: &str) {

@@ -43,6 +43,19 @@ impl Output {
         written.map_err(|error| cannot_write(&path, &error))
     }
 
+    /// Where lines go that come before the report.
+    pub fn stream(&self) -> Result<Box<dyn Write>, Failure> {
+        let (file, path) = match self {
+            Output::Stdout => return Ok(Box::new(io::stdout())),
+            Output::Stderr => return Ok(Box::new(io::stderr())),
+            Output::Direct(file, path) => (file, path),
+            Output::Replaced(file, path) => (file.as_file(), path),
+        };
+        let file = file.try_clone();
+        let file = file.map_err(|error| cannot_write(path, &error))?;
+        Ok(Box::new(file))
+    }
+
     /// How a text report looks there.
     pub fn options(&self, top: Option<usize>) -> Options {
         let terminal = match self {

@@ -29,7 +29,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let target = target(&common)?;
     let output = place(&common, &target)?;
     let (stop, hand_on) = on_signals(&target)?;
-    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop));
+    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: AGENT,
         specs: args.specs,
@@ -38,6 +38,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         via: common.via,
         by: args.by.map(latency::by),
         latency: args.timing.latency,
+        record: args.record,
         slower_ns: args.timing.slower,
         under: args.timing.under,
         duration: common.duration,
@@ -54,7 +55,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    let written = report(&outcome.session, output, &common);
+    let written = report(&outcome.session, output, &common, args.record);
     Ok(exit_code(&outcome, written))
 }
 
@@ -149,11 +150,19 @@ fn is_ignored(signal: i32) -> bool {
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-fn report(session: &Session, output: Output, common: &Common) -> Result<(), Failure> {
+fn report(session: &Session, output: Output, common: &Common, record: bool) -> Result<(), Failure> {
     let report = match common.json {
         true => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        false => tiptoe_report::text(session, &output.options(common.top)),
+        false => {
+            let report = tiptoe_report::text(session, &output.options(common.top));
+            // What is in front of it are recorded calls.
+            if record {
+                format!("\n{report}")
+            } else {
+                report
+            }
+        }
     };
     output.write(&report)
 }

@@ -98,6 +98,22 @@ fn times_that_cannot_be_taken() {
     );
     refuses(&["f", "--by", "arg6"], "arg6");
     refuses(
+        &["f", "--record", "--via", "kernel"],
+        "--record does not go with --via kernel",
+    );
+    refuses(
+        &["f", "--record", "--latency"],
+        "cannot be used with '--latency'",
+    );
+    refuses(
+        &["f", "--record", "--by", "arg1"],
+        "--by arg1 does not go with --record",
+    );
+    refuses(
+        &["uretprobe:f", "--record"],
+        "no arguments any more for --record",
+    );
+    refuses(
         &["f", "--under", "prog:"],
         "--under 'prog:': a function is missing",
     );

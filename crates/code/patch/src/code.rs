@@ -50,6 +50,8 @@ pub(crate) const IF_NOT_EQUAL: u8 = 5;
 pub(crate) const IF_BELOW: u8 = 2;
 /// Not below, or no carry.
 pub(crate) const NOT_BELOW: u8 = 3;
+/// Less or equal, as signed numbers.
+pub(crate) const NOT_ABOVE: u8 = 14;
 /// Greater, as signed numbers.
 pub(crate) const IF_GREATER: u8 = 15;
 

@@ -59,6 +59,7 @@ mod filter;
 mod guard;
 mod hits;
 mod plan;
+mod recorded;
 mod refusal;
 mod relocate;
 mod shape;

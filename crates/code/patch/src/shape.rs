@@ -22,7 +22,6 @@ use crate::decode::{FunctionCode, Survey, check_boundary, direct_target, falls_t
 use crate::displacement::{ByteSet, Displacement, SECOND, needs_second};
 use crate::entry;
 use crate::guard::Guard;
-use crate::hits::Hits;
 use crate::relocate::relocate;
 use crate::trampoline::Body;
 
@@ -172,14 +171,13 @@ impl Shape {
         self
     }
 
-    /// The shape to patch for `body`: the entry's first instruction, where a filter
-    /// asks for an argument that is overwritten behind it.
+    /// The shape to patch for `body`: the entry's first instruction, where it looks at an
+    /// argument that is overwritten behind it.
     pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
-        let asks =
-            |hits: &Hits| (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && hits.look_at(arg));
+        let asks = (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
         match (&self.unmoved, body) {
-            (Some(first), Body::Count { hits, .. }) if asks(hits) => Ok(first),
-            (_, Body::Call { hits, .. }) if asks(hits) => self.unmoved_entry(),
+            (Some(first), Body::Count { .. } | Body::Record { .. }) if asks => Ok(first),
+            (_, Body::Call { .. }) if asks => self.unmoved_entry(),
             _ if body.is_entry_only() && !self.entry => self.unmoved_entry(),
             _ => Ok(self),
         }

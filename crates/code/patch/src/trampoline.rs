@@ -9,7 +9,8 @@
 //!         test %rax,%rax
 //!         je   cold
 //!         [below a function only: cmpq $0,INSIDE(%rax); je out]
-//!         incq 8*slot(%rax)          or by an argument's value (`values`)
+//!         incq 8*slot(%rax)          or by an argument's value (`values`), or a record
+//!                                    is written (`recorded`)
 //! out:    pop  %rax
 //! pass:   the displaced instructions
 //!         jmp  behind them
@@ -44,13 +45,14 @@
 //! ```
 //! From `back + 8` to the `syscall` every register is the program's.
 
-use tiptoe_wire::calls::intercepted;
+use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
 use crate::counters;
 use crate::guard::Guard;
 use crate::hits::Hits;
+use crate::recorded::Recorded;
 use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
 use crate::timed::Call;
@@ -64,6 +66,16 @@ pub enum Body {
         /// The counter's index.
         slot: u32,
         /// Which hits count.
+        hits: Hits,
+    },
+    /// Writes a record of each hit, with the first two arguments, to the thread's ring.
+    /// The counters are those of [`tiptoe_wire::ring::words`], from `slot` on.
+    Record {
+        /// The first counter's index.
+        slot: u32,
+        /// How many bytes behind the thread's counters its ring is.
+        ring: u32,
+        /// Which hits are recorded.
         hits: Hits,
     },
     /// Follows each call to its return: counts both, and times them where asked.
@@ -120,6 +132,15 @@ impl Body {
             Body::Call { .. } | Body::Gate { .. } | Body::Intercept { .. }
         )
     }
+
+    /// Whether it looks at argument `arg` of a hit.
+    pub(crate) fn looks_at(&self, arg: u8) -> bool {
+        match self {
+            Body::Count { hits, .. } | Body::Call { hits, .. } => hits.look_at(arg),
+            Body::Record { hits, .. } => arg < 2 || hits.look_at(arg),
+            _ => false,
+        }
+    }
 }
 
 /// Where a trampoline finds the rest of the agent.
@@ -130,8 +151,9 @@ pub struct Abi {
     pub tls: i32,
     /// The %fs offset of the end of the thread's uppermost frame.
     pub frames: i32,
-    /// Called with the slot on the stack when the thread has no counters yet;
-    /// preserves every register, returns by `ret $8`.
+    /// Called with the slot on the stack when the thread has no counters yet, and flags
+    /// such as [`tiptoe_wire::calls::RECORDS`]; the program's arguments are in their
+    /// registers. Preserves every register, returns by `ret $8`.
     pub cold_entry: u64,
     /// Called with a system call's number on the stack; likewise.
     pub hook_entry: u64,
@@ -175,29 +197,15 @@ pub(crate) fn build(
     let mut trampoline = Trampoline::default();
     match *body {
         Body::Count { slot, hits } => {
-            let cell = slot.checked_mul(8).and_then(|o| i32::try_from(o).ok());
-            let cell = cell.ok_or(Refusal::Slot { slot })?;
-            let count = Count {
-                entry: shape.entry,
-                tls: abi.tls,
-                slot: slot as i32 | hits.flags(),
-                cell,
-                hits,
+            let what = match hits.by {
+                Some(arg) => What::ByValue(arg),
+                None => What::Count,
             };
-            let called = displaced[0]
-                .target
-                .filter(|_| matches!(window.guard, Guard::Call { .. }));
-            let mut copy = Trampoline::default();
-            match called {
-                Some(callee) => {
-                    copy.code.relative(&[0xe9], To::Address(callee), &[]);
-                }
-                None => copy.displaced(displaced, behind, window),
-            }
-            trampoline.count(&count, &copy);
-            if called.is_some() {
-                trampoline.uncalled(&displaced[0], behind);
-            }
+            trampoline.hit(&Hit::new(what, slot, hits)?, shape, window, abi);
+        }
+        Body::Record { slot, ring, hits } => {
+            let hit = Hit::new(What::Record { ring }, slot, hits)?;
+            trampoline.hit(&hit, shape, window, abi);
         }
         Body::Call {
             slot,
@@ -288,13 +296,52 @@ fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     code.relative(&[0xe9], To::Address(behind), &[]);
 }
 
-struct Count {
-    entry: bool,
-    tls: i32,
-    /// What the cold entry is given.
-    slot: i32,
-    cell: i32,
+/// What a trampoline that does not follow calls does with a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Count,
+    /// Counts by the value of this argument.
+    ByValue(u8),
+    /// Records, in a ring so many bytes behind the counters.
+    Record {
+        ring: u32,
+    },
+}
+
+/// What such a trampoline is for.
+struct Hit {
+    what: What,
+    slot: u32,
     hits: Hits,
+}
+
+impl Hit {
+    fn new(what: What, slot: u32, hits: Hits) -> Result<Hit, Refusal> {
+        let hit = Hit { what, slot, hits };
+        let fits = slot < MAX_SLOT;
+        fits.then_some(hit).ok_or(Refusal::Slot { slot })
+    }
+
+    /// What the cold entry is given.
+    fn asked(&self) -> i32 {
+        let records = match self.what {
+            What::Record { .. } => RECORDS,
+            _ => 0,
+        };
+        self.slot as i32 | self.hits.flags() | records
+    }
+
+    /// Appends what it does, with the thread's counters in %rax; the rest of it may stand
+    /// elsewhere.
+    fn emit(&self, code: &mut Code) -> Option<Recorded> {
+        let cell = self.slot as i32 * 8;
+        match self.what {
+            What::Count => counters::increment(code, cell),
+            What::ByValue(arg) => values::emit(code, arg, cell),
+            What::Record { ring } => return Some(Recorded::emit(code, self.slot, ring)),
+        }
+        None
+    }
 }
 
 impl Trampoline {
@@ -336,24 +383,39 @@ impl Trampoline {
         self.heads = heads.map(|&(head, at)| (head, base + at)).collect();
     }
 
-    fn count(&mut self, count: &Count, copy: &Trampoline) {
+    /// Counts or records each hit.
+    fn hit(&mut self, hit: &Hit, shape: &Shape, window: &Window, abi: &Abi) {
+        let displaced = &shape.run[..window.steps];
+        let behind = shape.site + window.displaced as u64;
+        let called = displaced[0]
+            .target
+            .filter(|_| matches!(window.guard, Guard::Call { .. }));
+        let mut copy = Trampoline::default();
+        match called {
+            Some(callee) => {
+                copy.code.relative(&[0xe9], To::Address(callee), &[]);
+            }
+            None => copy.displaced(displaced, behind, window),
+        }
+        self.around(hit, shape.entry, abi, &copy);
+        if called.is_some() {
+            self.uncalled(&displaced[0], behind);
+        }
+    }
+
+    /// All that stands around the `copy`.
+    fn around(&mut self, hit: &Hit, entry: bool, abi: &Abi, copy: &Trampoline) {
         let code = &mut self.code;
-        if !count.entry {
+        if !entry {
             code.put(&STEP_OVER_RED_ZONE).put(&[PUSH_FLAGS]);
         }
-        let missed = count.hits.emit_filter(code);
+        let missed = hit.hits.emit_filter(code);
         code.put(&[PUSH_RAX]);
-        let cold = counters::load(
-            code,
-            count.tls,
-            count.hits.by.is_some() || copy.code.len() > 90,
-        );
+        let long = hit.what != What::Count;
+        let cold = counters::load(code, abi.tls, long || copy.code.len() > 90);
         let ready = code.len();
-        let outside = count.hits.emit_under(code, count.hits.by.is_some());
-        match count.hits.by {
-            Some(arg) => values::emit(code, arg, count.cell),
-            None => counters::increment(code, count.cell),
-        }
+        let outside = hit.hits.emit_under(code, long);
+        let recorded = hit.emit(code);
         if let Some(outside) = outside {
             code.bind(outside);
         }
@@ -362,15 +424,18 @@ impl Trampoline {
         for jump in missed {
             code.bind(jump);
         }
-        if !count.entry {
+        if !entry {
             code.put(&[POP_FLAGS]).put(&STEP_BACK);
         }
         self.embed(copy);
         let code = &mut self.code;
+        if let Some(recorded) = recorded {
+            recorded.otherwise(code, out);
+        }
         code.bind(cold);
-        counters::ask(code, out, count.slot);
-        if count.hits.by.is_some() {
-            counters::of_thread(code, count.tls);
+        counters::ask(code, out, hit.asked());
+        if matches!(hit.what, What::ByValue(_)) {
+            counters::of_thread(code, abi.tls);
             code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
             code.jump_back(Some(IF_NOT_EQUAL), ready);
         }

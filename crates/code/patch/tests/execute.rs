@@ -3,6 +3,7 @@
 mod foreign;
 mod machine;
 mod random;
+mod recorded;
 mod values;
 
 use std::hash::{DefaultHasher, Hasher};

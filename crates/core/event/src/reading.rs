@@ -1,6 +1,6 @@
 //! What an event has counted so far.
 
-use crate::{Ends, Latency};
+use crate::{Ends, Latency, Records};
 
 /// One event's counts, in the words of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,6 +17,8 @@ pub struct Reading {
     pub ends: Option<Ends>,
     /// How long they took, where they are timed too.
     pub latency: Option<Latency>,
+    /// What became of the calls, where records are asked for.
+    pub records: Option<Records>,
 }
 
 impl Reading {
@@ -29,6 +31,7 @@ impl Reading {
             time_running_ns: self.time_running_ns.wrapping_add(other.time_running_ns),
             ends: join(self.ends, other.ends, Ends::plus),
             latency: join(self.latency, other.latency, Latency::plus),
+            records: join(self.records, other.records, Records::plus),
         }
     }
 
@@ -41,6 +44,7 @@ impl Reading {
             time_running_ns: self.time_running_ns.wrapping_sub(earlier.time_running_ns),
             ends: join(self.ends, earlier.ends, Ends::since),
             latency: join(self.latency, earlier.latency, Latency::since),
+            records: join(self.records, earlier.records, Records::since),
         }
     }
 
@@ -48,6 +52,13 @@ impl Reading {
     /// however that ended, and else once for each count.
     pub fn hits(&self) -> u64 {
         self.ends.map_or(self.count, Ends::calls)
+    }
+
+    /// Hits that did no more than to be counted, where more was asked for.
+    pub fn only_counted(&self) -> u64 {
+        let ends = self.ends.map_or(0, |ends| ends.only_counted);
+        let records = self.records.map_or(0, |records| records.only_counted);
+        ends.saturating_add(records)
     }
 
     /// Whether it counted for less time than it was asked for.

@@ -71,6 +71,8 @@ pub const UNCOUNTED: i32 = 1 << 27;
 pub const RETURNING: i32 = 1 << 28;
 /// A call of `--under`'s function: its thread is below it until it ends.
 pub const GATE: i32 = 1 << 29;
+/// To the cold entry: the hit is to be recorded.
+pub const RECORDS: i32 = 1 << 28;
 /// To the cold entry: hits are told apart by a value, which only the trampoline knows; the
 /// thread gets its counters, and where it gets none the hit is counted as one.
 pub const VALUED: i32 = 1 << 29;

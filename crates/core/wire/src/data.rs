@@ -3,12 +3,16 @@
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
 use crate::primitive::Ordering::{Acquire, Release};
+use crate::ring::{self, Record, Ring};
 use crate::words::Words;
 
 #[cfg(not(tiptoe_loom))]
 mod changes;
 #[cfg(not(tiptoe_loom))]
 pub(crate) mod space;
+
+/// Words of a slab in front of its counters.
+const SLAB_WORDS: usize = Geometry::FIRST_SLOT as usize;
 
 const MAGIC_WORD: usize = 0;
 const STATE: usize = 1;
@@ -260,6 +264,29 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// The ring of a slab's thread; `None` where there are none.
+    pub fn ring(&self, slab: u32) -> Option<Ring<'a>> {
+        let (first, len) = self.geometry.ring(slab)?;
+        let own = self.words.part(self.geometry.slab(slab), SLAB_WORDS)?;
+        Ring::new(own, self.words.part(first, len)?)
+    }
+
+    /// Records a call for the thread of a slab, as trampolines do. (agent, cold path)
+    pub fn record(&self, slab: u32, record: &Record) {
+        let credit = self.credit(slab);
+        let word = match self.ring(slab) {
+            Some(ring) if credit as i64 > 0 => {
+                self.set_credit(slab, credit - 1);
+                match ring.push(record) {
+                    true => ring::words::RECORDED,
+                    false => ring::words::LOST,
+                }
+            }
+            _ => ring::words::ONLY_COUNTED,
+        };
+        self.add(slab, record.slot + word);
+    }
+
     /// Raises a word of a slab to at least `value`. (agent, cold path)
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
         use crate::primitive::Ordering::Relaxed;
@@ -318,7 +345,11 @@ mod tests {
 
     #[test]
     fn a_hostile_segment_yields_nothing_out_of_bounds() {
-        let geometry = Geometry { slots: 4, slabs: 2 };
+        let geometry = Geometry {
+            slots: 4,
+            slabs: 2,
+            rings: false,
+        };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(u64::MAX))
             .collect();
@@ -336,6 +367,7 @@ mod tests {
         let geometry = Geometry {
             slots: 600,
             slabs: 3,
+            rings: false,
         };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(0))

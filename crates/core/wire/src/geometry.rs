@@ -1,5 +1,7 @@
 //! How large the parts of a data segment are; chosen by tiptoe before it attaches.
 
+use crate::ring;
+
 /// Words in a page; few in a model, where each is an object of its own.
 pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
 /// Words that one slab's directory entry takes.
@@ -10,6 +12,9 @@ pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 pub(crate) const CREDIT: usize = 0;
 /// The most virtual memory that all slabs together may take, in bytes.
 const MAX_SLAB_BYTES: usize = 1 << 30;
+/// The same where each has a ring, which may all be written before anybody reads.
+const MAX_RING_BYTES: usize = 1 << 29;
+const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
 /// The shape of a data segment. Both sides compute all offsets from it; the
 /// target reads it from the plan, which only tiptoe can write.
@@ -22,6 +27,8 @@ pub struct Geometry {
     pub slots: u32,
     /// Slabs, the overflow slab included.
     pub slabs: u32,
+    /// Whether each slab has a ring of records behind its counters.
+    pub rings: bool,
 }
 
 impl Geometry {
@@ -35,19 +42,44 @@ impl Geometry {
     /// The first slot that counts; those in front are the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 
-    /// A segment with room for `slots` counters in each of as many slabs as fit
-    /// (64 to 16,384).
-    pub fn for_slots(slots: u32) -> Geometry {
-        let slots = slots.max(1).saturating_add(Self::FIRST_SLOT);
-        let stride = stride_words(slots) * 8;
-        let slabs = (MAX_SLAB_BYTES / stride).clamp(64, 16_384) as u32;
-        Geometry { slots, slabs }
+    /// A segment with room for `slots` counters, and where asked for a ring, in each of
+    /// as many slabs as fit (64 to 16,384).
+    pub fn for_slots(slots: u32, rings: bool) -> Geometry {
+        let shape = Geometry {
+            slots: slots.max(1).saturating_add(Self::FIRST_SLOT),
+            slabs: 0,
+            rings,
+        };
+        let most = if rings {
+            MAX_RING_BYTES
+        } else {
+            MAX_SLAB_BYTES
+        };
+        let slabs = (most / (shape.stride() * 8)).clamp(64, 16_384) as u32;
+        Geometry { slabs, ..shape }
     }
 
     /// Words from one slab to the next: whole pages, so that a thread's first
-    /// hit costs one page.
+    /// hit costs one page, and its first record one more.
     pub fn stride(&self) -> usize {
-        stride_words(self.slots)
+        let ring = if self.rings { RING_WORDS } else { 0 };
+        self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
+    }
+
+    /// Words of a slab's counters, in whole pages.
+    fn counter_words(&self) -> usize {
+        (self.slots as usize).next_multiple_of(PAGE_WORDS)
+    }
+
+    /// The words of slab `index`'s ring: the first, and how many.
+    pub(crate) fn ring(&self, index: u32) -> Option<(usize, usize)> {
+        let there = self.rings && index < self.slabs;
+        there.then(|| (self.slab(index) + self.counter_words(), RING_WORDS))
+    }
+
+    /// Bytes from a slab to its ring.
+    pub fn ring_offset(&self) -> u64 {
+        self.counter_words() as u64 * 8
     }
 
     /// First word of the results area.
@@ -90,21 +122,24 @@ impl Geometry {
     }
 }
 
-fn stride_words(slots: u32) -> usize {
-    (slots as usize).next_multiple_of(PAGE_WORDS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn parts_do_not_overlap_and_slabs_are_pages() {
-        for slots in [1, 511, 512, 513, 10_000, 1_000_000] {
-            let g = Geometry::for_slots(slots);
+        let shapes = [1, 511, 512, 513, 10_000, 1_000_000]
+            .into_iter()
+            .flat_map(|slots| [false, true].map(|rings| (slots, rings)));
+        for (slots, rings) in shapes {
+            let g = Geometry::for_slots(slots, rings);
             assert!(g.entry(g.slabs) <= g.slab(0));
             assert_eq!(g.slab(0) % PAGE_WORDS, 0);
             assert!(g.stride() >= slots as usize);
+            if let Some((first, words)) = g.ring(1) {
+                assert!(first >= g.slab(1) + slots as usize);
+                assert!(first + words <= g.slab(2));
+            }
             assert_eq!(g.slab(g.slabs) * 8, g.data_bytes() as usize);
             assert!((64..=16_384).contains(&g.slabs));
             assert_eq!(g.slab_at(g.slab_offset(3)), Some(3));

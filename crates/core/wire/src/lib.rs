@@ -15,6 +15,7 @@
 //! | C: a slab has an owner | directory owner word in [`Data::enter`] | [`Data::slab_owner`] in tiptoe |
 //! | D: a change of the loader's is told | `changes::TOLD` in [`Data::tell`] | [`Data::told`] in tiptoe |
 //! | E: what a change asks for is done | `changes::SERVED` in [`Data::serve`] | [`Data::served`] in a loading thread |
+//! | F, G: records | see [`ring`] | |
 //!
 //! Counters need no edge: each has one writer, and a reader that is late by a
 //! few hits is corrected by the next read; the last read follows edge B.
@@ -30,6 +31,7 @@ mod models;
 mod plan;
 mod primitive;
 mod record;
+pub mod ring;
 pub mod timed_values;
 pub mod values;
 mod words;
@@ -46,7 +48,7 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {

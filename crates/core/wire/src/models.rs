@@ -1,5 +1,7 @@
 //! The edges of the crate's table, under loom: each model, then its mutants.
 
+mod ring;
+
 extern crate std;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -7,7 +9,11 @@ use std::vec::Vec;
 use crate::{Data, Geometry, Hello, Plan, Request, Words};
 use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, interrupt, lose};
 
-const SHAPE: Geometry = Geometry { slots: 1, slabs: 2 };
+const SHAPE: Geometry = Geometry {
+    slots: 1,
+    slabs: 2,
+    rings: false,
+};
 const PLAN_WORDS: usize = 24;
 const SAID: Hello = Hello {
     pid: 42,

@@ -16,6 +16,7 @@ const KEEP: usize = 6;
 const CREDIT: usize = 7;
 const NS_PER_TICK: usize = 8;
 const SLOWER: usize = 9;
+const RINGS: usize = 10;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
@@ -144,6 +145,7 @@ impl<'a> Plan<'a> {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
         self.0.store(SLABS, geometry.slabs as u64);
+        self.0.store(RINGS, geometry.rings as u64);
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
@@ -167,7 +169,12 @@ impl<'a> Plan<'a> {
     pub fn geometry(&self) -> Option<Geometry> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
-        sound.then_some(Geometry { slots, slabs })
+        let rings = self.0.load(RINGS) != 0;
+        sound.then_some(Geometry {
+            slots,
+            slabs,
+            rings,
+        })
     }
 
     /// Whether slabs of dead threads must be kept. (agent)
@@ -325,6 +332,7 @@ mod tests {
             Geometry {
                 slots: 3,
                 slabs: 64,
+                rings: true,
             },
             true,
         );
@@ -342,7 +350,8 @@ mod tests {
             plan.geometry(),
             Some(Geometry {
                 slots: 3,
-                slabs: 64
+                slabs: 64,
+                rings: true,
             })
         );
         assert_eq!(

@@ -2,7 +2,7 @@
 //! agent keeps it.
 
 use crate::calls::words;
-use crate::{timed_values, values};
+use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
@@ -39,6 +39,8 @@ impl SiteFlags {
 
     /// Its hits, or calls, are told apart by the value of an argument.
     pub const VALUED: SiteFlags = SiteFlags(64);
+    /// Its trampoline records calls.
+    pub const RECORDS: SiteFlags = SiteFlags(128);
 
     /// Whether all bits of `other` are set.
     pub fn has(self, other: SiteFlags) -> bool {
@@ -108,6 +110,7 @@ impl Site {
             flags if flags.has(SiteFlags::TIMED) => words::ALL,
             flags if flags.has(SiteFlags::CALL) => words::UNTIMED,
             flags if flags.has(SiteFlags::VALUED) => values::WIDTH,
+            flags if flags.has(SiteFlags::RECORDS) => ring::words::ALL,
             _ => 1,
         }
     }

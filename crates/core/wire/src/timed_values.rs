@@ -118,6 +118,7 @@ mod tests {
         let geometry = Geometry {
             slots: 16 + WIDTH,
             slabs: 3,
+            rings: false,
         };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(0))

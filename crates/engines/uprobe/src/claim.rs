@@ -93,11 +93,11 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`: one of a thread that `alive` denies
-    /// (unless `keep`), or a fresh one. `None` where all are taken. Lock-free;
+    /// Takes a descriptor for thread `tid`: one that, told its index and owner, `taken`
+    /// denies (unless `keep`), or a fresh one. `None` where all are taken. Lock-free;
     /// a signal handler that claims on the same thread meanwhile is harmless:
     /// both descriptors then belong to this one thread.
-    pub fn claim(&self, tid: u32, keep: bool, alive: impl Fn(u32) -> bool) -> Option<usize> {
+    pub fn claim(&self, tid: u32, keep: bool, taken: impl Fn(usize, u32) -> bool) -> Option<usize> {
         let used = (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len());
         if !keep && used > 0 {
             // Relaxed: only spreads the looks.
@@ -106,7 +106,7 @@ impl<'a> Claims<'a> {
             let looks = if full { used } else { LOOKS.min(used) };
             let found = (start..start + looks)
                 .map(|position| position % used)
-                .find(|index| self.take_over(*index, tid, &alive));
+                .find(|index| self.take_over(*index, tid, &taken));
             if found.is_some() {
                 return found;
             }
@@ -114,15 +114,15 @@ impl<'a> Claims<'a> {
         self.take_fresh(tid)
     }
 
-    fn take_over(&self, index: usize, tid: u32, alive: &impl Fn(u32) -> bool) -> bool {
+    fn take_over(&self, index: usize, tid: u32, taken: &impl Fn(usize, u32) -> bool) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
         // Acquire: pairs with the exchange below and the store in `take_fresh`, so
-        // that `alive` is asked after the thread that wrote the number.
+        // that `taken` is asked after the thread that wrote the number.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
-        let free = owner == tid || (owner != 0 && !alive(owner));
+        let free = owner == tid || (owner != 0 && !taken(index, owner));
         let next = (held >> 32).wrapping_add(1) << 32 | u64::from(tid);
         // AcqRel: the dead owner's writes happened before its death was seen
         // through the kernel; among living claimants the exchange decides.

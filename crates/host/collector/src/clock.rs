@@ -44,6 +44,33 @@ fn both() -> (Instant, u64) {
     best.map_or_else(|| (Instant::now(), 0), |(_, at, ticks)| (at, ticks))
 }
 
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    at: Instant,
+    ticks: u64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now() -> Moment {
+        let (at, ticks) = both();
+        Moment { at, ticks }
+    }
+
+    /// How long after `start` the counter stood at `ticks`, in nanoseconds; 0 where that
+    /// was before.
+    pub fn ns_from(&self, start: Instant, ticks: u64) -> u64 {
+        let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
+        let passed = (passed * i128::from(ns_per_tick())) >> 32;
+        let since = match self.at.checked_duration_since(start) {
+            Some(after) => after.as_nanos() as i128,
+            None => -(start.duration_since(self.at).as_nanos() as i128),
+        };
+        u64::try_from(since + passed).unwrap_or(0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +79,20 @@ mod tests {
     fn a_tick_is_about_as_long_as_processors_make_it() {
         let ns = ns_per_tick() as f64 / 2f64.powi(32);
         assert!((0.1..2.0).contains(&ns), "{ns} ns a tick");
+    }
+
+    #[test]
+    fn moments_are_placed_by_their_ticks() {
+        let now = Moment::now();
+        let ticks = |s: u64| {
+            u64::try_from((u128::from(s) << 32) * 1_000_000_000 / u128::from(ns_per_tick()))
+        };
+        let [second, ten] = [1, 10].map(|s| ticks(s).expect("not so many"));
+        let early = now.at - Duration::from_secs(5);
+        let near = |ns: u64, s: f64| (ns as f64 / 1e9 - s).abs() < 1e-6;
+        assert!(near(now.ns_from(early, now.ticks), 5.0));
+        assert!(near(now.ns_from(early, now.ticks + ten), 15.0));
+        assert!(near(now.ns_from(early, now.ticks - second), 4.0));
+        assert_eq!(now.ns_from(early, now.ticks - ten), 0);
     }
 }

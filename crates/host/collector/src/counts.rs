@@ -117,6 +117,13 @@ impl Counts {
     }
 }
 
+/// A thread's name as the kernel gave it, or as the target would have it.
+pub fn plain(name: &[u8]) -> String {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    String::from_utf8_lossy(name).chars().map(plain).collect()
+}
+
 struct SlabOwner {
     tid: u32,
     comm: String,
@@ -126,9 +133,7 @@ impl SlabOwner {
     /// Reads a directory entry; `None` where nobody entered.
     fn read(entry: &[u8]) -> Option<SlabOwner> {
         let tid = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
-        let name = entry[8..24].split(|byte| *byte == 0).next().unwrap_or(&[]);
-        let plain = |c: char| if c.is_control() { '?' } else { c };
-        let comm = String::from_utf8_lossy(name).chars().map(plain).collect();
+        let comm = plain(&entry[8..24]);
         (tid != 0).then_some(SlabOwner { tid, comm })
     }
 
@@ -272,7 +277,7 @@ mod tests {
     use super::*;
 
     fn of_one_thread(file: &File, words: Vec<u64>) -> SlabWords<'_> {
-        let geometry = Geometry::for_slots(words.len() as u32);
+        let geometry = Geometry::for_slots(words.len() as u32, false);
         let mut slab = SlabWords::new(file, geometry, 0..words.len() as u32);
         slab.stretches.push(0..words.len());
         slab.words = words;

@@ -55,6 +55,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.session.notes.extend(went);
     let missed = run.tracees.iter().filter_map(Tracee::missed);
     run.session.notes.extend(missed);
+    run.tell_calls(observer);
     run.all_ended(observer);
     run.look_for_ends(observer);
     let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
@@ -209,7 +210,7 @@ fn start_with_agent(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
-    let offer = Offer::new(plan.follow().room(COMMAND_PROBES))?;
+    let offer = Offer::new(plan.follow().room(COMMAND_PROBES), plan.record)?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;

@@ -458,7 +458,11 @@ impl Drop for Owner {
 /// Holds the word until told to release it, or until the process dies.
 fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc::Receiver<()>) {
     // The owner word is at a fixed place, whatever the geometry.
-    let geometry = Geometry { slots: 1, slabs: 1 };
+    let geometry = Geometry {
+        slots: 1,
+        slabs: 1,
+        rings: false,
+    };
     let Some(word) = Data::new(segment.words(), geometry).and_then(|data| data.owner()) else {
         let _ = ready.send(Err(io::Error::other("the data segment is too small")));
         return;

@@ -17,9 +17,9 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Fresh segments for a command that is about to start.
-    pub fn new(slots: u32) -> Result<Offer, Error> {
-        let geometry = Geometry::for_slots(slots);
+    /// Fresh segments for a command that is about to start, with rings for records or not.
+    pub fn new(slots: u32, rings: bool) -> Result<Offer, Error> {
+        let geometry = Geometry::for_slots(slots, rings);
         let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
         let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
         match (data, plan) {

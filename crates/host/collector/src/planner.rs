@@ -83,8 +83,8 @@ pub struct Ground<'a> {
     pub known: &'a [Site],
     /// The slots of this session's functions.
     pub rows: &'a Rows,
-    /// How many slots there are.
-    pub slots: u32,
+    /// Where each thread counts.
+    pub geometry: Geometry,
     /// The unwinders that are numbered already.
     pub unwinders: &'a [u64],
     /// Calls are followed.
@@ -243,6 +243,11 @@ impl Draft<'_> {
                 hits: self.ground.hits,
             },
             Follow::No => Body::Count { slot, hits: whole },
+            Follow::Record => Body::Record {
+                slot,
+                ring: self.ground.geometry.ring_offset() as u32,
+                hits: whole,
+            },
             Follow::Gate => Body::Gate {
                 slot,
                 probe: number,
@@ -271,7 +276,7 @@ impl Draft<'_> {
         let of_its_size = known.filter(|known| known.width() == width);
         let had = own.or(of_its_size.map(|known| known.slot));
         let slot = had.unwrap_or(self.next_slot);
-        if slot.saturating_add(width) > self.ground.slots {
+        if slot.saturating_add(width) > self.ground.geometry.slots {
             return Err("there are no counters left for it".to_owned());
         }
         let body = body(slot, self.next_call);
@@ -323,6 +328,7 @@ fn again(known: &Site) -> Planned {
 fn body_hash(body: &Body) -> u32 {
     let text = match body {
         Body::Count { hits, .. } => format!("count {hits:?}"),
+        Body::Record { ring, hits, .. } => format!("record {ring} {hits:?}"),
         Body::Call { timed, hits, .. } => format!("call {timed} {hits:?}"),
         Body::Gate { .. } => "gate".to_owned(),
         other => format!("{other:?}"),
@@ -381,12 +387,13 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
             SiteFlags::TIMED,
         ),
         (
-            !matches!(
+            matches!(
                 body,
-                Body::Count { .. } | Body::Call { .. } | Body::Gate { .. }
+                Body::Syscall { .. } | Body::SyscallAny { .. } | Body::Intercept { .. }
             ),
             SiteFlags::HOOK,
         ),
+        (matches!(body, Body::Record { .. }), SiteFlags::RECORDS),
         (
             matches!(body, Body::Count { hits, .. } | Body::Call { hits, .. } if hits.by.is_some()),
             SiteFlags::VALUED,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Interval, Session};
+use tiptoe_session::{Call, Interval, Session};
 
 /// Everything that one run of the driver is asked.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Request {
     pub by: Option<By>,
     /// Whether calls are timed from their entry to their return.
     pub latency: bool,
+    /// Whether each call is recorded, and told while the trace runs.
+    pub record: bool,
     /// Of the timed calls, only those that take longer than this.
     pub slower_ns: Option<u64>,
     /// Only calls below this function, on the same thread; in the event grammar.
@@ -89,6 +91,12 @@ impl Budget {
 pub trait Observer {
     /// An interval has passed.
     fn interval(&mut self, interval: &Interval);
+    /// Calls that were recorded since the last time, in the order of their beginning.
+    fn calls(&mut self, calls: &[Call<'_>]);
+    /// Whether it wants to be told of them at all: else they are read and counted only.
+    fn wants_calls(&self) -> bool {
+        true
+    }
     /// Something the user should know now, as one sentence.
     fn note(&mut self, note: &str);
 }

@@ -12,7 +12,7 @@ use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
-use crate::tracee::{Plan, Source, TRAP_WINDOW, Tracee};
+use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
 
 mod command;
 mod loading;
@@ -20,6 +20,8 @@ mod under;
 
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
+/// How often it reads the records of calls.
+const RECORD_TICK: Duration = Duration::from_millis(1);
 /// How often it looks whether somebody else probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
@@ -107,6 +109,15 @@ impl<'a> Run<'a> {
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
         let mut last = Events::default();
+        let tell = observer.wants_calls();
+        self.tracees
+            .iter()
+            .for_each(|tracee| tracee.tell_calls(tell));
+        let tick = if self.request.record {
+            RECORD_TICK
+        } else {
+            TICK
+        };
         loop {
             self.look_for_libraries(observer);
             let now = Instant::now();
@@ -142,20 +153,47 @@ impl<'a> Run<'a> {
                 }
             }
             self.tracees.iter().for_each(Tracee::pay);
+            let hasten = self.read_records();
+            self.tell_calls(observer);
             let stopped = self.request.stop.load(Ordering::Relaxed);
             if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
             let wake = [next, end, self.begin].into_iter().flatten().min();
-            let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
-            self.sleep(pause.max(Duration::from_micros(100)));
+            let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
+            if !hasten {
+                self.sleep(pause.max(Duration::from_micros(100)));
+            }
         }
+    }
+
+    /// Reads what was recorded; whether it was so much that there will soon be more.
+    fn read_records(&self) -> bool {
+        let mut much = false;
+        for tracee in &self.tracees {
+            much |= tracee.read_records(self.start);
+        }
+        much
+    }
+
+    /// Tells the calls that were read, unless counting is still to begin.
+    pub fn tell_calls(&mut self, observer: &mut dyn Observer) {
+        let tracees = self.tracees.iter();
+        let mut calls: Vec<Recorded> = tracees.flat_map(Tracee::take_calls).collect();
+        if calls.is_empty() || self.begin.is_some() {
+            return;
+        }
+        calls.sort_by_key(Recorded::at_ns);
+        let calls: Vec<_> = calls.iter().map(Recorded::call).collect();
+        observer.calls(&calls);
     }
 
     /// Leaves out what was counted until now.
     fn begin(&mut self) -> Result<(), Error> {
         self.begin = None;
         self.baseline = self.events()?;
+        let tracees = self.tracees.iter();
+        tracees.for_each(|tracee| drop(tracee.take_calls()));
         Ok(())
     }
 
@@ -231,7 +269,7 @@ impl<'a> Run<'a> {
         let mut events = Events::default();
         for tracee in &self.tracees {
             tracee.cpu_time();
-            events.add(tracee, tracee.read(self.request.by)?);
+            events.add(tracee, tracee.read(self.request.by, self.start)?);
         }
         events.since(&self.baseline);
         Ok(events)

@@ -6,7 +6,7 @@ use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Step;
 use tiptoe_session::OTHER_VALUES;
 
-use crate::calibrate::{UnitCosts, followed, gate, timed, valued};
+use crate::calibrate::{UnitCosts, followed, gate, recorded, timed, valued};
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::tracee::{Counter, Reads, Source, Tracee};
@@ -157,12 +157,10 @@ impl Prices {
     /// What all hits of an event cost together.
     pub fn of(&self, total: &Total) -> Cost {
         let hits = total.all.reading.hits();
-        let unfollowed = total.all.reading.ends.map_or(0, |ends| ends.only_counted);
+        let unpaid = total.all.reading.only_counted();
         let gap_ns = self.gap_ns(hits);
-        let followed = self
-            .of_each(total, gap_ns)
-            .times(hits - unfollowed.min(hits));
-        followed.plus(self.costs.count.at(gap_ns).times(unfollowed))
+        let paid = self.of_each(total, gap_ns).times(hits - unpaid.min(hits));
+        paid.plus(self.costs.count.at(gap_ns).times(unpaid))
     }
 
     fn of_each(&self, total: &Total, gap_ns: f64) -> Cost {
@@ -170,7 +168,9 @@ impl Prices {
             (Via::Kernel, _) => self.costs.kernel.of(total.step),
             (_, true) => self.costs.trap,
             // One that passes does what one that is rejected does, and adds one.
-            _ if self.filtered && total.follow != Follow::Gate => self.costs.filtered.at(gap_ns),
+            _ if self.filtered && total.follow != Follow::Gate => {
+                self.followed(total.follow, self.costs.filtered.at(gap_ns))
+            }
             _ => self.followed(total.follow, self.costs.count.at(gap_ns)),
         }
     }
@@ -183,6 +183,7 @@ impl Prices {
             Follow::Times => timed(followed(count), self.costs.reading_ns),
             Follow::TimedValues => timed(valued(followed(count)), self.costs.reading_ns),
             Follow::Gate => gate(followed(count)),
+            Follow::Record => recorded(count, self.costs.reading_ns),
         }
     }
 

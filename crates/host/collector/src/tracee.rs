@@ -31,12 +31,14 @@ mod later;
 mod meter;
 mod plan;
 mod reads;
+mod records;
 mod space;
 
 pub use enter::short_of_room;
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
 pub use reads::Reads;
+pub use records::Recorded;
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
@@ -123,6 +125,8 @@ pub struct Tracee {
     end_told: Cell<bool>,
     /// What pays for followed calls.
     purse: Option<budget::Purse>,
+    /// The records of its threads.
+    rings: RefCell<Option<records::Rings>>,
 }
 
 impl Tracee {
@@ -157,6 +161,7 @@ impl Tracee {
             handle: ended::handle(process),
             end_told: Cell::new(false),
             purse: None,
+            rings: RefCell::default(),
         }
     }
 
@@ -300,6 +305,7 @@ impl Tracee {
         if !to_kernel.is_empty() {
             self.count_in_kernel(plan, to_kernel)?;
         }
+        self.open_rings(plan);
         self.since = Instant::now();
         self.cpu_at_start = self.process.cpu_time().unwrap_or(self.cpu_at_start);
         self.cpu_last.set(self.cpu_at_start);

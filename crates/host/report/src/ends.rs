@@ -3,7 +3,7 @@
 use tiptoe_session::{Ends, Event, Session};
 
 use crate::event_name;
-use crate::number::{percent, time};
+use crate::number::{short_percent, time};
 use crate::table::counted;
 
 /// Each in one sentence.
@@ -67,11 +67,4 @@ fn sentence(followed: &[Followed], number: fn(&Ends) -> u64, what: &str) -> Opti
     };
     let verb = if sum == 1 { "was" } else { "were" };
     (sum > 0).then(|| format!("{} {whose} {verb} {what}", counted(sum as usize, "call")))
-}
-
-/// `1`, not `1.00`.
-fn short_percent(fraction: f64) -> String {
-    let percent = percent(fraction);
-    let digits = percent.trim_end_matches('0');
-    digits.trim_end_matches('.').to_owned()
 }

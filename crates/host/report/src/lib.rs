@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod calls;
 mod cost;
 mod ends;
 mod histogram;
@@ -18,6 +19,7 @@ mod text;
 
 use tiptoe_session::Session;
 
+pub use calls::{call, call_json};
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
 pub use text::text;

@@ -88,6 +88,13 @@ pub(crate) fn seconds(ns: u64) -> String {
     }
 }
 
+/// `1`, not `1.00`.
+pub(crate) fn short_percent(fraction: f64) -> String {
+    let percent = percent(fraction);
+    let digits = percent.trim_end_matches('0');
+    digits.trim_end_matches('.').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

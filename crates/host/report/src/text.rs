@@ -3,7 +3,7 @@
 use tiptoe_session::{Process, Session};
 
 use crate::number::{grouped, seconds};
-use crate::{Options, cost_line, ends, histogram, latency, printable, refusals, table};
+use crate::{Options, calls, cost_line, ends, histogram, latency, printable, refusals, table};
 
 /// How many processes the first line names.
 const PROCESSES: usize = 3;
@@ -19,7 +19,10 @@ pub fn text(session: &Session, options: &Options) -> String {
     if !session.refusals.is_empty() {
         blocks.push(refusals::rows(&session.refusals, options));
     }
-    let notes = ends::notes(session);
+    let notes: Vec<String> = ends::notes(session)
+        .into_iter()
+        .chain(calls::notes(session))
+        .collect();
     let notes = notes.iter().chain(&session.notes);
     let notes = notes.map(|note| format!("note: {}", printable(note)));
     blocks.push(notes.chain([cost_line(&session.cost)]).collect());

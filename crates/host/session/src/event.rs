@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
 
-use crate::{Ends, Latency};
+use crate::{Ends, Latency, Records};
 
 /// One event: what it is and what it counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct Event {
     /// How long they took, where they were timed too. Its keys stand there as well.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
+    /// What became of its calls, where records were asked for. Its keys as well.
+    #[serde(flatten)]
+    pub records: Option<Records>,
     /// Other names of the same code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
@@ -55,6 +58,7 @@ impl Event {
             time_running_ns: reading.time_running_ns,
             ends: reading.ends.map(Ends::from),
             latency: timed(reading, &Times::default()),
+            records: reading.records.map(Records::from),
             ..Event::default()
         }
     }
@@ -75,6 +79,7 @@ impl Event {
             time_running_ns: self.time_running_ns,
             ends: self.ends.map(Into::into),
             latency: self.latency.as_ref().map(|latency| latency.reading()),
+            records: self.records.map(Into::into),
         }
     }
 

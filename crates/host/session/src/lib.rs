@@ -10,7 +10,7 @@
 //! {"tiptoe": VERSION, "command": [WORD…],
 //!  "events": [{"event": SPEC, "via": "agent"|"kernel", "count", "lost",
 //!              "time_enabled_ns", "time_running_ns", "cost_ns",
-//!              ENDS?, TIMES?, "names"?: […], "notes"?: […],
+//!              ENDS?, TIMES?, RECORDS?, "names"?: […], "notes"?: […],
 //!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
@@ -31,6 +31,10 @@
 //!                      "p50_ns", "p90_ns", "p99_ns", "max_ns"}
 //! ```
 //!
+//! RECORDS are "recorded", "records_lost" and "only_counted", where `--record` asked for
+//! records; they add up to the "count". Each recorded call is a line of its own, in front
+//! of the report: the keys of [`Call`].
+//!
 //! The four of ENDS add up to all calls that were entered. That is the "count"
 //! of a timed event; the "count" of a `uretprobe:` is its "returns".
 //!
@@ -48,6 +52,7 @@ mod cost;
 mod ends;
 mod event;
 mod latency;
+mod records;
 mod space;
 mod words;
 
@@ -57,6 +62,7 @@ pub use cost::{Basis, Cost};
 pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
+pub use records::{Call, Records};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;
 

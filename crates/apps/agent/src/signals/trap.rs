@@ -8,8 +8,8 @@ use tiptoe_sys::raw::gettid;
 use super::pending::{send_to_thread, take_pending};
 use super::wait::Wait;
 use super::{
-    Action, Believed, Context, Info, OURS, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL, SIG_IGN,
-    believed, bit, kernel_action,
+    ARGUMENTS, Action, Believed, Context, Info, OURS, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL,
+    SIG_IGN, believed, bit, kernel_action,
 };
 use crate::shared;
 use crate::space;
@@ -108,7 +108,8 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     // none of our hits, or somebody else's trap ran our first instruction for us.
     let ours = found.site.patched.first() == Some(&first);
     if found.offset != 0 && !ours && !found.site.flags.has(tiptoe_wire::SiteFlags::HOOK) {
-        crate::hit::cold(found.site.slot as u64);
+        let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
+        crate::hit::trapped(&found.site, arg1, arg0);
     }
     if !ours && found.site.original.first() == Some(&first) {
         ask_rearm(shared);

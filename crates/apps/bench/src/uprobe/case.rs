@@ -18,6 +18,8 @@ pub(super) enum Case {
     EntryReturn,
     /// And the time between the two.
     Latency,
+    /// Each call is recorded, with the time and two arguments.
+    Record,
     /// The kernel counts calls.
     Kernel,
     /// The kernel counts returns.
@@ -36,12 +38,13 @@ pub(super) struct Asked {
 const FILTER: &str = "arg0 > 4096";
 
 impl Case {
-    pub(super) const ALL: [Case; 7] = [
+    pub(super) const ALL: [Case; 8] = [
         Case::Floor,
         Case::Count,
         Case::Filtered,
         Case::EntryReturn,
         Case::Latency,
+        Case::Record,
         Case::Kernel,
         Case::KernelReturn,
     ];
@@ -56,6 +59,7 @@ impl Case {
             Case::Filtered => "filtered",
             Case::EntryReturn => "entry_return",
             Case::Latency => "latency",
+            Case::Record => "record",
             Case::Kernel => "kernel_uprobe",
             Case::KernelReturn => "kernel_uretprobe",
         }
@@ -70,6 +74,7 @@ impl Case {
         let calls = match self {
             Case::EntryReturn => Calls::Returns,
             Case::Latency => Calls::Times,
+            Case::Record => Calls::Records,
             _ => Calls::Entries,
         };
         let filter =
@@ -89,7 +94,7 @@ impl Case {
         match self {
             Case::Floor => threads == 1 && floor(site).is_some(),
             Case::Count => true,
-            Case::EntryReturn | Case::Latency => site != TRAP,
+            Case::EntryReturn | Case::Latency | Case::Record => site != TRAP,
             Case::Filtered => threads == 1 && site.functions == 1 && site != TRAP,
             Case::Kernel => site != TRAP && site.functions <= 256,
             // Each is an event of one thread, which takes 80 ms to close.

@@ -209,3 +209,26 @@ fn two_ways_to_an_instruction_agree_for_all_kinds_of_hits() {
         all(&patch(&FUNCTION, 0, &call));
     }
 }
+
+#[test]
+fn a_record_stands_on_all_that_it_has_pushed() {
+    let body = Body::Record {
+        slot: 20,
+        ring: 4096,
+        hits: ALL,
+    };
+    let lines = all(&patch(&FUNCTION, 0, &body));
+    let stands = |name: &str| {
+        let of_it = lines.iter().filter(|line| line.0 == name);
+        of_it.map(|line| (line.1, line.2)).collect::<Vec<_>>()
+    };
+    for name in ["rdtsc", "cmpxchg", "lea", "shl", "add"] {
+        assert!(
+            stands(name).iter().all(|stand| *stand == (0, 32)),
+            "{name}: {:?}",
+            stands(name)
+        );
+    }
+    // Recorded, then without credit, then lost.
+    assert_eq!(stands("inc"), [(0, 32), (0, 8), (0, 32)]);
+}

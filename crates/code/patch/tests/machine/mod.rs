@@ -114,8 +114,23 @@ pub struct Calls {
 static RUNNING: Mutex<()> = Mutex::new(());
 static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
+static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
+
+/// A signal that comes in front of one instruction of a thread that is stepped through.
+struct Steps {
+    /// The instructions that count.
+    code: Vec<Range<u64>>,
+    /// How many of them are done before it comes.
+    left: usize,
+    entered: bool,
+    handler: Option<fn(u64)>,
+    what: u64,
+}
+
+/// The flag that traps behind each instruction.
+const TRAP_FLAG: u64 = 0x100;
 
 /// Somebody else's breakpoint on a patched site, as the kernel keeps one.
 struct Foreign {
@@ -212,6 +227,11 @@ impl Machine {
         self.counters(true);
     }
 
+    /// Has the thread count at an address of the caller's.
+    pub fn count_at(&mut self, slab: u64) {
+        self.descriptor[0] = slab;
+    }
+
     /// Opens or shuts the gate of every arena.
     pub fn gate(&self, open: bool) {
         for &gate in &self.gates {
@@ -305,6 +325,28 @@ impl Machine {
         }
     }
 
+    /// The same, while `handler` is called with `what` in front of the `nth` instruction
+    /// that is in `code`; whether there are so many.
+    pub fn run_interrupted(
+        &self,
+        (target, registers): (u64, &Registers),
+        (nth, code): (usize, &[Range<u64>]),
+        (handler, what): (fn(u64), u64),
+    ) -> (Registers, bool) {
+        *STEPS.lock().expect("no test panics with it") = Some(Steps {
+            code: code.to_vec(),
+            left: nth,
+            entered: false,
+            handler: Some(handler),
+            what,
+        });
+        let mut registers = *registers;
+        registers[16] |= TRAP_FLAG;
+        let out = self.run(target, &registers);
+        let steps = STEPS.lock().expect("no test panics with it").take();
+        (out, steps.is_some_and(|steps| steps.handler.is_none()))
+    }
+
     pub fn calls(&self) -> Calls {
         // SAFETY: `RUNNING` is held, so nobody writes the counts now.
         let [cold, slot, hook, nr, followed] = unsafe { tiptoe_test_calls };
@@ -336,18 +378,46 @@ fn map(at: u64, len: u64) {
     assert_eq!(got as u64, at, "the range is free");
 }
 
+/// Goes on to the next instruction, and calls the handler where it is time; false where
+/// nobody is stepped through.
+fn step(registers: &mut [libc::greg_t]) -> bool {
+    let due = {
+        let mut steps = STEPS.lock().expect("no test panics with it");
+        let Some(steps) = steps.as_mut() else {
+            return false;
+        };
+        let at = registers[libc::REG_RIP as usize] as u64;
+        let inside = steps.code.iter().any(|range| range.contains(&at));
+        if steps.entered && !inside {
+            registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
+        }
+        steps.entered |= inside;
+        match (inside, steps.left) {
+            (true, 0) => steps.handler.take().map(|handler| (handler, steps.what)),
+            (true, _) => {
+                steps.left -= 1;
+                None
+            }
+            _ => None,
+        }
+    };
+    if let Some((handler, what)) = due {
+        handler(what);
+    }
+    true
+}
+
 impl Foreign {
     /// The first trap goes to the original instruction, the second, behind it, on;
     /// false where the trap is none of these.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
-        const TRAP_FLAG: i64 = 0x100;
         if self.stepping {
             write(self.site, &self.armed);
-            registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
+            registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
         } else if at == self.site {
             write(self.site, &self.original);
             registers[libc::REG_RIP as usize] = at as i64;
-            registers[libc::REG_EFL as usize] |= TRAP_FLAG;
+            registers[libc::REG_EFL as usize] |= TRAP_FLAG as i64;
         } else {
             return false;
         }
@@ -361,6 +431,9 @@ extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::
     // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let registers = &mut context.uc_mcontext.gregs;
+    if signal == libc::SIGTRAP && step(registers) {
+        return;
+    }
     let at = registers[libc::REG_RIP as usize] as u64 - u64::from(signal == libc::SIGTRAP);
     let mut foreign = FOREIGN.lock().expect("no test panics with it");
     if foreign.as_mut().is_some_and(|f| f.step(at, registers)) {

@@ -148,7 +148,11 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole segment, word by word")]
     fn changes_are_told_and_served_in_order() {
-        let geometry = Geometry { slots: 4, slabs: 2 };
+        let geometry = Geometry {
+            slots: 4,
+            slabs: 2,
+            rings: false,
+        };
         let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
             .map(|_| AtomicU64::new(0))
             .collect();

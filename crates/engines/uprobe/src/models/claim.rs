@@ -23,7 +23,7 @@ fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
         let thread = spawn(move || {
             lose(opener);
-            let index = claims.claim(1, true, |_| true).expect("room");
+            let index = claims.claim(1, true, |_, _| true).expect("room");
             if claims
                 .session()
                 .is_some_and(|session| claims.open(index, SLAB, session))
@@ -98,11 +98,11 @@ fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
         for _ in 0..taken {
-            claims.claim(DEAD, true, |_| true).expect("room");
+            claims.claim(DEAD, true, |_, _| true).expect("room");
         }
         let claim = move |tid| {
             lose(lost);
-            claims.claim(tid, false, |owner| owner != DEAD)
+            claims.claim(tid, false, |_, owner| owner != DEAD)
         };
         let other = spawn(move || claim(2));
         let (one, two) = (claim(1), other.join().expect("claimed"));
@@ -142,8 +142,8 @@ fn mutant_torn_exchange() {
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
-        claims.claim(DEAD, true, |_| true).expect("room");
-        let alive = |owner| owner != DEAD || born.load(Acquire) == 1;
+        claims.claim(DEAD, true, |_, _| true).expect("room");
+        let alive = |_, owner| owner != DEAD || born.load(Acquire) == 1;
         let again = spawn(move || {
             born.store(1, Release);
             claims.claim(DEAD, false, alive)
@@ -172,12 +172,12 @@ fn an_heir_counts_on() {
     loom::model(|| {
         let claims = claims(1);
         let (count, dead) = (leak(AtomicU64::new(0)), leak(AtomicU32::new(0)));
-        claims.claim(DEAD, true, |_| true).expect("room");
+        claims.claim(DEAD, true, |_, _| true).expect("room");
         let dying = spawn(move || {
             count.store(count.load(Relaxed) + 1, Relaxed);
             dead.store(1, Release); // as the kernel orders a death
         });
-        let alive = |owner| owner != DEAD || dead.load(Acquire) == 0;
+        let alive = |_, owner| owner != DEAD || dead.load(Acquire) == 0;
         if claims.claim(1, false, alive).is_some() {
             assert_eq!(count.load(Relaxed), 1, "the dead thread's count");
         }

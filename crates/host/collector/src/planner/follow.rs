@@ -1,7 +1,7 @@
 //! What is wanted of each hit.
 
 use tiptoe_wire::calls::words;
-use tiptoe_wire::{timed_values, values};
+use tiptoe_wire::{ring, timed_values, values};
 
 /// The most functions whose calls are timed by value.
 pub const MOST_BY_VALUE: usize = 280;
@@ -26,6 +26,8 @@ pub enum Follow {
     Values,
     /// And timed.
     TimedValues,
+    /// To be recorded, with its first two arguments.
+    Record,
     /// Followed to its return, with the thread noted to be inside.
     Gate,
 }
@@ -33,7 +35,7 @@ pub enum Follow {
 impl Follow {
     /// Whether calls are followed to their return.
     pub fn is_followed(self) -> bool {
-        !matches!(self, Follow::No | Follow::Values)
+        !matches!(self, Follow::No | Follow::Values | Follow::Record)
     }
 
     /// Whether they are timed.
@@ -57,6 +59,7 @@ impl Follow {
             Follow::Returns | Follow::Gate => words::UNTIMED,
             Follow::Times => words::ALL,
             Follow::TimedValues => timed_values::WIDTH,
+            Follow::Record => ring::words::ALL,
         }
     }
 

@@ -1,6 +1,6 @@
-//! Followed calls are paid for: each thread has a credit, in its slab, of calls that it
-//! may follow. It is filled up every few milliseconds out of the budget's share of the
-//! CPU time that the process used; with no credit left a call is only counted.
+//! Followed and recorded calls are paid for: each thread has a credit of them, in its slab.
+//! It is filled up every few milliseconds out of the budget's share of the CPU time that the
+//! process used; with no credit left a call is only counted.
 //!
 //! A thread counts its credit down without atomics, so one that is filled up may be
 //! lost to a call; the next is not.
@@ -17,18 +17,18 @@ use crate::planner::Follow;
 
 /// The credit of a thread where there is no budget.
 pub const ANY: u64 = u64::MAX >> 1;
-/// What a thread may follow before its credit is looked at for the first time.
+/// What a thread may follow or record before its credit is looked at for the first time.
 pub const FIRST: u64 = 1000;
 /// No more than this time's share is saved up.
 const SAVED: Duration = Duration::from_millis(200);
-/// What following a call costs without the clock: frame, detours and histogram.
+/// What following or recording a call costs without the clock: frame, detours and histogram.
 const FOLLOWED_NS: f64 = 15.0;
 
 /// A process's budget.
 pub struct Purse {
     /// The part of the CPU time that may be spent.
     share: f64,
-    /// What a followed call costs.
+    /// What such a call costs.
     call_ns: f64,
     accounts: RefCell<Accounts>,
 }
@@ -44,11 +44,12 @@ struct Accounts {
 }
 
 impl Purse {
-    /// The purse of a plan; `None` where calls are not followed, or cost what they may.
+    /// The purse of a plan; `None` where calls are only counted, or cost what they may.
     pub fn of(plan: &Plan) -> Option<Purse> {
         let readings = match plan.follow() {
             Follow::No | Follow::Values | Follow::Gate => return None,
             Follow::Returns => 0.0,
+            Follow::Record => 1.0,
             Follow::Times | Follow::TimedValues => 2.0,
         };
         Some(Purse {
@@ -95,9 +96,11 @@ impl Tracee {
         purse.settle(self.cpu_time(), &data, in_use);
     }
 
-    /// Whether followed calls are paid for.
+    /// Whether followed or recorded calls are paid for.
     pub fn has_budget(&self) -> bool {
-        self.purse.is_some() && self.counters.iter().any(is_followed)
+        let is_recorded = |counter: &Counter| is(counter, |follow| follow == Follow::Record);
+        let mut counters = self.counters.iter();
+        self.purse.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))
     }
 
     /// Whether any calls are followed to their return.
@@ -107,5 +110,9 @@ impl Tracee {
 }
 
 fn is_followed(counter: &Counter) -> bool {
-    matches!(counter.source, Source::Agent { follow, .. } if follow.is_followed())
+    is(counter, Follow::is_followed)
+}
+
+fn is(counter: &Counter, what: impl Fn(Follow) -> bool) -> bool {
+    matches!(counter.source, Source::Agent { follow, .. } if what(follow))
 }

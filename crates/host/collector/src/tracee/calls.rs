@@ -1,7 +1,8 @@
-//! What the counters of a followed function say.
+//! What the counters of a function say that is followed or recorded.
 
-use tiptoe_event::{Ends, Histogram, Latency, Reading};
+use tiptoe_event::{Ends, Histogram, Latency, Reading, Records};
 use tiptoe_wire::calls::words;
+use tiptoe_wire::ring;
 
 use crate::planner::Follow;
 
@@ -10,6 +11,7 @@ use crate::planner::Follow;
 pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
     let word = |word: u32| values.get((slot + word) as usize).copied().unwrap_or(0);
     let calls = match follow {
+        Follow::Record => return recorded(word),
         _ if !follow.is_followed() => word(words::CALLS),
         _ => word(words::CALLS).wrapping_add(word(words::ONLY_COUNTED)),
     };
@@ -25,6 +27,20 @@ pub fn reading(values: &[u64], slot: u32, follow: Follow) -> Reading {
             self_ns: word(words::OWN),
             max_ns: word(words::LONGEST),
         }),
+        ..Reading::default()
+    }
+}
+
+/// What became of calls that are recorded.
+fn recorded(word: impl Fn(u32) -> u64) -> Reading {
+    let records = Records {
+        recorded: word(ring::words::RECORDED),
+        lost: word(ring::words::LOST),
+        only_counted: word(ring::words::ONLY_COUNTED),
+    };
+    Reading {
+        count: records.calls(),
+        records: Some(records),
         ..Reading::default()
     }
 }

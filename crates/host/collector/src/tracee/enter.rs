@@ -94,7 +94,7 @@ impl Tracee {
         let come = resolve::may_come_later(plan.specs, self.process, modules, false)?;
         let later = plan.follow().room(LATER * u32::from(come));
         let wanted = plan.follow().within(wanted.saturating_add(later));
-        let geometry = Geometry::for_slots(known.saturating_add(wanted));
+        let geometry = Geometry::for_slots(known.saturating_add(wanted), plan.record);
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         loop {

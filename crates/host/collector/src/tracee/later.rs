@@ -220,7 +220,7 @@ impl Tracee {
             maps,
             known: &self.later.known,
             rows: &self.later.rows,
-            slots: link.geometry().slots,
+            geometry: link.geometry(),
             unwinders: &self.later.unwinders,
             follows: plan.follow().is_followed(),
             changed: None,

@@ -33,6 +33,8 @@ pub struct Plan<'a> {
     pub force: bool,
     /// Calls are timed: how.
     pub calls: Option<Timing>,
+    /// Calls are recorded.
+    pub record: bool,
     /// What following them may cost.
     pub share: Share,
     /// The target is a command that is started.
@@ -73,6 +75,7 @@ impl<'a> Plan<'a> {
             by: request.by,
             force: request.force,
             calls: request.latency.then(timing),
+            record: request.record,
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
             stop: &request.stop,
@@ -107,6 +110,10 @@ impl<'a> Plan<'a> {
     pub fn against_kernel(&self) -> Option<(&'static str, &'static str)> {
         let options = [
             (
+                self.record,
+                ("the kernel's uprobes cannot record calls", "--record"),
+            ),
+            (
                 self.hits.filter.is_some(),
                 ("the kernel's uprobes cannot filter by argument", "--filter"),
             ),
@@ -127,6 +134,7 @@ impl<'a> Plan<'a> {
         match (self.calls, self.hits.by) {
             (Some(_), None) => Follow::Times,
             (Some(_), Some(_)) => Follow::TimedValues,
+            (None, _) if self.record => Follow::Record,
             (None, Some(_)) => Follow::Values,
             (None, None) => Follow::No,
         }

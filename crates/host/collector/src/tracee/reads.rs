@@ -1,6 +1,7 @@
 //! What has been counted in one process.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use tiptoe_event::{Histogram, Reading};
 use tiptoe_session::{OTHER_VALUES, argument_key};
@@ -23,8 +24,9 @@ pub struct Reads {
 }
 
 impl Tracee {
-    /// Reads all counters.
-    pub fn read(&self, by: Option<By>) -> Result<Reads, Error> {
+    /// Reads all counters, and then the records, of which there are no fewer; `start` is
+    /// that of the session.
+    pub fn read(&self, by: Option<By>, start: Instant) -> Result<Reads, Error> {
         let failed = |error: std::io::Error| Error::new(format!("cannot read the counts: {error}"));
         let counts = match &self.link {
             Some(link) => {
@@ -37,13 +39,14 @@ impl Tracee {
             Some(set) => set.read().map_err(|error| Error::new(error.to_string()))?,
             None => Vec::new(),
         };
+        self.read_all_records(start);
         let enabled = self.since.elapsed().as_nanos() as u64;
         let meters = self.meters.borrow();
         let reading = |counter: &Counter| match counter.source {
             Source::Agent { slot, follow, .. } => Reading {
                 time_enabled_ns: enabled,
                 time_running_ns: meters.ran_ns(slot).unwrap_or(enabled),
-                ..calls::reading(&counts.totals, slot, follow)
+                ..self.as_seen(slot, calls::reading(&counts.totals, slot, follow))
             },
             Source::Kernel(place) => kernel.get(place.index).copied().unwrap_or_default(),
         };

@@ -1,0 +1,372 @@
+//! Records of single calls: a ring for each thread, behind its counters.
+//!
+//! One writer, the thread that has the slab; one reader, tiptoe. The thread's
+//! trampolines write by themselves (`code/patch`'s `recorded.rs`), in the steps of
+//! [`Ring::push`]:
+//!
+//! 1. *reserve*: move the head on, unless it is a whole ring ahead of the tail. In a
+//!    trampoline that is a `cmpxchg` without a `lock`: only a signal handler on the same
+//!    thread can come in between, and what it reserves lies behind;
+//! 2. write the cell, and its second word last, which says which position it is of.
+//!
+//! | word of a cell | holds |
+//! |---|---|
+//! | 0 | when, in ticks |
+//! | 1 | the probe's slot; in the upper half the low half of the position, plus one |
+//! | 2, 3 | the first two arguments |
+//!
+//! A slot that is none announces a thread: its id in word 0, its name in 2 and 3. The
+//! records up to the next announcement are its own. So a ring goes on through the lives
+//! of many threads, and what a dead one left there is read as its own.
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | F: a cell is complete | its second word in [`Ring::push`] | [`Ring::at`] |
+//! | G: a cell was read | the tail in [`Ring::set_tail`] | [`Ring::push`] |
+//!
+//! # Cells that are never written
+//! A handler that jumps out of the write of a cell leaves it behind for ever. The reader
+//! waits for such a cell, and in the end gives it up, and for good: whoever may write
+//! there yet, in its next laps the cell counts as lost.
+
+use crate::geometry::Geometry;
+use crate::primitive::Ordering::{Acquire, Relaxed, Release};
+use crate::words::Words;
+
+/// Cells of a ring; a power of two, and fewer where each takes long.
+pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
+    (true, _) => 2,
+    (_, true) => 64,
+    _ => 8192,
+};
+/// Words of a cell.
+pub const CELL_WORDS: usize = 4;
+
+/// Words of a slab that are its ring's; the cells are [`Geometry::ring_offset`] bytes behind
+/// the slab, so that trampolines need no address that could be another session's.
+pub mod slab {
+    /// The next position that is free.
+    pub const HEAD: usize = 2;
+    /// The next position that is to be read.
+    pub const TAIL: usize = 3;
+}
+
+/// Words of a probe that records calls, from its slot on.
+pub mod words {
+    /// Calls of which there is a record.
+    pub const RECORDED: u32 = 0;
+    /// Calls that found the ring full.
+    pub const LOST: u32 = 1;
+    /// Calls that found no credit, or no ring.
+    pub const ONLY_COUNTED: u32 = 2;
+    /// How many there are.
+    pub const ALL: u32 = 3;
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// When, in ticks.
+    pub at: u64,
+    /// The first of its probe's words.
+    pub slot: u32,
+    /// The first two arguments.
+    pub args: [u64; 2],
+}
+
+/// What a cell holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// From here on the records are this thread's.
+    Thread {
+        /// Its id in the target's pid namespace.
+        tid: u32,
+        /// The name it had.
+        comm: [u8; 16],
+    },
+    /// A call.
+    Call(Record),
+}
+
+/// The ring of one slab.
+#[derive(Clone, Copy)]
+pub struct Ring<'a> {
+    slab: Words<'a>,
+    cells: Words<'a>,
+}
+
+impl<'a> Ring<'a> {
+    /// The ring behind a slab; `None` where there is none, or either is too short.
+    pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
+        let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
+        fits.then_some(Ring { slab, cells })
+    }
+
+    /// Adds a call; false where the ring is full. (agent; as trampolines do)
+    pub fn push(&self, record: &Record) -> bool {
+        self.write([
+            record.at,
+            record.slot.into(),
+            record.args[0],
+            record.args[1],
+        ])
+    }
+
+    /// Says whose the next records are; false where the ring is full. (agent)
+    pub fn announce(&self, tid: u32, comm: [u64; 2]) -> bool {
+        self.write([tid.into(), 0, comm[0], comm[1]])
+    }
+
+    fn write(&self, cell: [u64; CELL_WORDS]) -> bool {
+        let Some(position) = self.reserve() else {
+            return false;
+        };
+        let at = cell_of(position);
+        for word in [0, 2, 3] {
+            self.cells.store(at + word, cell[word]);
+        }
+        if let Some(word) = self.cells.at(at + 1) {
+            // Release: pairs with the Acquire in `at` (edge F).
+            word.store(cell[1] | mark(position), Release);
+        }
+        true
+    }
+
+    fn reserve(&self) -> Option<u64> {
+        let (head, tail) = (self.slab.at(slab::HEAD)?, self.slab.at(slab::TAIL)?);
+        loop {
+            let position = head.load(Relaxed); // our own thread's
+            // Acquire: pairs with the Release in `set_tail` (edge G).
+            if position.wrapping_sub(tail.load(Acquire)) >= CELLS as u64 {
+                return None;
+            }
+            let next = position.wrapping_add(1);
+            // Relaxed: only handlers on this thread compete.
+            if head
+                .compare_exchange(position, next, Relaxed, Relaxed)
+                .is_ok()
+            {
+                return Some(position);
+            }
+        }
+    }
+
+    /// Whether everything in it was read. (agent, of a dead thread's)
+    pub fn is_read(&self) -> bool {
+        self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
+    }
+
+    /// The next position that is free. (tiptoe)
+    fn head(&self) -> u64 {
+        self.slab.load(slab::HEAD)
+    }
+
+    /// The entry at a position; `None` while it is not complete. (tiptoe)
+    fn at(&self, position: u64) -> Option<Entry> {
+        let at = cell_of(position);
+        // Acquire: pairs with the Release in `push` (edge F).
+        let word = self.cells.at(at + 1)?.load(Acquire);
+        if word & !u64::from(u32::MAX) != mark(position) {
+            return None;
+        }
+        let [first, third, fourth] = [0, 2, 3].map(|word| self.cells.load(at + word));
+        Some(match word as u32 {
+            none if none < Geometry::FIRST_SLOT => Entry::Thread {
+                tid: first as u32,
+                comm: name(third, fourth),
+            },
+            slot => Entry::Call(Record {
+                at: first,
+                slot,
+                args: [third, fourth],
+            }),
+        })
+    }
+
+    /// Everything in front of this position was read. (tiptoe)
+    fn set_tail(&self, position: u64) {
+        if let Some(word) = self.slab.at(slab::TAIL) {
+            // Release: pairs with the Acquire in `reserve` (edge G).
+            word.store(position, Release);
+        }
+    }
+}
+
+/// The first word of a position's cell.
+fn cell_of(position: u64) -> usize {
+    position as usize % CELLS * CELL_WORDS
+}
+
+/// What the second word of a position's cell has in its upper half.
+fn mark(position: u64) -> u64 {
+    position.wrapping_add(1) << 32
+}
+
+fn name(first: u64, second: u64) -> [u8; 16] {
+    let mut comm = [0; 16];
+    comm[..8].copy_from_slice(&first.to_le_bytes());
+    comm[8..].copy_from_slice(&second.to_le_bytes());
+    comm
+}
+
+const BITS: usize = u64::BITS as usize;
+
+/// How far a ring was read. All it believes is its own memory. (tiptoe)
+#[derive(Clone, Debug)]
+pub struct Reader {
+    tail: u64,
+    /// How often it looked at a cell that is not complete.
+    waited: u32,
+    /// A bit for each cell that was given up.
+    given_up: [u64; CELLS.div_ceil(BITS)],
+}
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader {
+            tail: 0,
+            waited: 0,
+            given_up: [0; CELLS.div_ceil(BITS)],
+        }
+    }
+}
+
+impl Reader {
+    /// Reads what is new, in order, and frees it for the writer. A cell that is still not
+    /// complete after `patience` readings is given up. Returns how many entries are lost.
+    pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
+        let (head, from) = (ring.head(), self.tail);
+        if head.wrapping_sub(from) > CELLS as u64 {
+            // No writer of ours gets so far ahead.
+            return self.skip(ring, head);
+        }
+        let mut lost = 0;
+        while self.tail != head {
+            let entry = match self.is_given_up(self.tail) {
+                true => None,
+                false => ring.at(self.tail),
+            };
+            match entry {
+                Some(entry) => take(entry),
+                None if !self.gives_up(patience) => break,
+                None => lost += 1,
+            }
+            self.waited = 0;
+            self.tail = self.tail.wrapping_add(1);
+        }
+        if self.tail != from {
+            ring.set_tail(self.tail);
+        }
+        lost
+    }
+
+    fn skip(&mut self, ring: &Ring, head: u64) -> u64 {
+        let lost = head.wrapping_sub(self.tail);
+        self.tail = head;
+        ring.set_tail(head);
+        lost
+    }
+
+    fn is_given_up(&self, position: u64) -> bool {
+        let (word, bit) = bit_of(position);
+        self.given_up.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Whether the next cell is not waited for any more.
+    fn gives_up(&mut self, patience: u32) -> bool {
+        if self.is_given_up(self.tail) {
+            return true;
+        }
+        self.waited += 1;
+        let over = self.waited > patience;
+        let (word, bit) = bit_of(self.tail);
+        if let Some(word) = self.given_up.get_mut(word).filter(|_| over) {
+            *word |= bit;
+        }
+        over
+    }
+}
+
+fn bit_of(position: u64) -> (usize, u64) {
+    let cell = position as usize % CELLS;
+    (cell / BITS, 1 << (cell % BITS))
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn call(number: u64) -> Record {
+        Record {
+            at: number,
+            slot: 99,
+            args: [number + 1, number + 2],
+        }
+    }
+
+    fn read(reader: &mut Reader, ring: &Ring) -> (Vec<u64>, u64) {
+        let mut calls = Vec::new();
+        let lost = reader.read(ring, 1, |entry| match entry {
+            Entry::Call(record) => {
+                assert_eq!(record, call(record.at));
+                calls.push(record.at);
+            }
+            Entry::Thread { tid, .. } => assert_eq!(tid, 7),
+        });
+        (calls, lost)
+    }
+
+    #[test]
+    fn a_ring_goes_round_and_refuses_what_it_has_no_room_for() {
+        let (slab, cells) = (words(8), words(CELLS * CELL_WORDS));
+        let ring = Ring::new(Words::new(&slab), Words::new(&cells)).unwrap();
+        let mut reader = Reader::default();
+        assert!(ring.announce(7, [1, 2]));
+        for lap in 0..3 {
+            let room = CELLS - usize::from(lap == 0);
+            let numbers: Vec<u64> = (0..room as u64 + 5).collect();
+            let taken = numbers.iter().filter(|n| ring.push(&call(**n))).count();
+            assert_eq!(taken, room);
+            assert_eq!(
+                read(&mut reader, &ring),
+                (numbers[..room].to_vec(), 0),
+                "lap {lap}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cell_that_is_never_written_is_given_up_for_good() {
+        let (slab, cells) = (words(8), words(CELLS * CELL_WORDS));
+        let ring = Ring::new(Words::new(&slab), Words::new(&cells)).unwrap();
+        let mut reader = Reader::default();
+        let hole = ring.reserve().unwrap();
+        assert!(ring.push(&call(1)));
+        assert_eq!(read(&mut reader, &ring), (Vec::new(), 0), "waits");
+        assert_eq!(read(&mut reader, &ring), (std::vec![1], 1));
+        for number in 2..CELLS as u64 {
+            assert!(ring.push(&call(number)));
+        }
+        assert!(ring.push(&call(0)), "where the hole was");
+        let (calls, lost) = read(&mut reader, &ring);
+        assert_eq!((calls.len(), lost), (CELLS - 2, 1), "{hole}");
+    }
+
+    #[test]
+    fn a_head_that_cannot_be_costs_nothing() {
+        let (slab, cells) = (words(8), words(CELLS * CELL_WORDS));
+        let ring = Ring::new(Words::new(&slab), Words::new(&cells)).unwrap();
+        let mut reader = Reader::default();
+        for head in [u64::MAX, 1 << 40, 0] {
+            slab[slab::HEAD].store(head, Relaxed);
+            assert!(reader.read(&ring, 1, |_| panic!("nothing there")) > 0);
+        }
+    }
+}

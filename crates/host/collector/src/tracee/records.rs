@@ -1,0 +1,237 @@
+//! Recorded calls: each thread's ring is read every millisecond, and everything in it is
+//! a claim of the target's.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tiptoe_event::{Reading, Records};
+use tiptoe_session::Call;
+use tiptoe_wire::Data;
+use tiptoe_wire::ring::{CELLS, Entry, Reader};
+
+use super::{Counter, Plan, Source, Tracee};
+use crate::clock::Moment;
+use crate::counts;
+use crate::planner::Follow;
+
+/// How often a record that is not complete is looked at before it is given up: for about
+/// a second. Its thread stands in the middle of it, or was led out of it for good.
+const PATIENCE: u32 = 1000;
+
+/// So many entries in one ring are much.
+const MUCH: usize = CELLS / 8;
+
+/// A thread of the target's.
+#[derive(Clone)]
+struct Who {
+    tid: u32,
+    comm: Rc<str>,
+}
+
+impl Default for Who {
+    fn default() -> Who {
+        Who {
+            tid: 0,
+            comm: "?".into(),
+        }
+    }
+}
+
+/// What was read of one ring.
+#[derive(Default)]
+struct Ring {
+    reader: Reader,
+    who: Who,
+}
+
+/// A call that was read and not told yet.
+pub struct Recorded {
+    who: Who,
+    event: Rc<str>,
+    at_ns: u64,
+    args: [u64; 2],
+}
+
+impl Recorded {
+    /// When it began, from the start of the session.
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// As it is told.
+    pub fn call(&self) -> Call<'_> {
+        Call {
+            at_ns: self.at_ns,
+            tid: self.who.tid,
+            comm: &self.who.comm,
+            event: &self.event,
+            arg0: self.args[0],
+            arg1: self.args[1],
+        }
+    }
+}
+
+/// All rings of a process.
+pub struct Rings {
+    start: Moment,
+    /// The event of each probe, and how many calls of it were read, by its slot.
+    probes: Vec<Option<Probe>>,
+    /// How many counters of the process there were when these were looked for.
+    known: usize,
+    rings: BTreeMap<u32, Ring>,
+    /// Whether anybody wants to be told.
+    tell: bool,
+    calls: Vec<Recorded>,
+}
+
+struct Probe {
+    event: Rc<str>,
+    seen: u64,
+}
+
+impl Rings {
+    /// Rings to be read.
+    fn new() -> Rings {
+        Rings {
+            start: Moment::now(),
+            probes: Vec::new(),
+            known: 0,
+            rings: BTreeMap::new(),
+            tell: true,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Takes on the probes that are new.
+    fn learn(&mut self, counters: &[Counter]) {
+        if counters.len() == self.known {
+            return;
+        }
+        for counter in counters {
+            if let Source::Agent {
+                slot,
+                follow: Follow::Record,
+                ..
+            } = counter.source
+            {
+                let slot = slot as usize;
+                let len = self.probes.len().max(slot + 1);
+                self.probes.resize_with(len, || None);
+                self.probes[slot].get_or_insert_with(|| Probe {
+                    event: counter.event.as_str().into(),
+                    seen: 0,
+                });
+            }
+        }
+        self.known = counters.len();
+    }
+
+    /// How many calls of a probe were read.
+    fn seen(&self, slot: u32) -> u64 {
+        let probe = self.probes.get(slot as usize).and_then(Option::as_ref);
+        probe.map_or(0, |probe| probe.seen)
+    }
+
+    /// Reads what is new in every ring; whether one had much.
+    fn read(&mut self, data: &Data, since: Instant, patience: u32) -> bool {
+        let slabs = 1..data.geometry().slabs;
+        let in_use = slabs.take_while(|slab| data.slab_owner(*slab).is_some());
+        let mut most = 0;
+        for (slab, ring) in in_use.filter_map(|slab| Some((slab, data.ring(slab)?))) {
+            let Ring { reader, who } = self.rings.entry(slab).or_default();
+            let mut entries = 0;
+            reader.read(&ring, patience, |entry| {
+                entries += 1;
+                let call = match entry {
+                    Entry::Thread { tid, comm } => {
+                        let comm = counts::plain(&comm).into();
+                        *who = Who { tid, comm };
+                        return;
+                    }
+                    Entry::Call(call) => call,
+                };
+                let probe = self.probes.get_mut(call.slot as usize);
+                let Some(probe) = probe.and_then(Option::as_mut) else {
+                    return;
+                };
+                probe.seen += 1;
+                if self.tell {
+                    self.calls.push(Recorded {
+                        who: who.clone(),
+                        event: Rc::clone(&probe.event),
+                        at_ns: self.start.ns_from(since, call.at),
+                        args: call.args,
+                    });
+                }
+            });
+            most = most.max(entries);
+        }
+        most > MUCH
+    }
+}
+
+impl Tracee {
+    /// Makes ready to read records, where any are to be written.
+    pub(super) fn open_rings(&mut self, plan: &Plan) {
+        if plan.record && self.link.is_some() {
+            *self.rings.borrow_mut() = Some(Rings::new());
+        }
+    }
+
+    /// Says whether anybody wants to be told of calls.
+    pub fn tell_calls(&self, tell: bool) {
+        if let Some(rings) = &mut *self.rings.borrow_mut() {
+            rings.tell = tell;
+        }
+    }
+
+    /// Reads the records that are there; `since` is the start of the session. Whether
+    /// there was much in one ring.
+    pub fn read_records(&self, since: Instant) -> bool {
+        self.read_rings(since, PATIENCE)
+    }
+
+    /// The same after a reading of the counters. Of a process that is no more nothing else
+    /// will come: what is not complete never will be.
+    pub(super) fn read_all_records(&self, since: Instant) {
+        let patience = if self.is_gone() { 0 } else { PATIENCE };
+        self.read_rings(since, patience);
+    }
+
+    fn read_rings(&self, since: Instant, patience: u32) -> bool {
+        let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.link) else {
+            return false;
+        };
+        rings.learn(&self.counters);
+        rings.read(&link.data(), since, patience)
+    }
+
+    /// Takes the calls that were read.
+    pub fn take_calls(&self) -> Vec<Recorded> {
+        let mut rings = self.rings.borrow_mut();
+        let calls = rings.as_mut().map(|rings| std::mem::take(&mut rings.calls));
+        calls.unwrap_or_default()
+    }
+
+    /// What a probe has counted, with the records of it that were read: one that was
+    /// written and not read is lost.
+    pub(super) fn as_seen(&self, slot: u32, reading: Reading) -> Reading {
+        let Some(records) = reading.records else {
+            return reading;
+        };
+        let rings = self.rings.borrow();
+        let seen = rings.as_ref().map_or(0, |rings| rings.seen(slot));
+        let unseen = records.recorded.saturating_sub(seen);
+        let records = Records {
+            recorded: seen,
+            lost: unseen.saturating_add(records.lost),
+            ..records
+        };
+        Reading {
+            count: records.calls(),
+            records: Some(records),
+            ..reading
+        }
+    }
+}

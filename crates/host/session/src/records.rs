@@ -1,0 +1,53 @@
+//! Recorded calls: one by one while they come, and what became of all of them.
+
+use serde::{Deserialize, Serialize};
+use tiptoe_event::Records as Reading;
+
+/// The calls of one event of which records were asked for: each is in one of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// Calls of which there is a record.
+    pub recorded: u64,
+    /// Calls whose record was lost: nobody read as fast as they came.
+    #[serde(rename = "records_lost")]
+    pub lost: u64,
+    /// Calls that were only counted, because the budget was spent.
+    pub only_counted: u64,
+}
+
+impl From<Reading> for Records {
+    fn from(reading: Reading) -> Records {
+        Records {
+            recorded: reading.recorded,
+            lost: reading.lost,
+            only_counted: reading.only_counted,
+        }
+    }
+}
+
+impl From<Records> for Reading {
+    fn from(records: Records) -> Reading {
+        Reading {
+            recorded: records.recorded,
+            lost: records.lost,
+            only_counted: records.only_counted,
+        }
+    }
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Call<'a> {
+    /// When it began, since the start of the session.
+    pub at_ns: u64,
+    /// Its thread, in the program's own pid namespace.
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: &'a str,
+    /// The resolved spec.
+    pub event: &'a str,
+    /// The first argument, as the register had it.
+    pub arg0: u64,
+    /// The second.
+    pub arg1: u64,
+}

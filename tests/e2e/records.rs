@@ -1,0 +1,301 @@
+//! `--record`: every call a line, each thread's in order, and none without one that the report does not
+//! know of.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use tiptoe_tests::{Expected, Process, Report, Site, command, skipped, target, target_with};
+
+/// What fits into a thread's ring, whoever reads it: its first word is who it is.
+const ROOM: u64 = 8191;
+
+/// One line.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    at_ns: u64,
+    tid: u64,
+    args: [i64; 2],
+}
+
+/// The lines of one function, and the report behind them.
+struct Recorded {
+    function: &'static str,
+    calls: Vec<Call>,
+    report: Report,
+}
+
+impl Recorded {
+    fn read((path, function): (PathBuf, &'static str)) -> Recorded {
+        let text = std::fs::read_to_string(&path).expect("a file");
+        let _ = std::fs::remove_file(path);
+        Recorded::parse(&text, function)
+    }
+
+    fn parse(text: &str, function: &'static str) -> Recorded {
+        let (lines, report) = text
+            .trim_end()
+            .rsplit_once('\n')
+            .expect("lines and a report");
+        let lines = lines.lines().map(|line| {
+            let value: Value = serde_json::from_str(line).expect(line);
+            let event = value["event"].as_str().expect(line);
+            assert!(event.ends_with(&format!(":{function}")), "{line}");
+            let number = |key: &str| value[key].as_u64().expect(line);
+            Call {
+                at_ns: number("at_ns"),
+                tid: number("tid"),
+                args: ["arg0", "arg1"].map(|key| number(key).cast_signed()),
+            }
+        });
+        Recorded {
+            function,
+            calls: lines.collect(),
+            report: Report::parse(report),
+        }
+    }
+
+    /// A number of the function's.
+    fn number(&self, key: &str) -> u64 {
+        let event = self.report.event(self.function).expect(self.function);
+        event[key].as_u64().expect(key)
+    }
+
+    /// Each call is counted once, and there are as many lines as the report says.
+    fn assert_adds_up(&self, calls: u64) {
+        let [recorded, lost, only_counted] =
+            ["recorded", "records_lost", "only_counted"].map(|key| self.number(key));
+        assert_eq!(self.number("count"), calls, "{:#}", self.report.value);
+        assert_eq!(
+            recorded + lost + only_counted,
+            calls,
+            "{:#}",
+            self.report.value
+        );
+        assert_eq!(recorded, self.calls.len() as u64, "{:#}", self.report.value);
+    }
+
+    /// What each was called with second, by what it was called with first.
+    fn by_first(&self) -> BTreeMap<i64, Vec<Call>> {
+        let mut by_first: BTreeMap<i64, Vec<Call>> = BTreeMap::new();
+        for call in &self.calls {
+            by_first.entry(call.args[0]).or_default().push(*call);
+        }
+        by_first
+    }
+}
+
+/// The calls numbered from 0 on, without a gap, at one thread, and later and later.
+fn assert_in_order(calls: &[Call]) {
+    for (number, call) in calls.iter().enumerate() {
+        assert_eq!(call.args[1], number as i64, "in order: {call:?}");
+        assert_eq!(call.tid, calls[0].tid, "one thread's");
+    }
+    assert!(calls.is_sorted_by_key(|call| call.at_ns), "later and later");
+}
+
+/// The function by its name alone.
+type Lines = (PathBuf, &'static str);
+
+fn recording(spec: &'static str, options: &[&str]) -> (Command, Lines) {
+    static TURN: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let turn = TURN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("tiptoe-records-{}-{turn}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let mut command = command();
+    command
+        .args(["probe", "--record", spec, "--json"])
+        .args(options);
+    command.arg("-o").arg(&path);
+    let (_, function) = spec.rsplit_once(':').unwrap_or(("", spec));
+    (command, (path, function))
+}
+
+fn attaching(pid: u32) -> (Command, Lines) {
+    recording("f", &["--budget", "off", "-p", &pid.to_string()])
+}
+
+/// Runs a mode to its end; what it says it called.
+fn run(mode: &str, count: u64, options: &[&str]) -> (Recorded, u64) {
+    let (mut command, lines) = recording("f", options);
+    command
+        .arg("--")
+        .arg(target("recorded"))
+        .args([mode, &count.to_string()]);
+    let output = command.output().expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    let expected = Expected::parse(&String::from_utf8_lossy(&output.stdout));
+    (Recorded::read(lines), expected.0["f"])
+}
+
+#[test]
+fn every_call_is_recorded_in_order_and_none_of_a_child() {
+    let count = ROOM - 1;
+    let (recorded, calls) = run("four", count, &["--budget", "off", "--by", "thread"]);
+    recorded.assert_adds_up(calls);
+    assert_eq!(recorded.number("recorded"), calls);
+    let by_first = recorded.by_first();
+    let who: Vec<i64> = by_first.keys().copied().collect();
+    assert_eq!(who, [1, 2, 3, 4, 5]);
+    let event = recorded.report.event("f").expect("f");
+    let parts = event["by"].as_array().expect("parts");
+    let parts = parts.iter().map(|part| part["count"].as_u64());
+    assert_eq!(
+        parts.collect::<Vec<_>>(),
+        [count, count, count, count, 1].map(Some)
+    );
+    for (who, calls) in &by_first {
+        assert_eq!(calls.len() as u64, if *who == 5 { 1 } else { count });
+        assert_in_order(calls);
+    }
+}
+
+#[test]
+fn a_filter_decides_what_is_recorded() {
+    let (recorded, _) = run(
+        "four",
+        1000,
+        &["--budget", "off", "--filter", "arg1 < 3 && arg0 != 5"],
+    );
+    recorded.assert_adds_up(12);
+    let in_order = |calls: &Vec<Call>| assert_in_order(calls);
+    recorded.by_first().values().for_each(in_order);
+}
+
+#[test]
+fn a_stopped_tiptoe_loses_what_has_no_room_and_harms_nobody() {
+    const COUNT: u64 = 50_000;
+    let program = target("recorded");
+    let mut process = Process::waiting(&program, &["four", &COUNT.to_string()]);
+    let site = Site::new(process.pid(), &program, "f");
+    let (mut command, lines) = attaching(process.pid());
+    let tiptoe = Process::start(&mut command);
+    site.wait_probed();
+    tiptoe.signal(libc::SIGSTOP);
+    process.go();
+    let (output, status) = process.finish();
+    tiptoe.signal(libc::SIGCONT);
+    assert!(status.success());
+    assert!(tiptoe.finish().1.success());
+    let recorded = Recorded::read(lines);
+    recorded.assert_adds_up(Expected::parse(&output).0["f"]);
+    assert_eq!(recorded.number("records_lost"), 4 * (COUNT - ROOM));
+    for calls in recorded.by_first().values() {
+        assert_in_order(calls);
+    }
+}
+
+#[test]
+fn handlers_record_amid_records() {
+    let (recorded, calls) = run("storm", 300_000, &["--budget", "off"]);
+    recorded.assert_adds_up(calls);
+    for calls in recorded.by_first().values() {
+        let numbers = calls.iter().map(|call| call.args[1]);
+        assert!(
+            numbers.is_sorted_by(|one, next| one < next),
+            "each once, in order"
+        );
+        assert!(calls.iter().all(|call| matches!(call.args[0], -1 | 1)));
+    }
+}
+
+#[test]
+fn a_record_is_that_of_its_own_thread() {
+    let (recorded, calls) = run("lives", 20_000, &["--budget", "off"]);
+    recorded.assert_adds_up(calls);
+    let by_first = recorded.by_first();
+    assert!(by_first.len() <= 100);
+    for call in &recorded.calls {
+        assert_eq!(call.tid, call.args[0] as u64, "{call:?}");
+    }
+}
+
+#[test]
+fn beyond_the_budget_calls_are_only_counted() {
+    let (recorded, calls) = run("four", 500_000, &[]);
+    recorded.assert_adds_up(calls);
+    assert!(recorded.number("only_counted") > 0);
+    for calls in recorded.by_first().values() {
+        let numbers = calls.iter().map(|call| call.args[1]);
+        assert!(
+            numbers.is_sorted_by(|one, next| one < next),
+            "each once, in order"
+        );
+    }
+}
+
+#[test]
+fn below_a_function_alone() {
+    let count = ROOM - 1;
+    let (recorded, calls) = run("below", count, &["--budget", "off", "--under", "g"]);
+    recorded.assert_adds_up(calls);
+    assert_eq!(recorded.number("recorded"), calls);
+    let by_first = recorded.by_first();
+    let who: Vec<i64> = by_first.keys().copied().collect();
+    assert_eq!(who, [1, 2, 3, 4]);
+    by_first.values().for_each(|calls| assert_in_order(calls));
+}
+
+#[test]
+fn in_a_library_that_comes_later() {
+    const ROUNDS: u64 = 20;
+    let library = target("loaded");
+    let (mut command, lines) = recording("libloaded.so:loaded_work", &["--budget", "off"]);
+    command.arg("--").arg(target("loads"));
+    command.args(["1", &ROUNDS.to_string(), "0"]).arg(library);
+    let output = command.output().expect("the command runs");
+    assert!(output.status.success(), "{output:?}");
+    let recorded = Recorded::read(lines);
+    let late = recorded.report.value["notes"].to_string();
+    if late.contains("was not held back until its probes stood") {
+        return println!("not held back: {late}");
+    }
+    recorded.assert_adds_up(ROUNDS);
+    let firsts = recorded.calls.iter().map(|call| call.args[0]);
+    assert!(firsts.eq(0..ROUNDS as i64), "each round's");
+}
+
+#[test]
+fn a_killed_tiptoe_harms_nobody_and_the_next_one_records() {
+    let program = target("recorded");
+    let mut process = Process::waiting(&program, &["told", "0"]);
+    let site = Site::new(process.pid(), &program, "f");
+    let pid = process.pid().to_string();
+    let recording = || {
+        let mut command = command();
+        command.args([
+            "probe", "--record", "f", "--json", "--budget", "off", "-p", &pid,
+        ]);
+        Process::start(&mut command)
+    };
+    let mut killed = recording();
+    site.wait_probed();
+    process.go();
+    assert!(killed.line().contains("arg1"));
+    killed.signal(libc::SIGKILL);
+    site.wait_original();
+    assert!(!killed.finish().1.success());
+    let mut tiptoe = recording();
+    let first = tiptoe.line();
+    process.go();
+    let (rest, status) = tiptoe.finish();
+    assert!(status.success() && process.finish().1.success());
+    let recorded = Recorded::parse(&format!("{first}\n{rest}"), "f");
+    recorded.assert_adds_up(recorded.number("count"));
+}
+
+#[test]
+fn the_kernel_records_nothing() {
+    let Ok(program) = target_with("hot", &["-static"]) else {
+        return skipped("-static", "no such compiler");
+    };
+    let mut run = command();
+    run.args(["probe", "--record", "add", "--"]).arg(program);
+    let output = run.output().expect("the command runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for words in ["statically linked", "cannot record calls", "`--record`"] {
+        assert!(said.contains(words), "no `{words}` in: {said}");
+    }
+}

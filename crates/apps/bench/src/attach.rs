@@ -54,6 +54,8 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
         sites: &sites,
         via: Via::Agent,
         filter: None,
+        under: None,
+        by: None,
         calls: Calls::Entries,
     };
     let mut tracing = Tracing::start(target, &traced)?;
@@ -82,6 +84,8 @@ fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Err
                 sites: &sites,
                 via: Via::Agent,
                 filter: None,
+                under: None,
+                by: None,
                 calls: Calls::Entries,
             };
             let tracing = (*case != "still_idle").then(|| Tracing::begin(target.pid(), &traced));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tiptoe_collector::{Budget, Observer, Outcome, Request, RequestTarget};
+use tiptoe_collector::{Budget, By, Observer, Outcome, Request, RequestTarget};
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
 
@@ -20,6 +20,8 @@ pub(crate) struct Traced<'a> {
     pub sites: &'a [Site],
     pub via: Via,
     pub filter: Option<Filter>,
+    pub under: Option<&'a str>,
+    pub by: Option<By>,
     pub calls: Calls,
 }
 
@@ -80,6 +82,8 @@ impl Tracing {
         let plain = request(pid, specs, traced.via, traced.agent, Arc::clone(&stop));
         let request = Request {
             filter: traced.filter,
+            under: traced.under.map(str::to_owned),
+            by: traced.by,
             latency: traced.calls == Calls::Times,
             record: traced.calls == Calls::Records,
             ..plain

@@ -65,7 +65,7 @@ static double seconds(clockid_t clock) {
 struct work { const struct site *site; int deep; double limit, ns; long calls; };
 
 // Rounds in growing batches until the time is spent; the ns of the thread's own CPU time.
-static void *measure(void *argument) {
+__attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     long batch = 1;
     work->site->run[work->deep](1);
@@ -105,7 +105,7 @@ static double queued(int fd) {
 }
 
 // Others on the same CPU make gaps too: what the scheduler counts as waiting is theirs.
-static double gap(double limit) {
+__attribute__((noinline, noclone)) static double gap(double limit) {
     int fd = open("/proc/thread-self/schedstat", O_RDONLY);
     double longest = 0, from = seconds(CLOCK_MONOTONIC), last = from, now, waited = queued(fd);
     do {

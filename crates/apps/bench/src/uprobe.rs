@@ -3,7 +3,8 @@
 //! Cases alternate within each round, and a case's value is the median over rounds of its time less the
 //! mean of the same round's two untraced times. Hot loops flatter: the rows with many functions say by
 //! how much. `entry_return` follows each call to its return, `latency` times it as well; `record` writes a record of
-//! each, of the time and two arguments.
+//! each, of the time and two arguments. `under` and `not_under` are hits of `--under`, `by_arg0` and
+//! `latency_by_arg0` of `--by arg0`, over one value.
 //!
 //! Three rows are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
 //! jump back, made by the assembler, with nothing counted; `own_trap`, an int3 whose handler, the program's
@@ -179,8 +180,13 @@ fn traced(
     let tracing = Tracing::start(target, &case.traced(&sites, options.agent))?;
     let each = times(target);
     let session = tracing.finish()?;
+    let each = each?;
+    let hits: u64 = session.events.iter().map(|event| event.count).sum();
+    if (hits > 0) != case.counts() {
+        return Err(Error::Unprobed(case.name(KINDS[0])));
+    }
     Ok(Times {
-        each: each?,
+        each,
         kept: kept(&session),
     })
 }

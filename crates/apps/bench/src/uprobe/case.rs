@@ -1,5 +1,6 @@
 //! The ways to trace that are compared, and which measurements each takes part in.
 
+use tiptoe_collector::By;
 use tiptoe_event::Via;
 
 use crate::assembly::{DETOURS, OWN_TRAP, Site, TRAP};
@@ -20,6 +21,14 @@ pub(super) enum Case {
     Latency,
     /// Each call is recorded, with the time and two arguments.
     Record,
+    /// Each call is counted that is below a function, which it is.
+    Under,
+    /// Which it is not.
+    NotUnder,
+    /// Each call is counted by its first argument's value.
+    ByArg0,
+    /// And timed.
+    LatencyByArg0,
     /// The kernel counts calls.
     Kernel,
     /// The kernel counts returns.
@@ -36,15 +45,23 @@ pub(super) struct Asked {
 
 /// Never true: the benched functions are called with 7.
 const FILTER: &str = "arg0 > 4096";
+/// The loops are in calls of this function of the benched program.
+const AROUND: &str = "measure";
+/// And never in one of this.
+const ELSEWHERE: &str = "gap";
 
 impl Case {
-    pub(super) const ALL: [Case; 8] = [
+    pub(super) const ALL: [Case; 12] = [
         Case::Floor,
         Case::Count,
         Case::Filtered,
         Case::EntryReturn,
         Case::Latency,
         Case::Record,
+        Case::Under,
+        Case::NotUnder,
+        Case::ByArg0,
+        Case::LatencyByArg0,
         Case::Kernel,
         Case::KernelReturn,
     ];
@@ -60,6 +77,10 @@ impl Case {
             Case::EntryReturn => "entry_return",
             Case::Latency => "latency",
             Case::Record => "record",
+            Case::Under => "under",
+            Case::NotUnder => "not_under",
+            Case::ByArg0 => "by_arg0",
+            Case::LatencyByArg0 => "latency_by_arg0",
             Case::Kernel => "kernel_uprobe",
             Case::KernelReturn => "kernel_uretprobe",
         }
@@ -73,19 +94,32 @@ impl Case {
         };
         let calls = match self {
             Case::EntryReturn => Calls::Returns,
-            Case::Latency => Calls::Times,
+            Case::Latency | Case::LatencyByArg0 => Calls::Times,
             Case::Record => Calls::Records,
             _ => Calls::Entries,
         };
         let filter =
             (self == Case::Filtered).then(|| FILTER.parse().expect("a constant in the grammar"));
+        let under = match self {
+            Case::Under => Some(AROUND),
+            Case::NotUnder => Some(ELSEWHERE),
+            _ => None,
+        };
+        let by = matches!(self, Case::ByArg0 | Case::LatencyByArg0).then_some(By::Argument(0));
         Traced {
             agent,
             sites,
             via,
             filter,
+            under,
+            by,
             calls,
         }
+    }
+
+    /// Whether hits count: a probe that sees nothing would look cheap.
+    pub(super) fn counts(self) -> bool {
+        !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     /// Is this measurement one of the case's?
@@ -95,7 +129,9 @@ impl Case {
             Case::Floor => threads == 1 && floor(site).is_some(),
             Case::Count => true,
             Case::EntryReturn | Case::Latency | Case::Record => site != TRAP,
-            Case::Filtered => threads == 1 && site.functions == 1 && site != TRAP,
+            Case::Filtered | Case::Under | Case::NotUnder | Case::ByArg0 | Case::LatencyByArg0 => {
+                threads == 1 && site.functions == 1 && site != TRAP
+            }
             Case::Kernel => site != TRAP && site.functions <= 256,
             // Each is an event of one thread, which takes 80 ms to close.
             Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,

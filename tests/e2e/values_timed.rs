@@ -146,6 +146,16 @@ fn other_arguments() {
     assert_eq!(ends(&works), expected.into());
 }
 
+/// Only the calls that pass are in any set.
+#[test]
+fn values_of_what_a_filter_passes() {
+    let probe = Probe::new(&["works"]).with(&["--latency", "--by", "arg1"]);
+    let probe = probe.with(&["--filter", "arg0 == 3"]);
+    let run = probe.run(&target("timed_values"), &[]);
+    let expected = [("arg1=0", [40, 40, 0]), ("arg1=1", [200, 0, 200])];
+    assert_eq!(ends(&parts(run.good(), "works")), expected.into());
+}
+
 /// Attached twice: the second trace finds the trampolines of the first.
 #[test]
 fn a_running_program_is_timed_by_value_again_and_again() {

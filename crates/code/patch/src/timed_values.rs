@@ -24,6 +24,8 @@
 //! done:  [the set's number in %edx]
 //! ```
 //! The frame keeps the number in its last byte: where the call ends nobody knows the value.
+//! In a hot loop of one value a timed call costs 0.8 ns more by this (`tiptoe bench uprobe`,
+//! `latency` and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};

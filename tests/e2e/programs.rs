@@ -104,6 +104,32 @@ fn all_functions_of_sqlite3() {
     everything("sqlite3", &["-batch", ":memory:", SQL], "libsqlite3.so.0:*");
 }
 
+/// Without address randomisation libraries lie close below the stack: all room for their trampolines is below them,
+/// where memory of the agent's would lie, too, if the kernel chose its place.
+#[test]
+fn trampolines_have_room_where_nothing_is_randomised() {
+    let Some(path) = installed("sqlite3") else {
+        return skipped("sqlite3", "not installed");
+    };
+    const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x40000;
+    // SAFETY: changes how programs are laid out that this thread starts from now on; it is the test's own.
+    let before = unsafe { libc::personality(ADDR_NO_RANDOMIZE) };
+    assert!(before >= 0, "personality(2)");
+    let run = Probe::new(&["libsqlite3.so.0:*"])
+        .with(&["--latency"])
+        .run(&path, &["-batch", ":memory:", SQL]);
+    let is_jump = |event: &&serde_json::Value| {
+        event["via"] == "agent" && !event["notes"].to_string().contains("trap")
+    };
+    let events = run.good().events();
+    let jumps = events.iter().filter(is_jump).count();
+    assert!(
+        20 * jumps > 19 * events.len(),
+        "{jumps} of {}",
+        events.len()
+    );
+}
+
 #[test]
 fn all_functions_of_python3() {
     everything("python3", &["-S", "-c", SCRIPT], "*");

@@ -1,5 +1,7 @@
 //! Memory of the agent's own, straight from the kernel.
 
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use tiptoe_sys::raw::{Errno, call, nr};
 
 const READ: usize = 1;
@@ -15,17 +17,45 @@ const WIPEONFORK: usize = 18;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
+/// Where the agent's memory begins, as long as it is free there: neither programs nor the
+/// sanitizers have anything here, and no code is within 2 GiB, where trampolines need the
+/// room that is left. A started command's segment alone may take 12 GiB.
+const FAR: usize = 0x2000_0000_0000;
+/// So much is used of it, again and again, in steps of
+const FAR_LEN: usize = 1 << 44;
+/// this much.
+const FAR_STEP: usize = 1 << 30;
+/// How often it looks for a free range before the kernel is to find one.
+const FAR_LOOKS: usize = 4;
 
 /// Maps memory that is not locked, so that nothing is there before it is touched, in a program
 /// that has all it maps locked (mlockall), too.
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
-    let at = mmap(at, len, 0, flags, fd)?;
+    let far = (at == 0).then(|| far(len, flags, fd)).flatten();
+    let at = far.map_or_else(|| mmap(at, len, 0, flags, fd), Ok)?;
     // SAFETY: the range was just mapped and nobody knows of it.
     let opened = unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.and_then(|_| {
         // SAFETY: as above.
         unsafe { call(nr::MPROTECT, [at, len, protection, 0, 0, 0]) }
     });
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
+}
+
+/// Maps memory far from all code, which nobody may use yet.
+fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    (0..FAR_LOOKS).find_map(|_| {
+        let step = len.next_multiple_of(FAR_STEP);
+        // Relaxed: where two get the same range, the kernel gives it to one.
+        let at = FAR + NEXT.fetch_add(step, Relaxed) % FAR_LEN;
+        let got = mmap(at, len, 0, flags | FIXED_NOREPLACE, fd).ok()?;
+        // A kernel before 4.17 takes it for a hint.
+        let there = got == at;
+        if !there {
+            unmap(got, len);
+        }
+        there.then_some(at)
+    })
 }
 
 fn mmap(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {

@@ -157,9 +157,9 @@ pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// The same with two readings of the clock, and the histogram: 8 ns in a hot loop.
+/// The same with two readings of the clock, during which part of the rest gets done.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
-    let [low, ns, high] = [4.0, 8.0, 16.0].map(|histogram| 2.0 * reading_ns + histogram);
+    let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::InjectError;
 
@@ -70,37 +71,58 @@ pub(super) struct Status {
 /// The target, seen from outside.
 pub(super) struct Process {
     pub pid: u32,
-    /// The thread whose /proc folder shows the memory: the first, if it lives.
-    view: u32,
     memory: File,
+}
+
+/// How often the memory is looked for where the thread that shows it is just ending.
+const TRIES: u32 = 100;
+
+/// A thread whose /proc folder shows the memory: the first, if it lives. It may end at any
+/// time, and the others go on.
+fn view(pid: u32) -> Result<u32, InjectError> {
+    let lives = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.lives());
+    if lives(&pid) {
+        return Ok(pid);
+    }
+    let mut tids = threads(pid)?;
+    tids.sort_unstable();
+    let found = tids.into_iter().find(lives);
+    found.ok_or(InjectError::NoSuchProcess { pid })
 }
 
 impl Process {
     /// Opens the target's memory; says why not.
     pub(super) fn open(pid: u32) -> Result<Self, InjectError> {
-        let lives = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.lives());
-        let mut tids = threads(pid)?;
-        tids.sort_unstable_by_key(|tid| (*tid != pid, *tid));
-        let view = tids
-            .into_iter()
-            .find(lives)
-            .ok_or(InjectError::NoSuchProcess { pid })?;
-        let memory = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{view}/mem"))
-            .map_err(|error| InjectError::os(pid, "open of /proc/PID/mem", error))?;
-        Ok(Self { pid, view, memory })
+        for _ in 0..TRIES {
+            let view = view(pid)?;
+            let memory = fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(format!("/proc/{view}/mem"));
+            // A thread that ends lets go of the memory first: then there is none behind it.
+            let maps = fs::read(format!("/proc/{view}/maps"));
+            match memory {
+                Ok(memory) if maps.is_ok_and(|maps| !maps.is_empty()) => {
+                    return Ok(Self { pid, memory });
+                }
+                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                    return Err(InjectError::os(pid, "open of /proc/PID/mem", error));
+                }
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        Err(InjectError::NoSuchProcess { pid })
     }
 
     /// A file of the target's /proc folder.
     pub(super) fn proc(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/{name}", self.view))
+        let view = view(self.pid).unwrap_or(self.pid);
+        PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
-    /// Whether the thread that shows the memory lives.
+    /// Whether any of its threads lives.
     pub(super) fn lives(&self) -> bool {
-        status(self.pid, self.view).is_ok_and(|status| status.lives())
+        view(self.pid).is_ok()
     }
 
     /// The mappings, in order of address.

@@ -1,5 +1,6 @@
 // Two threads that spend their lives in one kind of library call and check its results.
-// argv: the control page's file, the kind. Words of the page: stop, rounds, errors, ready.
+// argv: the control page's file, the kind. Words of the page: stop, rounds, errors, ready,
+// the first thread is to end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static volatile long *control;
@@ -71,6 +74,16 @@ int main(int argc, char **argv) {
     if (pthread_create(&thread, 0, run, (void *)1)) return 3;
     control[3] = getpid();
     if (!strcmp(kind, "orphan")) pthread_exit(0);
+    if (!strcmp(kind, "leaves")) {
+        // In a call with a time-out, which makes the other thread the one to be borrowed.
+        struct timeval time_out = {0, 50000};
+        int pair[2];
+        char byte;
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return 4;
+        setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &time_out, sizeof time_out);
+        while (!control[4]) recv(pair[0], &byte, 1, 0);
+        pthread_exit(0);
+    }
     run((void *)2);
     pthread_join(thread, 0);
     return control[2] != 0;

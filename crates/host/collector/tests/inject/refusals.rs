@@ -31,6 +31,23 @@ fn a_process_whose_first_thread_has_ended_is_reached() {
     target.finish();
 }
 
+/// It showed the memory until then, and was taken for the process.
+#[test]
+fn a_process_whose_first_thread_ends_meanwhile_lives_on() {
+    let target = Target::start("loops", &["leaves"], 3);
+    let pid = target.pid();
+    let injected = inject_with(pid, &agent().0, &mut |_, _| {
+        target.control.set(4, 1);
+        target.control.wait("the first thread's end", |_| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") Z "))
+        });
+        Ok(())
+    });
+    assert_eq!(injected.expect("the others run").entry_result, 1);
+    target.finish();
+}
+
 #[test]
 fn a_target_that_dies_is_said_to_have_died() {
     let target = Target::start("loops", &["spin"], 3);

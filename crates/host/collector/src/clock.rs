@@ -49,20 +49,26 @@ fn both() -> (Instant, u64) {
 pub struct Moment {
     at: Instant,
     ticks: u64,
+    ns_per_tick: u64,
 }
 
 impl Moment {
-    /// This one.
+    /// This one; the first time, 20 ms later.
     pub fn now() -> Moment {
+        let ns_per_tick = ns_per_tick();
         let (at, ticks) = both();
-        Moment { at, ticks }
+        Moment {
+            at,
+            ticks,
+            ns_per_tick,
+        }
     }
 
     /// How long after `start` the counter stood at `ticks`, in nanoseconds; 0 where that
     /// was before.
     pub fn ns_from(&self, start: Instant, ticks: u64) -> u64 {
         let passed = i128::from(ticks.wrapping_sub(self.ticks) as i64);
-        let passed = (passed * i128::from(ns_per_tick())) >> 32;
+        let passed = (passed * i128::from(self.ns_per_tick)) >> 32;
         let since = match self.at.checked_duration_since(start) {
             Some(after) => after.as_nanos() as i128,
             None => -(start.duration_since(self.at).as_nanos() as i128),

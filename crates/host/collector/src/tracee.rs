@@ -283,6 +283,7 @@ impl Tracee {
         self.refused.extend(refused);
         self.notes.extend(notes);
         self.purse = budget::Purse::of(plan);
+        self.open_rings(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
         match self.link.take() {
             Some(link) => {
@@ -305,7 +306,6 @@ impl Tracee {
         if !to_kernel.is_empty() {
             self.count_in_kernel(plan, to_kernel)?;
         }
-        self.open_rings(plan);
         self.since = Instant::now();
         self.cpu_at_start = self.process.cpu_time().unwrap_or(self.cpu_at_start);
         self.cpu_last.set(self.cpu_at_start);

@@ -172,7 +172,7 @@ impl Rings {
 }
 
 impl Tracee {
-    /// Makes ready to read records, where any are to be written.
+    /// Makes ready to read records, where any are to be written: before the first is.
     pub(super) fn open_rings(&mut self, plan: &Plan) {
         if plan.record && self.link.is_some() {
             *self.rings.borrow_mut() = Some(Rings::new());

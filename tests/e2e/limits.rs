@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{Expected, Probe, Report, Waiting, command, is_root, skipped, target};
+use tiptoe_tests::{
+    Expected, Probe, Process, Report, Site, Waiting, command, is_root, skipped, target,
+};
 
 const FUNCTIONS: &[&str] = &["add", "choose"];
 
@@ -259,4 +261,36 @@ fn files_may_not_grow() {
         said.starts_with("error: ") && said.contains("File too large"),
         "{said}"
     );
+}
+
+/// Gigabytes of counters that nobody wrote would be zeroes in a core dump.
+#[test]
+fn the_agents_memory_is_in_no_core_dump() {
+    let program = target("hot");
+    let process = Process::waiting(&program, &["2", "0"]);
+    let site = Site::new(process.pid(), &program, "add");
+    let attached = Probe::new(FUNCTIONS).attach(&[process.pid()]);
+    site.wait_probed();
+    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", process.pid()));
+    let smaps = smaps.expect("it lives");
+    let (_, segment) = smaps.split_once("/memfd:tiptoe-data").expect("a segment");
+    let flags = segment.lines().find(|line| line.starts_with("VmFlags:"));
+    assert!(
+        flags.is_some_and(|flags| flags.contains(" dd")),
+        "{flags:?}"
+    );
+    attached.interrupt();
+}
+
+/// Each of hundreds of threads has counters of its own for all functions: its calls are timed.
+#[test]
+fn calls_of_hundreds_of_threads_are_timed() {
+    let run = Probe::new(&["*"])
+        .with(&["--latency"])
+        .run(&target("hot"), &["200", "0"]);
+    let report = run.good();
+    for function in FUNCTIONS {
+        assert!(report.count(function) > 0, "{:#}", report.value);
+        assert_eq!(report.number(function, "only_counted"), 0, "{function}");
+    }
 }

@@ -13,6 +13,7 @@ const ANONYMOUS: usize = 0x20;
 const NORESERVE: usize = 0x4000;
 const FIXED_NOREPLACE: usize = 0x10_0000;
 const DONTFORK: usize = 10;
+const DONTDUMP: usize = 16;
 const WIPEONFORK: usize = 18;
 
 /// Bytes of a page.
@@ -31,8 +32,13 @@ const FAR_LOOKS: usize = 4;
 /// Maps memory that is not locked, so that nothing is there before it is touched, in a program
 /// that has all it maps locked (mlockall), too.
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
-    let far = (at == 0).then(|| far(len, flags, fd)).flatten();
+    let anywhere = at == 0;
+    let far = anywhere.then(|| far(len, flags, fd)).flatten();
     let at = far.map_or_else(|| mmap(at, len, 0, flags, fd), Ok)?;
+    if anywhere {
+        // Nearly all of it is never written: a core dump would have gigabytes of zeroes.
+        let _ = advise(at, len, DONTDUMP);
+    }
     // SAFETY: the range was just mapped and nobody knows of it.
     let opened = unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.and_then(|_| {
         // SAFETY: as above.
@@ -76,7 +82,7 @@ pub fn let_code_be_written(page: usize, writable: bool) -> Result<(), Errno> {
 }
 
 fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
-    // SAFETY: both advices used here change only what a forked child sees.
+    // SAFETY: the advices used here change only what a forked child, or a core dump, sees.
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 

@@ -10,8 +10,11 @@ pub(crate) const ENTRY_WORDS: usize = 8;
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
 /// The word of a slab that is its thread's credit.
 pub(crate) const CREDIT: usize = 0;
-/// The most virtual memory that all slabs together may take, in bytes.
+/// The most virtual memory that all slabs together may take, in bytes, if it holds
 const MAX_SLAB_BYTES: usize = 1 << 30;
+/// so many: a thread without one takes the long way at each hit, and has nothing timed.
+/// What no thread writes takes no memory.
+const MIN_SLABS: usize = 512;
 /// The same where each has a ring, which may all be written before anybody reads.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
@@ -43,7 +46,7 @@ impl Geometry {
     pub const FIRST_SLOT: u32 = 16;
 
     /// A segment with room for `slots` counters, and where asked for a ring, in each of
-    /// as many slabs as fit (64 to 16,384).
+    /// as many slabs as fit (512 to 16,384).
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),
@@ -55,7 +58,7 @@ impl Geometry {
         } else {
             MAX_SLAB_BYTES
         };
-        let slabs = (most / (shape.stride() * 8)).clamp(64, 16_384) as u32;
+        let slabs = (most / (shape.stride() * 8)).clamp(MIN_SLABS, 16_384) as u32;
         Geometry { slabs, ..shape }
     }
 
@@ -141,7 +144,7 @@ mod tests {
                 assert!(first + words <= g.slab(2));
             }
             assert_eq!(g.slab(g.slabs) * 8, g.data_bytes() as usize);
-            assert!((64..=16_384).contains(&g.slabs));
+            assert!((512..=16_384).contains(&g.slabs));
             assert_eq!(g.slab_at(g.slab_offset(3)), Some(3));
             assert_eq!(g.slab_at(g.slab_offset(3) + 8), None);
             assert_eq!(g.slab_at(g.slab_offset(g.slabs)), None);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tiptoe_event::Via;
+use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::link::Link;
@@ -25,6 +26,8 @@ pub const TICK: Duration = Duration::from_millis(10);
 const REACH: Duration = Duration::from_secs(10);
 /// Probes that a command may get, whose libraries are not known yet.
 const COMMAND_PROBES: u32 = 1 << 16;
+/// So many functions may bear one name: static ones, and overloads.
+const NAMESAKES: u32 = 1 << 10;
 
 /// Runs a request to its end.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Error> {
@@ -204,13 +207,22 @@ fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error
     Error::new(format!("cannot run `{}`: {error}", command[0].display()))
 }
 
+/// How many probes a command may get, before anybody can look at what it will load.
+fn command_probes(plan: &Plan) -> u32 {
+    let specs = plan.specs.iter().map(String::as_str).chain(plan.under);
+    match specs.clone().any(is_glob) {
+        true => COMMAND_PROBES,
+        false => COMMAND_PROBES.min(NAMESAKES * specs.count() as u32),
+    }
+}
+
 fn start_with_agent(
     path: &Path,
     command: &[std::ffi::OsString],
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
-    let offer = Offer::new(plan.follow().room(COMMAND_PROBES), plan.record)?;
+    let offer = Offer::new(plan.follow().room(command_probes(plan)), plan.record)?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;

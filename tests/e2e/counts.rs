@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{Expected, Probe, Report, scaled, skipped, target, target::folder, target_with};
+use tiptoe_tests::{
+    Expected, Probe, Process, Report, scaled, skipped, target, target::folder, target_with,
+};
 
 /// Runs the program alone, then traced, and compares both its output and every count.
 pub fn check(program: &Path, arguments: &[&str]) -> Report {
@@ -38,6 +40,55 @@ fn hot_functions_in_many_threads() {
 fn functions_of_every_shape() {
     let report = check(&target("shapes"), &["1000"]);
     assert!(report.refusals().is_empty(), "{:#}", report.value);
+}
+
+const CALLS: [&str; 3] = ["read", "lseek", "dup"];
+
+fn calls_of_libc() -> Vec<String> {
+    CALLS
+        .iter()
+        .map(|call| format!("libc.so.6:{call}"))
+        .collect()
+}
+
+/// Functions that are a system call and little else: the call is made in the trampoline, and restarted there.
+#[test]
+fn system_calls_that_signals_interrupt() {
+    let rounds = scaled(20_000).max(1_000);
+    for options in [&[][..], &["--latency"]] {
+        let run = Probe::new(&calls_of_libc())
+            .with(options)
+            .run(&target("plain_calls"), &[&rounds.to_string()]);
+        let report = run.good();
+        for call in CALLS {
+            let event = report.event(call).expect("it is probed");
+            assert_eq!(report.entries(call), rounds, "{event:#}");
+            let is_trap = event["notes"].to_string().contains("trap");
+            // In front of the call `read` has set flags, which a call that is followed does not keep.
+            assert_eq!(is_trap, call == "read" && !options.is_empty(), "{event:#}");
+        }
+    }
+}
+
+/// The same, while probes come and go.
+#[test]
+fn system_calls_that_are_patched_while_they_wait() {
+    let mut process = Process::waiting(&target("plain_calls"), &["20000"]);
+    process.go();
+    for _ in 0..scaled(1_000).max(20) {
+        let run = Probe::new(&calls_of_libc())
+            .with(&["--duration", "0.02"])
+            .attach_and_wait(&[process.pid()]);
+        if !process.lives() {
+            break;
+        }
+        run.good();
+    }
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect read 20000"),
+        "{status} {output}"
+    );
 }
 
 #[test]

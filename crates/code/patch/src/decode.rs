@@ -3,6 +3,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use crate::Refusal;
+use crate::syscall;
 
 /// A function's bytes as they are in memory.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,8 @@ pub(crate) struct Survey {
     /// Whether the last instruction ends exactly at the function's end, and
     /// control does not go on behind it.
     ends: bool,
+    /// System calls that may be made elsewhere; sorted.
+    movable: Vec<u64>,
 }
 
 impl Survey {
@@ -119,7 +122,13 @@ impl Survey {
             survey.ends = !falls_through(&instruction) || instruction.is_call_near();
         }
         survey.targets.sort_unstable();
+        survey.movable = syscall::movable(function, &survey);
         survey
+    }
+
+    /// Whether the system call at `address` may be made elsewhere.
+    pub(crate) fn is_movable(&self, address: u64) -> bool {
+        self.movable.binary_search(&address).is_ok()
     }
 
     /// Whether a direct branch or call of the function goes to `address`.

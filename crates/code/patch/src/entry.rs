@@ -204,7 +204,13 @@ mod tests {
         check(&inside, 0, false, Strategy::Jump);
         // mov $107,%eax; syscall; ret
         let call = [0xb8, 0x6b, 0, 0, 0, 0x0f, 0x05, 0xc3];
-        check(&call, 0, true, Strategy::Trap);
+        check(&call, 5, true, Strategy::Short);
+        // The same, and behind it cmp $-4095,%rax: the call itself is the site.
+        let compare = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0xc3];
+        check(&[&call[..7], &compare].concat(), 5, true, Strategy::Jump);
+        // clone has to be made where it is.
+        let stays = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05];
+        check(&[&stays[..], &compare].concat(), 0, true, Strategy::Trap);
     }
 
     #[test]

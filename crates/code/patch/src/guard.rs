@@ -12,6 +12,7 @@
 //! | a short jump, as the patch is | any | is one of the two |
 //! | a jump of five bytes | its own but for `d3` | is one of the two |
 //! | a direct call: the patch is a call, too | its own but for `d3` | is one of the two |
+//! | a system call | its own but for `d1` on | it is made; the head behind it traps |
 //! | a prefix | `d0` a trap byte but `int3` | SIGTRAP, reported at 1; SIGILL at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | it runs; the head behind it traps |
@@ -62,6 +63,8 @@ impl Guard {
             (JUMP, Strategy::Jump) => return Some(Guard::Keep { len: 3, held }),
             (CALL, Strategy::Jump) => return Some(Guard::Call { held }),
             (SHORT_JUMP, Strategy::Short) => return Some(Guard::Free),
+            // A system call, which runs.
+            (0x0f, _) if bytes[1] == 0x05 => return Some(Guard::Keep { len: 1, held }),
             _ => {}
         }
         if is_prefix(opcode) {

@@ -77,5 +77,5 @@ pub use hits::Hits;
 pub use plan::{Head, Island, Patch, Planner, Telling};
 pub use refusal::Refusal;
 pub use shape::{Shape, Strategy, shape};
-pub use syscall::{SyscallSite, any_syscall_site, syscall_sites};
+pub use syscall::{SyscallSite, any_syscall_site, stays, syscall_sites};
 pub use trampoline::{Abi, Body};

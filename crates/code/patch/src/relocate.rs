@@ -6,6 +6,7 @@
 //! | `jmp`, `jcc`, short or near | the near form |
 //! | `jrcxz`, `loop` | itself over a jump: `op +2; jmp +5; jmp near` |
 //! | `call` | pushes the original's return address, then jumps |
+//! | a system call that may be made elsewhere (see `syscall`) | the same bytes |
 //! | anything else that knows its place | refused |
 //! | all others | the same bytes |
 

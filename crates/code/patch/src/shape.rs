@@ -261,7 +261,7 @@ pub(crate) fn shape_in(
     kind: Kind,
 ) -> Result<Shape, Refusal> {
     let want = usize::from(Strategy::Jump.patch_len());
-    let run = run(function, offset, want)?;
+    let run = run(function, survey, offset, want)?;
     let end = offset + run.last().map_or(0, Step::end);
     let scene = Scene {
         survey,
@@ -295,6 +295,7 @@ pub(crate) fn shape_in(
 /// one that has to stay; the first may not be such a one.
 pub(crate) fn run(
     function: &FunctionCode,
+    survey: &Survey,
     offset: usize,
     want: usize,
 ) -> Result<Vec<Step>, Refusal> {
@@ -309,6 +310,10 @@ pub(crate) fn run(
             Err(Refusal::Undecodable {
                 address: instruction.ip(),
             })
+        } else if survey.is_movable(instruction.ip()) {
+            let mut same = Code::default();
+            same.put(bytes);
+            Ok(same)
         } else {
             relocate(&instruction, bytes, &constants)
         };

@@ -8,8 +8,14 @@
 //! libc's function `syscall` has the number in a register: there the site is the
 //! last instruction in front of the call, if it has five bytes (it loads the sixth
 //! argument from the stack).
+//!
+//! A patch may displace a call as it may any other instruction, where its number is known
+//! and is none of those that have to be made at their own place: see [`stays`]. Many of libc's
+//! functions are nothing else but a call, and `read` begins with too few bytes before it.
 
-use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+};
 
 use crate::Refusal;
 use crate::decode::{FunctionCode, Survey};
@@ -69,7 +75,45 @@ struct Pair {
     syscall: usize,
 }
 
+/// Whether a call has to be made where the program makes it, by its number: those that
+/// return twice, into another program or never; that the kernel may restart by another
+/// number, which it forgets where the thread traps first; and all that somebody
+/// may hook on their way, for signals, credentials and mappings.
+pub fn stays(nr: u32) -> bool {
+    const STAY: &[u32] = &[
+        7, 35, 202, 219, 230, // poll, nanosleep, futex, restart_syscall, clock_nanosleep
+        9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect
+        13, 14, 15, 34, 127, 128, 130, 270, 271, 281, 282, 289,
+        441, // signals, and waits for them
+        56, 57, 58, 59, 60, 231, 322, 435, // clone, fork, vfork, exec, exit
+        105, 106, 113, 114, 116, 117, 119, 157, 272, 308,
+        317, // set*id, prctl, namespaces, seccomp
+    ];
+    STAY.contains(&nr)
+}
+
+/// Where the calls are that a patch may displace; in order.
+pub(crate) fn movable(function: &FunctionCode, survey: &Survey) -> Vec<u64> {
+    let makes_any = function.body().windows(2).any(|pair| pair == [0x0f, 0x05]);
+    let known = makes_any.then(|| known_calls(function, survey, constant));
+    let moved = known.into_iter().flatten().filter(|pair| !stays(pair.nr));
+    moved
+        .map(|pair| function.address + pair.syscall as u64)
+        .collect()
+}
+
 fn pairs(function: &FunctionCode, survey: &Survey, nrs: &[u32]) -> Vec<Pair> {
+    let mut known = known_calls(function, survey, number);
+    known.retain(|pair| nrs.contains(&pair.nr));
+    known
+}
+
+/// The calls to which instructions that set the number lead straight.
+fn known_calls(
+    function: &FunctionCode,
+    survey: &Survey,
+    number: impl Fn(&Instruction) -> Option<u32>,
+) -> Vec<Pair> {
     let mut factory = InstructionInfoFactory::new();
     let mut instruction = Instruction::default();
     let mut decoder = function.decoder(0);
@@ -82,7 +126,7 @@ fn pairs(function: &FunctionCode, survey: &Survey, nrs: &[u32]) -> Vec<Pair> {
             held = None;
         }
         if let Some(nr) = number(&instruction) {
-            held = nrs.contains(&nr).then_some((nr, start));
+            held = Some((nr, start));
         } else if instruction.code() == Code::Syscall {
             let found = held.take();
             pairs.extend(found.map(|(nr, mov)| Pair {
@@ -107,6 +151,16 @@ fn number(instruction: &Instruction) -> Option<u32> {
     fits.then(|| instruction.immediate32())
 }
 
+/// The constant that an instruction sets %eax to.
+fn constant(instruction: &Instruction) -> Option<u32> {
+    let is = |at| instruction.op_count() == 2 && instruction.op_register(at) == Register::EAX;
+    let clears = instruction.mnemonic() == Mnemonic::Xor && is(0) && is(1);
+    match instruction.code() {
+        Code::Mov_r32_imm32 | Code::Mov_rm32_imm32 if is(0) => Some(instruction.immediate32()),
+        _ => clears.then_some(0),
+    }
+}
+
 fn sets_rax(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     use OpAccess::{CondRead, NoMemAccess, None, Read};
     let info = factory.info(instruction);
@@ -119,7 +173,7 @@ fn sets_rax(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> 
 fn site(function: &FunctionCode, survey: &Survey, pair: &Pair) -> Result<SyscallSite, Refusal> {
     let mut shape = shape_in(function, survey, pair.start, Kind::SystemCall)?;
     let want = pair.syscall - pair.start;
-    let steps = run(function, pair.start, want)?;
+    let steps = run(function, survey, pair.start, want)?;
     let syscall = function.address + pair.syscall as u64;
     if steps.last().is_none_or(|last| last.end() != want) {
         return Err(Refusal::SystemCall { address: syscall });
@@ -147,6 +201,30 @@ mod tests {
         let sites = syscall_sites(&function, &[56, 202]);
         let found: Vec<_> = sites.iter().map(|s| (s.address, s.nr, s.syscall)).collect();
         assert_eq!(found, want, "{bytes:x?}");
+    }
+
+    #[test]
+    fn a_call_of_a_known_number_may_be_displaced() {
+        let check = |bytes: &[u8], want: &[u64]| {
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes,
+                size: bytes.len(),
+            };
+            let survey = Survey::new(&function);
+            assert_eq!(movable(&function, &survey), want, "{bytes:x?}");
+        };
+        // xor %eax,%eax, or mov $39,%eax, in both of its forms
+        check(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], &[0x1002]);
+        check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
+        check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[]);
+        check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
+        // Another number, or none that is known: poll, %edi, and a jump to in between.
+        check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
+        check(&[0x89, 0xf8, 0x0f, 0x05], &[]);
+        check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
+        // What it returned is no number of the next one.
+        check(&[0x31, 0xc0, 0x0f, 0x05, 0x0f, 0x05], &[0x1002]);
     }
 
     const MOV_202: [u8; 5] = [0xb8, 0xca, 0, 0, 0];

@@ -9,7 +9,8 @@
 //! | passed over | at the site are dead |
 //! | --- | --- |
 //! | nothing, or moves and the like | the flags, the red zone |
-//! | one that sets flags, or writes through the stack pointer | neither |
+//! | these, and then only compares | the same: compares are made again behind the hit |
+//! | another that sets flags, or writes through the stack pointer | neither |
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -18,6 +19,7 @@ use iced_x86::{
 
 use crate::Refusal;
 use crate::decode::{FunctionCode, Survey, falls_through};
+use crate::relocate::relocate;
 use crate::shape::{Kind, Shape, Strategy, shape_in};
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -72,7 +74,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     let mut factory = InstructionInfoFactory::new();
     let mut decoder = function.decoder(start);
     let (mut kind, mut overwritten) = (kind, 0);
-    let mut shapes = Vec::new();
+    let (mut shapes, mut repeats) = (Vec::new(), Vec::new());
     for _ in 0..MOST {
         let instruction = decoder.decode();
         let next = start + decoder.position();
@@ -81,13 +83,26 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
             break;
         }
         overwritten |= overwrites(&mut factory, &instruction);
-        if leaves_something(&mut factory, &instruction) {
-            kind = Kind::Inside;
+        let bytes = &function.body()[next - instruction.len()..next];
+        let constants = decoder.get_constant_offsets(&instruction);
+        let repeated = compares(&mut factory, &instruction)
+            .then(|| relocate(&instruction, bytes, &constants).ok())
+            .flatten();
+        match repeated {
+            Some(copy) => repeats.push(copy),
+            // What is between a compare and the site may change what was compared.
+            None if leaves_something(&mut factory, &instruction) || !repeats.is_empty() => {
+                kind = Kind::Inside;
+            }
+            None => {}
         }
         let Ok(mut shape) = shape_in(function, survey, next, kind) else {
             break;
         };
         shape.overwritten = overwritten;
+        if kind == Kind::Entry {
+            shape.repeats.clone_from(&repeats);
+        }
         shapes.push(shape);
     }
     shapes
@@ -111,6 +126,14 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
     let used = factory.info(instruction).used_registers();
     used.iter()
         .any(|used| used.register().full_register() == whole && writes(used.access()))
+}
+
+/// Whether it sets flags and nothing else.
+fn compares(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+    let info = factory.info(instruction);
+    let registers = info.used_registers().iter().map(|used| used.access());
+    let memory = info.used_memory().iter().map(|used| used.access());
+    instruction.rflags_modified() != 0 && !registers.chain(memory).any(writes)
 }
 
 /// Whether it leaves flags, or something in the red zone, for those behind it.
@@ -225,8 +248,12 @@ mod tests {
         check(&behind(&pad), 5, true, Jump);
         check(&behind(&[&ENDBR64[..], &pad].concat()), 9, true, Jump);
         check(&behind(&[0x90; 5]), 0, true, Jump);
-        // Compares and adds leave flags.
-        check(&behind(&[0x83, 0xff, 1]), 3, false, Jump);
+        // A compare is made again, where nothing comes behind it; an add leaves flags.
+        check(&behind(&[0x83, 0xff, 1]), 3, true, Jump);
+        check(&behind(&[0x83, 0xff, 1, 0x74, 0x10]), 3, true, Jump);
+        // cmp $1,%edi; mov $1,%eax; mov $2,%edx
+        let between = [0x83, 0xff, 1, 0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
+        check(&behind(&between), 13, false, Jump);
         check(&behind(&[0x05, 1, 0, 0, 0]), 5, false, Jump);
         // mov %eax,-8(%rsp)
         check(&behind(&[0x89, 0x44, 0x24, 0xf8]), 4, false, Jump);

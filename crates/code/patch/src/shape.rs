@@ -122,6 +122,9 @@ pub struct Shape {
     pub(crate) original: [u8; 8],
     pub(crate) run: Vec<Step>,
     pub(crate) windows: Vec<Window>,
+    /// Compares in front of the site, which are made again in front of the displaced
+    /// instructions: these look at the flags.
+    pub(crate) repeats: Vec<Code>,
     /// The address behind the system call that the run leads to.
     pub(crate) behind_syscall: Option<u64>,
     /// Arguments that are no longer what they were at the entry, a bit each.
@@ -279,6 +282,7 @@ pub(crate) fn shape_in(
         original,
         run,
         windows: Vec::new(),
+        repeats: Vec::new(),
         behind_syscall: None,
         overwritten: 0,
         unmoved: None,

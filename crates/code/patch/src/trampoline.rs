@@ -192,8 +192,6 @@ pub(crate) fn build(
     body: &Body,
     abi: &Abi,
 ) -> Result<Trampoline, Refusal> {
-    let displaced = &shape.run[..window.steps];
-    let behind = shape.site + window.displaced as u64;
     let mut trampoline = Trampoline::default();
     match *body {
         Body::Count { slot, hits } => {
@@ -219,7 +217,7 @@ pub(crate) fn build(
                 ..Call::new(slot, probe)?
             };
             let mut copy = Trampoline::default();
-            copy.displaced(displaced, behind, window);
+            copy.displaced(shape, window);
             trampoline.call(&call, abi, &copy);
         }
         Body::Gate { slot, probe } => {
@@ -228,13 +226,13 @@ pub(crate) fn build(
                 ..Call::new(slot, probe)?
             };
             let mut copy = Trampoline::default();
-            copy.displaced(displaced, behind, window);
+            copy.displaced(shape, window);
             trampoline.call(&call, abi, &copy);
         }
         Body::Intercept { what, .. } => {
             intercept(&mut trampoline.code, what);
             let early = trampoline.code.jump_ahead(IF_EQUAL, true);
-            trampoline.displaced(displaced, behind, window);
+            trampoline.displaced(shape, window);
             trampoline.code.bind(early);
             trampoline.code.put(&[0xc3]);
         }
@@ -345,9 +343,14 @@ impl Hit {
 }
 
 impl Trampoline {
-    /// The displaced instructions' copies, then the jump to what follows them.
-    fn displaced(&mut self, steps: &[Step], behind: u64, window: &Window) {
+    /// The displaced instructions' copies, behind what they need again, then the jump to
+    /// what follows them.
+    fn displaced(&mut self, shape: &Shape, window: &Window) {
+        let steps = &shape.run[..window.steps];
         self.copy = self.code.len();
+        for repeated in &shape.repeats {
+            self.code.stand(0, 0).append(repeated);
+        }
         for step in steps {
             if let Some(&head) = window
                 .heads
@@ -359,6 +362,7 @@ impl Trampoline {
             self.code.stand(step.offset, 0).append(&step.copy);
         }
         if let Some(last) = steps.last().filter(|step| step.falls_through) {
+            let behind = shape.site + window.displaced as u64;
             self.code.stand(last.end(), 0);
             self.code.relative(&[0xe9], To::Address(behind), &[]);
         }
@@ -395,7 +399,7 @@ impl Trampoline {
             Some(callee) => {
                 copy.code.relative(&[0xe9], To::Address(callee), &[]);
             }
-            None => copy.displaced(displaced, behind, window),
+            None => copy.displaced(shape, window),
         }
         self.around(hit, shape.entry, abi, &copy);
         if called.is_some() {

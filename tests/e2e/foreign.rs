@@ -6,7 +6,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tiptoe_tests::foreign::Place;
-use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target};
+use tiptoe_tests::{
+    Expected, Foreign, Probe, Process, Report, Site, command, scaled, target, target_with,
+};
 
 /// What each of the functions of `firsts` begins with.
 const FIRSTS: [&str; 17] = [
@@ -213,9 +215,12 @@ fn left_when_we_leave() {
 #[test]
 fn inside_of_ours() {
     let function = "first_frame";
-    let mut process = Process::waiting(&target("firsts"), &["4"]);
-    let site = Site::new(process.pid(), &program(), function);
-    let place = Place::new(process.pid(), &program(), function);
+    // A file of its own: when a probe goes, the kernel puts the file's byte back in every process that has probes
+    // in that file and a trap there, ours, too.
+    let program = target_with("firsts", &["-DINSIDE"]).expect("it builds");
+    let mut process = Process::waiting(&program, &["4"]);
+    let site = Site::new(process.pid(), &program, function);
+    let place = Place::new(process.pid(), &program, function);
     let (true, Some(place)) = (tiptoe_tests::is_root(), place) else {
         return tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
     };

@@ -34,8 +34,9 @@
 //! One on an *inner* instruction cannot be survived by choice of bytes: its trap
 //! and then the file's byte stand in the middle of the displacement, which leads
 //! somewhere else at once. Nobody is told beforehand, so a thread may be faster
-//! than any look. What can be done is done: such a site is found by looking at its
-//! bytes ([`Outcome::ForeignInside`]), and taken out like any other.
+//! than any look. When it goes, the kernel does so in each process that has uprobes in
+//! that file and an `int3` there, one of ours, too. What can be done is done: such a site is
+//! found by looking at its bytes ([`Outcome::ForeignInside`]), and taken out like any other.
 //!
 //! # What stays
 //! An island keeps its jump, five bytes of padding that nobody reaches. A thread may

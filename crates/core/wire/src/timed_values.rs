@@ -114,6 +114,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole segment, word by word")]
     fn a_value_finds_its_set_among_another_threads() {
         let geometry = Geometry {
             slots: 16 + WIDTH,

@@ -96,8 +96,10 @@ fn check(patch: &Patch, bytes: &[u8]) {
     let mut heads = inner.iter().filter(|h| h.resume != patch.copy);
     assert!(heads.all(|h| patch.traps_at(h.offset)));
     let start = (patch.site - AT) as usize;
-    let displaced = &bytes[start..start + usize::from(patch.displaced)];
-    let original = Decoder::with_ip(64, displaced, patch.site, DecoderOptions::NONE);
+    let repeated = usize::from(patch.repeated);
+    let displaced = &bytes[start - repeated..start + usize::from(patch.displaced)];
+    let from = patch.site - repeated as u64;
+    let original = Decoder::with_ip(64, displaced, from, DecoderOptions::NONE);
     Copy::new(patch).check(patch, original);
 }
 
@@ -128,7 +130,7 @@ impl<'p> Copy<'p> {
         let mut falls_through = true;
         for want in original {
             assert!(!want.is_invalid());
-            let offset = (want.ip() - patch.site) as u8;
+            let offset = want.ip().wrapping_sub(patch.site) as u8;
             if let Some(head) = patch.heads[1..].iter().find(|h| h.offset == offset) {
                 assert_eq!(patch.trampoline + u64::from(head.resume), self.0.ip());
             }

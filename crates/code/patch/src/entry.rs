@@ -74,7 +74,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     let mut factory = InstructionInfoFactory::new();
     let mut decoder = function.decoder(start);
     let (mut kind, mut overwritten) = (kind, 0);
-    let (mut shapes, mut repeats) = (Vec::new(), Vec::new());
+    let (mut shapes, mut repeats, mut repeated) = (Vec::new(), Vec::new(), 0);
     for _ in 0..MOST {
         let instruction = decoder.decode();
         let next = start + decoder.position();
@@ -85,11 +85,14 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
         overwritten |= overwrites(&mut factory, &instruction);
         let bytes = &function.body()[next - instruction.len()..next];
         let constants = decoder.get_constant_offsets(&instruction);
-        let repeated = compares(&mut factory, &instruction)
+        let compare = compares(&mut factory, &instruction)
             .then(|| relocate(&instruction, bytes, &constants).ok())
             .flatten();
-        match repeated {
-            Some(copy) => repeats.push(copy),
+        match compare {
+            Some(copy) => {
+                repeats.push(copy);
+                repeated += instruction.len();
+            }
             // What is between a compare and the site may change what was compared.
             None if leaves_something(&mut factory, &instruction) || !repeats.is_empty() => {
                 kind = Kind::Inside;
@@ -102,6 +105,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
         shape.overwritten = overwritten;
         if kind == Kind::Entry {
             shape.repeats.clone_from(&repeats);
+            shape.repeated = repeated;
         }
         shapes.push(shape);
     }

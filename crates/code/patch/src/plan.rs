@@ -85,6 +85,8 @@ pub struct Patch {
     pub len: u8,
     /// How many bytes of instructions are displaced: where the copy goes on.
     pub displaced: u8,
+    /// How many bytes of compares in front of the site the copy makes again first.
+    pub repeated: u8,
     /// The bytes at the site, `len` of them to be put back.
     pub original: [u8; 8],
     /// The first `len` are written at the site.
@@ -285,6 +287,7 @@ fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
         strategy: window.strategy,
         len: bytes.len() as u8,
         displaced: window.displaced as u8,
+        repeated: trampoline.repeated as u8,
         original: shape.original,
         patched,
         trampoline: at,

@@ -125,6 +125,8 @@ pub struct Shape {
     /// Compares in front of the site, which are made again in front of the displaced
     /// instructions: these look at the flags.
     pub(crate) repeats: Vec<Code>,
+    /// How many bytes in front of the site they have.
+    pub(crate) repeated: usize,
     /// The address behind the system call that the run leads to.
     pub(crate) behind_syscall: Option<u64>,
     /// Arguments that are no longer what they were at the entry, a bit each.
@@ -283,6 +285,7 @@ pub(crate) fn shape_in(
         run,
         windows: Vec::new(),
         repeats: Vec::new(),
+        repeated: 0,
         behind_syscall: None,
         overwritten: 0,
         unmoved: None,

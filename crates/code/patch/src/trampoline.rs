@@ -174,6 +174,8 @@ pub(crate) struct Trampoline {
     pub(crate) trapped: usize,
     /// Where the displaced instructions' copy begins.
     pub(crate) copy: usize,
+    /// How many bytes in front of the site it does again first.
+    pub(crate) repeated: usize,
     /// Where the copy of the instruction at each inner head begins.
     pub(crate) heads: Vec<(u8, usize)>,
 }
@@ -348,6 +350,7 @@ impl Trampoline {
     fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();
+        self.repeated = shape.repeated;
         for repeated in &shape.repeats {
             self.code.stand(0, 0).append(repeated);
         }
@@ -383,6 +386,7 @@ impl Trampoline {
         let base = self.code.len();
         self.code.append(&copy.code);
         self.copy = base + copy.copy;
+        self.repeated = copy.repeated;
         let heads = copy.heads.iter();
         self.heads = heads.map(|&(head, at)| (head, base + at)).collect();
     }

@@ -1,6 +1,6 @@
 //! How generated code finds and changes the thread's counters.
 
-use crate::code::{Ahead, Code, IF_EQUAL, To};
+use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, To};
 
 /// The thread's counters in %rax; the jump, far or near, is taken where it has none.
 pub(crate) fn load(code: &mut Code, tls: i32, far: bool) -> Ahead {
@@ -23,6 +23,17 @@ pub(crate) fn ask(code: &mut Code, out: usize, asked: i32) {
     code.put(&[0x68])
         .put32(asked)
         .relative(&[0xe8], To::Cold, &[]);
+}
+
+/// The same where a hit is told apart by a value, which only the trampoline knows: the thread
+/// goes on at `ready` with counters; where it gets none, which a child does not, the agent has
+/// counted the hit, and it goes on at `out`.
+pub(crate) fn ask_again(code: &mut Code, [ready, out]: [usize; 2], asked: i32, tls: i32) {
+    ask(code, out, asked);
+    of_thread(code, tls);
+    code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
+    code.jump_back(Some(IF_NOT_EQUAL), ready);
+    code.jump_back(None, out);
 }
 
 /// Adds one to the word at `cell` bytes from where %rax points.

@@ -18,6 +18,7 @@ use iced_x86::{
 };
 
 use crate::Refusal;
+use crate::code::Code;
 use crate::decode::{FunctionCode, Survey, falls_through};
 use crate::relocate::relocate;
 use crate::shape::{Kind, Shape, Strategy, shape_in};
@@ -74,7 +75,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     let mut factory = InstructionInfoFactory::new();
     let mut decoder = function.decoder(start);
     let (mut kind, mut overwritten) = (kind, 0);
-    let (mut shapes, mut repeats, mut repeated) = (Vec::new(), Vec::new(), 0);
+    let (mut shapes, mut repeats) = (Vec::new(), Code::default());
     for _ in 0..MOST {
         let instruction = decoder.decode();
         let next = start + decoder.position();
@@ -90,11 +91,10 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
             .flatten();
         match compare {
             Some(copy) => {
-                repeats.push(copy);
-                repeated += instruction.len();
+                repeats.append(&copy);
             }
             // What is between a compare and the site may change what was compared.
-            None if leaves_something(&mut factory, &instruction) || !repeats.is_empty() => {
+            None if leaves_something(&mut factory, &instruction) || repeats.len() > 0 => {
                 kind = Kind::Inside;
             }
             None => {}
@@ -105,7 +105,6 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
         shape.overwritten = overwritten;
         if kind == Kind::Entry {
             shape.repeats.clone_from(&repeats);
-            shape.repeated = repeated;
         }
         shapes.push(shape);
     }

@@ -124,9 +124,7 @@ pub struct Shape {
     pub(crate) windows: Vec<Window>,
     /// Compares in front of the site, which are made again in front of the displaced
     /// instructions: these look at the flags.
-    pub(crate) repeats: Vec<Code>,
-    /// How many bytes in front of the site they have.
-    pub(crate) repeated: usize,
+    pub(crate) repeats: Code,
     /// The address behind the system call that the run leads to.
     pub(crate) behind_syscall: Option<u64>,
     /// Arguments that are no longer what they were at the entry, a bit each.
@@ -186,6 +184,11 @@ impl Shape {
             _ if body.is_entry_only() && !self.entry => self.unmoved_entry(),
             _ => Ok(self),
         }
+    }
+
+    /// The address behind what a window displaces.
+    pub(crate) fn behind(&self, window: &Window) -> u64 {
+        self.site + window.displaced as u64
     }
 
     fn unmoved_entry(&self) -> Result<&Shape, Refusal> {
@@ -284,8 +287,7 @@ pub(crate) fn shape_in(
         original,
         run,
         windows: Vec::new(),
-        repeats: Vec::new(),
-        repeated: 0,
+        repeats: Code::default(),
         behind_syscall: None,
         overwritten: 0,
         unmoved: None,

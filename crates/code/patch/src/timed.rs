@@ -129,7 +129,7 @@ impl Trampoline {
             // Only here is the value known.
             Some(_) => {
                 let asked = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
-                timed_values::cold(code, [ready, plain], asked, abi.tls);
+                counters::ask_again(code, [ready, plain], asked, abi.tls);
                 None
             }
             None => {

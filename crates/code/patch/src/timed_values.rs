@@ -30,8 +30,7 @@
 use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
 
-use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL};
-use crate::counters;
+use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER};
 use crate::filter::REGISTERS;
 
 /// Bytes of a set.
@@ -100,15 +99,4 @@ pub(crate) fn of_frame(code: &mut Code, slot: u32) {
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)
     code.put(&[0x69, 0xd2]).put32(SET); // imul $SET,%edx,%edx
     code.put(&[0x81, 0xc2]).put32(slot as i32 * 8); // add $SLOT,%edx
-}
-
-/// A thread without counters, with %rax saved, asks for them, and goes on at `ready` with
-/// them; where it gets none, which a child does not, the agent has counted the call, and
-/// it goes on at `out`.
-pub(crate) fn cold(code: &mut Code, [ready, out]: [usize; 2], asked: i32, tls: i32) {
-    counters::ask(code, out, asked);
-    counters::of_thread(code, tls);
-    code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
-    code.jump_back(Some(IF_NOT_EQUAL), ready);
-    code.jump_back(None, out);
 }

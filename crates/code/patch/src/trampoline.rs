@@ -350,9 +350,10 @@ impl Trampoline {
     fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();
-        self.repeated = shape.repeated;
-        for repeated in &shape.repeats {
-            self.code.stand(0, 0).append(repeated);
+        // A compare is as long as its copy.
+        self.repeated = shape.repeats.len();
+        if self.repeated > 0 {
+            self.code.stand(0, 0).append(&shape.repeats);
         }
         for step in steps {
             if let Some(&head) = window
@@ -365,9 +366,9 @@ impl Trampoline {
             self.code.stand(step.offset, 0).append(&step.copy);
         }
         if let Some(last) = steps.last().filter(|step| step.falls_through) {
-            let behind = shape.site + window.displaced as u64;
             self.code.stand(last.end(), 0);
-            self.code.relative(&[0xe9], To::Address(behind), &[]);
+            let behind = To::Address(shape.behind(window));
+            self.code.relative(&[0xe9], behind, &[]);
         }
     }
 
@@ -393,9 +394,8 @@ impl Trampoline {
 
     /// Counts or records each hit.
     fn hit(&mut self, hit: &Hit, shape: &Shape, window: &Window, abi: &Abi) {
-        let displaced = &shape.run[..window.steps];
-        let behind = shape.site + window.displaced as u64;
-        let called = displaced[0]
+        let first = &shape.run[0];
+        let called = first
             .target
             .filter(|_| matches!(window.guard, Guard::Call { .. }));
         let mut copy = Trampoline::default();
@@ -407,7 +407,7 @@ impl Trampoline {
         }
         self.around(hit, shape.entry, abi, &copy);
         if called.is_some() {
-            self.uncalled(&displaced[0], behind);
+            self.uncalled(first, shape.behind(window));
         }
     }
 
@@ -441,12 +441,12 @@ impl Trampoline {
             recorded.otherwise(code, out);
         }
         code.bind(cold);
-        counters::ask(code, out, hit.asked());
-        if matches!(hit.what, What::ByValue(_)) {
-            counters::of_thread(code, abi.tls);
-            code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
-            code.jump_back(Some(IF_NOT_EQUAL), ready);
+        match hit.what {
+            What::ByValue(_) => counters::ask_again(code, [ready, out], hit.asked(), abi.tls),
+            _ => {
+                counters::ask(code, out, hit.asked());
+                code.jump_back(None, out);
+            }
         }
-        code.jump_back(None, out);
     }
 }

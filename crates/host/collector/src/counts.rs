@@ -203,6 +203,12 @@ impl<'a> SlabWords<'a> {
         stretches.all(|stretch| self.words[stretch.clone()].iter().all(|word| *word == 0))
     }
 
+    fn add_to(&self, sums: &mut [u64]) {
+        for stretch in &self.stretches {
+            add(&mut sums[stretch.clone()], &self.words[stretch.clone()]);
+        }
+    }
+
     /// The same, of all slots, where some are those of timed functions.
     fn add_timed(&self, sums: &mut [u64], timed: &[u32]) {
         self.add_to(sums);
@@ -212,22 +218,17 @@ impl<'a> SlabWords<'a> {
             }
         }
     }
+}
 
-    fn add_to(&self, sums: &mut [u64]) {
-        for stretch in &self.stretches {
-            let words = &self.words[stretch.clone()];
-            for (sum, word) in sums[stretch.clone()].iter_mut().zip(words) {
-                *sum = sum.wrapping_add(*word);
-            }
-        }
+fn add(sums: &mut [u64], words: &[u64]) {
+    for (sum, word) in sums.iter_mut().zip(words) {
+        *sum = sum.wrapping_add(*word);
     }
 }
 
 /// Adds the words of a timed function, as one thread has them, to those of others.
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
-    for (sum, word) in sums.iter_mut().zip(own) {
-        *sum = sum.wrapping_add(*word);
-    }
+    add(sums, own);
     correct(sums, own);
     // It is counted now.
     if let Some(pending) = sums.get_mut(words::PENDING as usize) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
 
-use tiptoe_patch::{Abi, Patch, Planner, Space};
+use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape};
 
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -247,6 +247,31 @@ impl Machine {
     pub fn count(&self, slot: usize) -> u64 {
         // SAFETY: an element of the slab; generated code has written it.
         unsafe { self.slab.as_ptr().add(slot).read_volatile() }
+    }
+
+    /// A function of this code, patched at its entry; where it is.
+    pub fn patched(&mut self, code: &[u8], body: &Body) -> (u64, Patch) {
+        self.patched_as(code, body, |shape| shape)
+    }
+
+    /// The same with another shape made of its own.
+    pub fn patched_as(
+        &mut self,
+        code: &[u8],
+        body: &Body,
+        other: impl FnOnce(Shape) -> Shape,
+    ) -> (u64, Patch) {
+        let at = self.room(0);
+        write(at, code);
+        let function = FunctionCode {
+            address: at,
+            bytes: code,
+            size: code.len(),
+        };
+        let shape = other(shape(&function, 0).expect("plain"));
+        let patch = self.planner.place(&shape, body, Vec::new).expect("room");
+        self.apply(&patch);
+        (at, patch)
     }
 
     /// Writes a patch, as an agent would.

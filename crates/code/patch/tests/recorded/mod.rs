@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tiptoe_patch::{Body, FunctionCode, Hits, Patch, shape};
+use tiptoe_patch::{Body, Hits, Patch};
 use tiptoe_wire::ring::{CELLS, Entry, Reader, Record, Ring, words};
 use tiptoe_wire::{Data, Geometry, Words};
 
-use crate::machine::{Machine, Registers, write};
+use crate::machine::{Machine, Registers};
 use crate::random::Random;
 
 const SHAPE: Geometry = Geometry {
@@ -36,22 +36,12 @@ impl Recorder {
         let segment: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let slab = segment.as_ptr() as u64 + SHAPE.slab_offset(0);
         machine.count_at(slab);
-        let at = machine.room(0);
-        write(at, &FUNCTION);
-        let function = FunctionCode {
-            address: at,
-            bytes: &FUNCTION,
-            size: FUNCTION.len(),
-        };
         let body = Body::Record {
             slot: SLOT,
             ring: SHAPE.ring_offset() as u32,
             hits,
         };
-        let shape = shape(&function, 0).expect("plain");
-        let patch = machine.planner.place(&shape, &body, Vec::new);
-        let patch = patch.expect("room");
-        machine.apply(&patch);
+        let (at, patch) = machine.patched(&FUNCTION, &body);
         let recorder = Recorder {
             machine,
             segment,

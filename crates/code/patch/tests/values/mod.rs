@@ -4,8 +4,8 @@ mod timed;
 
 use std::collections::BTreeMap;
 
-use super::machine::{Machine, Registers, write};
-use tiptoe_patch::{Body, FunctionCode, Hits, shape};
+use super::machine::{Machine, Registers};
+use tiptoe_patch::{Body, Hits, Shape};
 use tiptoe_wire::calls::{UNDER, VALUED};
 use tiptoe_wire::values::{ALL, ROOM, WIDTH, decode};
 
@@ -17,25 +17,11 @@ const CODE: [u8; 6] = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
 
 /// A function whose hits are told apart, and where it is.
 fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
-    let at = machine.room(0);
-    write(at, &CODE);
-    let function = FunctionCode {
-        address: at,
-        bytes: &CODE,
-        size: CODE.len(),
-    };
-    let plain = shape(&function, 0).expect("plain");
-    let shape = if entry {
-        plain
-    } else {
-        plain.preserving_everything()
-    };
     let body = Body::Count { slot: SLOT, hits };
-    let patch = machine
-        .planner
-        .place(&shape, &body, Vec::new)
-        .expect("room");
-    machine.apply(&patch);
+    let (at, _) = match entry {
+        true => machine.patched(&CODE, &body),
+        false => machine.patched_as(&CODE, &body, Shape::preserving_everything),
+    };
     at
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{ARGUMENTS, CODE, SLOT, by, call};
-use crate::machine::{Machine, write};
-use tiptoe_patch::{Body, FunctionCode, Hits, shape};
+use crate::machine::Machine;
+use tiptoe_patch::{Body, Hits};
 use tiptoe_wire::calls::{UNDER, VALUED, words};
 use tiptoe_wire::timed_values::{OTHERS, ROOM, SETS, WIDTH, decode, set};
 
@@ -12,23 +12,13 @@ const PROBE: u32 = 77;
 
 fn probed(machine: &mut Machine, hits: Hits) -> u64 {
     machine.slots((SLOT + WIDTH) as usize + 16);
-    let at = machine.room(0);
-    write(at, &CODE);
-    let function = FunctionCode {
-        address: at,
-        bytes: &CODE,
-        size: CODE.len(),
-    };
     let body = Body::Call {
         slot: SLOT,
         probe: PROBE,
         timed: true,
         hits,
     };
-    let shape = shape(&function, 0).expect("plain");
-    let patch = machine.planner.place(&shape, &body, Vec::new);
-    machine.apply(&patch.expect("room"));
-    at
+    machine.patched(&CODE, &body).0
 }
 
 /// Of each value a word of its set.

@@ -407,7 +407,7 @@ mod tests {
             let bytes = (at.wrapping_sub(SITE) as u32).to_le_bytes();
             for &head in heads {
                 let byte = bytes[usize::from(head) - 1];
-                assert!(ByteSet::SIGTRAP.contains(byte), "{heads:?}: {byte:#x}");
+                assert!(ByteSet::TRAPS.contains(byte), "{heads:?}: {byte:#x}");
             }
         }
     }

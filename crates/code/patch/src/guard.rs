@@ -13,14 +13,14 @@
 //! | a jump of five bytes | its own but for `d3` | is one of the two |
 //! | a direct call: the patch is a call, too | its own but for `d3` | is one of the two |
 //! | a system call | its own but for `d1` on | it is made; the head behind it traps |
-//! | a prefix | `d0` a trap byte but `int3` | SIGTRAP, reported at 1; SIGILL at 0 |
+//! | a prefix | `d0` a trap byte | SIGTRAP, reported at 1; SIGILL at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | it runs; the head behind it traps |
 //! | any other | - | no guard: the strategy is not offered |
 //!
-//! Behind a prefix an `int3` will not do: where the kernel has uprobes in a process and
-//! finds that the `int3` a thread met is gone, it has the thread run what stands there
-//! now, which is an instruction without its prefix.
+//! Behind a prefix an `int3` would not do, were it one of ours: where the kernel has uprobes
+//! in a process and finds that the `int3` a thread met is gone, it has the thread run what
+//! stands there now, which is an instruction without its prefix.
 //!
 //! The foreign one may go at any moment, while the patch is being written or taken
 //! away, too. So the trap byte or the operand that guards is written first, with the
@@ -31,7 +31,7 @@
 //! The invalid operands are those that the manuals of both makers list as #UD, and
 //! `tests/guard.rs` runs every one of them.
 
-use crate::displacement::{ByteSet, Displacement, INT3, raises_sigill};
+use crate::displacement::{ByteSet, Displacement, raises_sigill};
 use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
 
 /// What the displacement must be, the trap bytes on heads aside.
@@ -90,7 +90,7 @@ impl Guard {
         let bytes = &mut allowed.0;
         match *self {
             Guard::Free => {}
-            Guard::Prefix => bytes[0] = traps.without(INT3),
+            Guard::Prefix => bytes[0] = traps,
             Guard::Invalid { at, bytes: invalid } => bytes[at] = invalid,
             Guard::Keep { len, held } => keep(bytes, &held[..len]),
             Guard::Call { held } => keep(bytes, &held),
@@ -201,15 +201,6 @@ mod tests {
         check(&[0x31, 0xc0], None);
         check(&[0xe8, 1, 0, 0, 0], None);
         check(&[0x55], None);
-    }
-
-    #[test]
-    fn no_int3_stands_behind_a_prefix() {
-        for traps in [ByteSet::SIGTRAP, ByteSet::TRAPS] {
-            let mut allowed = Displacement::over(&[1], traps);
-            Guard::Prefix.narrow(&mut allowed, traps);
-            assert!(!allowed.0[0].contains(INT3) && allowed.0[0].contains(0xf1));
-        }
     }
 
     #[test]

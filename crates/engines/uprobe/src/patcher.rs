@@ -34,9 +34,9 @@
 //! One on an *inner* instruction cannot be survived by choice of bytes: its trap
 //! and then the file's byte stand in the middle of the displacement, which leads
 //! somewhere else at once. Nobody is told beforehand, so a thread may be faster
-//! than any look. When it goes, the kernel does so in each process that has uprobes in
-//! that file and an `int3` there, one of ours, too. What can be done is done: such a site is
-//! found by looking at its bytes ([`Outcome::ForeignInside`]), and taken out like any other.
+//! than any look. What can be done is done: such a site is found by looking at its
+//! bytes ([`Outcome::ForeignInside`]), and taken out like any other. Other processes that
+//! run the same file are safe: the kernel looks for `int3` there, which is on no head.
 //!
 //! # What stays
 //! An island keeps its jump, five bytes of padding that nobody reaches. A thread may
@@ -135,9 +135,11 @@ pub fn arm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
 }
 
 /// Arms one site again whose first byte somebody else's trap had taken and put
-/// back as the file has it; false where it is not in that state.
+/// back as the file has it; false where it is not in that state. A patch whose first
+/// byte is the file's (a call's, a jump's) has lost nothing.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
+        && site.original.first() != site.patched.first()
         && ours(text, site) == Outcome::Done
         && holds(text, site.address, &site.original, 1);
     if !dead || !text.write(site.address, &[INT3]) {

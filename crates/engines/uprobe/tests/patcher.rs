@@ -350,8 +350,22 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
 fn a_foreign_trap_that_goes_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;
     for shape in jumps() {
-        made_whole(&shape, rearm, &shape.site.patched);
+        if shape.site.original[0] != shape.site.patched[0] {
+            made_whole(&shape, rearm, &shape.site.patched);
+        }
         made_whole(&shape, disarms, &shape.site.original);
+    }
+}
+
+/// Between two writes of ours somebody else's trap would be taken for ours, and lost.
+#[test]
+fn a_patch_that_begins_as_its_file_is_let_be() {
+    for mut shape in jumps() {
+        shape.site.patched[0] = shape.site.original[0];
+        let memory = Memory::of(&[shape]);
+        memory.put(AT, &shape.site.patched[..shape.site.len as usize]);
+        assert!(!rearm(&memory, &shape.site));
+        assert_eq!(memory.take_steps(), []);
     }
 }
 

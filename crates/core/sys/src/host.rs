@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
 mod error;
+pub mod kallsyms;
 pub mod limits;
 pub mod perf;
 pub mod procfs;

@@ -44,6 +44,20 @@ pub enum Error {
     /// The kernel has no room left.
     #[error("the kernel has no room for so many probes")]
     NoRoom,
+    /// A capability is missing, or a security policy says no.
+    #[error("no permission to load BPF programs, which count waits for the kernel's locks")]
+    BpfDenied,
+    /// A kernel that does not describe its types.
+    #[error(
+        "this kernel has no BTF (/sys/kernel/btf/vmlinux), which BPF programs are fitted to it by"
+    )]
+    NoBtf,
+    /// A kernel that is too old, or built without it.
+    #[error("this kernel has no tracepoint {name}")]
+    NoTracepoint {
+        /// Its group and name.
+        name: String,
+    },
     /// Something about the process or this one's limits.
     #[error(transparent)]
     System(#[from] SysError),
@@ -63,6 +77,13 @@ impl Error {
         match self {
             Self::Unsupported => Some("use `--via agent`".into()),
             Self::PermissionDenied => Some(format!("run as root, or `{SETCAP}`")),
+            Self::BpfDenied => Some(format!("run as root, or `{SETCAP}`")),
+            Self::NoBtf => Some("use a kernel that is built with CONFIG_DEBUG_INFO_BTF".into()),
+            Self::NoTracepoint { .. } => Some(
+                "lock:contention_* came with Linux 5.19, mmap_lock:* (for `--every`) with 5.11; both \
+                 need CONFIG_TRACING, and the second a mounted tracefs"
+                    .into(),
+            ),
             Self::NoRoom => Some("ask for fewer functions".into()),
             Self::System(error) => error.hint(),
             _ => None,

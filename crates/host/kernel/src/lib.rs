@@ -7,6 +7,9 @@
 //! instruction, up to 19 us where it must single-step it (measured in a
 //! virtual machine).
 //!
+//! The kernel's own locks are seen by nobody else: [`Waits`] times and counts
+//! waits for them, by BPF programs whose sources and built objects lie in `bpf/`.
+//!
 //! Invariants:
 //!
 //! - A reading loses nothing: threads that have ended stay counted.
@@ -24,11 +27,13 @@ mod instruction;
 mod process;
 mod threads;
 mod uprobes;
+pub mod waits;
 
 pub use error::Error;
 pub use instruction::{Step, step, unprobeable};
 pub use tiptoe_sys::host::tracefs::ArmedUprobe;
 pub use uprobes::{KernelProbe, Refused, UprobeSet, Who};
+pub use waits::Waits;
 
 use tiptoe_sys::host::tracefs::Tracefs;
 

@@ -1,12 +1,23 @@
 //! The line that every session ends with.
 
-use tiptoe_session::{Basis, Cost};
+use tiptoe_session::{Basis, Cost, Programs};
 
-use crate::number::{percent, plural, unit_ns};
+use crate::number::{grouped, percent, plural, unit_ns};
 
 /// What tracing cost: `cost of tracing: 0.31% of the target's CPU time (0.22 to
 /// 0.43, estimated from N hits x C ns, calibrated on this machine)`.
 pub fn cost_line(cost: &Cost) -> String {
+    line(cost, "the target's CPU time")
+}
+
+/// The same of whatever CPU time it is a share of.
+pub(crate) fn line(cost: &Cost, of: &str) -> String {
+    if let Some(why) = &cost.unknown {
+        return format!("cost of tracing: not known ({why})");
+    }
+    if let Some(programs) = &cost.programs {
+        return measured(cost, programs, of);
+    }
     let (share, low, high) = (
         percent(cost.fraction),
         percent(cost.low),
@@ -25,14 +36,39 @@ pub fn cost_line(cost: &Cost) -> String {
         let ns = unit_ns(ns);
         format!("; hits that were rejected are not in it: about {ns} ns each")
     });
+    format!("cost of tracing: {share}% of {of} ({low} to {high}, {known}){rejected}")
+}
+
+/// What the kernel measured of our programs.
+fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
+    let share = percent(cost.fraction);
+    let (runs, noun) = (grouped(programs.runs), plural(programs.runs, "run"));
+    let each = unit_ns(cost.unit_ns);
     format!(
-        "cost of tracing: {share}% of the target's CPU time ({low} to {high}, {known}){rejected}"
+        "cost of tracing: {share}% of {of} (measured by the kernel: {runs} {noun} of BPF programs \
+         x {each} ns, for all processes of the system)"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_are_measured_or_nobody_knows() {
+        let programs = Programs {
+            runs: 2000,
+            run_ns: 1_000_000,
+        };
+        let mut cost = Cost::measured(programs, 100_000_000);
+        assert_eq!(
+            cost_line(&cost),
+            "cost of tracing: 1.00% of the target's CPU time (measured by the kernel: 2,000 runs of \
+             BPF programs x 500 ns, for all processes of the system)"
+        );
+        cost.unknown = Some("why".into());
+        assert_eq!(cost_line(&cost), "cost of tracing: not known (why)");
+    }
 
     #[test]
     fn rejected_hits_are_told_beside_the_cost() {

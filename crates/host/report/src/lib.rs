@@ -16,6 +16,7 @@ mod number;
 mod refusals;
 mod table;
 mod text;
+mod waits;
 
 use tiptoe_session::Session;
 

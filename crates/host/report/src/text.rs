@@ -2,8 +2,8 @@
 
 use tiptoe_session::{Process, Session};
 
-use crate::number::{grouped, seconds};
-use crate::{Options, calls, cost_line, ends, histogram, latency, printable, refusals, table};
+use crate::number::{grouped, plural, seconds};
+use crate::{Options, calls, cost, ends, histogram, latency, printable, refusals, table, waits};
 
 /// How many processes the first line names.
 const PROCESSES: usize = 3;
@@ -11,7 +11,9 @@ const PROCESSES: usize = 3;
 /// The whole report; its last line is the cost of tracing.
 pub fn text(session: &Session, options: &Options) -> String {
     let mut blocks = vec![vec![options.fit(&summary(session))]];
-    if !session.events.is_empty() {
+    if let Some(found) = &session.waits {
+        blocks.push(waits::rows(found, options));
+    } else if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }
     blocks.extend(latency::rows(session, options));
@@ -22,10 +24,15 @@ pub fn text(session: &Session, options: &Options) -> String {
     let notes: Vec<String> = ends::notes(session)
         .into_iter()
         .chain(calls::notes(session))
+        .chain(session.waits.iter().flat_map(waits::notes))
         .collect();
     let notes = notes.iter().chain(&session.notes);
     let notes = notes.map(|note| format!("note: {}", printable(note)));
-    blocks.push(notes.chain([cost_line(&session.cost)]).collect());
+    let of = match session.cpus {
+        Some(_) => "all CPUs' time",
+        None => "the target's CPU time",
+    };
+    blocks.push(notes.chain([cost::line(&session.cost, of)]).collect());
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }
@@ -41,6 +48,13 @@ fn summary(session: &Session) -> String {
     if session.targets.len() > PROCESSES {
         let more = grouped((session.targets.len() - PROCESSES) as u64);
         whom.push(format!("{more} more"));
+    }
+    if let Some(cpus) = session.cpus {
+        let cpus = format!("{cpus} {}", plural(u64::from(cpus), "CPU"));
+        return format!(
+            "the whole system ({cpus}): traced for {}",
+            seconds(session.duration_ns)
+        );
     }
     if whom.is_empty() {
         whom.push(printable(&session.command.join(" ")));

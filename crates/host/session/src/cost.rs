@@ -9,7 +9,7 @@ pub enum Basis {
     /// From counts and calibrated unit costs.
     #[default]
     Estimated,
-    /// From the target's own speed with tracing on and off.
+    /// From the target's own speed with tracing on and off, or from the kernel's own measurement.
     Measured,
 }
 
@@ -47,6 +47,22 @@ pub struct Cost {
     /// them, so they are in none of the numbers above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
+    /// What the kernel measured of our BPF programs, where it is they that cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Programs>,
+    /// Why nobody knows it: the numbers above say nothing then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// What our BPF programs took, on all CPUs and for all processes: a tracepoint is everybody's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Programs {
+    /// How often they ran.
+    pub runs: u64,
+    /// How long that took. The way into a program is not in it.
+    pub run_ns: u64,
 }
 
 impl Cost {
@@ -65,6 +81,19 @@ impl Cost {
             unit_low_ns: each(total.low_ns),
             unit_high_ns: each(total.high_ns),
             rejected_unit_ns: None,
+            programs: None,
+            unknown: None,
+        }
+    }
+
+    /// What BPF programs took, of a target that used `cpu_ns` of CPU time.
+    pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
+        let ns = programs.run_ns as f64;
+        let cost = tiptoe_event::Cost::between(ns, ns, ns);
+        Cost {
+            basis: Basis::Measured,
+            programs: Some(programs),
+            ..Cost::estimated(programs.runs, cost, cpu_ns)
         }
     }
 }

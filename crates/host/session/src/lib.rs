@@ -14,10 +14,11 @@
 //!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
-//!           "rejected_unit_ns"?},
+//!           "rejected_unit_ns"?, "programs"?: {"runs", "run_ns"}, "unknown"?: WHY},
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
-//!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…]}
+//!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
+//!  "waits"?: WAITS, "cpus"?: NUMBER}
 //! ```
 //!
 //! ENDS are the keys of [`Ends`], all of them where calls were followed from
@@ -40,6 +41,21 @@
 //!
 //! SPACE are the keys of [`AddressSpace`], of a process that had an agent.
 //!
+//! WAITS are the keys of [`Waits`], of `tiptoe lock`: the rows of its table, with the histogram
+//! of TIMES. The session's only event is then all of them, such as `klock:mmap_lock`, its "lost" the
+//! sum of the drops.
+//!
+//! ```text
+//! WAITS  {"by": WHAT, "rows": [{"type", "mode": "read"|"write"|"exclusive",
+//!          "outcome": "acquired"|"failed"|"downgraded", "key"?, "callsite"?, "callsites",
+//!          "callers"?: […], "count", "total_ns", "histogram": {…}}…],
+//!         "unfinished", "drops"?: [{"reason", "count"}…]}
+//! ```
+//!
+//! "programs" is what the kernel measured of tiptoe's BPF programs, which ran for the whole system,
+//! whomever was traced; "unknown" says why it did not, and the cost's other numbers are 0 then.
+//! "cpus" is there with `-a`.
+//!
 //! With `--interval`, each item of `intervals` is printed as a line of its own, too,
 //! when it is over; the report comes last.
 //!
@@ -54,17 +70,19 @@ mod event;
 mod latency;
 mod records;
 mod space;
+mod wait;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
-pub use cost::{Basis, Cost};
+pub use cost::{Basis, Cost, Programs};
 pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
 pub use records::{Call, Records};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;
+pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
 
 /// One run of the driver. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,6 +115,12 @@ pub struct Session {
     /// The function below which calls had to be made, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
+    /// What was waited for, where locks were watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
+    /// How many CPUs were traced, where it was the whole system: `cpu_ns` is their time, idle or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// What was asked for and not done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusal>,

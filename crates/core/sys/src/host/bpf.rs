@@ -9,7 +9,7 @@ use std::prelude::rust_2024::*;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 mod uprobes;
 
@@ -78,6 +78,25 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
     // SAFETY: the command takes numbers only, and gives out a descriptor.
     let held: File = unsafe { descriptor(command, &mut words) }?.into();
     std::fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd()))
+}
+
+/// What the kernel says of a program besides its times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramFacts {
+    /// How often it was not run, because it ran already on that CPU.
+    pub recursion_misses: u64,
+}
+
+/// What the kernel says of a loaded program; what it does not say is 0.
+pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
+    let misses = text
+        .lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:"));
+    let recursion_misses = misses.and_then(|misses| misses.trim().parse().ok());
+    Ok(ProgramFacts {
+        recursion_misses: recursion_misses.unwrap_or(0),
+    })
 }
 
 /// Calls the kernel.

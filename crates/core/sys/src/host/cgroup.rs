@@ -2,8 +2,10 @@
 
 use std::prelude::rust_2024::*;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::error::{Error, Result};
@@ -66,6 +68,30 @@ impl Cgroups {
     }
 }
 
+/// The paths of these cgroups of version 2 from its root on, `/` being the root itself. Those that
+/// are gone are missing.
+///
+/// A cgroup's id, as BPF programs get it, is the inode of its directory.
+pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        if let Ok(metadata) = fs::metadata(&dir)
+            && ids.contains(&metadata.ino())
+        {
+            let path = dir.strip_prefix(root).unwrap_or(&dir);
+            found.insert(metadata.ino(), Path::new("/").join(path));
+        }
+        if found.len() == ids.len() {
+            break;
+        }
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+        open.extend(below.map(|entry| entry.path()));
+    }
+    found
+}
+
 /// The processes in this cgroup directory and all below it, in ascending order.
 pub fn processes(dir: &Path) -> Result<Vec<u32>> {
     let mut pids = Vec::new();
@@ -120,6 +146,18 @@ mod tests {
         let found = Cgroups::parse(&format!("{unified}{old}"));
         assert_eq!(found.for_perf(), Some(Path::new("/sys/fs/cgroup/a b")));
         assert_eq!(Cgroups::parse("x\n").describe(), "not mounted");
+    }
+
+    #[test]
+    fn a_cgroup_is_named_by_the_inode_of_its_directory() {
+        let root = std::env::temp_dir().join(std::format!("tiptoe-cgroups-{}", std::process::id()));
+        let inner = root.join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        let ids = [&root, &inner].map(|dir| fs::metadata(dir).unwrap().ino());
+        let found = paths_of(&root, &[ids[0], ids[1], 1]);
+        fs::remove_dir_all(&root).unwrap();
+        let expected = [(ids[0], "/".into()), (ids[1], "/a/b".into())];
+        assert_eq!(found, BTreeMap::from(expected));
     }
 
     #[test]

@@ -56,6 +56,13 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
+/// How many CPUs are online.
+pub fn online_cpus() -> u32 {
+    // SAFETY: the call takes and returns numbers only.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(online).unwrap_or(1).max(1)
+}
+
 /// How many bytes of address space a process may have; None where nothing limits it.
 pub fn address_space(process: Process) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;

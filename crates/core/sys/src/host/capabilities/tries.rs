@@ -21,7 +21,8 @@ const BPF_TYPES: [(BpfKind, u32); 4] = [
 /// The inode of the first pid namespace is fixed.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-pub(super) fn in_first_pid_namespace() -> bool {
+/// Whether process ids here are those that the kernel itself uses.
+pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 

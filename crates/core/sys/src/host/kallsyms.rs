@@ -1,0 +1,109 @@
+//! The kernel's own symbols, as `/proc/kallsyms` names them.
+
+use std::prelude::rust_2024::*;
+
+use std::fs;
+use std::path::Path;
+
+use super::error::{Error, Result};
+
+/// Where the kernel lists its symbols.
+const KALLSYMS: &str = "/proc/kallsyms";
+
+/// Functions and data of the kernel and of its modules, BPF programs among them, by address.
+#[derive(Clone, Debug, Default)]
+pub struct KernelSymbols {
+    /// In the order of the addresses.
+    symbols: Vec<(u64, Box<str>)>,
+}
+
+/// A symbol, and how far behind its beginning an address lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The symbol's name; of a module's, `name [module]`.
+    pub name: &'a str,
+    /// Bytes behind it.
+    pub offset: u64,
+}
+
+impl KernelSymbols {
+    /// Reads them all, in a tenth of a second or so. Empty where the kernel hides its addresses.
+    pub fn read() -> Result<Self> {
+        let path = Path::new(KALLSYMS);
+        let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
+        Ok(Self::parse(&text))
+    }
+
+    /// Reads a list of them.
+    pub fn parse(text: &str) -> Self {
+        let mut symbols: Vec<(u64, Box<str>)> = text.lines().filter_map(symbol).collect();
+        symbols.sort_by_key(|(address, _)| *address);
+        Self { symbols }
+    }
+
+    /// Whether the kernel showed no address: `kernel.kptr_restrict`, or no right to see them.
+    pub fn is_hidden(&self) -> bool {
+        self.symbols.is_empty()
+    }
+
+    /// The last symbol that begins at an address or before it.
+    pub fn find(&self, address: u64) -> Option<Place<'_>> {
+        let behind = self.symbols.partition_point(|(start, _)| *start <= address);
+        let start = self.symbols.get(behind.checked_sub(1)?)?.0;
+        // Of several names of one place the first one is the one that the kernel uses.
+        let first = self.symbols.partition_point(|(at, _)| *at < start);
+        let (start, name) = &self.symbols[first];
+        Some(Place {
+            name,
+            offset: address - start,
+        })
+    }
+
+    /// Where a symbol begins.
+    pub fn address_of(&self, name: &str) -> Option<u64> {
+        let mut symbols = self.symbols.iter();
+        let (address, _) = symbols.find(|(_, symbol)| **symbol == *name)?;
+        Some(*address)
+    }
+}
+
+/// `ffffffff81000000 T name`, and for a module's `\t[module]` behind it; none for a hidden address.
+fn symbol(line: &str) -> Option<(u64, Box<str>)> {
+    let (address, rest) = line.split_once(' ')?;
+    let (_, name) = rest.split_once(' ')?;
+    let address = u64::from_str_radix(address, 16).ok()?;
+    let name: Box<str> = match name.split_once('\t') {
+        None => name.into(),
+        Some((name, module)) => std::format!("{name} {module}").into(),
+    };
+    (address != 0).then_some((address, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_of_the_symbol_in_front_of_it() {
+        let symbols = KernelSymbols::parse(
+            "ffffffff81000100 T down_read\nffffffff81000100 t alias\nffffffff81000000 T _text\n\
+             ffffffffc0000000 t f\t[kvm]\n",
+        );
+        let check = |address, name, offset| {
+            assert_eq!(symbols.find(address), Some(Place { name, offset }));
+        };
+        check(0xffff_ffff_8100_0001, "_text", 1);
+        check(0xffff_ffff_8100_0100, "down_read", 0);
+        check(0xffff_ffff_c000_0010, "f [kvm]", 0x10);
+        assert_eq!(symbols.find(0xffff_ffff_8000_0000), None);
+        assert_eq!(symbols.address_of("_text"), Some(0xffff_ffff_8100_0000));
+        assert_eq!(symbols.address_of("text"), None);
+    }
+
+    #[test]
+    fn hidden_addresses_are_no_symbols() {
+        let symbols = KernelSymbols::parse("0000000000000000 T _text\n0000000000000000 T f\n");
+        assert!(symbols.is_hidden());
+        assert_eq!(symbols.find(1), None);
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Times waits for the kernel's own locks, and keeps their histograms.
+ *
+ * A wait is a begin and an end. Both say the lock's address, only the begin its kind:
+ *
+ *   who waits                     where the begin is kept                      found by
+ *   a thread that may sleep       `waits`, a hash                              thread and lock
+ *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
+ *                                 an interrupt and an NMI may spin at once
+ *
+ * A begin for a wait that is timed already (a mutex says that it spins, then that it sleeps) changes
+ * nothing. A begin that finds its slot taken by the same lock, or all four taken, shows that an end
+ * was missed: a CPU does not spin for a lock twice. All that can wait is done at the begin, when the
+ * thread waits anyway; the end has a lock in its hands.
+ *
+ * Our own map operations take locks, which may be contended and lead back here: `busy` stops that, and
+ * both ends of such a wait are dropped.
+ */
+#include "rows.h"
+
+/* Only waits for the mmap_lock of the task that waits. */
+const volatile u32 only_mmap = 0;
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, WAITS);
+	TYPE(key, struct wait_key);
+	TYPE(value, struct tiptoe_wait);
+} waits SEC(".maps");
+
+INLINE struct mm_struct *current_mm(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	return READ(task, mm);
+}
+
+/* Whether a lock is the mmap_lock of the task that waits. */
+INLINE int is_own_mmap_lock(u64 lock)
+{
+	struct mm_struct *mm = current_mm();
+
+	return mm && lock == (u64)__builtin_preserve_access_index(&mm->mmap_lock);
+}
+
+/* Whether one who waits stays on its CPU until it has the lock. */
+INLINE int spins(u32 flags)
+{
+	return (flags & (SPIN | RT | PERCPU | MUTEX)) == SPIN;
+}
+
+INLINE void begin_spinning(void *ctx, struct cpu *cpu, u64 lock, u32 traits)
+{
+	struct slot *free = 0;
+
+	for (int i = 0; i < SLOTS; i++) {
+		struct slot *slot = &cpu->slots[i];
+
+		if (slot->lock == lock) {
+			drop(NO_END);
+			free = slot;
+			break;
+		}
+		if (!free && !slot->lock)
+			free = slot;
+	}
+	if (!free) {
+		drop(NO_END);
+		free = &cpu->slots[0];
+	}
+	free->lock = lock;
+	start(ctx, &free->wait, traits);
+}
+
+INLINE void begin_sleeping(void *ctx, u64 lock, u32 traits, u64 tid)
+{
+	struct wait_key key = { .lock = lock, .tid = tid };
+	struct tiptoe_wait wait = {};
+
+	if (bpf_map_lookup_elem(&waits, &key))
+		return;
+	start(ctx, &wait, traits);
+	if (bpf_map_update_elem(&waits, &key, &wait, ANY))
+		drop(NO_ROOM_TO_WAIT);
+}
+
+SEC("raw_tracepoint/contention_begin")
+int contention_begin(u64 *args)
+{
+	u64 ids = bpf_get_current_pid_tgid();
+	u64 lock = args[0];
+	u32 flags = args[1];
+	struct cpu *cpu;
+
+	if (!is_wanted(ids >> 32))
+		return 0;
+	if (flags == READER || flags == WRITER) {
+		if (is_own_mmap_lock(lock))
+			flags |= MMAP;
+	}
+	if (only_mmap && !(flags & MMAP))
+		return 0;
+	if (flags & MUTEX)
+		flags &= ~SPIN;
+	cpu = enter();
+	if (!cpu)
+		return 0;
+	if (spins(flags))
+		begin_spinning(args, cpu, lock, flags);
+	else
+		begin_sleeping(args, lock, flags, (u32)ids);
+	leave(cpu);
+	return 0;
+}
+
+INLINE int end_spinning(struct cpu *cpu, u64 lock, u32 outcome, u64 now)
+{
+	for (int i = 0; i < SLOTS; i++) {
+		struct slot *slot = &cpu->slots[i];
+
+		if (slot->lock != lock)
+			continue;
+		slot->lock = 0;
+		count(cpu, &slot->wait, lock, outcome, now - slot->wait.start_ns);
+		return 1;
+	}
+	return 0;
+}
+
+INLINE void end_sleeping(struct cpu *cpu, u64 lock, u32 outcome, u64 now, u64 tid)
+{
+	struct wait_key key = { .lock = lock, .tid = tid };
+	struct tiptoe_wait *found = bpf_map_lookup_elem(&waits, &key);
+	struct tiptoe_wait wait;
+
+	if (!found) {
+		if (!only_mmap || is_own_mmap_lock(lock))
+			drop(NO_BEGIN);
+		return;
+	}
+	wait = *found;
+	bpf_map_delete_elem(&waits, &key);
+	count(cpu, &wait, lock, outcome, now - wait.start_ns);
+}
+
+SEC("raw_tracepoint/contention_end")
+int contention_end(u64 *args)
+{
+	u64 now = bpf_ktime_get_ns();
+	u64 ids = bpf_get_current_pid_tgid();
+	u64 lock = args[0];
+	u32 outcome = (s32)args[1] ? FAILED : 0;
+	struct cpu *cpu;
+
+	if (!is_wanted(ids >> 32))
+		return 0;
+	cpu = enter();
+	if (!cpu)
+		return 0;
+	if (only_mmap || !end_spinning(cpu, lock, outcome, now))
+		end_sleeping(cpu, lock, outcome, now, (u32)ids);
+	leave(cpu);
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

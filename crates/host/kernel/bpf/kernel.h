@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What our BPF programs need of the kernel: the helpers by their numbers, which are fixed, and of
+ * its structures only the fields that are read. Offsets come from the running kernel (CO-RE).
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+typedef long long s64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static __attribute__((always_inline))
+#define NO_INLINE static __attribute__((noinline))
+
+/* Where a map's type, sizes and flags stand in its BTF. */
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, type) typeof(type) *name
+
+enum map_type {
+	MAP_HASH = 1,
+	MAP_PERCPU_ARRAY = 6,
+	MAP_STACK_TRACE = 7,
+	MAP_LRU_HASH = 9,
+};
+
+/* Flags of updates: whatever is there, and only where nothing is. */
+enum { ANY = 0, NO_EXIST = 1 };
+
+/* bpf_get_stackid: stacks are the same where their hashes are. */
+#define FAST_STACK_CMP (1 << 9)
+
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value,
+					 u64 flags) = (void *)2;
+static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*const bpf_get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
+static u64 (*const bpf_get_current_task)(void) = (void *)35;
+static u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
+static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct rw_semaphore {
+};
+
+struct mm_struct {
+	struct rw_semaphore mmap_lock;
+};
+
+struct task_struct {
+	struct mm_struct *mm;
+	struct task_struct *group_leader;
+	char comm[16];
+};
+
+struct trace_event_raw_mmap_lock {
+	struct mm_struct *mm;
+	u8 write;
+};
+
+struct trace_event_raw_mmap_lock_acquire_returned {
+	struct mm_struct *mm;
+	u8 write;
+	u8 success;
+};
+
+#pragma clang attribute pop
+
+/* The value of a field of a kernel structure; 0 where it cannot be read. */
+#define READ(from, field)                                                                   \
+	({                                                                                  \
+		typeof((from)->field) value_ = 0;                                           \
+		bpf_probe_read_kernel(&value_, sizeof(value_),                              \
+				      __builtin_preserve_access_index(&(from)->field));     \
+		value_;                                                                     \
+	})

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the programs that time waits share with tiptoe: rows, the reasons of drops, and settings.
+ * `src/waits/layout.rs` has the same in Rust.
+ */
+#pragma once
+
+#include "kernel.h"
+
+/* The flags of contention_begin, as the kernel defines them. */
+enum { SPIN = 1, READER = 2, WRITER = 4, RT = 8, PERCPU = 16, MUTEX = 32 };
+
+/* What tiptoe adds to them: the lock is the waiting task's own mmap_lock; how the wait ended. */
+enum { MMAP = 1 << 8, FAILED = 1 << 9, DOWNGRADED = 1 << 10 };
+
+/* Buckets of a histogram: those of core/event, 8 for each doubling up to 2^42 ns. */
+enum { BUCKETS = 336 };
+
+/* Which waits are one row. What was not asked for is 0. */
+struct tiptoe_key {
+	u64 lock;
+	u64 cgroup;
+	u32 tgid;
+	u32 tid;
+	s32 stack;
+	u32 traits;
+};
+
+/* What is known of a row's waits. */
+struct tiptoe_row {
+	u64 count;
+	u64 total_ns;
+	u64 max_ns;
+	u64 zero_count;
+	char comm[16];
+	u32 buckets[BUCKETS];
+};
+
+/* Why something was not counted, or only in part. */
+enum drop {
+	NO_ROOM_TO_WAIT,
+	NO_ROOM_FOR_ROW,
+	NO_BEGIN,
+	NO_END,
+	NEGATIVE,
+	NESTED,
+	NO_STACK,
+	DROPS,
+};
+
+/* A wait that is not over. */
+struct tiptoe_wait {
+	u64 start_ns;
+	u64 cgroup;
+	s32 stack;
+	u32 traits;
+};

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Times every acquisition of an mmap_lock, also those that need not wait, and keeps their histograms.
+ *
+ * What a thread does with one mmap_lock, by the last thing that it said:
+ *
+ *   it said                       then `returned` comes, for                   and it is
+ *   start_locking                 anything                                     an acquisition, or a failed one
+ *   returned, for writing         reading, successful, without a start         a downgrade
+ *   nothing                       anything                                     the end of what began before
+ *
+ * So a thread's last acquisition for writing is kept until its next start. Threads end without notice:
+ * the oldest entries go when there are too many.
+ */
+#include "rows.h"
+
+/* The thread has it for writing, as far as we know. */
+#define WROTE (1 << 11)
+
+struct {
+	UINT(type, MAP_LRU_HASH);
+	UINT(max_entries, WAITS);
+	TYPE(key, struct wait_key);
+	TYPE(value, struct tiptoe_wait);
+} waits SEC(".maps");
+
+INLINE u32 mode(u8 write)
+{
+	return MMAP | (write ? WRITER : READER);
+}
+
+INLINE void begin(void *ctx, struct mm_struct *mm, u8 write, u64 tid)
+{
+	struct wait_key key = { .lock = (u64)__builtin_preserve_access_index(&mm->mmap_lock), .tid = tid };
+	struct tiptoe_wait wait = {};
+
+	start(ctx, &wait, mode(write));
+	if (bpf_map_update_elem(&waits, &key, &wait, ANY))
+		drop(NO_ROOM_TO_WAIT);
+}
+
+SEC("tracepoint/mmap_lock/mmap_lock_start_locking")
+int start_locking(struct trace_event_raw_mmap_lock *event)
+{
+	u64 ids = bpf_get_current_pid_tgid();
+	struct cpu *cpu;
+
+	if (!is_wanted(ids >> 32))
+		return 0;
+	cpu = enter();
+	if (!cpu)
+		return 0;
+	begin(event, event->mm, event->write, (u32)ids);
+	leave(cpu);
+	return 0;
+}
+
+/* A write lock that became a read lock: no time was waited. */
+INLINE void downgrade(void *ctx, struct cpu *cpu, struct tiptoe_wait *wait, u64 lock)
+{
+	start(ctx, wait, mode(0));
+	count(cpu, wait, lock, DOWNGRADED, 0);
+}
+
+INLINE void end(void *ctx, struct cpu *cpu, u64 lock, u32 outcome, u8 write, u64 tid)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct wait_key key = { .lock = lock, .tid = tid };
+	struct tiptoe_wait *found = bpf_map_lookup_elem(&waits, &key);
+	struct tiptoe_wait wait;
+
+	if (!found) {
+		drop(NO_BEGIN);
+		return;
+	}
+	wait = *found;
+	if (write && !outcome)
+		found->traits = WROTE;
+	else
+		bpf_map_delete_elem(&waits, &key);
+	if (!(wait.traits & WROTE))
+		count(cpu, &wait, lock, outcome, now - wait.start_ns);
+	else if (!write && !outcome)
+		downgrade(ctx, cpu, &wait, lock);
+	else
+		drop(NO_BEGIN);
+}
+
+SEC("tracepoint/mmap_lock/mmap_lock_acquire_returned")
+int acquire_returned(struct trace_event_raw_mmap_lock_acquire_returned *event)
+{
+	u64 ids = bpf_get_current_pid_tgid();
+	struct mm_struct *mm = event->mm;
+	struct cpu *cpu;
+
+	if (!is_wanted(ids >> 32))
+		return 0;
+	cpu = enter();
+	if (!cpu)
+		return 0;
+	end(event, cpu, (u64)__builtin_preserve_access_index(&mm->mmap_lock), event->success ? 0 : FAILED,
+	    event->write, (u32)ids);
+	leave(cpu);
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Rows of waits: whose are wanted, when one began, and what it adds to its row's histogram.
+ */
+#pragma once
+
+#include "layout.h"
+
+#define WAITS 16384
+#define ROWS 8192
+#define STACKS 8192
+#define FRAMES 24
+#define SLOTS 4
+
+/* Settings, written before the programs are loaded. */
+const volatile u32 only_wanted = 0;
+const volatile u32 by_thread = 0;
+const volatile u32 by_lock = 0;
+
+struct wait_key {
+	u64 lock;
+	u64 tid;
+};
+
+struct slot {
+	u64 lock;
+	struct tiptoe_wait wait;
+};
+
+struct cpu {
+	u64 busy;
+	/* The waits of those that spin. */
+	struct slot slots[SLOTS];
+	/* A new row is put together here: it is larger than our stack. */
+	struct tiptoe_row row;
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 1024);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} wanted SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct cpu);
+} cpus SEC(".maps");
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, ROWS);
+	TYPE(key, struct tiptoe_key);
+	TYPE(value, struct tiptoe_row);
+} rows SEC(".maps");
+
+struct {
+	UINT(type, MAP_STACK_TRACE);
+	UINT(max_entries, STACKS);
+	UINT(key_size, sizeof(u32));
+	UINT(value_size, FRAMES * sizeof(u64));
+} stacks SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, DROPS);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} drops SEC(".maps");
+
+INLINE void drop(u32 reason)
+{
+	u64 *count = bpf_map_lookup_elem(&drops, &reason);
+
+	if (count)
+		*count += 1;
+}
+
+INLINE struct cpu *this_cpu(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+INLINE int is_wanted(u32 tgid)
+{
+	return !only_wanted || bpf_map_lookup_elem(&wanted, &tgid);
+}
+
+/* Keeps an interrupt, or a lock of a map, from coming in between. */
+INLINE struct cpu *enter(void)
+{
+	struct cpu *cpu = this_cpu();
+
+	if (!cpu)
+		return 0;
+	if (cpu->busy) {
+		drop(NESTED);
+		return 0;
+	}
+	cpu->busy = 1;
+	asm volatile("" ::: "memory");
+	return cpu;
+}
+
+INLINE void leave(struct cpu *cpu)
+{
+	asm volatile("" ::: "memory");
+	cpu->busy = 0;
+}
+
+INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
+{
+	wait->start_ns = bpf_ktime_get_ns();
+	wait->cgroup = bpf_get_current_cgroup_id();
+	wait->stack = bpf_get_stackid(ctx, &stacks, FAST_STACK_CMP);
+	wait->traits = traits;
+	if (wait->stack < 0) {
+		wait->stack = -1;
+		drop(NO_STACK);
+	}
+}
+
+/* The bucket of a time: the arithmetic of core/event's histogram. */
+INLINE u32 bucket_of(u64 ns)
+{
+	static const u64 thresholds[8] = {
+		0x8b95c1e3ea8bd6e6, 0x9837f0518db8a96f, 0xa5fed6a9b15138ea, 0xb504f333f9de6484,
+		0xc5672a115506dadd, 0xd744fccad69d6af4, 0xeac0c6e7dd24392e, ~0ull,
+	};
+	u64 mantissa = ns;
+	u32 exponent = 63;
+	u32 eighth, bucket;
+
+#pragma unroll
+	for (u32 step = 32; step; step /= 2) {
+		if (!(mantissa >> (64 - step))) {
+			mantissa <<= step;
+			exponent -= step;
+		}
+	}
+	if (ns <= 1)
+		return 0;
+	eighth = mantissa >> 60 & 7;
+	bucket = 8 * exponent + eighth + (mantissa > thresholds[eighth]) - (mantissa << 1 == 0);
+	return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+INLINE void raise(u64 *most, u64 value)
+{
+	u64 seen = *(volatile u64 *)most;
+
+	for (int tries = 0; tries < 4; tries++) {
+		u64 found;
+
+		if (value <= seen)
+			return;
+		found = __sync_val_compare_and_swap(most, seen, value);
+		if (found == seen)
+			return;
+		seen = found;
+	}
+}
+
+/* The first of its kind: named after its process, or its thread where that was asked for. */
+NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (!cpu || !key)
+		return 0;
+	if (!by_thread)
+		task = READ(task, group_leader);
+	bpf_probe_read_kernel(cpu->row.comm, sizeof(cpu->row.comm),
+			      __builtin_preserve_access_index(&task->comm));
+	/* Where another CPU was faster its row is the one. */
+	bpf_map_update_elem(&rows, key, &cpu->row, NO_EXIST);
+	return bpf_map_lookup_elem(&rows, key);
+}
+
+/* One wait more, or with outcome DOWNGRADED something that is none. */
+INLINE void count(struct cpu *cpu, const struct tiptoe_wait *wait, u64 lock, u32 outcome, s64 ns)
+{
+	u64 ids = bpf_get_current_pid_tgid();
+	struct tiptoe_key key = {
+		.lock = by_lock ? lock : 0,
+		.cgroup = wait->cgroup,
+		.tgid = ids >> 32,
+		.tid = by_thread ? (u32)ids : 0,
+		.stack = wait->stack,
+		.traits = wait->traits | outcome,
+	};
+	struct tiptoe_row *row;
+	u32 bucket;
+
+	if (ns < 0) {
+		drop(NEGATIVE);
+		return;
+	}
+	row = bpf_map_lookup_elem(&rows, &key);
+	if (!row)
+		row = new_row(cpu, &key);
+	if (!row) {
+		drop(NO_ROOM_FOR_ROW);
+		return;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	__sync_fetch_and_add(&row->total_ns, ns);
+	raise(&row->max_ns, ns);
+	if (!ns) {
+		__sync_fetch_and_add(&row->zero_count, 1);
+		return;
+	}
+	bucket = bucket_of(ns);
+	if (bucket < BUCKETS)
+		__sync_fetch_and_add(&row->buckets[bucket], 1);
+}

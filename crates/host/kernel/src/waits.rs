@@ -1,0 +1,310 @@
+//! Waits for the kernel's own locks, timed and counted in the kernel.
+//!
+//! Two BPF programs, at a wait's begin and at its end, keep the histograms: what comes out are sums.
+//! Nothing is told for each wait, and nothing runs where no lock is waited for
+//! ([`Watched::EveryMmap`] excepted).
+//!
+//! | object | tracepoints | since |
+//! |---|---|---|
+//! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
+//! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
+//!
+//! Rules:
+//!
+//! 1. The end is attached before the begin, and detached behind it: a begin that is kept would else
+//!    wait for its end for ever.
+//! 2. Rows are sums since the programs were attached; none is ever taken away.
+//! 3. Whatever is seen and not counted is in [`Drops`], under its reason.
+//!
+//! A wait that is won by spinning on a sleeping lock never begins for these tracepoints: the kernel
+//! says nothing of it, and so do we.
+
+use std::collections::HashMap as Stacks;
+use std::os::fd::AsFd;
+
+use aya::maps::stack_trace::StackTraceMap;
+use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::programs::raw_trace_point::RawTracePointLink;
+use aya::programs::trace_point::TracePointLink;
+use aya::programs::{Program, RawTracePoint, TracePoint};
+use aya::sys::{Stats, enable_stats};
+use aya::{Ebpf, EbpfLoader};
+
+use crate::Error;
+
+mod callsite;
+mod layout;
+mod refusal;
+
+pub use callsite::Callsites;
+pub use layout::{Drops, Mode, Outcome, RowKey, Traits, Waited};
+
+use layout::{Key, REASONS, Row};
+use refusal::{bpf_refusal, no_tracepoint};
+
+/// Programs, as clang made them. The macro aligns them as their reader wants it.
+const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
+const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
+
+/// How many processes there is room for without saying more.
+const PROCESSES: u32 = 1024;
+
+/// Which waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// For any lock, where it was not free.
+    Contended,
+    /// The same, of mmap_lock alone.
+    ContendedMmap,
+    /// Every acquisition of mmap_lock, also of a free one.
+    EveryMmap,
+}
+
+/// What is to be counted, and told apart.
+#[derive(Clone, Debug)]
+pub struct WaitsWanted {
+    /// Which waits.
+    pub watched: Watched,
+    /// Of these processes alone, by the kernel's own ids; of all where there are none.
+    pub pids: Option<Vec<u32>>,
+    /// Each thread for itself.
+    pub by_thread: bool,
+    /// Each lock for itself.
+    pub by_lock: bool,
+}
+
+/// What was waited for so far.
+#[derive(Clone, Debug)]
+pub struct WaitRow {
+    /// Which waits these are.
+    pub key: RowKey,
+    /// The kernel's stack at the begin, innermost first; empty where it was not kept.
+    pub stack: Vec<u64>,
+    /// How many, and how long.
+    pub waited: Waited,
+}
+
+/// What the programs themselves took, as the kernel measured it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTimes {
+    /// How often they ran, for whomever.
+    pub runs: u64,
+    /// How long that took.
+    pub run_ns: u64,
+}
+
+/// Programs that count waits, until [`Waits::stop`].
+#[derive(Debug)]
+pub struct Waits {
+    bpf: Ebpf,
+    /// The begin last: the first to go.
+    links: Vec<Link>,
+    /// The kernel measures programs while this is open.
+    stats: Option<std::os::fd::OwnedFd>,
+}
+
+/// A program at its tracepoint.
+#[derive(Debug)]
+enum Link {
+    Raw { _link: RawTracePointLink },
+    Classic { _link: TracePointLink },
+}
+
+impl Waits {
+    /// Counts from now on.
+    pub fn open(wanted: &WaitsWanted) -> Result<Self, Error> {
+        let stats = enable_stats(Stats::RunTime).ok();
+        let mut bpf = load(wanted)?;
+        if let Some(pids) = &wanted.pids {
+            choose(&mut bpf, pids)?;
+        }
+        let places: &[[&str; 3]] = match wanted.watched {
+            Watched::EveryMmap => &[
+                [
+                    "acquire_returned",
+                    "mmap_lock",
+                    "mmap_lock_acquire_returned",
+                ],
+                ["start_locking", "mmap_lock", "mmap_lock_start_locking"],
+            ],
+            _ => &[
+                ["contention_end", "lock", "contention_end"],
+                ["contention_begin", "lock", "contention_begin"],
+            ],
+        };
+        let links = places.iter().map(|place| attach(&mut bpf, place));
+        let links = links.collect::<Result<_, _>>()?;
+        Ok(Self { bpf, links, stats })
+    }
+
+    /// Ends counting; what was counted can still be read.
+    pub fn stop(&mut self) {
+        while let Some(link) = self.links.pop() {
+            drop(link);
+        }
+        self.stats = None;
+    }
+
+    /// How many waits were counted so far.
+    pub fn count(&self) -> Result<u64, Error> {
+        let rows = self.rows()?;
+        let counts = rows.iter().map(|row| row.map(|(_, row)| row[0]));
+        counts
+            .sum::<Result<u64, _>>()
+            .map_err(|error| bpf_refusal("read the waits", &error))
+    }
+
+    /// What was counted so far.
+    pub fn read(&self) -> Result<Vec<WaitRow>, Error> {
+        let failed = |error| bpf_refusal("read the waits", &error);
+        let stacks = StackTraceMap::try_from(self.map("stacks")?).map_err(failed)?;
+        let mut known: Stacks<u32, Vec<u64>> = Stacks::new();
+        let mut frames = |id: u32| {
+            let read = || {
+                let stack = stacks.get(&id, 0);
+                let ips = |stack: aya::maps::stack_trace::StackTrace| {
+                    stack.frames().iter().map(|frame| frame.ip).collect()
+                };
+                stack.map_or_else(|_| Vec::new(), ips)
+            };
+            known.entry(id).or_insert_with(read).clone()
+        };
+        let mut rows = Vec::new();
+        for row in self.rows()?.iter() {
+            let (key, row) = row.map_err(failed)?;
+            let key = layout::key(key);
+            rows.push(WaitRow {
+                key,
+                stack: key.stack.map(&mut frames).unwrap_or_default(),
+                waited: layout::waited(&row),
+            });
+        }
+        Ok(rows)
+    }
+
+    /// What was not counted so far, by reason.
+    pub fn drops(&self) -> Result<Drops, Error> {
+        let failed = |error| bpf_refusal("read the drops", &error);
+        let drops = PerCpuArray::<_, u64>::try_from(self.map("drops")?).map_err(failed)?;
+        let mut counts = [0; REASONS];
+        for (reason, count) in (0..).zip(&mut counts) {
+            *count = drops.get(&reason, 0).map_err(failed)?.iter().sum();
+        }
+        let missed = self.programs().map(missed).sum();
+        Ok(layout::drops(counts, missed))
+    }
+
+    /// How many waits of threads that sleep have begun and are not over.
+    pub fn waiting(&self) -> Result<u64, Error> {
+        let failed = |error| bpf_refusal("read who waits", &error);
+        let waits = HashMap::<_, [u64; 2], [u64; 3]>::try_from(self.map("waits")?);
+        let waits = waits.map_err(failed)?;
+        let waiting = waits.iter().flatten();
+        Ok(waiting
+            .filter(|(_, wait)| layout::is_waiting(*wait))
+            .count() as u64)
+    }
+
+    /// What the programs took; none where this user may not have it measured.
+    pub fn times(&self) -> Option<ProgramTimes> {
+        self.stats.as_ref()?;
+        let infos = self.programs().filter_map(|program| program.info().ok());
+        let mut sum = ProgramTimes::default();
+        for info in infos {
+            sum.runs += info.run_count();
+            sum.run_ns += info.run_time().as_nanos() as u64;
+        }
+        Some(sum)
+    }
+
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.bpf.programs().map(|(_, program)| program)
+    }
+
+    fn rows(&self) -> Result<HashMap<&MapData, Key, Row>, Error> {
+        let rows = HashMap::try_from(self.map("rows")?);
+        rows.map_err(|error| bpf_refusal("read the waits", &error))
+    }
+
+    fn map(&self, name: &str) -> Result<&aya::maps::Map, Error> {
+        self.bpf.map(name).ok_or_else(|| no_part(name))
+    }
+}
+
+fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
+    let object = match wanted.watched {
+        Watched::EveryMmap => MMAP_LOCK,
+        _ => CONTENTION,
+    };
+    let [only_wanted, only_mmap, by_thread, by_lock] = [
+        wanted.pids.is_some(),
+        wanted.watched == Watched::ContendedMmap,
+        wanted.by_thread,
+        wanted.by_lock,
+    ]
+    .map(u32::from);
+    let pids = wanted.pids.as_ref().map_or(0, Vec::len);
+    let room = u32::try_from(pids).unwrap_or(u32::MAX).max(PROCESSES);
+    let mut loader = EbpfLoader::new();
+    loader
+        .map_max_entries("wanted", room)
+        .override_global("only_wanted", &only_wanted, true)
+        .override_global("only_mmap", &only_mmap, false)
+        .override_global("by_thread", &by_thread, true)
+        .override_global("by_lock", &by_lock, true);
+    loader
+        .load(object)
+        .map_err(|error| bpf_refusal("load the BPF programs that time waits", &error))
+}
+
+/// Says whose waits count.
+fn choose(bpf: &mut Ebpf, pids: &[u32]) -> Result<(), Error> {
+    let failed = |error| bpf_refusal("choose the processes", &error);
+    let map = bpf.map_mut("wanted").ok_or_else(|| no_part("wanted"))?;
+    let mut chosen = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
+    let mut insert = |pid| chosen.insert(pid, 1, 0).map_err(failed);
+    pids.iter().try_for_each(&mut insert)
+}
+
+/// Puts a program at its tracepoint: its own name, the tracepoint's group and name.
+fn attach(bpf: &mut Ebpf, [program, group, name]: &[&str; 3]) -> Result<Link, Error> {
+    let failed = |error| no_tracepoint(group, name, &error);
+    let program = bpf.program_mut(program).ok_or_else(|| no_part(program))?;
+    match program {
+        Program::RawTracePoint(program) => {
+            load_program(|| program.load())?;
+            let id = RawTracePoint::attach(program, name).map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Raw { _link })
+        }
+        Program::TracePoint(program) => {
+            load_program(|| program.load())?;
+            let id = TracePoint::attach(program, group, name).map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Classic { _link })
+        }
+        _ => Err(no_part(name)),
+    }
+}
+
+fn load_program(
+    load: impl FnOnce() -> Result<(), aya::programs::ProgramError>,
+) -> Result<(), Error> {
+    load().map_err(|error| bpf_refusal("load the BPF programs that time waits", &error))
+}
+
+/// How often the kernel did not run a program, because it ran already on that CPU.
+fn missed(program: &Program) -> u64 {
+    let Ok(fd) = program.fd() else {
+        return 0;
+    };
+    let about = tiptoe_sys::host::bpf::program_facts(fd.as_fd());
+    about.map_or(0, |facts| facts.recursion_misses)
+}
+
+fn no_part(name: &str) -> Error {
+    Error::Io {
+        what: format!("the BPF object has no `{name}`"),
+        source: std::io::ErrorKind::NotFound.into(),
+    }
+}

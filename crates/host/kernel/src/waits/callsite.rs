@@ -1,0 +1,164 @@
+//! Who wanted a lock: the first caller that is neither the tracepoint's nor the lock's own code.
+
+use tiptoe_sys::host::kallsyms::KernelSymbols;
+
+/// What stands between a tracepoint and its program.
+const TRACING: [&str; 7] = [
+    "__traceiter_",
+    "__bpf_trace_",
+    "bpf_trace_run",
+    "bpf_prog_",
+    "trace_call_bpf",
+    "perf_trace_",
+    "__mmap_lock_do_trace_",
+];
+/// Beginnings of the names of functions that take locks, and are in no section of their own.
+const LOCKING: [&str; 14] = [
+    "__percpu_down_read",
+    "__pv_queued_spin_lock",
+    "_raw_",
+    "down_",
+    "mutex_lock",
+    "native_queued_spin_lock",
+    "percpu_down_",
+    "percpu_rwsem_",
+    "queued_",
+    "resilient_queued_spin_lock",
+    "rt_mutex_",
+    "rt_spin_lock",
+    "rwbase_",
+    "rwsem_",
+];
+/// Sections that hold nothing but locks and the scheduler, by the symbols around them.
+const SECTIONS: [[&str; 2]; 2] = [
+    ["__sched_text_start", "__sched_text_end"],
+    ["__lock_text_start", "__lock_text_end"],
+];
+/// So many frames may belong to a tracepoint.
+const TRACED: usize = 8;
+
+/// Names kernel code, and finds call sites in stacks.
+#[derive(Debug, Default)]
+pub struct Callsites {
+    symbols: KernelSymbols,
+    /// The sections of [`SECTIONS`].
+    sections: Vec<std::ops::Range<u64>>,
+}
+
+impl Callsites {
+    /// With these symbols.
+    pub fn new(symbols: KernelSymbols) -> Self {
+        let range =
+            |[start, end]: [&str; 2]| Some(symbols.address_of(start)?..symbols.address_of(end)?);
+        let sections = SECTIONS.into_iter().filter_map(range).collect();
+        Self { symbols, sections }
+    }
+
+    /// Whether addresses can be named.
+    pub fn are_hidden(&self) -> bool {
+        self.symbols.is_hidden()
+    }
+
+    /// The part of a stack, its innermost frame first, that begins with the call site.
+    pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
+        let traced = stack.iter().take(TRACED);
+        let tracing = traced
+            .enumerate()
+            .filter(|(_, address)| self.starts_with_any(**address, &TRACING))
+            .last();
+        let begin = tracing.map_or(0, |(at, _)| at + 1);
+        let callers = stack[begin..].iter();
+        let own = callers.take_while(|address| self.is_locking(**address));
+        let begin = begin + own.count();
+        // A stack of nothing but locks: its outermost frame is the best there is.
+        &stack[begin.min(stack.len().saturating_sub(1))..]
+    }
+
+    /// `function+0x1c`; an address where it has no name.
+    pub fn name(&self, address: u64) -> String {
+        match self.symbols.find(address) {
+            Some(place) => match place.name.split_once(" [") {
+                None => format!("{}+{:#x}", place.name, place.offset),
+                Some((name, module)) => format!("{name}+{:#x} [{module}", place.offset),
+            },
+            None => format!("{address:#x}"),
+        }
+    }
+
+    /// The function alone.
+    pub fn function(&self, address: u64) -> String {
+        let place = self.symbols.find(address);
+        place.map_or_else(|| format!("{address:#x}"), |place| place.name.to_owned())
+    }
+
+    /// The name of a lock that is one of the kernel's variables.
+    pub fn variable(&self, address: u64) -> Option<String> {
+        // Heap lies far from everything that has a name.
+        const NEAR: u64 = 1 << 16;
+        let place = self.symbols.find(address)?;
+        match place.offset {
+            0 => Some(place.name.to_owned()),
+            offset if offset < NEAR => Some(format!("{}+{offset:#x}", place.name)),
+            _ => None,
+        }
+    }
+
+    /// Whether the code at a return address takes locks.
+    fn is_locking(&self, address: u64) -> bool {
+        let in_section = |section: &std::ops::Range<u64>| section.contains(&address);
+        self.sections.iter().any(in_section) || self.starts_with_any(address, &LOCKING)
+    }
+
+    fn starts_with_any(&self, address: u64, starts: &[&str]) -> bool {
+        let place = self.symbols.find(address);
+        place.is_some_and(|place| starts.iter().any(|start| place.name.starts_with(start)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn callsites() -> Callsites {
+        let text = "0000000000001000 t bpf_prog_12_contention_begin\t[bpf]\n\
+                    0000000000002000 T __traceiter_contention_begin\n\
+                    0000000000003000 T vm_mmap_pgoff\n0000000000003100 T do_syscall_64\n\
+                    0000000000004000 T __sched_text_start\n0000000000004000 T down_write_killable\n\
+                    0000000000005000 T __sched_text_end\n0000000000006000 T percpu_rwsem_wait\n\
+                    0000000000007000 D tasklist_lock\n0000000000009000 t f\t[kvm]\n";
+        Callsites::new(KernelSymbols::parse(text))
+    }
+
+    fn check(stack: &[u64], callsite: &[u64]) {
+        assert_eq!(callsites().from_callsite(stack), callsite, "{stack:#x?}");
+    }
+
+    #[test]
+    fn the_call_site_is_behind_tracing_and_locking() {
+        let traced = [0x1010, 0x2010];
+        check(
+            &[0x1010, 0x2010, 0x4010, 0x4800, 0x3010, 0x3110],
+            &[0x3010, 0x3110],
+        );
+        check(&[0x6010, 0x3010], &[0x3010]);
+        check(&[0x3010, 0x4010], &[0x3010, 0x4010]);
+        check(&[0x1010, 0x2010, 0x4010], &[0x4010]);
+        check(&traced, &[0x2010]);
+        check(&[], &[]);
+    }
+
+    #[test]
+    fn names() {
+        let callsites = callsites();
+        assert_eq!(callsites.name(0x3010), "vm_mmap_pgoff+0x10");
+        assert_eq!(callsites.name(0x9004), "f+0x4 [kvm]");
+        assert_eq!(callsites.name(0x10), "0x10");
+        assert_eq!(callsites.function(0x3010), "vm_mmap_pgoff");
+        assert_eq!(callsites.variable(0x7000).as_deref(), Some("tasklist_lock"));
+        assert_eq!(
+            callsites.variable(0x7040).as_deref(),
+            Some("tasklist_lock+0x40")
+        );
+        assert_eq!(callsites.variable(0xffff_0000_0000), None);
+    }
+}

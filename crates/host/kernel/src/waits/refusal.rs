@@ -1,0 +1,79 @@
+//! Why the kernel would not count waits.
+
+use std::error::Error as StdError;
+use std::io;
+
+use crate::Error;
+
+/// Why something about BPF did not work, in our words.
+pub(super) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
+    let source = answer(error);
+    match source.raw_os_error() {
+        _ if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() => Error::NoBtf,
+        Some(code) if is_permission(code) => Error::BpfDenied,
+        _ => Error::Io {
+            what: format!("cannot {what}"),
+            source,
+        },
+    }
+}
+
+/// Why a program was not attached to a tracepoint.
+pub(super) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'static)) -> Error {
+    let source = answer(error);
+    match source.kind() {
+        io::ErrorKind::NotFound => Error::NoTracepoint {
+            name: format!("{group}:{name}"),
+        },
+        _ => bpf_refusal(&format!("attach to {group}:{name}"), error),
+    }
+}
+
+fn is_permission(code: i32) -> bool {
+    let denied = io::Error::from_raw_os_error(code).kind();
+    denied == io::ErrorKind::PermissionDenied
+}
+
+/// The kernel's own answer, which its library wraps; else the library's words.
+fn answer(error: &(dyn StdError + 'static)) -> io::Error {
+    let mut cause = Some(error);
+    while let Some(one) = cause {
+        if let Some(answer) = one.downcast_ref::<io::Error>() {
+            return match answer.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(answer.kind(), answer.to_string()),
+            };
+        }
+        cause = one.source();
+    }
+    // The verifier's log is pages long: its first line says which program.
+    let text = error.to_string();
+    io::Error::other(text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("wrapped\nand a log")]
+    struct Wrapped(#[source] io::Error);
+
+    #[test]
+    fn the_kernels_answer_decides() {
+        let wrapped = |code| Wrapped(io::Error::from_raw_os_error(code));
+        let refused = no_tracepoint("lock", "contention_end", &wrapped(2));
+        assert!(
+            matches!(&refused, Error::NoTracepoint { name } if name == "lock:contention_end"),
+            "{refused:?}"
+        );
+        if std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+            for code in [1, 13] {
+                let refused = bpf_refusal("load", &wrapped(code));
+                assert!(matches!(refused, Error::BpfDenied), "{refused:?}");
+            }
+            let other = bpf_refusal("load it", &wrapped(22)).to_string();
+            assert_eq!(other, "cannot load it: Invalid argument (os error 22)");
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod ends;
 mod foreign;
 mod hooks;
 mod injection;
+mod klock;
 mod limits;
 mod loaded;
 mod manners;

@@ -10,6 +10,7 @@ pub mod process;
 pub mod report;
 pub mod target;
 pub mod tiptoe;
+pub mod tracepoint;
 pub mod truth;
 pub mod waiting;
 
@@ -19,6 +20,7 @@ pub use process::Process;
 pub use report::{Expected, Report};
 pub use target::{musl_target, target, target_with};
 pub use tiptoe::{Probe, Run, command};
+pub use tracepoint::Tracepoint;
 pub use waiting::Waiting;
 
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
 use crate::latency::LatencyArgs;
+use crate::lock::{LOCK_HELP, LockArgs};
 use crate::values;
 
 /// Low-overhead tracing that says what it cost
@@ -26,6 +27,9 @@ pub enum Command {
     /// Count how often functions of a program run, or time them
     #[command(after_help = PROBE_HELP)]
     Probe(Box<ProbeArgs>),
+    /// Show who waits for locks, for how long, and where
+    #[command(after_help = LOCK_HELP)]
+    Lock(Box<LockArgs>),
     /// Measure what tiptoe's own parts cost, beside the alternatives
     Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
@@ -184,8 +188,8 @@ pub struct Common {
           allow_negative_numbers = true)]
     pub budget: Budget,
 
-    /// Reserved: the whole system.
-    #[arg(short = 'a', long = "all", hide = true)]
+    /// The whole system; so far only of `lock --kernel`
+    #[arg(short = 'a', long = "all", conflicts_with_all = ["pids", "comm", "cmd"])]
     pub all: bool,
 
     /// Reserved: the processes of a cgroup.

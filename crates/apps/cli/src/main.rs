@@ -11,6 +11,7 @@ mod bench;
 mod doctor;
 mod failure;
 mod latency;
+mod lock;
 mod observer;
 mod output;
 mod probe;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Probe(args) => probe::run(*args),
+        Command::Lock(args) => lock::run(*args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => Ok(doctor::run(args.json)),
     }

@@ -21,12 +21,15 @@ use crate::processes;
 /// The agent, as the build made it: `tiptoe` carries what it brings into targets.
 pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 
+/// Whom, where nobody is named.
+const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whom to trace";
+
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
     latency::check(&args)?;
     let common = args.common;
-    let target = target(&common)?;
+    let target = target(&common, TARGETS)?;
     let output = place(&common, &target)?;
     let (stop, hand_on) = on_signals(&target)?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
@@ -78,16 +81,15 @@ fn check(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whom to trace, from the options.
-fn target(common: &Common) -> Result<RequestTarget, Failure> {
-    const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whom to trace";
+/// Whom to trace, from the options; where nobody is named the hint says how.
+pub fn target(common: &Common, hint: &str) -> Result<RequestTarget, Failure> {
     let reserved = [
         (common.all, "-a"),
         (common.cgroup.is_some(), "--cgroup"),
         (common.follow, "-f"),
     ];
     if let Some((_, option)) = reserved.into_iter().find(|(given, _)| *given) {
-        return Err(Failure::not_yet(option, TARGETS));
+        return Err(Failure::not_yet(option, hint));
     }
     if !common.command.is_empty() {
         return Ok(RequestTarget::Command(common.command.clone()));
@@ -96,7 +98,7 @@ fn target(common: &Common) -> Result<RequestTarget, Failure> {
         return processes::named(comm).map(RequestTarget::Pids);
     }
     match common.pids.as_slice() {
-        [] => Err(Failure::new("no process to trace").hint(TARGETS)),
+        [] => Err(Failure::new("no process to trace").hint(hint)),
         pids => Ok(RequestTarget::Pids(without_repeats(pids))),
     }
 }
@@ -108,7 +110,8 @@ fn without_repeats(pids: &[u32]) -> Vec<u32> {
     pids
 }
 
-fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
+/// Where the report goes.
+pub fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
     match (&common.output, target) {
         (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
         (Some(path), _) => Output::file(path),
@@ -120,7 +123,7 @@ fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
 /// Ctrl-C, SIGTERM and SIGHUP end the trace, not tiptoe. With `-p`, a second one ends
 /// tiptoe too. A command gets Ctrl-C itself, and decides how many it takes; the others
 /// are handed on to it.
-fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
+pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
     let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
     let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
     let signals = [SIGINT, SIGTERM, SIGHUP];
@@ -150,7 +153,13 @@ fn is_ignored(signal: i32) -> bool {
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-fn report(session: &Session, output: Output, common: &Common, record: bool) -> Result<(), Failure> {
+/// Prints what came back.
+pub fn report(
+    session: &Session,
+    output: Output,
+    common: &Common,
+    record: bool,
+) -> Result<(), Failure> {
     let report = match common.json {
         true => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
@@ -168,7 +177,7 @@ fn report(session: &Session, output: Output, common: &Common, record: bool) -> R
 }
 
 /// The command's own status comes first; a report that was lost is a failure of ours.
-fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
+pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);
     match u8::try_from(own) {

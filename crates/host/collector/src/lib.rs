@@ -15,6 +15,7 @@
 //! | [`tracee`] | one process: who counts what in it |
 //! | [`totals`] | events over all processes, and their price |
 //! | [`words`] | numbers in sentences |
+//! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
 //! | [`calibrate`] | what one hit costs on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
@@ -30,6 +31,7 @@ mod driver;
 pub mod inject;
 mod link;
 mod loader;
+mod locks;
 mod measured;
 mod module;
 mod offer;
@@ -46,4 +48,5 @@ mod values;
 mod words;
 
 pub use driver::{run, toggle};
+pub use locks::{LockBy, LockRequest, Watched, locks};
 pub use request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};

@@ -18,6 +18,8 @@ mod command;
 mod loading;
 mod under;
 
+pub use command::{Ending, has_exited};
+
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
 /// How often it reads the records of calls.

@@ -122,7 +122,7 @@ INLINE int end_spinning(struct cpu *cpu, u64 lock, u32 outcome, u64 now)
 		if (slot->lock != lock)
 			continue;
 		slot->lock = 0;
-		count(cpu, &slot->wait, lock, outcome, now - slot->wait.start_ns);
+		count(cpu, &slot->wait, lock, outcome, waited_ns(&slot->wait, now));
 		return 1;
 	}
 	return 0;
@@ -141,7 +141,7 @@ INLINE void end_sleeping(struct cpu *cpu, u64 lock, u32 outcome, u64 now, u64 ti
 	}
 	wait = *found;
 	bpf_map_delete_elem(&waits, &key);
-	count(cpu, &wait, lock, outcome, now - wait.start_ns);
+	count(cpu, &wait, lock, outcome, waited_ns(&wait, now));
 }
 
 SEC("raw_tracepoint/contention_end")

@@ -48,10 +48,11 @@ enum drop {
 	DROPS,
 };
 
-/* A wait that is not over. */
+/* A wait that is not over, and how long it took us to note its begin. */
 struct tiptoe_wait {
 	u64 start_ns;
 	u64 cgroup;
 	s32 stack;
 	u32 traits;
+	u64 own_ns;
 };

@@ -79,7 +79,7 @@ INLINE void end(void *ctx, struct cpu *cpu, u64 lock, u32 outcome, u8 write, u64
 	else
 		bpf_map_delete_elem(&waits, &key);
 	if (!(wait.traits & WROTE))
-		count(cpu, &wait, lock, outcome, now - wait.start_ns);
+		count(cpu, &wait, lock, outcome, waited_ns(&wait, now));
 	else if (!write && !outcome)
 		downgrade(ctx, cpu, &wait, lock);
 	else

@@ -24,9 +24,9 @@ use std::os::fd::AsFd;
 
 use aya::maps::stack_trace::StackTraceMap;
 use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::programs::Program;
 use aya::programs::raw_trace_point::RawTracePointLink;
 use aya::programs::trace_point::TracePointLink;
-use aya::programs::{Program, RawTracePoint, TracePoint};
 use aya::sys::{Stats, enable_stats};
 use aya::{Ebpf, EbpfLoader};
 
@@ -46,6 +46,8 @@ use refusal::{bpf_refusal, no_tracepoint};
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
 const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 
+/// What is tried first.
+const LOAD: &str = "load the BPF programs that time waits";
 /// How many processes there is room for without saying more.
 const PROCESSES: u32 = 1024;
 
@@ -93,10 +95,11 @@ pub struct ProgramTimes {
     pub run_ns: u64,
 }
 
-/// Programs that count waits, until [`Waits::stop`].
+/// Programs that count waits, from [`Waits::start`] to [`Waits::stop`].
 #[derive(Debug)]
 pub struct Waits {
     bpf: Ebpf,
+    watched: Watched,
     /// The begin last: the first to go.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
@@ -111,38 +114,47 @@ enum Link {
 }
 
 impl Waits {
-    /// Counts from now on.
-    pub fn open(wanted: &WaitsWanted) -> Result<Self, Error> {
-        let stats = enable_stats(Stats::RunTime).ok();
+    /// Makes ready to count. Nothing of the kernel's is touched yet.
+    pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
         let mut bpf = load(wanted)?;
-        if let Some(pids) = &wanted.pids {
-            choose(&mut bpf, pids)?;
+        for program in places(wanted.watched).map(|[program, ..]| program) {
+            load_program(&mut bpf, program)?;
         }
-        let places: &[[&str; 3]] = match wanted.watched {
-            Watched::EveryMmap => &[
-                [
-                    "acquire_returned",
-                    "mmap_lock",
-                    "mmap_lock_acquire_returned",
-                ],
-                ["start_locking", "mmap_lock", "mmap_lock_start_locking"],
-            ],
-            _ => &[
-                ["contention_end", "lock", "contention_end"],
-                ["contention_begin", "lock", "contention_begin"],
-            ],
+        let mut waits = Self {
+            bpf,
+            watched: wanted.watched,
+            links: Vec::new(),
+            stats: None,
         };
-        let links = places.iter().map(|place| attach(&mut bpf, place));
-        let links = links.collect::<Result<_, _>>()?;
-        Ok(Self { bpf, links, stats })
+        waits.choose(wanted.pids.as_deref().unwrap_or_default())?;
+        Ok(waits)
+    }
+
+    /// Waits of these processes count too, where not those of all do.
+    pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
+        let failed = |error| bpf_refusal("choose the processes", &error);
+        let map = self
+            .bpf
+            .map_mut("wanted")
+            .ok_or_else(|| no_part("wanted"))?;
+        let mut chosen = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
+        let mut insert = |pid| chosen.insert(pid, 1, 0).map_err(failed);
+        pids.iter().try_for_each(&mut insert)
+    }
+
+    /// Counts from now on.
+    pub fn start(&mut self) -> Result<(), Error> {
+        self.stats = enable_stats(Stats::RunTime).ok();
+        for place in places(self.watched) {
+            let link = attach(&mut self.bpf, place)?;
+            self.links.push(link);
+        }
+        Ok(())
     }
 
     /// Ends counting; what was counted can still be read.
     pub fn stop(&mut self) {
-        while let Some(link) = self.links.pop() {
-            drop(link);
-        }
-        self.stats = None;
+        while self.links.pop().is_some() {}
     }
 
     /// How many waits were counted so far.
@@ -197,7 +209,7 @@ impl Waits {
     /// How many waits of threads that sleep have begun and are not over.
     pub fn waiting(&self) -> Result<u64, Error> {
         let failed = |error| bpf_refusal("read who waits", &error);
-        let waits = HashMap::<_, [u64; 2], [u64; 3]>::try_from(self.map("waits")?);
+        let waits = HashMap::<_, [u64; 2], layout::Noted>::try_from(self.map("waits")?);
         let waits = waits.map_err(failed)?;
         let waiting = waits.iter().flatten();
         Ok(waiting
@@ -254,43 +266,51 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
         .override_global("by_lock", &by_lock, true);
     loader
         .load(object)
-        .map_err(|error| bpf_refusal("load the BPF programs that time waits", &error))
+        .map_err(|error| bpf_refusal(LOAD, &error))
 }
 
-/// Says whose waits count.
-fn choose(bpf: &mut Ebpf, pids: &[u32]) -> Result<(), Error> {
-    let failed = |error| bpf_refusal("choose the processes", &error);
-    let map = bpf.map_mut("wanted").ok_or_else(|| no_part("wanted"))?;
-    let mut chosen = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
-    let mut insert = |pid| chosen.insert(pid, 1, 0).map_err(failed);
-    pids.iter().try_for_each(&mut insert)
-}
-
-/// Puts a program at its tracepoint: its own name, the tracepoint's group and name.
-fn attach(bpf: &mut Ebpf, [program, group, name]: &[&str; 3]) -> Result<Link, Error> {
-    let failed = |error| no_tracepoint(group, name, &error);
-    let program = bpf.program_mut(program).ok_or_else(|| no_part(program))?;
-    match program {
-        Program::RawTracePoint(program) => {
-            load_program(|| program.load())?;
-            let id = RawTracePoint::attach(program, name).map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Raw { _link })
-        }
-        Program::TracePoint(program) => {
-            load_program(|| program.load())?;
-            let id = TracePoint::attach(program, group, name).map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Classic { _link })
-        }
-        _ => Err(no_part(name)),
+/// Programs, each with the group and name of its tracepoint: the end of a wait first.
+fn places(watched: Watched) -> [[&'static str; 3]; 2] {
+    match watched {
+        Watched::EveryMmap => [
+            [
+                "acquire_returned",
+                "mmap_lock",
+                "mmap_lock_acquire_returned",
+            ],
+            ["start_locking", "mmap_lock", "mmap_lock_start_locking"],
+        ],
+        Watched::Contended | Watched::ContendedMmap => [
+            ["contention_end", "lock", "contention_end"],
+            ["contention_begin", "lock", "contention_begin"],
+        ],
     }
 }
 
-fn load_program(
-    load: impl FnOnce() -> Result<(), aya::programs::ProgramError>,
-) -> Result<(), Error> {
-    load().map_err(|error| bpf_refusal("load the BPF programs that time waits", &error))
+fn load_program(bpf: &mut Ebpf, name: &str) -> Result<(), Error> {
+    let loaded = match bpf.program_mut(name) {
+        Some(Program::RawTracePoint(program)) => program.load(),
+        Some(Program::TracePoint(program)) => program.load(),
+        _ => return Err(no_part(name)),
+    };
+    loaded.map_err(|error| bpf_refusal(LOAD, &error))
+}
+
+fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
+    let failed = |error| no_tracepoint(group, name, &error);
+    match bpf.program_mut(program) {
+        Some(Program::RawTracePoint(program)) => {
+            let id = program.attach(name).map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Raw { _link })
+        }
+        Some(Program::TracePoint(program)) => {
+            let id = program.attach(group, name).map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Classic { _link })
+        }
+        _ => Err(no_part(program)),
+    }
 }
 
 /// How often the kernel did not run a program, because it ran already on that CPU.

@@ -1,8 +1,8 @@
 //! The command that was started: its end, and what ends it.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
-use std::sync::atomic::Ordering;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Run;
@@ -22,39 +22,51 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for the command's end, and hands on to it what was sent to tiptoe to end both.
-    /// Sent once more, tiptoe waits no longer, and ends as by that signal.
+    /// Waits for the command's end.
     pub fn wait_for_command(&mut self, observer: &mut dyn Observer) -> Option<i32> {
+        let ending = Ending::of(self.child.as_mut()?, &self.request.hand_on, observer);
+        self.session.notes.extend(ending.note);
+        ending.status
+    }
+}
+
+/// How a command ended that was traced.
+pub struct Ending {
+    /// Its status, where it ended.
+    pub status: Option<i32>,
+    /// What the reader should know of it.
+    pub note: Option<String>,
+}
+
+impl Ending {
+    /// Waits for a command's end, and hands on to it what was sent to tiptoe to end both.
+    /// Sent once more, tiptoe waits no longer, and ends as by that signal.
+    pub fn of(child: &mut Child, hand_on: &AtomicUsize, observer: &mut dyn Observer) -> Ending {
         let mut handed_on = false;
         let mut tell_at = Some(Instant::now() + PATIENCE);
+        let ended = |status, note| Ending { status, note };
         loop {
-            if let Some(status) = self.child.as_mut()?.try_wait().ok()? {
-                return status_of(status);
+            match child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) => return ended(status_of(status), None),
+                Err(_) => return ended(None, None),
             }
             // Relaxed: the number is all that is told.
-            let signal = self.request.hand_on.swap(0, Ordering::Relaxed) as i32;
+            let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
             if signal != 0 && handed_on {
-                self.session.notes.push(format!(
-                    "the command goes on: signal {signal} did not end it"
-                ));
-                return Some(128 + signal);
+                let note = format!("the command goes on: signal {signal} did not end it");
+                return ended(Some(128 + signal), Some(note));
             }
             if signal != 0 {
                 handed_on = true;
-                self.send(signal);
+                // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
+                unsafe { libc::kill(child.id().cast_signed(), signal) };
             }
             if tell_at.is_some_and(|at| Instant::now() > at) {
                 tell_at = None;
                 observer.note("the trace has ended; its report comes when the command ends");
             }
             std::thread::sleep(TICK);
-        }
-    }
-
-    fn send(&self, signal: i32) {
-        if let Some(child) = &self.child {
-            // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
-            unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
     }
 }
@@ -65,7 +77,7 @@ fn status_of(status: ExitStatus) -> Option<i32> {
 }
 
 /// Whether a child has exited, without reaping it: its times can still be read.
-fn has_exited(pid: u32) -> bool {
+pub fn has_exited(pid: u32) -> bool {
     // SAFETY: an all-zero siginfo is valid; the kernel fills it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;

@@ -9,6 +9,9 @@ pub(super) type Key = [u64; 4];
 /// A row: four counts, the name, and the buckets by twos.
 pub(super) type Row = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
+/// What a begin is noted with: `tiptoe_wait`.
+pub(super) type Noted = [u64; 4];
+
 /// The words in front of a row's name.
 const NAMED: usize = 4;
 
@@ -161,8 +164,8 @@ pub(super) fn waited(row: &Row) -> Waited {
     }
 }
 
-/// Whether what a thread is noted with is a wait that is not over: the second half of `tiptoe_wait`.
-pub(super) fn is_waiting(wait: [u64; 3]) -> bool {
+/// Whether what a thread is noted with is a wait that is not over.
+pub(super) fn is_waiting(wait: Noted) -> bool {
     (wait[2] >> 32) as u32 & WROTE == 0
 }
 

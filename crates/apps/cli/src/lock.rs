@@ -1,0 +1,152 @@
+//! `tiptoe lock`: who waits for which lock, for how long, and where.
+//!
+//! The kernel's locks are [`kernel`]'s. A program's own locks are not watched yet.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::args::Common;
+use crate::failure::Failure;
+
+mod kernel;
+
+/// What `tiptoe lock --help` says behind the options.
+pub const LOCK_HELP: &str = "\
+Kernel locks: --kernel times waits for the kernel's own locks (mmap_lock, rwsem, mutex,
+spinlock, rwlock, semaphore, percpu-rwsem, and the rt- forms of PREEMPT_RT), of a process,
+a command, or with -a of all. BPF programs at lock:contention_begin and _end keep the
+histograms in the kernel, so that a lock that is free costs nothing.
+  tiptoe lock --kernel -p 42            where process 42 waits, by call site
+  tiptoe lock --kernel --mmap -- CMD    only for mmap_lock: page faults beside mmap
+  tiptoe lock --kernel -a --by type     the whole system in a few rows
+  tiptoe lock --kernel --every -p 42    each acquisition of mmap_lock, free or not
+What is not seen: waits that are won by spinning. A thread that spins for a sleeping lock
+and gets it (writers of rwsem and mmap_lock do) begins no wait for these tracepoints, nor
+does a reader that finds the lock free after all; a mutex counts from the moment it spins.
+Spinlocks are seen where the kernel queues for them. --mmap knows an mmap_lock by its
+address within the waiting task: a wait for that of another process (ptrace, /proc/PID)
+counts as rwsem. Of -- CMD and -p the process counts, not what it forks.
+Rows: the time waited (total, mean, median, p99, longest) and how often; type; mode (read,
+write, - where there is but one; 'failed' where a signal or a timeout ended the wait);
+call site, the first caller behind the lock's own code. --by callsite shows its callers;
+--by process, thread, cgroup (of version 2) or lock groups by these, with the call site
+where most was waited. What was seen and not counted is told by reason.
+Cost: about 1 to 3 us for each contended wait, most of it while the thread waits anyway.
+--every costs more: it uses mmap_lock:*, and so pays that for every acquisition, also of a
+free lock; it tells those that failed (a try) and downgrades from write to read apart.
+The kernel measures its BPF programs, for all processes of the system: that is the cost
+every report ends with. --budget holds nothing here, as nothing is thinned.
+Needs root or cap_bpf, cap_perfmon (cap_syslog for names, cap_sys_admin for the cost),
+Linux 5.19, and BTF.";
+
+/// `tiptoe lock`.
+#[derive(Debug, Args)]
+pub struct LockArgs {
+    /// Watch the kernel's own locks
+    #[arg(long)]
+    pub kernel: bool,
+
+    /// Of the kernel's locks only mmap_lock
+    #[arg(long)]
+    pub mmap: bool,
+
+    /// Every acquisition of mmap_lock, also where nothing waited: costs more
+    #[arg(long)]
+    pub every: bool,
+
+    /// Tell rows apart by this, besides type and mode [default: the call site]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub by: Option<LockByWord>,
+
+    /// Whom, how long, and where the report goes.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What waits can be told apart by, as words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LockByWord {
+    /// Where the lock was asked for, with the callers of that
+    Callsite,
+    /// Nothing else
+    Type,
+    /// Each lock for itself
+    Lock,
+    /// Each thread
+    Thread,
+    /// Each process
+    Process,
+    /// Each cgroup, by its path
+    Cgroup,
+}
+
+/// Runs the instrument; the exit status is the command's own where one was started.
+pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
+    check(&args)?;
+    match args.kernel {
+        true => kernel::run(args),
+        false => Err(Failure::not_yet(
+            "watching the locks of programs",
+            "--kernel watches the kernel's own locks",
+        )),
+    }
+}
+
+/// Whether the options make sense together.
+fn check(args: &LockArgs) -> Result<(), Failure> {
+    let of_kernel = [(args.mmap, "--mmap"), (args.every, "--every")];
+    match of_kernel.into_iter().find(|(given, _)| *given) {
+        Some((_, option)) if !args.kernel => {
+            let what = format!("{option} without --kernel: mmap_lock is a lock of the kernel's");
+            Err(Failure::new(what).hint(format!("tiptoe lock --kernel {option}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<LockArgs, clap::Error> {
+        let words = ["tiptoe", "lock"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| match cli.command {
+            Command::Lock(args) => *args,
+            other => panic!("not lock: {other:?}"),
+        })
+    }
+
+    #[test]
+    fn options() {
+        let args = parse("--kernel --mmap -a --by cgroup --top 3").unwrap();
+        assert!(args.kernel && args.mmap && !args.every && args.common.all);
+        assert_eq!(args.by, Some(LockByWord::Cgroup));
+        assert_eq!(args.common.top, Some(3));
+        for line in [
+            "--by colour",
+            "-a -p 1",
+            "-a --comm x",
+            "-a -- ls",
+            "nonsense",
+        ] {
+            assert!(parse(line).is_err(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together() {
+        for (line, said) in [
+            ("--mmap -p 1", "--mmap without --kernel"),
+            ("--every -a", "--every without --kernel"),
+            ("-p 1", "not implemented yet"),
+        ] {
+            let failure = run(parse(line).unwrap()).expect_err(line);
+            assert!(format!("{failure:?}").contains(said), "{failure:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `tiptoe lock --kernel`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tiptoe_collector::{LockBy, LockRequest, RequestTarget, Watched};
+use tiptoe_event::Via;
+
+use crate::args::Common;
+use crate::failure::Failure;
+use crate::lock::{LockArgs, LockByWord};
+use crate::observer::Terminal;
+use crate::probe;
+
+/// Whom, where nobody is named.
+const TARGETS: &str = "-a, -p PID, --comm NAME or -- CMD says whose waits count";
+
+pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
+    if args.common.via == Via::Agent {
+        let what = "--via agent does not go with --kernel: only the kernel sees its own locks";
+        return Err(Failure::new(what).hint("leave out --via"));
+    }
+    let target = target(&args.common)?;
+    // What is not a command is traced from outside, whatever it is.
+    let outside = RequestTarget::Pids(Vec::new());
+    let shape = target.as_ref().unwrap_or(&outside);
+    let output = probe::place(&args.common, shape)?;
+    let (stop, hand_on) = probe::on_signals(shape)?;
+    let common = args.common;
+    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let request = LockRequest {
+        watched: match (args.every, args.mmap) {
+            (true, _) => Watched::EveryMmap,
+            (_, true) => Watched::ContendedMmap,
+            _ => Watched::Contended,
+        },
+        target,
+        by: args.by.map(by),
+        duration: common.duration,
+        delay: common.delay,
+        interval: common.interval,
+        stop,
+        hand_on,
+    };
+    let outcome = tiptoe_collector::locks(&request, &mut observer)?;
+    let written = probe::report(&outcome.session, output, &common, false);
+    Ok(probe::exit_code(&outcome, written))
+}
+
+/// Whose waits count; none for those of all.
+fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
+    match common.all {
+        true => Ok(None),
+        false => probe::target(common, TARGETS).map(Some),
+    }
+}
+
+fn by(word: LockByWord) -> LockBy {
+    match word {
+        LockByWord::Callsite => LockBy::Callsite,
+        LockByWord::Type => LockBy::Type,
+        LockByWord::Lock => LockBy::Lock,
+        LockByWord::Thread => LockBy::Thread,
+        LockByWord::Process => LockBy::Process,
+        LockByWord::Cgroup => LockBy::Cgroup,
+    }
+}

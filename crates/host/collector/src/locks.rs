@@ -1,0 +1,436 @@
+//! Waits for the kernel's locks: a driver's loop around programs that run in the kernel.
+//!
+//! There is no agent, no patch and no process to follow: the kernel's tracepoints are everybody's,
+//! and its programs choose by process. What is read at the end are sums.
+
+use std::ffi::OsString;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tiptoe_event::{Reading, Via};
+use tiptoe_kernel::waits::{Callsites, Drops, Waits, WaitsWanted};
+use tiptoe_session::{Cost, Dropped, Event, Interval, Part, Programs, Session};
+use tiptoe_sys::host::kallsyms::KernelSymbols;
+use tiptoe_sys::host::{Process, capabilities, limits};
+
+use crate::driver::TICK;
+use crate::preload::{self, Started};
+use crate::request::{Error, Observer, Outcome, RequestTarget};
+use crate::run::{Ending, has_exited};
+
+mod rows;
+
+pub use tiptoe_kernel::waits::Watched;
+
+/// Everything that one run is asked.
+#[derive(Clone, Debug)]
+pub struct LockRequest {
+    /// Which waits.
+    pub watched: Watched,
+    /// Whose; without it, those of the whole system.
+    pub target: Option<RequestTarget>,
+    /// What rows are told apart by, besides the lock's type and mode: the call site, without its
+    /// callers, where nothing is said.
+    pub by: Option<LockBy>,
+    /// How long to trace; without it, until the target ends or `stop` is set.
+    pub duration: Option<Duration>,
+    /// How long to wait before counting.
+    pub delay: Option<Duration>,
+    /// How often to tell the observer what was counted since the last time.
+    pub interval: Option<Duration>,
+    /// Set from outside (by Ctrl-C) to end the trace and take the results.
+    pub stop: Arc<AtomicBool>,
+    /// As in [`Request`](crate::Request).
+    pub hand_on: Arc<AtomicUsize>,
+}
+
+/// What rows are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockBy {
+    /// Where it was asked for, with the callers of that.
+    Callsite,
+    /// Nothing else.
+    Type,
+    /// Each lock, by its address.
+    Lock,
+    /// Each thread.
+    Thread,
+    /// Each process.
+    Process,
+    /// Each cgroup of version 2.
+    Cgroup,
+}
+
+/// The event that a request watches.
+fn event(watched: Watched) -> &'static str {
+    match watched {
+        Watched::Contended => "klock:*",
+        Watched::ContendedMmap => "klock:mmap_lock",
+        Watched::EveryMmap => "klock:mmap_lock/every/",
+    }
+}
+
+/// A process whose waits count, and the CPU time that it has used since the beginning.
+struct Target {
+    process: Process,
+    comm: String,
+    before: Duration,
+    last: Duration,
+}
+
+impl Target {
+    fn new(pid: u32) -> Result<Target, Error> {
+        let process = Process::new(pid).map_err(of_system)?;
+        let leader = process.status().map_err(of_system)?.tgid;
+        if leader != pid {
+            let what = format!("{pid} is a thread of process {leader}");
+            return Err(Error::new(what).with_hint(format!("-p {leader} --by thread")));
+        }
+        let comm = process.comm().map_err(of_system)?;
+        let before = process.cpu_time().unwrap_or_default();
+        Ok(Target {
+            process,
+            comm,
+            before,
+            last: before,
+        })
+    }
+
+    /// Reads its time, and whether it is still there.
+    fn look(&mut self) -> bool {
+        let now = self.process.cpu_time();
+        self.last = now.as_ref().copied().unwrap_or(self.last);
+        now.is_ok()
+    }
+}
+
+fn of_system(error: tiptoe_sys::host::Error) -> Error {
+    with_hint(error.to_string(), error.hint())
+}
+
+fn of_kernel(error: tiptoe_kernel::Error) -> Error {
+    with_hint(error.to_string(), error.hint())
+}
+
+fn with_hint(what: String, hint: Option<String>) -> Error {
+    match hint {
+        Some(hint) => Error::new(what).with_hint(hint),
+        None => Error::new(what),
+    }
+}
+
+/// A run that is on.
+struct Run<'a> {
+    request: &'a LockRequest,
+    waits: Waits,
+    targets: Vec<Target>,
+    child: Option<Child>,
+    started_at: SystemTime,
+    start: Instant,
+    intervals: Vec<Interval>,
+}
+
+/// Runs a request to its end.
+pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let pids = match &request.target {
+        None => None,
+        Some(_) if !capabilities::in_first_pid_namespace() => {
+            let what = "kernel locks know processes by ids that this pid namespace does not have";
+            return Err(Error::new(what).with_hint("run tiptoe outside the container, or use `-a`"));
+        }
+        Some(RequestTarget::Pids(pids)) => Some(pids.clone()),
+        Some(RequestTarget::Command(_)) => Some(Vec::new()),
+    };
+    let mut waits = Waits::load(&WaitsWanted {
+        watched: request.watched,
+        pids,
+        by_thread: request.by == Some(LockBy::Thread),
+        by_lock: request.by == Some(LockBy::Lock),
+    })
+    .map_err(of_kernel)?;
+    let (mut targets, started) = targets(request, &mut waits)?;
+    let started_at = SystemTime::now();
+    // A command that must not be counted yet begins before the counting does.
+    let (child, started) = match (started, request.delay) {
+        (Some(started), Some(_)) => (Some(proceed(started, request)?), None),
+        (started, _) => (None, started),
+    };
+    delay(request, child.as_ref());
+    waits.start().map_err(of_kernel)?;
+    for target in &mut targets {
+        target.look();
+        target.before = target.last;
+    }
+    let start = Instant::now();
+    let child = match started {
+        Some(started) => Some(proceed(started, request)?),
+        None => child,
+    };
+    let mut run = Run {
+        request,
+        waits,
+        targets,
+        child,
+        started_at,
+        start,
+        intervals: Vec::new(),
+    };
+    run.watch(observer)?;
+    let duration = run.start.elapsed();
+    run.waits.stop();
+    let mut session = run.session(duration)?;
+    let exit_status = run.child.as_mut().and_then(|child| {
+        let ended = Ending::of(child, &request.hand_on, observer);
+        session.notes.extend(ended.note);
+        ended.status
+    });
+    Ok(Outcome {
+        session,
+        exit_status,
+    })
+}
+
+/// Whose waits count; a command is ready to begin.
+fn targets(
+    request: &LockRequest,
+    waits: &mut Waits,
+) -> Result<(Vec<Target>, Option<Started>), Error> {
+    match &request.target {
+        None => Ok((Vec::new(), None)),
+        Some(RequestTarget::Pids(pids)) => {
+            let targets = pids.iter().map(|pid| Target::new(*pid));
+            Ok((targets.collect::<Result<_, _>>()?, None))
+        }
+        Some(RequestTarget::Command(command)) => {
+            let program = preload::find_program(&command[0])?;
+            let started = preload::start(&program, command, None);
+            let started = started.map_err(|error| cannot_start(command, &error))?;
+            waits.choose(&[started.pid]).map_err(of_kernel)?;
+            let name = program.file_name().unwrap_or(&command[0]);
+            let target = Target {
+                // It is still ours in name.
+                comm: name.to_string_lossy().into_owned(),
+                ..Target::new(started.pid)?
+            };
+            Ok((vec![target], Some(started)))
+        }
+    }
+}
+
+fn proceed(started: Started, request: &LockRequest) -> Result<Child, Error> {
+    let command = match &request.target {
+        Some(RequestTarget::Command(command)) => command.as_slice(),
+        _ => &[],
+    };
+    let proceeded = started.proceed();
+    proceeded.map_err(|error| cannot_start(command, &error))
+}
+
+fn cannot_start(command: &[OsString], error: &std::io::Error) -> Error {
+    let word = command.first().map(|word| word.display().to_string());
+    let word = word.unwrap_or_default();
+    Error::new(format!("cannot run `{word}`: {error}"))
+}
+
+/// Waits until counting is to begin, or there is nothing left to count.
+fn delay(request: &LockRequest, child: Option<&Child>) {
+    let Some(delay) = request.delay else {
+        return;
+    };
+    let until = Instant::now() + delay;
+    let ended = || child.is_some_and(|child| has_exited(child.id()));
+    while Instant::now() < until && !request.stop.load(Ordering::Relaxed) && !ended() {
+        std::thread::sleep(TICK.min(delay));
+    }
+}
+
+impl Run<'_> {
+    /// Runs until the target ends, time is over, or the user stops it.
+    fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let end = self.request.duration.map(|duration| self.start + duration);
+        let interval = self.request.interval;
+        let mut next = interval.map(|interval| self.start + interval);
+        let mut told = (self.start, 0);
+        loop {
+            let now = Instant::now();
+            if let (Some(at), Some(interval)) = (next, interval)
+                && now >= at
+            {
+                next = Some(at + interval);
+                told = self.tell_interval(told, now, observer)?;
+            }
+            let living = self
+                .targets
+                .iter_mut()
+                .filter_map(|target| target.look().then_some(()));
+            let gone = living.count() == 0 && !self.targets.is_empty();
+            let ended = match &self.child {
+                Some(child) => has_exited(child.id()),
+                None => gone,
+            };
+            // Relaxed: the flag is the whole message.
+            let stopped = self.request.stop.load(Ordering::Relaxed);
+            if stopped || ended || end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            let wake = [next, end].into_iter().flatten().min();
+            let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
+            std::thread::sleep(pause.max(Duration::from_micros(100)));
+        }
+    }
+
+    fn tell_interval(
+        &mut self,
+        (last, before): (Instant, u64),
+        now: Instant,
+        observer: &mut dyn Observer,
+    ) -> Result<(Instant, u64), Error> {
+        let total = self.waits.count().map_err(of_kernel)?;
+        let count = total.saturating_sub(before);
+        let counts = (count > 0).then(|| Part::new(event(self.request.watched), count));
+        let interval = Interval {
+            at_ns: (now - self.start).as_nanos() as u64,
+            duration_ns: (now - last).as_nanos() as u64,
+            counts: counts.into_iter().collect(),
+        };
+        observer.interval(&interval);
+        self.intervals.push(interval);
+        Ok((now, total))
+    }
+
+    /// What was counted.
+    fn session(&mut self, duration: Duration) -> Result<Session, Error> {
+        // Before the programs are gone, whose own code has names too.
+        let symbols = KernelSymbols::read().unwrap_or_default();
+        let callsites = Callsites::new(symbols);
+        let found = self.waits.read().map_err(of_kernel)?;
+        let drops = self.waits.drops().map_err(of_kernel)?;
+        let duration_ns = duration.as_nanos() as u64;
+        let mut session = Session::new(self.command());
+        self.describe(&mut session, duration_ns);
+        session.cost = self.cost(session.cpu_ns);
+        let reading = Reading {
+            count: found.iter().map(|row| row.waited.count).sum(),
+            lost: drops.total(),
+            time_enabled_ns: duration_ns,
+            time_running_ns: duration_ns,
+            ..Reading::default()
+        };
+        let mut all = Event::new(event(self.request.watched), Via::Kernel, reading);
+        all.cost_ns = session.cost.programs.map_or(0.0, |sum| sum.run_ns as f64);
+        session.events.push(all);
+        session.notes.extend(notes(&callsites, drops, &found));
+        session.waits = Some(tiptoe_session::Waits {
+            by: rows::word(self.request.by).to_owned(),
+            rows: rows::rows(&found, self.request.by, &callsites),
+            unfinished: self.waits.waiting().map_err(of_kernel)?,
+            drops: dropped(drops),
+        });
+        session.intervals = std::mem::take(&mut self.intervals);
+        Ok(session)
+    }
+
+    /// Whom, how long, and how much CPU time that was.
+    fn describe(&mut self, session: &mut Session, duration_ns: u64) {
+        let since = self.started_at.duration_since(UNIX_EPOCH);
+        session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
+        session.duration_ns = duration_ns;
+        for target in &mut self.targets {
+            target.look();
+            session.cpu_ns += target.last.saturating_sub(target.before).as_nanos() as u64;
+            session.targets.push(tiptoe_session::Process {
+                pid: target.process.pid(),
+                comm: target.comm.clone(),
+                address_space: None,
+            });
+        }
+        if self.request.target.is_none() {
+            let cpus = limits::online_cpus();
+            session.cpus = Some(cpus);
+            session.cpu_ns = duration_ns.saturating_mul(u64::from(cpus));
+        }
+    }
+
+    fn command(&self) -> Vec<String> {
+        let words = match &self.request.target {
+            Some(RequestTarget::Command(command)) => command.clone(),
+            _ => {
+                let first = self.targets.first();
+                let line = first.map(|target| target.process.command_line());
+                line.and_then(Result::ok).unwrap_or_default()
+            }
+        };
+        let words = words.iter();
+        words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    fn cost(&self, cpu_ns: u64) -> Cost {
+        match self.waits.times() {
+            Some(times) => Cost::measured(
+                Programs {
+                    runs: times.runs,
+                    run_ns: times.run_ns,
+                },
+                cpu_ns,
+            ),
+            None => Cost {
+                basis: tiptoe_session::Basis::Measured,
+                unknown: Some("the kernel measures BPF programs for cap_sys_admin only".into()),
+                ..Cost::default()
+            },
+        }
+    }
+}
+
+/// What the reader should know before trusting the rows.
+fn notes(
+    callsites: &Callsites,
+    drops: Drops,
+    found: &[tiptoe_kernel::waits::WaitRow],
+) -> Vec<String> {
+    let hidden = (callsites.are_hidden() && !found.is_empty()).then(|| {
+        "call sites have no names: the kernel hides its addresses (kernel.kptr_restrict, or \
+         cap_syslog is missing)"
+            .to_owned()
+    });
+    let no_stack = (drops.no_stack > 0).then(|| {
+        let stacks = crate::words::counted(drops.no_stack, "wait");
+        format!("{stacks} without a call site: there was no room for its stack")
+    });
+    hidden.into_iter().chain(no_stack).collect()
+}
+
+/// Each reason for which something was dropped, in words.
+fn dropped(drops: Drops) -> Vec<Dropped> {
+    let reasons = [
+        (
+            drops.no_begin,
+            "ends of waits that had begun before the trace",
+        ),
+        (
+            drops.nested,
+            "begun or ended while another wait was being counted on the same CPU",
+        ),
+        (
+            drops.missed,
+            "the kernel did not run the program, which ran already on that CPU",
+        ),
+        (drops.no_end, "begins of waits whose end was not seen"),
+        (drops.negative, "ended before they began, by the clock"),
+        (drops.no_room_to_wait, "too many threads waited at once"),
+        (
+            drops.no_room_for_row,
+            "there were more rows than there is room for",
+        ),
+    ];
+    let some = reasons.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, reason)| Dropped {
+        reason: reason.to_owned(),
+        count,
+    })
+    .collect()
+}

@@ -1,0 +1,320 @@
+//! `tiptoe lock --kernel`: its counts agree with perf's of the same tracepoints in the same run.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+use tiptoe_tests::{Process, Report, Tracepoint, command, is_root, process, skipped, target};
+
+/// Without these there is nothing to test.
+fn is_possible() -> bool {
+    let missing = [
+        (!is_root(), "not root"),
+        (
+            !PathBuf::from("/sys/kernel/btf/vmlinux").exists(),
+            "the kernel has no BTF",
+        ),
+        (
+            !PathBuf::from("/sys/kernel/tracing/events/lock/contention_begin").exists(),
+            "the kernel has no lock:contention_begin",
+        ),
+    ];
+    let missing = missing.into_iter().find(|(is_missing, _)| *is_missing);
+    if let Some((_, why)) = missing {
+        skipped("waits for kernel locks", why);
+    }
+    missing.is_none()
+}
+
+fn lock(options: &[&str]) -> Command {
+    let mut command = command();
+    command.arg("lock").args(options);
+    command
+}
+
+/// A program whose threads want one mmap_lock, that has not begun.
+fn contended() -> Process {
+    Process::waiting(&target("mmap_contended"), &["6", "2", "400"])
+}
+
+/// What tiptoe and perf counted of one process.
+struct Both {
+    report: Report,
+    perf: u64,
+}
+
+/// Traces the program to its end, while perf counts the tracepoint too; none where it cannot.
+fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both> {
+    let mut program = contended();
+    let mut perf = match Tracepoint::count(tracepoint, filter, program.pid()) {
+        Ok(perf) => perf,
+        Err(error) => {
+            skipped(tracepoint, &error.to_string());
+            return None;
+        }
+    };
+    let pid = program.pid().to_string();
+    let tiptoe = Process::start(lock(options).args(["--json", "-p", &pid]));
+    wait_attached(tiptoe.pid());
+    let before = perf.read();
+    program.go();
+    let (said, status) = program.finish();
+    assert!(status.success(), "{said}");
+    let (text, status) = tiptoe.finish();
+    assert!(status.success(), "tiptoe ended with {status}");
+    let perf = perf.read() - before;
+    let report = Report::parse(&text);
+    Some(Both { report, perf })
+}
+
+/// Waits until both programs of a tiptoe stand at their tracepoints.
+fn wait_attached(tiptoe: u32) {
+    let links = || {
+        let open = std::fs::read_dir(format!("/proc/{tiptoe}/fd"));
+        let open = open.into_iter().flatten().flatten();
+        let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let is_link = |name: &PathBuf| name.to_string_lossy().contains("bpf_link");
+        names.filter(is_link).count()
+    };
+    process::wait_until(
+        "BPF programs at tracepoints",
+        Duration::from_secs(20),
+        || links() == 2,
+    );
+}
+
+fn rows(report: &Report) -> &[Value] {
+    let rows = report.value["waits"]["rows"].as_array();
+    rows.map(Vec::as_slice).expect("rows")
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// The waits of the rows that pass.
+fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
+    let rows = rows(report).iter().filter(|row| passes(row));
+    rows.map(|row| number(&row["count"])).sum()
+}
+
+/// Each row adds up by itself.
+fn assert_sound(report: &Report) {
+    for row in rows(report) {
+        let histogram = &row["histogram"];
+        let buckets = histogram["counts"].as_array().expect("buckets").iter();
+        let counted: u64 = buckets.map(number).sum::<u64>() + number(&histogram["zero_count"]);
+        assert_eq!(counted, number(&row["count"]), "{row:#}");
+        assert!(
+            number(&histogram["max_ns"]) <= number(&row["total_ns"]),
+            "{row:#}"
+        );
+    }
+    let cost = &report.value["cost"];
+    assert_eq!(cost["basis"], "measured", "{cost:#}");
+    assert!(number(&cost["programs"]["run_ns"]) > 0, "{cost:#}");
+}
+
+#[test]
+fn contended_waits_are_those_that_perf_counts() {
+    if !is_possible() {
+        return;
+    }
+    // Sleeping reader-writer locks: only the process itself waits for them, never an interrupt on its back.
+    let Some(Both { report, perf }) = both(
+        &["--kernel"],
+        "lock:contention_begin",
+        Some("flags == 2 || flags == 4"),
+    ) else {
+        return;
+    };
+    let of_rwsems = |row: &Value| row["type"] == "mmap_lock" || row["type"] == "rwsem";
+    assert_eq!(sum(&report, of_rwsems), perf, "{:#}", report.value);
+    assert!(perf > 0, "nothing waited");
+    assert_eq!(number(&report.value["waits"]["unfinished"]), 0);
+    assert_sound(&report);
+    let writers = |row: &Value| row["type"] == "mmap_lock" && row["mode"] == "write";
+    let writers: Vec<&Value> = rows(&report).iter().filter(|row| writers(row)).collect();
+    assert!(!writers.is_empty(), "{:#}", report.value);
+    for row in writers {
+        let callsite = row["callsite"].as_str().unwrap_or_default();
+        assert!(
+            !callsite.contains("rwsem") && !callsite.contains("down_write"),
+            "{row:#}"
+        );
+    }
+}
+
+#[test]
+fn every_acquisition_is_one_that_perf_counts() {
+    if !is_possible() {
+        return;
+    }
+    let tracepoint = "mmap_lock:mmap_lock_acquire_returned";
+    let Some(Both { report, perf }) = both(&["--kernel", "--every"], tracepoint, None) else {
+        return;
+    };
+    let event = &report.value["events"][0];
+    assert_eq!(event["event"], "klock:mmap_lock/every/");
+    assert_eq!(sum(&report, |_| true), number(&event["count"]));
+    let seen = number(&event["count"]) + number(&event["lost"]);
+    assert_eq!(seen, perf, "{:#}", report.value);
+    assert!(perf > 1000, "{perf} acquisitions");
+    assert_sound(&report);
+}
+
+#[test]
+fn only_mmap_lock_by_process_and_by_lock() {
+    if !is_possible() {
+        return;
+    }
+    for by in ["process", "lock", "thread", "cgroup", "type"] {
+        let mut program = contended();
+        let pid = program.pid();
+        let tiptoe = Process::start(&mut lock(&[
+            "--kernel",
+            "--mmap",
+            "--json",
+            "--by",
+            by,
+            "-p",
+            &pid.to_string(),
+        ]));
+        wait_attached(tiptoe.pid());
+        program.go();
+        program.finish();
+        let (text, status) = tiptoe.finish();
+        assert!(status.success(), "tiptoe ended with {status}");
+        let report = Report::parse(&text);
+        assert!(!rows(&report).is_empty(), "{by}: nothing waited");
+        for row in rows(&report) {
+            assert_eq!(row["type"], "mmap_lock", "{row:#}");
+            let key = row["key"].as_str().unwrap_or_default();
+            let expected = match by {
+                "process" => format!("{pid} mmap_contended"),
+                "lock" => format!("of {pid} mmap_contended"),
+                "thread" => key.to_owned(),
+                "cgroup" => format!("/{}", key.trim_start_matches('/')),
+                _ => String::new(),
+            };
+            assert_eq!(key, expected, "{row:#}");
+            assert_eq!(row["key"].is_null(), by == "type", "{row:#}");
+        }
+    }
+}
+
+fn output(options: &[&str]) -> Output {
+    process::output(&mut lock(options))
+}
+
+#[test]
+fn a_command_is_watched_from_its_first_instruction_and_has_its_status() {
+    if !is_possible() {
+        return;
+    }
+    let program = target("mmap_contended");
+    let program = program.to_str().expect("text");
+    let done = output(&["--kernel", "--every", "--", program, "1", "0", "20"]);
+    let talk = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{talk}");
+    assert!(talk.contains("mmap_contended (pid "), "{talk}");
+    let last = talk.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("cost of tracing: ") && last.contains("measured"),
+        "{talk}"
+    );
+    let done = output(&["--kernel", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(done.status.code(), Some(7));
+}
+
+#[test]
+fn the_whole_system_with_intervals() {
+    if !is_possible() {
+        return;
+    }
+    let options = [
+        "--kernel",
+        "-a",
+        "--json",
+        "--duration",
+        "400ms",
+        "--interval",
+        "150ms",
+        "--by",
+        "type",
+    ];
+    let done = output(&options);
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let (intervals, report) = text.trim_end().rsplit_once('\n').expect("lines");
+    assert_eq!(intervals.lines().count(), 2, "{text}");
+    let report = Report::parse(report);
+    assert!(number(&report.value["cpus"]) > 0);
+    assert_eq!(report.value["targets"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_status_2() {
+    for (options, said) in [
+        (&["--mmap", "-p", "1"][..], "--mmap without --kernel"),
+        (&["--every", "-a"], "--every without --kernel"),
+        (
+            &["-p", "1"],
+            "watching the locks of programs is not implemented yet",
+        ),
+        (&["--kernel"], "no process to trace"),
+        (
+            &["--kernel", "--via", "agent", "-a"],
+            "--via agent does not go with --kernel",
+        ),
+        (&["--kernel", "-p", "4194303"], "4194303"),
+        (
+            &["--kernel", "--", "/nonexistent/program"],
+            "/nonexistent/program",
+        ),
+    ] {
+        let done = output(options);
+        let talk = String::from_utf8_lossy(&done.stderr).into_owned();
+        let needs_bpf = !is_root() && options.contains(&"--kernel");
+        assert_eq!(done.status.code(), Some(2), "{options:?}: {talk}");
+        assert!(needs_bpf || talk.contains(said), "{options:?}: {talk}");
+        assert!(
+            done.stdout.is_empty() && talk.lines().count() <= 2,
+            "{talk}"
+        );
+    }
+}
+
+#[test]
+fn a_user_without_rights_is_told_which() {
+    if !is_root() {
+        return skipped("a user without rights", "not root");
+    }
+    let folder = std::env::temp_dir().join(format!("tiptoe-klock-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let copy = folder.join("tiptoe");
+    std::fs::copy(command().get_program(), &copy).expect("a copy");
+    let mut setpriv = Command::new("setpriv");
+    setpriv
+        .args(["--reuid", "65534", "--clear-groups"])
+        .arg(&copy);
+    let done = process::output(setpriv.args(["lock", "--kernel", "-a", "--duration", "1"]));
+    let _ = std::fs::remove_dir_all(&folder);
+    let talk = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{talk}");
+    assert!(
+        talk.contains("no permission to load BPF programs"),
+        "{talk}"
+    );
+    assert!(
+        talk.contains("hint: run as root, or `sudo setcap"),
+        "{talk}"
+    );
+}

@@ -26,12 +26,13 @@ test: setup-test check unit model e2e miri asan fuzz ## every test, the long one
 stress: ## every test, whole, and ten minutes of each fuzz target
 	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 MIRI_CRATES="$(MIRI_CRATES) tiptoe-patch"
 
-check: ## formatting, lints, the rules between crates, licences
+check: ## formatting, lints, the rules between crates, licences, the BPF objects
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo build
 	cargo test -p xtask
 	scripts/licenses.sh
+	scripts/bpf.sh
 
 unit: ## the crates' own tests
 	cargo test --workspace --exclude xtask --exclude tiptoe-tests

@@ -101,6 +101,22 @@ fn sum(report: &Report, passes: impl Fn(&Value) -> bool) -> u64 {
     rows.map(|row| number(&row["count"])).sum()
 }
 
+/// What a thread waits for when it ends: some kernels have taken perf's events from it by then.
+fn at_exit(row: &Value) -> bool {
+    let callsite = row["callsite"].as_str().unwrap_or_default();
+    let last = ["acct_collect", "do_exit", "exit_mm", "mmput"];
+    last.iter().any(|function| callsite.starts_with(function))
+}
+
+/// Both counted the same, but for what perf may miss.
+fn assert_agree(report: &Report, perf: u64, passes: impl Fn(&Value) -> bool) {
+    let lost = number(&report.value["events"][0]["lost"]);
+    let all = sum(report, &passes) + lost;
+    let late = sum(report, |row| passes(row) && at_exit(row));
+    println!("tiptoe {all} ({late} at exit, {lost} lost), perf {perf}");
+    assert!((all - late..=all).contains(&perf), "{:#}", report.value);
+}
+
 /// Each row adds up by itself.
 fn assert_sound(report: &Report) {
     for row in rows(report) {
@@ -132,7 +148,7 @@ fn contended_waits_are_those_that_perf_counts() {
         return;
     };
     let of_rwsems = |row: &Value| row["type"] == "mmap_lock" || row["type"] == "rwsem";
-    assert_eq!(sum(&report, of_rwsems), perf, "{:#}", report.value);
+    assert_agree(&report, perf, of_rwsems);
     assert!(perf > 0, "nothing waited");
     assert_eq!(number(&report.value["waits"]["unfinished"]), 0);
     assert_sound(&report);
@@ -160,8 +176,7 @@ fn every_acquisition_is_one_that_perf_counts() {
     let event = &report.value["events"][0];
     assert_eq!(event["event"], "klock:mmap_lock/every/");
     assert_eq!(sum(&report, |_| true), number(&event["count"]));
-    let seen = number(&event["count"]) + number(&event["lost"]);
-    assert_eq!(seen, perf, "{:#}", report.value);
+    assert_agree(&report, perf, |_| true);
     assert!(perf > 1000, "{perf} acquisitions");
     assert_sound(&report);
 }

@@ -32,9 +32,10 @@ write, - where there is but one; 'failed' where a signal or a timeout ended the 
 call site, the first caller behind the lock's own code. --by callsite shows its callers;
 --by process, thread, cgroup (of version 2) or lock groups by these, with the call site
 where most was waited. What was seen and not counted is told by reason.
-Cost: about 1 to 3 us for each contended wait, most of it while the thread waits anyway.
---every costs more: it uses mmap_lock:*, and so pays that for every acquisition, also of a
-free lock; it tells those that failed (a try) and downgrades from write to read apart.
+Cost: 1 to 10 us for each contended wait (a walk over the kernel's stack: the rarer, the
+colder), spent before the thread waits. What is over by then counts without that time.
+--every costs more: it uses mmap_lock:*, and so pays 1 to 3 us for every acquisition, also
+of a free lock; it tells those that failed (a try) and downgrades from write to read apart.
 The kernel measures its BPF programs, for all processes of the system: that is the cost
 every report ends with. --budget holds nothing here, as nothing is thinned.
 Needs root or cap_bpf, cap_perfmon (cap_syslog for names, cap_sys_admin for the cost),

@@ -179,6 +179,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     };
     run.watch(observer)?;
     let duration = run.start.elapsed();
+    run.look();
     run.waits.stop();
     let mut session = run.session(duration)?;
     let exit_status = run.child.as_mut().and_then(|child| {
@@ -261,11 +262,7 @@ impl Run<'_> {
                 next = Some(at + interval);
                 told = self.tell_interval(told, now, observer)?;
             }
-            let living = self
-                .targets
-                .iter_mut()
-                .filter_map(|target| target.look().then_some(()));
-            let gone = living.count() == 0 && !self.targets.is_empty();
+            let gone = self.look() == 0 && !self.targets.is_empty();
             let ended = match &self.child {
                 Some(child) => has_exited(child.id()),
                 None => gone,
@@ -279,6 +276,12 @@ impl Run<'_> {
             let pause = wake.map_or(TICK, |at| at.saturating_duration_since(now).min(TICK));
             std::thread::sleep(pause.max(Duration::from_micros(100)));
         }
+    }
+
+    /// Reads the CPU time of the targets, and tells how many there still are.
+    fn look(&mut self) -> usize {
+        let targets = self.targets.iter_mut();
+        targets.map(|target| usize::from(target.look())).sum()
     }
 
     fn tell_interval(
@@ -308,6 +311,10 @@ impl Run<'_> {
         let found = self.waits.read().map_err(of_kernel)?;
         let drops = self.waits.drops().map_err(of_kernel)?;
         let duration_ns = duration.as_nanos() as u64;
+        // A command waited under our own name before it was one.
+        let targets = self.targets.iter();
+        let names = targets.map(|target| (target.process.pid(), target.comm.clone()));
+        let names = names.collect();
         let mut session = Session::new(self.command());
         self.describe(&mut session, duration_ns);
         session.cost = self.cost(session.cpu_ns);
@@ -324,7 +331,7 @@ impl Run<'_> {
         session.notes.extend(notes(&callsites, drops, &found));
         session.waits = Some(tiptoe_session::Waits {
             by: rows::word(self.request.by).to_owned(),
-            rows: rows::rows(&found, self.request.by, &callsites),
+            rows: rows::rows(&found, self.request.by, &callsites, &names),
             unfinished: self.waits.waiting().map_err(of_kernel)?,
             drops: dropped(drops),
         });
@@ -333,12 +340,11 @@ impl Run<'_> {
     }
 
     /// Whom, how long, and how much CPU time that was.
-    fn describe(&mut self, session: &mut Session, duration_ns: u64) {
+    fn describe(&self, session: &mut Session, duration_ns: u64) {
         let since = self.started_at.duration_since(UNIX_EPOCH);
         session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
         session.duration_ns = duration_ns;
-        for target in &mut self.targets {
-            target.look();
+        for target in &self.targets {
             session.cpu_ns += target.last.saturating_sub(target.before).as_nanos() as u64;
             session.targets.push(tiptoe_session::Process {
                 pid: target.process.pid(),
@@ -399,7 +405,7 @@ fn notes(
     });
     let no_stack = (drops.no_stack > 0).then(|| {
         let stacks = crate::words::counted(drops.no_stack, "wait");
-        format!("{stacks} without a call site: there was no room for its stack")
+        format!("{stacks} without a call site: the stack could not be kept")
     });
     hidden.into_iter().chain(no_stack).collect()
 }

@@ -14,6 +14,9 @@
  */
 #include "rows.h"
 
+/* With 0 a program keeps the event from everybody else who counts this tracepoint. */
+#define PASS 1
+
 /* The thread has it for writing, as far as we know. */
 #define WROTE (1 << 11)
 
@@ -46,13 +49,13 @@ int start_locking(struct trace_event_raw_mmap_lock *event)
 	struct cpu *cpu;
 
 	if (!is_wanted(ids >> 32))
-		return 0;
+		return PASS;
 	cpu = enter();
 	if (!cpu)
-		return 0;
+		return PASS;
 	begin(event, event->mm, event->write, (u32)ids);
 	leave(cpu);
-	return 0;
+	return PASS;
 }
 
 /* A write lock that became a read lock: no time was waited. */
@@ -94,14 +97,14 @@ int acquire_returned(struct trace_event_raw_mmap_lock_acquire_returned *event)
 	struct cpu *cpu;
 
 	if (!is_wanted(ids >> 32))
-		return 0;
+		return PASS;
 	cpu = enter();
 	if (!cpu)
-		return 0;
+		return PASS;
 	end(event, cpu, (u64)__builtin_preserve_access_index(&mm->mmap_lock), event->success ? 0 : FAILED,
 	    event->write, (u32)ids);
 	leave(cpu);
-	return 0;
+	return PASS;
 }
 
 char licence[] SEC("license") = "Dual MIT/GPL";

@@ -8,7 +8,7 @@
 
 #define WAITS 16384
 #define ROWS 8192
-#define STACKS 8192
+#define STACKS 16384
 #define FRAMES 16
 /* What is left of a wait, from where it goes on alone, that was not one: the lock was free by then. */
 #define FREE_NS 500

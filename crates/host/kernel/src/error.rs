@@ -58,6 +58,12 @@ pub enum Error {
         /// Its group and name.
         name: String,
     },
+    /// Where the kernel names its tracepoints is not mounted, or closed to this user.
+    #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *mounted { "closed to this user" } else { "not mounted" })]
+    NoTracefs {
+        /// Whether it is there at all.
+        mounted: bool,
+    },
     /// Something about the process or this one's limits.
     #[error(transparent)]
     System(#[from] SysError),
@@ -79,9 +85,12 @@ impl Error {
             Self::PermissionDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::BpfDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoBtf => Some("use a kernel that is built with CONFIG_DEBUG_INFO_BTF".into()),
+            Self::NoTracefs { mounted: true } => Some("run as root".into()),
+            Self::NoTracefs { mounted: false } => {
+                Some("`mount -t tracefs tracefs /sys/kernel/tracing` as root".into())
+            }
             Self::NoTracepoint { .. } => Some(
-                "lock:contention_* came with Linux 5.19, mmap_lock:* (for `--every`) with 5.11; both \
-                 need CONFIG_TRACING, and the second a mounted tracefs"
+                "use Linux 5.19 or later, or for mmap_lock:* (`--every`) 5.11, with CONFIG_TRACING"
                     .into(),
             ),
             Self::NoRoom => Some("ask for fewer functions".into()),

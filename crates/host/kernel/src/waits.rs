@@ -30,6 +30,8 @@ use aya::programs::trace_point::TracePointLink;
 use aya::sys::{Stats, enable_stats};
 use aya::{Ebpf, EbpfLoader};
 
+use tiptoe_sys::host::tracefs::Tracefs;
+
 use crate::Error;
 
 mod callsite;
@@ -116,6 +118,14 @@ enum Link {
 impl Waits {
     /// Makes ready to count. Nothing of the kernel's is touched yet.
     pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
+        if wanted.watched == Watched::EveryMmap {
+            // Its tracepoints are found there.
+            match Tracefs::detect() {
+                Tracefs::Readable(_) => {}
+                Tracefs::Unreadable(_) => return Err(Error::NoTracefs { mounted: true }),
+                Tracefs::NotMounted => return Err(Error::NoTracefs { mounted: false }),
+            }
+        }
         let mut bpf = load(wanted)?;
         for program in places(wanted.watched).map(|[program, ..]| program) {
             load_program(&mut bpf, program)?;
@@ -184,10 +194,10 @@ impl Waits {
         let mut rows = Vec::new();
         for row in self.rows()?.iter() {
             let (key, row) = row.map_err(failed)?;
-            let key = layout::key(key);
+            let (key, stack) = layout::key(key);
             rows.push(WaitRow {
                 key,
-                stack: key.stack.map(&mut frames).unwrap_or_default(),
+                stack: stack.map(&mut frames).unwrap_or_default(),
                 waited: layout::waited(&row),
             });
         }

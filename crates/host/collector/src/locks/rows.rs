@@ -21,10 +21,8 @@ struct Sum {
     total_ns: u64,
     max_ns: u64,
     times: Box<Times>,
-    /// The time at each call site.
-    callsites: BTreeMap<u64, u64>,
-    /// The stack from a call site on, of the call site with most time.
-    stack: Vec<u64>,
+    /// The time of each stack, from its call site on.
+    stacks: BTreeMap<Vec<u64>, u64>,
     /// Of whom it is: any one of the merged rows, which share what matters.
     whose: String,
 }
@@ -42,18 +40,28 @@ pub(super) fn word(by: Option<LockBy>) -> &'static str {
 }
 
 /// The rows, those that took most time first.
-pub(super) fn rows(found: &[WaitRow], by: Option<LockBy>, callsites: &Callsites) -> Vec<Wait> {
-    let paths = match by {
-        Some(LockBy::Cgroup) => cgroup_paths(found),
-        _ => BTreeMap::new(),
+///
+/// `processes` are names of processes, better than those that the kernel had at their first wait.
+pub(super) fn rows(
+    found: &[WaitRow],
+    by: Option<LockBy>,
+    callsites: &Callsites,
+    processes: &BTreeMap<u32, String>,
+) -> Vec<Wait> {
+    let names = Names {
+        callsites,
+        processes,
+        cgroups: match by {
+            Some(LockBy::Cgroup) => cgroup_paths(found),
+            _ => BTreeMap::new(),
+        },
     };
-    let whose = |row: &WaitRow| whose(row, by, callsites, &paths);
     let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
     for row in found {
         let stack = callsites.from_callsite(&row.stack);
         let sum = sums.entry(key(row, by, stack)).or_default();
         if sum.count == 0 {
-            sum.whose = whose(row);
+            sum.whose = names.whose(row, by);
         }
         sum.add(row, stack);
     }
@@ -86,29 +94,41 @@ fn key(row: &WaitRow, by: Option<LockBy>, stack: &[u64]) -> Key {
     (traits.kind(), traits.mode(), traits.outcome(), apart)
 }
 
-/// Whose waits, or for which lock.
-fn whose(
-    row: &WaitRow,
-    by: Option<LockBy>,
-    callsites: &Callsites,
-    paths: &BTreeMap<u64, PathBuf>,
-) -> String {
-    let comm = &row.waited.comm;
-    match by {
-        Some(LockBy::Lock) if row.key.traits.is_mmap_lock() => format!("of {} {comm}", row.key.pid),
-        Some(LockBy::Lock) => {
-            let variable = callsites.variable(row.key.lock);
-            variable.unwrap_or_else(|| format!("{:#x}", row.key.lock))
+/// What rows are named by.
+struct Names<'a> {
+    callsites: &'a Callsites,
+    processes: &'a BTreeMap<u32, String>,
+    cgroups: BTreeMap<u64, PathBuf>,
+}
+
+impl Names<'_> {
+    /// Whose waits, or for which lock.
+    fn whose(&self, row: &WaitRow, by: Option<LockBy>) -> String {
+        let key = &row.key;
+        match by {
+            Some(LockBy::Lock) if key.traits.is_mmap_lock() => format!("of {}", self.process(row)),
+            Some(LockBy::Lock) => {
+                let variable = self.callsites.variable(key.lock);
+                variable.unwrap_or_else(|| format!("{:#x}", key.lock))
+            }
+            Some(LockBy::Thread) if key.tid == 0 => "0 (idle CPUs)".to_owned(),
+            Some(LockBy::Thread) => format!("{} {}", key.tid, row.waited.comm),
+            Some(LockBy::Process) => self.process(row),
+            Some(LockBy::Cgroup) => match self.cgroups.get(&key.cgroup) {
+                Some(path) => path.display().to_string(),
+                None => format!("(gone, id {})", key.cgroup),
+            },
+            None | Some(LockBy::Callsite | LockBy::Type) => String::new(),
         }
-        Some(LockBy::Thread) if row.key.tid == 0 => "0 (idle CPUs)".to_owned(),
-        Some(LockBy::Process) if row.key.pid == 0 => "0 (idle CPUs)".to_owned(),
-        Some(LockBy::Thread) => format!("{} {comm}", row.key.tid),
-        Some(LockBy::Process) => format!("{} {comm}", row.key.pid),
-        Some(LockBy::Cgroup) => match paths.get(&row.key.cgroup) {
-            Some(path) => path.display().to_string(),
-            None => format!("(gone, id {})", row.key.cgroup),
-        },
-        None | Some(LockBy::Callsite | LockBy::Type) => String::new(),
+    }
+
+    fn process(&self, row: &WaitRow) -> String {
+        let pid = row.key.pid;
+        match self.processes.get(&pid) {
+            _ if pid == 0 => "0 (idle CPUs)".to_owned(),
+            Some(name) => format!("{pid} {name}"),
+            None => format!("{pid} {}", row.waited.comm),
+        }
     }
 }
 
@@ -128,19 +148,29 @@ impl Sum {
         self.total_ns += waited.total_ns;
         self.max_ns = self.max_ns.max(waited.max_ns);
         self.times.merge(&waited.times);
-        let Some(callsite) = stack.first() else {
-            return;
-        };
-        let time = self.callsites.entry(*callsite).or_default();
-        *time += waited.total_ns;
-        let worst = self.callsites.iter().max_by_key(|(_, ns)| **ns);
-        if worst.is_some_and(|(worst, _)| worst == callsite) || self.stack.is_empty() {
-            self.stack = stack.to_vec();
+        if !stack.is_empty() {
+            let time = self.stacks.entry(stack.to_vec()).or_default();
+            *time += waited.total_ns;
         }
     }
 
+    /// The call site with most time with those callers that it mostly has, and how many there are.
+    fn callsite(&self) -> (&[u64], usize) {
+        let mut times: BTreeMap<u64, u64> = BTreeMap::new();
+        for (stack, ns) in &self.stacks {
+            *times.entry(stack[0]).or_default() += ns;
+        }
+        let Some((worst, _)) = times.iter().max_by_key(|(_, ns)| **ns) else {
+            return (&[], 0);
+        };
+        let of_worst = self.stacks.iter().filter(|(stack, _)| stack[0] == *worst);
+        let stack = of_worst.max_by_key(|(_, ns)| **ns);
+        (stack.map_or(&[], |(stack, _)| stack), times.len())
+    }
+
     fn wait(&self, (kind, mode, outcome, _): Key, callsites: &Callsites) -> Wait {
-        let (callsite, callers) = match self.stack.split_first() {
+        let (stack, places) = self.callsite();
+        let (callsite, callers) = match stack.split_first() {
             Some((callsite, callers)) => (Some(callsites.name(*callsite)), callers),
             None => (None, &[][..]),
         };
@@ -158,11 +188,131 @@ impl Sum {
             },
             key: None,
             callsite,
-            callsites: self.callsites.len() as u64,
+            callsites: places as u64,
             callers: callers.iter().map(|at| callsites.function(*at)).collect(),
             count: self.count,
             total_ns: self.total_ns,
             histogram: Histogram::new(&self.times, self.max_ns),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_kernel::waits::{RowKey, Traits, Waited};
+    use tiptoe_sys::host::kallsyms::KernelSymbols;
+
+    const WRITE: u32 = 4;
+    const MMAP: u32 = 1 << 8;
+    const FAILED: u32 = 1 << 9;
+
+    fn row(flags: u32, pid: u32, stack: &[u64], ns: u64) -> WaitRow {
+        let mut times = Times::default();
+        times.record(ns);
+        WaitRow {
+            key: RowKey {
+                lock: 0xffff_0000 + u64::from(flags),
+                cgroup: u64::MAX,
+                pid,
+                tid: pid + 1,
+                traits: Traits::new(flags),
+            },
+            stack: stack.to_vec(),
+            waited: Waited {
+                count: 1,
+                total_ns: ns,
+                max_ns: ns,
+                times,
+                comm: "early".into(),
+            },
+        }
+    }
+
+    fn found() -> Vec<WaitRow> {
+        vec![
+            row(WRITE | MMAP, 7, &[0x1004, 0x2004], 100),
+            row(WRITE | MMAP, 7, &[0x1008, 0x2008], 300),
+            row(WRITE | MMAP, 8, &[0x1004, 0x3004], 50),
+            row(WRITE | FAILED, 0, &[], 1),
+        ]
+    }
+
+    /// Each row as `type key callsite(places) callers total`.
+    fn check(by: Option<LockBy>, expected: &[&str]) {
+        let symbols = KernelSymbols::parse("1000 T vm_mmap\n2000 T one\n3000 T other\n");
+        let symbols = Callsites::new(symbols);
+        let names = BTreeMap::from([(7, "late".to_owned())]);
+        let line = |wait: &Wait| {
+            let callsite = wait.callsite.as_deref().unwrap_or("?");
+            let (key, places) = (wait.key.as_deref().unwrap_or("-"), wait.callsites);
+            let (callers, total) = (wait.callers.join(","), wait.total_ns);
+            format!("{} {key} {callsite}({places}) {callers} {total}", wait.kind)
+        };
+        let rows = rows(&found(), by, &symbols, &names);
+        let lines: Vec<String> = rows.iter().map(line).collect();
+        assert_eq!(lines, expected, "{by:?}");
+        let max = rows[0].histogram.max_ns;
+        assert!(max <= rows[0].total_ns && rows[0].histogram.total() == rows[0].count);
+    }
+
+    #[test]
+    fn rows_are_merged_by_what_was_asked_for() {
+        let failed = "rwsem - ?(0)  1";
+        check(
+            None,
+            &[
+                "mmap_lock - vm_mmap+0x8(1)  300",
+                "mmap_lock - vm_mmap+0x4(1)  150",
+                failed,
+            ],
+        );
+        check(
+            Some(LockBy::Callsite),
+            &[
+                "mmap_lock - vm_mmap+0x8(1) one 300",
+                "mmap_lock - vm_mmap+0x4(1) one 150",
+                failed,
+            ],
+        );
+        check(
+            Some(LockBy::Type),
+            &["mmap_lock - vm_mmap+0x8(2)  450", failed],
+        );
+    }
+
+    #[test]
+    fn rows_are_named_after_what_was_asked_for() {
+        check(
+            Some(LockBy::Process),
+            &[
+                "mmap_lock 7 late vm_mmap+0x8(2)  400",
+                "mmap_lock 8 early vm_mmap+0x4(1)  50",
+                "rwsem 0 (idle CPUs) ?(0)  1",
+            ],
+        );
+        check(
+            Some(LockBy::Thread),
+            &[
+                "mmap_lock 8 early vm_mmap+0x8(2)  400",
+                "mmap_lock 9 early vm_mmap+0x4(1)  50",
+                "rwsem 1 early ?(0)  1",
+            ],
+        );
+        check(
+            Some(LockBy::Lock),
+            &[
+                "mmap_lock of 7 late vm_mmap+0x8(2)  450",
+                "rwsem 0xffff0204 ?(0)  1",
+            ],
+        );
+        let gone = format!("(gone, id {})", u64::MAX);
+        check(
+            Some(LockBy::Cgroup),
+            &[
+                &format!("mmap_lock {gone} vm_mmap+0x8(2)  450"),
+                &format!("rwsem {gone} ?(0)  1"),
+            ],
+        );
     }
 }

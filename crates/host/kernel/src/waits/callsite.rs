@@ -59,8 +59,12 @@ impl Callsites {
         self.symbols.is_hidden()
     }
 
-    /// The part of a stack, its innermost frame first, that begins with the call site.
+    /// The part of a stack, its innermost frame first, that begins with the call site; empty where
+    /// nothing has a name, and a call site cannot be told from the lock's code.
     pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
+        if self.are_hidden() {
+            return &[];
+        }
         let traced = stack.iter().take(TRACED);
         let tracing = traced
             .enumerate()
@@ -145,6 +149,7 @@ mod tests {
         check(&[0x1010, 0x2010, 0x4010], &[0x4010]);
         check(&traced, &[0x2010]);
         check(&[], &[]);
+        assert!(Callsites::default().from_callsite(&[0x3010]).is_empty());
     }
 
     #[test]

@@ -55,6 +55,11 @@ pub enum Outcome {
 }
 
 impl Traits {
+    /// From the flags that the kernel and our programs say.
+    pub fn new(flags: u32) -> Self {
+        Self(flags)
+    }
+
     /// The type of the lock, in one word.
     pub fn kind(self) -> &'static str {
         match self.0 & (SPIN | READER | WRITER | RT | PERCPU | MUTEX | MMAP) {
@@ -111,23 +116,22 @@ pub struct RowKey {
     pub pid: u32,
     /// The thread; 0 where threads are not told apart.
     pub tid: u32,
-    /// The number of its stack; none where that could not be kept.
-    pub(super) stack: Option<u32>,
     /// The lock's type, and how it was asked for and got.
     pub traits: Traits,
 }
 
-pub(super) fn key(words: Key) -> RowKey {
+/// With the number of the stack; none where that could not be kept.
+pub(super) fn key(words: Key) -> (RowKey, Option<u32>) {
     let [lock, cgroup, ids, rest] = words;
-    let stack = rest as u32;
-    RowKey {
+    let key = RowKey {
         lock,
         cgroup,
         pid: ids as u32,
         tid: (ids >> 32) as u32,
-        stack: (stack as i32 >= 0).then_some(stack),
-        traits: Traits((rest >> 32) as u32),
-    }
+        traits: Traits::new((rest >> 32) as u32),
+    };
+    let stack = rest as u32;
+    (key, (stack.cast_signed() >= 0).then_some(stack))
 }
 
 /// What a row counted.
@@ -280,11 +284,11 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written() {
-        let read = key([1, 2, 4 << 32 | 3, 0x104 << 32 | 0xffff_ffff]);
+        let (read, stack) = key([1, 2, 4 << 32 | 3, 0x104 << 32 | 0xffff_ffff]);
         assert_eq!((read.lock, read.cgroup, read.pid, read.tid), (1, 2, 3, 4));
-        assert_eq!(read.stack, None);
+        assert_eq!(stack, None);
         assert!(read.traits.is_mmap_lock());
-        assert_eq!(key([0, 0, 0, 7]).stack, Some(7));
+        assert_eq!(key([0, 0, 0, 7]).1, Some(7));
     }
 
     #[test]

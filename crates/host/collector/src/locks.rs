@@ -415,7 +415,7 @@ fn dropped(drops: Drops) -> Vec<Dropped> {
     let reasons = [
         (
             drops.no_begin,
-            "ends of waits that had begun before the trace",
+            "ends of waits whose begin was not seen; most began before the trace",
         ),
         (
             drops.nested,

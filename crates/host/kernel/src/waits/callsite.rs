@@ -65,12 +65,11 @@ impl Callsites {
         if self.are_hidden() {
             return &[];
         }
-        let traced = stack.iter().take(TRACED);
+        let traced = &stack[..stack.len().min(TRACED)];
         let tracing = traced
-            .enumerate()
-            .filter(|(_, address)| self.starts_with_any(**address, &TRACING))
-            .last();
-        let begin = tracing.map_or(0, |(at, _)| at + 1);
+            .iter()
+            .rposition(|address| self.starts_with_any(*address, &TRACING));
+        let begin = tracing.map_or(0, |last| last + 1);
         let callers = stack[begin..].iter();
         let own = callers.take_while(|address| self.is_locking(**address));
         let begin = begin + own.count();

@@ -131,7 +131,12 @@ fn assert_sound(report: &Report) {
     }
     let cost = &report.value["cost"];
     assert_eq!(cost["basis"], "measured", "{cost:#}");
-    assert!(number(&cost["programs"]["run_ns"]) > 0, "{cost:#}");
+    let programs = &cost["programs"];
+    assert!(number(&programs["run_ns"]) > 0, "{cost:#}");
+    assert!(
+        number(&programs["all_runs"]) >= number(&programs["runs"]),
+        "{cost:#}"
+    );
 }
 
 #[test]

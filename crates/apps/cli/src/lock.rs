@@ -36,10 +36,10 @@ Cost: 1 to 10 us for each contended wait (a walk over the kernel's stack: the ra
 colder), spent before the thread waits. What is over by then counts without that time.
 --every costs more: it uses mmap_lock:*, and so pays 1 to 3 us for every acquisition, also
 of a free lock; it tells those that failed (a try) and downgrades from write to read apart.
-The kernel measures its BPF programs, for all processes of the system: that is the cost
-every report ends with. --budget holds nothing here, as nothing is thinned.
-Needs root or cap_bpf, cap_perfmon (cap_syslog for names, cap_sys_admin for the cost),
-Linux 5.19, and BTF.";
+What every report ends with is measured: the programs' time in the traced process, and in
+all others, whose waits pass them too. --budget holds nothing here, as nothing is thinned.
+Needs root, or cap_bpf and cap_perfmon (cap_syslog for names of call sites, cap_sys_admin
+for what all processes paid); Linux 5.19, and BTF.";
 
 /// `tiptoe lock`.
 #[derive(Debug, Args)]

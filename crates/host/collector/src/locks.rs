@@ -317,7 +317,7 @@ impl Run<'_> {
         let names = names.collect();
         let mut session = Session::new(self.command());
         self.describe(&mut session, duration_ns);
-        session.cost = self.cost(session.cpu_ns);
+        session.cost = self.cost(session.cpu_ns)?;
         let reading = Reading {
             count: found.iter().map(|row| row.waited.count).sum(),
             lost: drops.total(),
@@ -374,21 +374,21 @@ impl Run<'_> {
             .collect()
     }
 
-    fn cost(&self, cpu_ns: u64) -> Cost {
-        match self.waits.times() {
-            Some(times) => Cost::measured(
-                Programs {
-                    runs: times.runs,
-                    run_ns: times.run_ns,
-                },
-                cpu_ns,
-            ),
-            None => Cost {
-                basis: tiptoe_session::Basis::Measured,
-                unknown: Some("the kernel measures BPF programs for cap_sys_admin only".into()),
-                ..Cost::default()
-            },
-        }
+    /// What the programs took of the target: the kernel's own measure, where that is everybody.
+    fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
+        let own = self.waits.times().map_err(of_kernel)?;
+        let all = self.waits.times_of_all();
+        let of_target = match self.request.target {
+            None => all.unwrap_or(own),
+            Some(_) => own,
+        };
+        let programs = Programs {
+            runs: of_target.runs,
+            run_ns: of_target.run_ns,
+            all_runs: all.map(|all| all.runs),
+            all_run_ns: all.map(|all| all.run_ns),
+        };
+        Ok(Cost::measured(programs, cpu_ns))
     }
 }
 

@@ -95,26 +95,24 @@ int contention_begin(u64 *args)
 
 	if (!is_wanted(ids >> 32))
 		return 0;
-	if (flags == READER || flags == WRITER) {
-		if (is_own_mmap_lock(lock))
-			flags |= MMAP;
-	}
-	if (only_mmap && !(flags & MMAP))
-		return 0;
-	if (flags & MUTEX)
-		flags &= ~SPIN;
 	cpu = enter();
 	if (!cpu)
 		return 0;
-	if (spins(flags))
-		begin_spinning(args, cpu, lock, flags);
-	else
-		begin_sleeping(args, lock, flags, (u32)ids);
+	if ((flags == READER || flags == WRITER) && is_own_mmap_lock(lock))
+		flags |= MMAP;
+	if (flags & MUTEX)
+		flags &= ~SPIN;
+	if (!only_mmap || flags & MMAP) {
+		if (spins(flags))
+			begin_spinning(args, cpu, lock, flags);
+		else
+			begin_sleeping(args, lock, flags, (u32)ids);
+	}
 	leave(cpu);
 	return 0;
 }
 
-INLINE int end_spinning(struct cpu *cpu, u64 lock, u32 outcome, u64 now)
+INLINE int end_spinning(struct cpu *cpu, u64 lock, u32 outcome)
 {
 	for (int i = 0; i < SLOTS; i++) {
 		struct slot *slot = &cpu->slots[i];
@@ -122,13 +120,13 @@ INLINE int end_spinning(struct cpu *cpu, u64 lock, u32 outcome, u64 now)
 		if (slot->lock != lock)
 			continue;
 		slot->lock = 0;
-		count(cpu, &slot->wait, lock, outcome, waited_ns(&slot->wait, now));
+		count(cpu, &slot->wait, lock, outcome, waited_ns(&slot->wait, cpu->entered_ns));
 		return 1;
 	}
 	return 0;
 }
 
-INLINE void end_sleeping(struct cpu *cpu, u64 lock, u32 outcome, u64 now, u64 tid)
+INLINE void end_sleeping(struct cpu *cpu, u64 lock, u32 outcome, u64 tid)
 {
 	struct wait_key key = { .lock = lock, .tid = tid };
 	struct tiptoe_wait *found = bpf_map_lookup_elem(&waits, &key);
@@ -141,13 +139,12 @@ INLINE void end_sleeping(struct cpu *cpu, u64 lock, u32 outcome, u64 now, u64 ti
 	}
 	wait = *found;
 	bpf_map_delete_elem(&waits, &key);
-	count(cpu, &wait, lock, outcome, waited_ns(&wait, now));
+	count(cpu, &wait, lock, outcome, waited_ns(&wait, cpu->entered_ns));
 }
 
 SEC("raw_tracepoint/contention_end")
 int contention_end(u64 *args)
 {
-	u64 now = bpf_ktime_get_ns();
 	u64 ids = bpf_get_current_pid_tgid();
 	u64 lock = args[0];
 	u32 outcome = (s32)args[1] ? FAILED : 0;
@@ -158,8 +155,8 @@ int contention_end(u64 *args)
 	cpu = enter();
 	if (!cpu)
 		return 0;
-	if (only_mmap || !end_spinning(cpu, lock, outcome, now))
-		end_sleeping(cpu, lock, outcome, now, (u32)ids);
+	if (only_mmap || !end_spinning(cpu, lock, outcome))
+		end_sleeping(cpu, lock, outcome, (u32)ids);
 	leave(cpu);
 	return 0;
 }

@@ -67,7 +67,6 @@ INLINE void downgrade(void *ctx, struct cpu *cpu, struct tiptoe_wait *wait, u64 
 
 INLINE void end(void *ctx, struct cpu *cpu, u64 lock, u32 outcome, u8 write, u64 tid)
 {
-	u64 now = bpf_ktime_get_ns();
 	struct wait_key key = { .lock = lock, .tid = tid };
 	struct tiptoe_wait *found = bpf_map_lookup_elem(&waits, &key);
 	struct tiptoe_wait wait;
@@ -82,7 +81,7 @@ INLINE void end(void *ctx, struct cpu *cpu, u64 lock, u32 outcome, u8 write, u64
 	else
 		bpf_map_delete_elem(&waits, &key);
 	if (!(wait.traits & WROTE))
-		count(cpu, &wait, lock, outcome, waited_ns(&wait, now));
+		count(cpu, &wait, lock, outcome, waited_ns(&wait, cpu->entered_ns));
 	else if (!write && !outcome)
 		downgrade(ctx, cpu, &wait, lock);
 	else

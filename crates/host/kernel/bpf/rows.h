@@ -31,6 +31,10 @@ struct slot {
 
 struct cpu {
 	u64 busy;
+	/* What we take of those whose waits are wanted: so often, so long. */
+	u64 runs;
+	u64 run_ns;
+	u64 entered_ns;
 	/* The waits of those that spin. */
 	struct slot slots[SLOTS];
 	/* A new row is put together here: it is larger than our stack. */
@@ -105,11 +109,14 @@ INLINE struct cpu *enter(void)
 	}
 	cpu->busy = 1;
 	asm volatile("" ::: "memory");
+	cpu->entered_ns = bpf_ktime_get_ns();
 	return cpu;
 }
 
 INLINE void leave(struct cpu *cpu)
 {
+	cpu->runs += 1;
+	cpu->run_ns += bpf_ktime_get_ns() - cpu->entered_ns;
 	asm volatile("" ::: "memory");
 	cpu->busy = 0;
 }

@@ -88,10 +88,10 @@ pub struct WaitRow {
     pub waited: Waited,
 }
 
-/// What the programs themselves took, as the kernel measured it.
+/// What the programs themselves took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTimes {
-    /// How often they ran, for whomever.
+    /// How often they ran.
     pub runs: u64,
     /// How long that took.
     pub run_ns: u64,
@@ -227,8 +227,23 @@ impl Waits {
             .count() as u64)
     }
 
-    /// What the programs took; none where this user may not have it measured.
-    pub fn times(&self) -> Option<ProgramTimes> {
+    /// What the programs took of those whose waits count, by their own clock. The way in and out is
+    /// not in it.
+    pub fn times(&self) -> Result<ProgramTimes, Error> {
+        let failed = |error| bpf_refusal("read what the programs took", &error);
+        let cpus = PerCpuArray::<_, layout::Cpu>::try_from(self.map("cpus")?).map_err(failed)?;
+        let cpus = cpus.get(&0, 0).map_err(failed)?;
+        let mut sum = ProgramTimes::default();
+        for [runs, run_ns] in cpus.iter().map(layout::runs) {
+            sum.runs += runs;
+            sum.run_ns += run_ns;
+        }
+        Ok(sum)
+    }
+
+    /// What they took of all processes, as the kernel measured it; none where this user may not have
+    /// it measured.
+    pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         let infos = self.programs().filter_map(|program| program.info().ok());
         let mut sum = ProgramTimes::default();

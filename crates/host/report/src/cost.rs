@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Basis, Cost, Programs};
 
-use crate::number::{grouped, percent, plural, unit_ns};
+use crate::number::{grouped, percent, plural, time, unit_ns};
 
 /// What tracing cost: `cost of tracing: 0.31% of the target's CPU time (0.22 to
 /// 0.43, estimated from N hits x C ns, calibrated on this machine)`.
@@ -12,9 +12,6 @@ pub fn cost_line(cost: &Cost) -> String {
 
 /// The same of whatever CPU time it is a share of.
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
-    if let Some(why) = &cost.unknown {
-        return format!("cost of tracing: not known ({why})");
-    }
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
     }
@@ -39,14 +36,20 @@ pub(crate) fn line(cost: &Cost, of: &str) -> String {
     format!("cost of tracing: {share}% of {of} ({low} to {high}, {known}){rejected}")
 }
 
-/// What the kernel measured of our programs.
+/// What our programs took of the target, and of everybody.
 fn measured(cost: &Cost, programs: &Programs, of: &str) -> String {
     let share = percent(cost.fraction);
     let (runs, noun) = (grouped(programs.runs), plural(programs.runs, "run"));
     let each = unit_ns(cost.unit_ns);
+    let others = match (programs.all_runs, programs.all_run_ns) {
+        (Some(all), Some(ns)) if all > programs.runs => {
+            let (all, took) = (grouped(all), time(ns as f64));
+            format!("; of all processes {all} runs took {took}")
+        }
+        _ => String::new(),
+    };
     format!(
-        "cost of tracing: {share}% of {of} (measured by the kernel: {runs} {noun} of BPF programs \
-         x {each} ns, for all processes of the system)"
+        "cost of tracing: {share}% of {of} (measured: {runs} {noun} of BPF programs x {each} ns{others})"
     )
 }
 
@@ -55,19 +58,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_measured_or_nobody_knows() {
-        let programs = Programs {
+    fn programs_are_measured_of_the_target_and_of_all() {
+        let mut programs = Programs {
             runs: 2000,
             run_ns: 1_000_000,
+            ..Programs::default()
         };
-        let mut cost = Cost::measured(programs, 100_000_000);
-        assert_eq!(
-            cost_line(&cost),
-            "cost of tracing: 1.00% of the target's CPU time (measured by the kernel: 2,000 runs of \
-             BPF programs x 500 ns, for all processes of the system)"
-        );
-        cost.unknown = Some("why".into());
-        assert_eq!(cost_line(&cost), "cost of tracing: not known (why)");
+        let cost = Cost::measured(programs, 100_000_000);
+        let own = "cost of tracing: 1.00% of the target's CPU time \
+                   (measured: 2,000 runs of BPF programs x 500 ns";
+        assert_eq!(cost_line(&cost), format!("{own})"));
+        programs.all_runs = Some(30_000);
+        programs.all_run_ns = Some(3_000_000);
+        let cost = Cost::measured(programs, 100_000_000);
+        let all = "; of all processes 30,000 runs took 3.00ms)";
+        assert_eq!(cost_line(&cost), format!("{own}{all}"));
+        assert!((cost.high - 0.03).abs() < 1e-9);
     }
 
     #[test]

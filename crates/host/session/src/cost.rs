@@ -50,19 +50,22 @@ pub struct Cost {
     /// What the kernel measured of our BPF programs, where it is they that cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
-    /// Why nobody knows it: the numbers above say nothing then.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown: Option<String>,
 }
 
-/// What our BPF programs took, on all CPUs and for all processes: a tracepoint is everybody's.
+/// What our BPF programs took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Programs {
-    /// How often they ran.
+    /// How often they ran for the target.
     pub runs: u64,
-    /// How long that took. The way into a program is not in it.
+    /// How long that took. The way into a program and out of it is not in it.
     pub run_ns: u64,
+    /// How often they ran at all: a tracepoint is everybody's. None where the kernel did not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_runs: Option<u64>,
+    /// How long that took, on all CPUs together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_run_ns: Option<u64>,
 }
 
 impl Cost {
@@ -82,14 +85,14 @@ impl Cost {
             unit_high_ns: each(total.high_ns),
             rejected_unit_ns: None,
             programs: None,
-            unknown: None,
         }
     }
 
-    /// What BPF programs took, of a target that used `cpu_ns` of CPU time.
+    /// What BPF programs took, of a target that used `cpu_ns` of CPU time: at most all that they took.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
-        let cost = tiptoe_event::Cost::between(ns, ns, ns);
+        let all = programs.all_run_ns.map_or(ns, |all| all as f64);
+        let cost = tiptoe_event::Cost::between(ns, ns, all.max(ns));
         Cost {
             basis: Basis::Measured,
             programs: Some(programs),

@@ -14,7 +14,7 @@
 //!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
 //!  "cost": {"fraction", "low", "high", "basis": "estimated"|"measured",
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
-//!           "rejected_unit_ns"?, "programs"?: {"runs", "run_ns"}, "unknown"?: WHY},
+//!           "rejected_unit_ns"?, "programs"?: PROGRAMS},
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
@@ -52,9 +52,9 @@
 //!         "unfinished", "drops"?: [{"reason", "count"}…]}
 //! ```
 //!
-//! "programs" is what the kernel measured of tiptoe's BPF programs, which ran for the whole system,
-//! whomever was traced; "unknown" says why it did not, and the cost's other numbers are 0 then.
-//! "cpus" is there with `-a`.
+//! "cpus" is there with `-a`. PROGRAMS is what tiptoe's BPF programs took of the target, by their own
+//! clock, and of all processes, as the kernel measured them, where this user may have it do so:
+//! `{"runs", "run_ns", "all_runs"?, "all_run_ns"?}`. "low" and "high" are these two.
 //!
 //! With `--interval`, each item of `intervals` is printed as a line of its own, too,
 //! when it is over; the report comes last.

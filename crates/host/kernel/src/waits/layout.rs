@@ -9,6 +9,10 @@ pub(super) type Key = [u64; 4];
 /// A row: four counts, the name, and the buckets by twos.
 pub(super) type Row = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
+/// What a CPU has: whether it is within a program, its runs and their time, the time that it entered one,
+/// four slots, and a row.
+pub(super) type Cpu = [u64; 4 + 4 * 5 + size_of::<Row>() / 8];
+
 /// What a begin is noted with: `tiptoe_wait`.
 pub(super) type Noted = [u64; 4];
 
@@ -166,6 +170,11 @@ pub(super) fn waited(row: &Row) -> Waited {
         times,
         comm: String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned(),
     }
+}
+
+/// How often a CPU ran the programs for those whose waits are wanted, and how long.
+pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
+    [cpu[1], cpu[2]]
 }
 
 /// Whether what a thread is noted with is a wait that is not over.

@@ -35,6 +35,8 @@ use tiptoe_sys::host::tracefs::Tracefs;
 use crate::Error;
 
 mod callsite;
+#[cfg(test)]
+mod edges;
 mod layout;
 mod refusal;
 

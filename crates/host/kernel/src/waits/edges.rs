@@ -1,0 +1,189 @@
+//! What the programs make of begins and ends that do not pair: run by hand, at no tracepoint.
+
+use aya::TestRun;
+use aya::programs::{Program, RawTracePointRunOptions};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::{Drops, Outcome, Waits, WaitsWanted, Watched};
+
+const SPIN: u64 = 1;
+const READER: u64 = 2;
+const WRITER: u64 = 4;
+const MUTEX: u64 = 32;
+const ANY: u64 = 0;
+
+/// Locks that nobody has.
+const LOCK: u64 = 0x1000;
+const OTHER: u64 = 0x2000;
+
+/// What the kernel would have told.
+#[derive(Clone, Copy)]
+enum Said {
+    /// A wait for a lock begins, with these flags.
+    Begin(u64, u64),
+    /// It is over, with this answer.
+    End(u64, i32),
+}
+use Said::{Begin, End};
+
+/// Runs the programs in this thread, which stays on one CPU; none where they cannot be loaded.
+fn run(said: &[Said]) -> Option<Waits> {
+    let loaded = Waits::load(&WaitsWanted {
+        watched: Watched::Contended,
+        pids: None,
+        by_thread: false,
+        by_lock: true,
+    });
+    let mut waits = match loaded {
+        Ok(waits) => waits,
+        Err(error) => {
+            println!("skipped: waits for kernel locks ({error})");
+            return None;
+        }
+    };
+    stay_here();
+    for one in said {
+        let (name, lock, rest) = match *one {
+            Begin(lock, flags) => ("contention_begin", lock, flags),
+            End(lock, answer) => ("contention_end", lock, i64::from(answer).cast_unsigned()),
+        };
+        let Some(Program::RawTracePoint(program)) = waits.bpf.program_mut(name) else {
+            panic!("no program {name}");
+        };
+        let mut options = RawTracePointRunOptions::default();
+        options.args[..2].copy_from_slice(&[lock, rest]);
+        program.test_run(options).expect("the program runs");
+    }
+    Some(waits)
+}
+
+/// Keeps this thread on one of the CPUs that it may use.
+fn stay_here() {
+    let allowed = sched_getaffinity(None).expect("an affinity");
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+    let mut one = CpuSet::new();
+    one.set(first.expect("a CPU"));
+    sched_setaffinity(None, &one).expect("it may run there");
+}
+
+/// Each row as its type, how it ended and its count; drops; and how many still wait.
+fn check(said: &[Said], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
+    let Some(waits) = run(said) else {
+        return;
+    };
+    let found = waits.read().expect("rows");
+    let mut found: Vec<_> = found
+        .iter()
+        .map(|row| {
+            let traits = row.key.traits;
+            assert_eq!(row.waited.times.total(), row.waited.count);
+            (traits.kind(), traits.outcome(), row.waited.count)
+        })
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, rows);
+    let drops = waits.drops().expect("drops");
+    let no_stack = drops.no_stack;
+    assert_eq!(
+        drops,
+        Drops {
+            no_stack,
+            ..dropped
+        }
+    );
+    assert_eq!(waits.waiting().expect("who waits"), waiting);
+    assert_eq!(waits.times().expect("times").runs, said.len() as u64);
+}
+
+const ACQUIRED: Outcome = Outcome::Acquired;
+
+#[test]
+fn a_mutex_that_begins_again_waits_once() {
+    let said = [
+        Begin(LOCK, MUTEX | SPIN),
+        Begin(LOCK, MUTEX),
+        Begin(LOCK, MUTEX | SPIN),
+        End(LOCK, 0),
+    ];
+    check(&said, &[("mutex", ACQUIRED, 1)], Drops::default(), 0);
+}
+
+#[test]
+fn a_wait_that_a_signal_ended_is_told_apart() {
+    let said = [
+        Begin(LOCK, READER),
+        End(LOCK, -4),
+        Begin(LOCK, READER),
+        End(LOCK, 0),
+    ];
+    let rows = [("rwsem", ACQUIRED, 1), ("rwsem", Outcome::Failed, 1)];
+    check(&said, &rows, Drops::default(), 0);
+}
+
+#[test]
+fn an_end_without_a_begin_is_dropped() {
+    let dropped = Drops {
+        no_begin: 2,
+        ..Drops::default()
+    };
+    let said = [End(LOCK, 0), Begin(LOCK, WRITER), End(OTHER, 0)];
+    check(&said, &[], dropped, 1);
+}
+
+#[test]
+fn a_spinner_that_begins_again_has_missed_an_end() {
+    let dropped = Drops {
+        no_end: 1,
+        ..Drops::default()
+    };
+    let said = [Begin(LOCK, SPIN), Begin(LOCK, SPIN), End(LOCK, 0)];
+    check(&said, &[("spinlock", ACQUIRED, 1)], dropped, 0);
+}
+
+#[test]
+fn a_cpu_spins_for_four_locks_at_once() {
+    let locks = [1, 2, 3, 4].map(|lock| lock << 12);
+    let begins = locks.map(|lock| Begin(lock, SPIN));
+    let ends = locks.map(|lock| End(lock, 0));
+    let four = [begins, ends].concat();
+    let rows = [("spinlock", ACQUIRED, 1); 4];
+    check(&four, &rows, Drops::default(), 0);
+    let dropped = Drops {
+        no_end: 1,
+        no_begin: 1,
+        ..Drops::default()
+    };
+    let fifth = [
+        &begins[..],
+        &[Begin(5 << 12, SPIN)],
+        &ends,
+        &[End(5 << 12, 0)],
+    ]
+    .concat();
+    check(&fifth, &rows, dropped, 0);
+}
+
+#[test]
+fn one_who_sleeps_may_spin_meanwhile() {
+    let said = [
+        Begin(LOCK, WRITER),
+        Begin(OTHER, SPIN | READER),
+        End(OTHER, 0),
+        End(LOCK, 0),
+    ];
+    let rows = [("rwlock", ACQUIRED, 1), ("rwsem", ACQUIRED, 1)];
+    check(&said, &rows, Drops::default(), 0);
+}
+
+/// A semaphore begins with the spinlock that guards it: both have one address.
+#[test]
+fn a_semaphore_is_no_spinlock() {
+    let said = [
+        Begin(LOCK, ANY),
+        Begin(LOCK, SPIN),
+        End(LOCK, 0),
+        End(LOCK, 0),
+    ];
+    let rows = [("semaphore", ACQUIRED, 1), ("spinlock", ACQUIRED, 1)];
+    check(&said, &rows, Drops::default(), 0);
+}

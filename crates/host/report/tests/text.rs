@@ -2,7 +2,9 @@
 
 use tiptoe_event::{Cost as UnitCost, Reading};
 use tiptoe_report::{Options, interval, interval_json, json, text};
-use tiptoe_session::{Cost, Event, Interval, Part, Process, Refusal, Session, Via};
+use tiptoe_session::{
+    Cost, Event, Interval, Part, Process, Programs, Refusal, Session, Via, Wait, Waits,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -173,4 +175,42 @@ fn json_is_the_session() {
     let line = json(&session()).unwrap();
     assert!(line.starts_with("{\"tiptoe\":\"") && line.ends_with("}\n"));
     assert_eq!(serde_json::from_str::<Session>(&line).unwrap(), session());
+}
+
+#[test]
+fn a_session_of_locks_has_their_table_alone() {
+    let programs = Programs {
+        runs: 4,
+        run_ns: 2_000_000,
+        ..Programs::default()
+    };
+    let watched = Session {
+        waits: Some(Waits {
+            by: "type".into(),
+            rows: vec![Wait {
+                kind: "mutex".into(),
+                callsite: Some("pipe_write+0x44".into()),
+                count: 3,
+                total_ns: 9_000,
+                ..Wait::default()
+            }],
+            ..Waits::default()
+        }),
+        cpus: Some(2),
+        cost: Cost::measured(programs, 2 * SECOND),
+        duration_ns: SECOND,
+        ..session()
+    };
+    let report = text(&watched, &Options::default());
+    let lines: Vec<&str> = report.lines().collect();
+    assert_eq!(
+        [lines[0], lines[3], lines[5]],
+        [
+            "the whole system (2 CPUs): traced for 1.00 s",
+            "9.00us      3  3.00us  0ns  0ns  0ns  mutex  -     pipe_write+0x44",
+            "cost of tracing: 0.10% of all CPUs' time (measured: 4 runs of BPF programs x 500000 ns)"
+        ],
+        "{report}"
+    );
+    assert!(!report.contains("dictFind"), "{report}");
 }

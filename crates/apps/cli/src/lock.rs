@@ -31,7 +31,8 @@ Rows: the time waited (total, mean, median, p99, longest) and how often; type; m
 write, - where there is but one; 'failed' where a signal or a timeout ended the wait);
 call site, the first caller behind the lock's own code. --by callsite shows its callers;
 --by process, thread, cgroup (of version 2) or lock groups by these, with the call site
-where most was waited. What was seen and not counted is told by reason.
+where most was waited. What was seen and not counted is told by reason. With --json the
+rows are 'waits', each with its whole histogram.
 Cost: 1 to 10 us for each contended wait (a walk over the kernel's stack: the rarer, the
 colder), spent before the thread waits. What is over by then counts without that time.
 --every costs more: it uses mmap_lock:*, and so pays 1 to 3 us for every acquisition, also

@@ -1,15 +1,12 @@
 //! Others patch too: the kernel's uprobes come and go on functions that we probe, too. The programs check
 //! every result of theirs, and no probe of ours is dead afterwards.
 
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tiptoe_tests::foreign::Place;
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{
-    Expected, Foreign, Probe, Process, Report, Site, command, scaled, target, target_with,
-};
+use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target_with};
 
 /// What each of the functions of `firsts` begins with.
 const FIRSTS: [&str; 17] = [
@@ -31,21 +28,22 @@ struct Load {
 }
 
 impl Load {
-    /// None where foreign probes cannot be put on anything.
-    fn start() -> Option<Load> {
-        let mut process = Process::waiting(&target("firsts"), &[&THREADS.to_string()]);
+    /// None where foreign probes cannot be put on anything. Each test has a file of its own: when a probe
+    /// goes, the kernel puts the file's byte back in every process that has probes in that file and its trap
+    /// there, or one of ours that is all there is.
+    fn start(test: &str) -> Option<Load> {
+        let program = target_with("firsts", &[&format!("-DTEST_{test}")]).expect("it builds");
+        let mut process = Process::waiting(&program, &[&THREADS.to_string()]);
         let functions: Vec<String> = FIRSTS.iter().map(|name| format!("first_{name}")).collect();
         let pid = process.pid();
-        let sites = functions
-            .iter()
-            .map(|name| Site::new(pid, &program(), name));
+        let sites = functions.iter().map(|name| Site::new(pid, &program, name));
         let sites = sites.collect();
         process.go();
         // The youngest of them is whose foreign hits are counted.
         wait_until("its threads", Duration::from_secs(10), || {
             threads(pid) == THREADS + 1
         });
-        let place = |name: &String| Place::new(pid, &program(), name);
+        let place = |name: &String| Place::new(pid, &program, name);
         let places: Option<Vec<Place>> = functions.iter().map(place).collect();
         if !tiptoe_tests::is_root() || places.is_none() {
             tiptoe_tests::skipped("foreign probes", "needs root and uprobe events");
@@ -130,10 +128,6 @@ fn threads(pid: u32) -> usize {
     tasks.expect("the program lives").count()
 }
 
-fn program() -> PathBuf {
-    target("firsts")
-}
-
 fn assert_told(report: &Report) {
     let notes = report.value["notes"].to_string();
     assert!(
@@ -145,7 +139,9 @@ fn assert_told(report: &Report) {
 
 #[test]
 fn on_top_of_ours() {
-    let Some(load) = Load::start() else { return };
+    let Some(load) = Load::start("on_top_of_ours") else {
+        return;
+    };
     let ours = load.probe().attach(&load.pids());
     let patched = load.wait_probed();
     load.disturb(scaled(1000));
@@ -169,7 +165,9 @@ fn on_top_of_ours() {
 fn under_ours() {
     const BEHIND: [&str; 4] = ["endbr64", "mov32", "load", "nop5"];
     const WHY: &str = "its code in memory is not its file's: somebody else patched it";
-    let Some(load) = Load::start() else { return };
+    let Some(load) = Load::start("under_ours") else {
+        return;
+    };
     let foreign: Vec<_> = load.places.iter().map(Place::arm).collect();
     // The kernel makes some of its traps calls when they are hit.
     assert_eq!(load.dead(&foreign), [""; 0]);
@@ -194,7 +192,9 @@ fn under_ours() {
 
 #[test]
 fn while_ours_come_and_go() {
-    let Some(load) = Load::start() else { return };
+    let Some(load) = Load::start("while_ours_come_and_go") else {
+        return;
+    };
     let mut ours = command();
     ours.arg("probe").args(&load.functions);
     ours.args(["--budget", "off", "--toggles", "1000000000"]);
@@ -212,7 +212,9 @@ fn while_ours_come_and_go() {
 #[test]
 fn left_when_we_leave() {
     const BARELY: [&str; 3] = ["first_call", "first_jmp", "first_loop"];
-    let Some(load) = Load::start() else { return };
+    let Some(load) = Load::start("left_when_we_leave") else {
+        return;
+    };
     for _ in 0..scaled(100) {
         let ours = load.probe().attach(&load.pids());
         let patched = load.wait_probed();
@@ -239,9 +241,7 @@ fn left_when_we_leave() {
 #[test]
 fn inside_of_ours() {
     let function = "first_frame";
-    // A file of its own: when a probe goes, the kernel puts the file's byte back in every process that has probes
-    // in that file and a trap there, ours, too.
-    let program = target_with("firsts", &["-DINSIDE"]).expect("it builds");
+    let program = target_with("firsts", &["-DTEST_inside_of_ours"]).expect("it builds");
     let mut process = Process::waiting(&program, &["4"]);
     let site = Site::new(process.pid(), &program, function);
     let place = Place::new(process.pid(), &program, function);

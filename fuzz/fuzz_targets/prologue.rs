@@ -32,6 +32,7 @@ fn planner() -> Planner {
             frames: -72,
             slow_entry: AT,
             time_entry: AT,
+            futex_entry: AT,
         },
         space,
     )

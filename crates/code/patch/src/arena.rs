@@ -7,7 +7,7 @@
 //! | 0 | the gate page: its first word is wiped on fork; 0 means do nothing |
 //! | 4096 | thunk to the cold entry: `jmp *(%rip)` and the address |
 //! | 4112 | thunks to the agent's other entries |
-//! | 4160 | what unwinders are told of these |
+//! | 4176 | what unwinders are told of these |
 //! | behind | trampolines from below; from above what unwinders are told of each |
 //! | 61440 | where that is: see [`tiptoe_wire::arena`] |
 
@@ -28,6 +28,7 @@ const COLD: u64 = PROLOGUE;
 const HOOK: u64 = COLD + 16;
 const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
+const FUTEX: u64 = TIME + 16;
 const CODE: u64 = PROLOGUE_TOLD + 80;
 /// Where trampolines, and what is told of them, end.
 const END: u64 = INDEX;
@@ -83,6 +84,7 @@ impl Arena {
             abi.hook_entry,
             abi.slow_entry,
             abi.time_entry,
+            abi.futex_entry,
         ];
         for entry in entries {
             prologue.extend_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
@@ -109,6 +111,7 @@ pub(crate) fn resolve(base: u64, to: To) -> u64 {
         To::Hook => base + HOOK,
         To::Slow => base + SLOW,
         To::Time => base + TIME,
+        To::Futex => base + FUTEX,
         To::Table => base + TABLE,
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum To {
     Slow,
     /// The arena's thunk to the agent's clockwork.
     Time,
+    /// The arena's thunk to the agent's hook of contended locks.
+    Futex,
     /// The arena's word with the address of the table of return thunks.
     Table,
 }

@@ -56,11 +56,21 @@ pub fn padding(function: &FunctionCode) -> Option<Padding> {
 
 /// Where a function's direct calls go.
 pub fn direct_calls(function: &FunctionCode) -> Vec<u64> {
-    let calls = function
-        .decoder(0)
-        .into_iter()
-        .filter(|i| i.flow_control() == FlowControl::Call && i.is_call_near());
-    calls.map(|i| i.near_branch_target()).collect()
+    let all = transfers(function).into_iter();
+    let calls = all.filter(|(_, returns_to)| returns_to.is_some());
+    calls.map(|(target, _)| target).collect()
+}
+
+/// Where a function's direct calls and jumps go, inside of it and out, and where the calls
+/// return to.
+pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
+    let decoder = function.decoder(0).into_iter();
+    let found = decoder.filter_map(|instruction| {
+        let is_call = instruction.flow_control() == FlowControl::Call;
+        let returns_to = is_call.then(|| instruction.next_ip());
+        Some((direct_target(&instruction)?, returns_to))
+    });
+    found.collect()
 }
 
 /// How many bytes from the start are filler: `int3` or whole no-operations.

@@ -56,6 +56,7 @@ mod decode;
 mod displacement;
 mod entry;
 mod filter;
+mod futex;
 mod guard;
 mod hits;
 mod plan;
@@ -71,8 +72,9 @@ mod unwind;
 mod values;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
-pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding};
+pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding, transfers};
 pub use displacement::is_trap_byte;
+pub use futex::{FutexSite, Notice, any_futex_site, futex_sites};
 pub use hits::Hits;
 pub use plan::{Head, Island, Patch, Planner, Telling};
 pub use refusal::Refusal;

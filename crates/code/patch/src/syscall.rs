@@ -44,6 +44,31 @@ pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
         .collect()
 }
 
+/// Finds the system calls to which a register leads that may hold `nr`: it is copied to %eax
+/// right in front of them, where a loop makes the call. Who passes has to look whether it does.
+pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite> {
+    let held: Vec<Register> = function
+        .decoder(0)
+        .into_iter()
+        .filter(|i| i.code() == Code::Mov_r32_imm32 && i.immediate32() == nr)
+        .map(|i| i.op0_register())
+        .filter(|register| *register != Register::EAX)
+        .collect();
+    if held.is_empty() {
+        return Vec::new();
+    }
+    let survey = Survey::new(function);
+    let copied = |instruction: &Instruction| {
+        let copies = matches!(instruction.code(), Code::Mov_r32_rm32 | Code::Mov_rm32_r32)
+            && instruction.op0_register() == Register::EAX
+            && held.contains(&instruction.op1_register());
+        copies.then_some(nr)
+    };
+    let pairs = known_calls(function, &survey, copied);
+    let sites = pairs.iter().map(|pair| site(function, &survey, pair));
+    sites.filter_map(Result::ok).collect()
+}
+
 /// Finds the one system call of a function that makes any, by its last instruction
 /// before it; [`SyscallSite::nr`] is `u32::MAX`.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {

@@ -44,12 +44,15 @@
 //! call:   jmp  the `syscall`
 //! ```
 //! From `back + 8` to the `syscall` every register is the program's.
+//!
+//! Futex calls are told of in front and behind, and made in between: see `futex`.
 
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
 use crate::counters;
+use crate::futex::{self, Notice};
 use crate::guard::Guard;
 use crate::hits::Hits;
 use crate::recorded::Recorded;
@@ -121,7 +124,13 @@ pub enum Body {
         numbers: [u64; 8],
         /// As above.
         recall: i32,
+        /// Tells of futex calls, too, as [`Body::Futex`] does.
+        futex: Option<Notice>,
     },
+    /// Tells the agent of a futex call, in front of its system call or behind it; nothing
+    /// where it turns out to be another call. It
+    /// is made at its own address.
+    Futex(Notice),
 }
 
 impl Body {
@@ -164,6 +173,10 @@ pub struct Abi {
     /// frame in %rcx and the byte offset of the probe's words in %rdx; preserves
     /// every register but these three.
     pub time_entry: u64,
+    /// Called in front of futex calls and behind them, with what is known of the place on
+    /// the stack ([`tiptoe_wire::futex`]) and the call's arguments, or its result, in
+    /// their registers. Preserves every register, returns by `ret $8`.
+    pub futex_entry: u64,
 }
 
 /// A trampoline without an address.
@@ -180,8 +193,8 @@ pub(crate) struct Trampoline {
     pub(crate) heads: Vec<(u8, usize)>,
 }
 
-const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
-const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+pub(crate) const STEP_OVER_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+pub(crate) const STEP_BACK: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 const PUSH_FLAGS: u8 = 0x9c;
 const POP_FLAGS: u8 = 0x9d;
 pub(crate) const PUSH_RAX: u8 = 0x50;
@@ -242,9 +255,14 @@ pub(crate) fn build(
             let behind = before_call(&mut trampoline.code, shape)?;
             hook(&mut trampoline.code, nr as i32, recall, shape.site, behind);
         }
-        Body::SyscallAny { numbers, recall } => {
+        Body::SyscallAny {
+            numbers,
+            recall,
+            futex,
+        } => {
             let code = &mut trampoline.code;
             let behind = before_call(code, shape)?;
+            futex::if_any(code, futex, behind);
             code.put(&[0x3d]).put32(512);
             let high = code.jump_ahead(NOT_BELOW, true);
             let table = code.field_ahead(&[0x0f, 0xa3, 0x05]);
@@ -257,6 +275,16 @@ pub(crate) fn build(
             for word in numbers {
                 code.put(&word.to_le_bytes());
             }
+        }
+        Body::Futex(notice) if notice.is_behind() => {
+            futex::tell(&mut trampoline.code, notice);
+            trampoline.displaced(shape, window);
+        }
+        Body::Futex(notice) => {
+            let code = &mut trampoline.code;
+            let behind = before_call(code, shape)?;
+            futex::if_any(code, Some(notice), behind);
+            code.relative(&[0xe9], To::Address(behind - 2), &[]);
         }
     }
     Ok(trampoline)

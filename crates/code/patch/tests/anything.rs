@@ -23,6 +23,7 @@ fn planner(low: u64, high: u64) -> Planner {
             frames: -72,
             slow_entry: AT,
             time_entry: AT,
+            futex_entry: AT,
         },
         space,
     )

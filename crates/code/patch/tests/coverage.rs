@@ -127,6 +127,7 @@ fn planner(space: Space) -> Planner {
             frames: -16,
             slow_entry: LOADED,
             time_entry: LOADED,
+            futex_entry: LOADED,
         },
         space,
     )

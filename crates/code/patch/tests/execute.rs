@@ -447,6 +447,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
         let body = Body::SyscallAny {
             numbers: [1 << 39, 0, 0, 0, 0, 0, 0, 0],
             recall: bench.machine.recall,
+            futex: None,
         };
         let seen = if performed { -1 } else { 0 };
         hooked(&mut bench, &site, &body, performed, seen);

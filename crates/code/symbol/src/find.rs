@@ -230,7 +230,7 @@ impl Image {
     fn nothing(&self, spec: &str, pattern: bool) -> Error {
         let is_data = self
             .data
-            .binary_search_by(|name| (**name).cmp(spec))
+            .binary_search_by(|variable| (*variable.name).cmp(spec))
             .is_ok();
         match (pattern, is_data) {
             (_, true) => Error::IsData {

@@ -1,5 +1,6 @@
 //! An image: all that is known about one file, ready to be asked.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::debug::{self, Bytes, DebugSource};
@@ -11,7 +12,7 @@ use crate::header::Header;
 use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
-use crate::tables::{Symbol, Symbols};
+use crate::tables::{Datum, Symbol, Symbols};
 use crate::xz;
 
 /// The most that MiniDebugInfo may unpack to.
@@ -27,8 +28,8 @@ pub struct Image {
     pub(crate) functions: Vec<Function>,
     /// (function, name) by index, ordered by the name's text.
     pub(crate) by_name: Vec<(u32, u32)>,
-    /// Names of variables, ordered.
-    pub(crate) data: Vec<Box<str>>,
+    /// Variables, ordered by name.
+    pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
@@ -73,7 +74,7 @@ impl Image {
         Ok(Image {
             by_name: by_name(&functions),
             functions,
-            data: owned(tables.data),
+            data: variables(tables.data),
             has_symbols,
             debug_file: separate.map(|(path, _)| path),
             header: contents.header,
@@ -108,6 +109,14 @@ impl Image {
         !self.has_symbols
     }
 
+    /// The variable that a link-time address belongs to, and how far into it that is: the
+    /// smallest one, where several do.
+    pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
+        let here = self.data.iter().filter(|v| v.addresses.contains(&address));
+        let found = here.min_by_key(|v| v.addresses.end - v.addresses.start)?;
+        Some((&found.name, address - found.addresses.start))
+    }
+
     /// The link-time addresses of the words in which the loader put what this
     /// IFUNC's resolver chose, in this image itself.
     pub fn ifunc_slots(&self, resolver: &Function) -> Vec<u64> {
@@ -126,7 +135,7 @@ impl Image {
 #[derive(Default)]
 struct Tables<'d> {
     functions: Vec<(Source, Symbol<'d>)>,
-    data: Vec<&'d str>,
+    data: Vec<Datum<'d>>,
 }
 
 impl<'d> Tables<'d> {
@@ -137,11 +146,25 @@ impl<'d> Tables<'d> {
     }
 }
 
-/// The distinct texts, ordered.
-fn owned(mut texts: Vec<&str>) -> Vec<Box<str>> {
-    texts.sort_unstable();
-    texts.dedup();
-    texts.into_iter().map(Box::from).collect()
+/// A variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: Box<str>,
+    /// The link-time addresses that it takes; none of one that each thread has.
+    addresses: Range<u64>,
+}
+
+/// All of them, each once, ordered.
+fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
+    data.sort_unstable_by_key(|datum| (datum.name, datum.address));
+    data.dedup_by_key(|datum| (datum.name, datum.address));
+    let owned = data.into_iter().map(|datum| Variable {
+        name: datum.name.into(),
+        addresses: datum
+            .address
+            .map_or(0..0, |at| at..at.saturating_add(datum.size)),
+    });
+    owned.collect()
 }
 
 /// The index from names to functions.

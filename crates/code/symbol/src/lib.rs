@@ -28,6 +28,7 @@
 
 mod debug;
 mod demangle;
+mod depths;
 mod elf;
 mod error;
 mod find;
@@ -44,6 +45,7 @@ mod tables;
 mod xz;
 
 pub use debug::{Bytes, DebugLink, DebugSource, NoDebugFiles};
+pub use depths::depths;
 pub use error::Error;
 pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};

@@ -19,12 +19,19 @@ pub(crate) struct Symbol<'d> {
     pub(crate) ifunc: bool,
 }
 
+/// One symbol of a variable.
+pub(crate) struct Datum<'d> {
+    pub(crate) name: &'d str,
+    /// Where it is; each thread's own is at no address.
+    pub(crate) address: Option<u64>,
+    pub(crate) size: u64,
+}
+
 /// What one table defines.
 #[derive(Default)]
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
-    /// The names of variables.
-    pub(crate) data: Vec<&'d str>,
+    pub(crate) data: Vec<Datum<'d>>,
 }
 
 /// A table of names, read within a budget: many symbols that all point into
@@ -78,8 +85,13 @@ pub(crate) fn symbols<'d, E: Elf>(
         }
         let named = |strings: &mut Strings<'d>| strings.get(symbol.st_name(endian));
         match symbol.st_type() {
-            elf::STT_OBJECT | elf::STT_COMMON | elf::STT_TLS => {
-                found.data.extend(named(&mut strings))
+            kind @ (elf::STT_OBJECT | elf::STT_COMMON | elf::STT_TLS) => {
+                let address = symbol.st_value(endian).into();
+                found.data.extend(named(&mut strings).map(|name| Datum {
+                    name,
+                    address: (kind == elf::STT_OBJECT).then_some(address),
+                    size: symbol.st_size(endian).into(),
+                }));
             }
             kind if is_function(file, table, index, symbol) => found.functions.push(Symbol {
                 name: named(&mut strings),

@@ -13,7 +13,7 @@ pub const LEN: u64 = 0x1_0000;
 /// Where the ways to the agent are.
 pub const PROLOGUE: u64 = 0x1000;
 /// What unwinders are told of them.
-pub const PROLOGUE_TOLD: u64 = PROLOGUE + 64;
+pub const PROLOGUE_TOLD: u64 = PROLOGUE + 80;
 /// Where the index is: [`LEN`] / [`BLOCK`] numbers of two bytes. For a block in which a
 /// trampoline begins: where what unwinders are told of it is, in units of [`UNIT`]; else 0.
 pub const INDEX: u64 = 0xf000;

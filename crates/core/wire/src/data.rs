@@ -28,6 +28,7 @@ const REARMED: usize = 9;
 const SLOW_ENTRY: usize = 10;
 const THREAD: usize = 11;
 const TIME_ENTRY: usize = 12;
+const FUTEX_ENTRY: usize = 13;
 
 /// What the agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Hello {
     pub slow_entry: u64,
     /// Address that trampolines call that time calls.
     pub time_entry: u64,
+    /// Address that trampolines call in front of futex calls and behind them.
+    pub futex_entry: u64,
 }
 
 /// A view of a data segment with a known shape.
@@ -105,6 +108,7 @@ impl<'a> Data<'a> {
         self.words.store(HOOK_ENTRY, hello.hook_entry);
         self.words.store(SLOW_ENTRY, hello.slow_entry);
         self.words.store(TIME_ENTRY, hello.time_entry);
+        self.words.store(FUTEX_ENTRY, hello.futex_entry);
         self.words.store(MAGIC_WORD, MAGIC);
         self.set_state(State::Serving);
     }
@@ -119,6 +123,7 @@ impl<'a> Data<'a> {
             hook_entry: self.words.load(HOOK_ENTRY),
             slow_entry: self.words.load(SLOW_ENTRY),
             time_entry: self.words.load(TIME_ENTRY),
+            futex_entry: self.words.load(FUTEX_ENTRY),
         })
     }
 
@@ -261,6 +266,24 @@ impl<'a> Data<'a> {
         if slab < self.geometry.slabs {
             let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
             self.words.store(word, 0);
+        }
+    }
+
+    /// Some words of a slab, from a slot on.
+    pub fn slab_words(&self, slab: u32, slot: u32, len: u32) -> Option<Words<'a>> {
+        let ends = slot.checked_add(len)?;
+        if slab >= self.geometry.slabs || ends > self.geometry.slots {
+            return None;
+        }
+        let first = self.geometry.slab(slab) + slot as usize;
+        self.words.part(first, len as usize)
+    }
+
+    /// Sets a word of a slab, for the thread that owns it. (agent, cold path)
+    pub fn set_own(&self, slab: u32, slot: u32, value: u64) {
+        if slab < self.geometry.slabs && slot < self.geometry.slots {
+            self.words
+                .store(self.geometry.slab(slab) + slot as usize, value);
         }
     }
 

@@ -17,6 +17,7 @@ const CREDIT: usize = 7;
 const NS_PER_TICK: usize = 8;
 const SLOWER: usize = 9;
 const RINGS: usize = 10;
+const LOCKS: usize = 11;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
@@ -154,6 +155,17 @@ impl<'a> Plan<'a> {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
         self.0.store(SLOWER, clock.slower_ns);
+    }
+
+    /// Says from which slot on what is noted of contended locks lies; 0 where nothing is.
+    /// (tiptoe)
+    pub fn set_lock_slot(&self, slot: u32) {
+        self.0.store(LOCKS, slot.into());
+    }
+
+    /// What [`Plan::set_lock_slot`] said. (agent)
+    pub fn lock_slot(&self) -> u32 {
+        self.0.load(LOCKS) as u32
     }
 
     /// How calls are timed. (agent)

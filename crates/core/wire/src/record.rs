@@ -41,14 +41,17 @@ impl SiteFlags {
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Its trampoline records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
+    /// It tells of a futex call, and counts nothing itself: what is told apart by a value is
+    /// never recorded.
+    pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
     /// Whether all bits of `other` are set.
-    pub fn has(self, other: SiteFlags) -> bool {
+    pub const fn has(self, other: SiteFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// The union of both.
-    pub fn with(self, other: SiteFlags) -> SiteFlags {
+    pub const fn with(self, other: SiteFlags) -> SiteFlags {
         SiteFlags(self.0 | other.0)
     }
 }
@@ -105,7 +108,7 @@ impl Site {
     /// How many counters it has, from its slot on.
     pub fn width(&self) -> u32 {
         match self.flags {
-            flags if flags.has(SiteFlags::HOOK) => 0,
+            flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,
             flags if flags.has(SiteFlags::TIMED.with(SiteFlags::VALUED)) => timed_values::WIDTH,
             flags if flags.has(SiteFlags::TIMED) => words::ALL,
             flags if flags.has(SiteFlags::CALL) => words::UNTIMED,

@@ -54,6 +54,31 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Adds to a word that one thread writes alone, with its signal handlers: by one
+    /// instruction, which needs no lock.
+    #[inline]
+    pub fn add_own(&self, index: usize, count: u64) {
+        let Some(word) = self.at(index) else { return };
+        #[cfg(not(any(tiptoe_loom, miri)))]
+        // SAFETY: a live, aligned word. Other threads only read it: they find it as it was
+        // or as it is then.
+        unsafe {
+            core::arch::asm!("add qword ptr [{}], {}", in(reg) word.as_ptr(), in(reg) count,
+                             options(nostack));
+        }
+        #[cfg(any(tiptoe_loom, miri))]
+        word.fetch_add(count, Relaxed);
+    }
+
+    /// Puts a value into a word that is 0, of those that one thread writes alone. False
+    /// where it was none.
+    #[inline]
+    pub fn take_own(&self, index: usize, value: u64) -> bool {
+        // Relaxed: it orders nothing; atomic because a signal may interrupt it.
+        let taken = |word: &AtomicU64| word.compare_exchange(0, value, Relaxed, Relaxed).is_ok();
+        self.at(index).is_some_and(taken)
+    }
+
     /// The low half of a word as a futex.
     #[cfg(not(tiptoe_loom))]
     pub fn futex(&self, index: usize) -> Option<&'a core::sync::atomic::AtomicU32> {

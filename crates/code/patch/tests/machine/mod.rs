@@ -188,6 +188,7 @@ impl Machine {
             frames: tls as i64 as i32 + 8,
             slow_entry: tiptoe_test_slow as *const () as u64,
             time_entry: 0,
+            futex_entry: tiptoe_test_hook as *const () as u64,
         };
         let planner = Planner::new(
             abi,

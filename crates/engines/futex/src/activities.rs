@@ -1,0 +1,204 @@
+//! The waits that a thread is in: one, and inside of it those of its signal handlers.
+//!
+//! They are kept from the outermost on, each by the stack pointer at its call. A wait that
+//! never returns (it was cancelled, or a handler jumped out of it) stays until the thread
+//! waits again at that place of its stack or above: then it cannot be on any more.
+//!
+//! A handler may come in at each instruction. A place is taken by its stack pointer before
+//! anything else is written to it, and is complete once its address is there; the
+//! collector, which looks on, passes over one that has none.
+
+use tiptoe_wire::Words;
+use tiptoe_wire::futex::{activity, head};
+
+/// Stacks are no larger than this: what is farther apart is on different ones.
+const STACK: u64 = 8 << 20;
+
+/// A wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// The stack pointer at the call.
+    pub sp: u64,
+    /// The address that is waited at.
+    pub address: u64,
+    /// The user's call site.
+    pub site: u64,
+    /// Where in libc it called.
+    pub via: u64,
+    /// When it began, in ticks.
+    pub since: u64,
+    /// The futex operation; above its 32 bits whatever the caller wants to keep.
+    pub operation: u64,
+    /// Where the user's frame begins.
+    pub frame: u64,
+}
+
+/// The activities in a thread's words.
+#[derive(Clone, Copy)]
+pub struct Activities<'a>(Words<'a>);
+
+fn at(index: u32, word: u32) -> usize {
+    (head::ACTIVITIES + index * activity::WORDS + word) as usize
+}
+
+impl<'a> Activities<'a> {
+    /// Those in the words of a thread.
+    pub fn new(words: Words<'a>) -> Self {
+        Activities(words)
+    }
+
+    #[inline]
+    fn sp(&self, index: u32) -> u64 {
+        self.0.load(at(index, activity::SP))
+    }
+
+    #[inline]
+    /// Whether what is noted there may be on while the stack pointer is at `sp`.
+    fn may_be_on(&self, index: u32, sp: u64) -> bool {
+        let its = self.sp(index);
+        its != 0 && (its > sp || sp - its >= STACK)
+    }
+
+    /// A wait begins. False where there is no room to note it.
+    #[inline]
+    pub fn push(&self, wait: &Activity) -> bool {
+        let mut index = 0;
+        while self.may_be_on(index, wait.sp) {
+            index += 1;
+            if index == activity::DEPTH {
+                return false;
+            }
+        }
+        let put = |word, value| self.0.store(at(index, word), value);
+        put(activity::ADDRESS, 0);
+        put(activity::SP, wait.sp);
+        // What was inside of a wait that is no more.
+        if index + 1 < activity::DEPTH {
+            self.0.store(at(index + 1, activity::SP), 0);
+        }
+        put(activity::SITE, wait.site);
+        put(activity::VIA, wait.via);
+        put(activity::SINCE, wait.since);
+        put(activity::OPERATION, wait.operation);
+        put(activity::FRAME, wait.frame);
+        put(activity::ADDRESS, wait.address);
+        true
+    }
+
+    /// A wait ends: the one that began at this stack pointer.
+    #[inline]
+    pub fn pop(&self, sp: u64) -> Option<Activity> {
+        for index in 0..activity::DEPTH {
+            let its = self.sp(index);
+            if its == sp {
+                let wait = self.get(index);
+                self.0.store(at(index, activity::SP), 0);
+                return wait;
+            }
+            if its == 0 {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Those that are on, from the outermost one.
+    pub fn iter(&self) -> impl Iterator<Item = Activity> + '_ {
+        let noted = (0..activity::DEPTH).take_while(|index| self.sp(*index) != 0);
+        noted.filter_map(|index| self.get(index))
+    }
+
+    #[inline]
+    fn get(&self, index: u32) -> Option<Activity> {
+        let word = |word| self.0.load(at(index, word));
+        let wait = Activity {
+            sp: word(activity::SP),
+            address: word(activity::ADDRESS),
+            site: word(activity::SITE),
+            via: word(activity::VIA),
+            since: word(activity::SINCE),
+            operation: word(activity::OPERATION),
+            frame: word(activity::FRAME),
+        };
+        (wait.address != 0).then_some(wait)
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+    use tiptoe_wire::futex::ENTRY_WORDS;
+
+    fn room() -> Vec<AtomicU64> {
+        (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn wait(sp: u64) -> Activity {
+        Activity {
+            sp,
+            address: sp + 1,
+            site: 2,
+            via: 3,
+            since: 4,
+            operation: 5,
+            frame: 6,
+        }
+    }
+
+    fn on(activities: &Activities) -> Vec<u64> {
+        activities.iter().map(|wait| wait.sp).collect()
+    }
+
+    #[test]
+    fn a_handlers_wait_is_inside_of_another() {
+        let room = room();
+        let waits = Activities::new(Words::new(&room));
+        for sp in [1000, 900, 800] {
+            assert!(waits.push(&wait(sp)));
+        }
+        assert_eq!(on(&waits), [1000, 900, 800]);
+        assert_eq!(waits.pop(800), Some(wait(800)));
+        assert_eq!(waits.pop(800), None);
+        assert_eq!(waits.pop(950), None, "none began there");
+        assert_eq!(waits.pop(900), Some(wait(900)));
+        assert_eq!(waits.pop(1000), Some(wait(1000)));
+        assert_eq!(on(&waits), [0; 0]);
+    }
+
+    #[test]
+    fn a_wait_that_was_left_goes_when_the_thread_waits_above_it() {
+        let room = room();
+        let waits = Activities::new(Words::new(&room));
+        for sp in [1000, 900, 800] {
+            waits.push(&wait(sp));
+        }
+        waits.push(&wait(950));
+        assert_eq!(on(&waits), [1000, 950]);
+        waits.push(&wait(950));
+        assert_eq!(on(&waits), [1000, 950]);
+        // A handler on a stack of its own, above ours.
+        waits.push(&wait(1000 + STACK));
+        assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
+        assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));
+        assert_eq!(waits.pop(1000), Some(wait(1000)), "out of its handlers");
+        assert_eq!(on(&waits), [0; 0]);
+        waits.push(&wait(1000));
+        assert_eq!(on(&waits), [1000], "what was inside is gone");
+    }
+
+    #[test]
+    fn only_so_many_are_kept() {
+        let room = room();
+        let waits = Activities::new(Words::new(&room));
+        let depth = u64::from(activity::DEPTH);
+        for sp in (1..=depth).rev() {
+            assert!(waits.push(&wait(1000 + sp)));
+        }
+        assert!(!waits.push(&wait(1000)));
+        assert_eq!(waits.pop(1001), Some(wait(1001)));
+        assert!(waits.push(&wait(1000)));
+    }
+}

@@ -1,0 +1,182 @@
+//! What a thread did, by address and call site: a table of its own.
+//!
+//! An entry is taken by its address; whoever comes in between that and the rest of its key
+//! (a handler of the same thread) takes another one, and the collector adds up those of one
+//! key. Every number is changed by one instruction.
+
+use tiptoe_event::bucket_of;
+use tiptoe_wire::Words;
+use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, entry};
+
+use crate::HASH;
+
+/// So many entries are looked at, from the hash on.
+const LOOKS: u32 = 16;
+
+/// What an entry is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The address.
+    pub address: u64,
+    /// The user's call site.
+    pub site: u64,
+    /// Where in libc it called, and [`tiptoe_wire::futex::WAKES`].
+    pub via: u64,
+}
+
+/// The entries in a thread's words.
+#[derive(Clone, Copy)]
+pub struct Entries<'a>(Words<'a>);
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    words: Words<'a>,
+    first: u32,
+}
+
+impl<'a> Entries<'a> {
+    /// Those in the words of a thread.
+    pub fn new(words: Words<'a>) -> Self {
+        Entries(words)
+    }
+
+    /// The entry of a key, a new one perhaps. `None` where there is no room.
+    #[inline]
+    pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
+        let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
+        let mut place = (mixed.wrapping_mul(HASH) >> 32) as u32 % ENTRIES;
+        for _ in 0..LOOKS {
+            let entry = Entry {
+                words: self.0,
+                first: (place + 1) * ENTRY_WORDS,
+            };
+            if entry.is(key) || entry.take(key) {
+                return Some(entry);
+            }
+            place = if place + 1 == ENTRIES { 0 } else { place + 1 };
+        }
+        None
+    }
+}
+
+impl Entry<'_> {
+    fn at(&self, word: u32) -> usize {
+        (self.first + word) as usize
+    }
+
+    fn get(&self, word: u32) -> u64 {
+        self.words.load(self.at(word))
+    }
+
+    fn is(&self, key: &Key) -> bool {
+        self.get(entry::ADDRESS) == key.address
+            && self.get(entry::SITE) == key.site
+            && self.get(entry::VIA) == key.via
+    }
+
+    fn take(&self, key: &Key) -> bool {
+        let taken = self.get(entry::ADDRESS) == 0
+            && self.words.take_own(self.at(entry::ADDRESS), key.address);
+        if taken {
+            self.words.store(self.at(entry::VIA), key.via);
+            self.words.store(self.at(entry::SITE), key.site);
+        }
+        taken
+    }
+
+    /// Adds to one of its numbers.
+    pub fn add(&self, word: u32, count: u64) {
+        self.words.add_own(self.at(word), count);
+    }
+
+    /// Notes how long a wait took.
+    pub fn slept(&self, ns: u64) {
+        self.add(entry::SLEPT_NS, ns);
+        if self.get(entry::LONGEST) < ns {
+            self.words.store(self.at(entry::LONGEST), ns);
+        }
+        let duration = match ns {
+            0 => 0,
+            _ => 1 + bucket_of(ns) as u32,
+        };
+        self.add(entry::DURATIONS + duration, 1);
+    }
+
+    /// Notes from where somebody ended a wait of so long.
+    pub fn woken_from(&self, site: u64, ns: u64) {
+        let wakers = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
+        let mine = |waker: &u32| match self.get(*waker) {
+            0 => self.words.take_own(self.at(*waker), site),
+            held => held == site,
+        };
+        match { wakers }.find(mine) {
+            Some(waker) => {
+                self.add(waker + 1, 1);
+                self.add(waker + 2, ns);
+            }
+            None => self.add(entry::OTHER_WAKERS, 1),
+        }
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+    use tiptoe_wire::futex::WIDTH;
+
+    fn key(address: u64) -> Key {
+        Key {
+            address,
+            site: 7,
+            via: 0,
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn each_key_has_its_entry_while_there_is_room() {
+        let room: Vec<_> = (0..WIDTH).map(|_| AtomicU64::new(0)).collect();
+        let entries = Entries::new(Words::new(&room));
+        let mut kept = 0;
+        for address in (0x1000..).step_by(64).take(400) {
+            let Some(entry) = entries.of(&key(address)) else {
+                continue;
+            };
+            entry.add(entry::CALLS, 1);
+            let again = entries.of(&key(address)).expect("it is there");
+            assert_eq!((again.first, again.get(entry::CALLS)), (entry.first, 1));
+            kept += 1;
+        }
+        assert!((200..=ENTRIES).contains(&kept), "{kept}");
+        assert!(
+            room[..ENTRY_WORDS as usize]
+                .iter()
+                .all(|w| w.load(core::sync::atomic::Ordering::Relaxed) == 0)
+        );
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
+    fn waits_are_summed_up_with_who_ended_them() {
+        let room: Vec<_> = (0..WIDTH).map(|_| AtomicU64::new(0)).collect();
+        let entry = Entries::new(Words::new(&room)).of(&key(1)).expect("room");
+        for ns in [0, 30, 20] {
+            entry.slept(ns);
+        }
+        assert_eq!(
+            (entry.get(entry::SLEPT_NS), entry.get(entry::LONGEST)),
+            (50, 30)
+        );
+        assert_eq!(entry.get(entry::DURATIONS), 1);
+        for site in (1..).take(entry::WAKER_COUNT as usize + 2).chain([1]) {
+            entry.woken_from(site, 10);
+        }
+        let waker = |word| entry.get(entry::WAKERS + word);
+        assert_eq!([waker(0), waker(1), waker(2)], [1, 2, 20]);
+        assert_eq!(entry.get(entry::OTHER_WAKERS), 2);
+    }
+}

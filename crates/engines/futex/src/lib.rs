@@ -1,0 +1,30 @@
+//! All that runs where a thread is about to wait for a lock in the kernel, or wakes one
+//! that does.
+//!
+//! The coordination removed: nobody times an acquisition that does not wait. The lock's
+//! own fast path is as it was; what is here runs only in front of a futex call and behind
+//! it, each of which costs its thread 100 ns and more by itself.
+//!
+//! - [`activities`] knows the waits that a thread is in.
+//! - [`entries`] sums up what a thread did, by lock and call site.
+//! - [`board`] tells who last woke somebody at an address: the one shared thing here.
+//! - [`walk`] finds the user's call site above libc's frames.
+//! - [`calls`] puts these together: a wait, a wake, an episode.
+//!
+//! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller finds, takes
+//! no lock, calls nobody and may be interrupted by a signal handler that waits itself.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod activities;
+pub mod board;
+pub mod calls;
+pub mod entries;
+#[cfg(all(test, tiptoe_loom))]
+mod models;
+mod primitive;
+pub mod walk;
+
+/// Multiplied by this, the upper bits of a word depend on all of it.
+const HASH: u64 = tiptoe_wire::calls::HASH;

@@ -1,5 +1,6 @@
 //! The agent's shared object: it must need nothing and leave nothing undefined.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
@@ -56,6 +57,44 @@ pub fn text_relocations(path: &Path) -> Vec<String> {
         .into_iter()
         .filter(|line| line.contains("TEXTREL"))
         .collect()
+}
+
+/// Instructions on vector and x87 registers in a function and in all that it calls or jumps
+/// to by name, those in `but` left out.
+pub fn vector_instructions(path: &Path, function: &str, but: &[&str]) -> Vec<String> {
+    let code = lines("objdump", &["-d", "--no-show-raw-insn"], path);
+    let label = |line: &str| {
+        let (_, rest) = line.split_once('<')?;
+        Some(rest.split_once('>')?.0.to_owned())
+    };
+    let mut bodies: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut current = String::new();
+    for line in code {
+        match line.ends_with(">:") {
+            true => current = label(&line).unwrap_or_default(),
+            false => bodies.entry(current.clone()).or_default().push(line),
+        }
+    }
+    let (mut open, mut seen) = (vec![function.to_owned()], BTreeSet::new());
+    let mut found = Vec::new();
+    while let Some(name) = open.pop() {
+        if but.contains(&&*name) || !seen.insert(name.clone()) {
+            continue;
+        }
+        let Some(body) = bodies.get(&name) else {
+            found.push(format!("{name} is not there"));
+            continue;
+        };
+        for line in body {
+            let vector = ["%xmm", "%ymm", "%zmm", "%mm", "%st"];
+            if vector.iter().any(|register| line.contains(register)) {
+                found.push(format!("{name}: {}", line.trim()));
+            }
+            let leaves = line.contains("call ") || line.contains("jmp ");
+            open.extend(label(line).filter(|target| leaves && !target.contains('+')));
+        }
+    }
+    found
 }
 
 fn lines(tool: &str, arguments: &[&str], path: &Path) -> Vec<String> {

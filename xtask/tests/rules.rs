@@ -68,6 +68,23 @@ fn the_agent_needs_nothing() {
     );
 }
 
+/// The hook of contended locks does not save them.
+#[test]
+fn hooks_of_locks_touch_no_vector_register() {
+    let Some(path) = shared_object::agent() else {
+        return println!(
+            "skipped: the agent's shared object (build the command first: `cargo build`)"
+        );
+    };
+    let saves = ["tiptoe_first_slab"];
+    none(shared_object::vector_instructions(
+        &path,
+        "tiptoe_futex_entry",
+        &saves,
+    ));
+    assert!(!shared_object::vector_instructions(&path, saves[0], &[]).is_empty());
+}
+
 /// The checker itself: a table of wrong edges, each with the rule that it breaks.
 #[test]
 fn wrong_edges_are_found() {

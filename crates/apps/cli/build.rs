@@ -16,6 +16,7 @@ fn main() {
         AGENT,
         "../../core/sys/src/raw.rs",
         "../../core/wire",
+        "../../engines/futex",
         "../../engines/uprobe",
     ] {
         println!("cargo:rerun-if-changed={watched}");

@@ -103,6 +103,36 @@ global_asm!(
     "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
     "ret 8",
     ".cfi_endproc",
+    // Stack on entry: return address, what is known of the place. Builds a `locks::Told`. It
+    // runs so often that vector registers are not saved: what it calls uses none, which
+    // xtask looks after, but for the way through `tiptoe_first_slab`.
+    "tiptoe_begin tiptoe_futex_entry",
+    "tiptoe_push r11, r10, r9, r8, rdi, rsi, rbp, rdx, rcx, rax",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "and rsp, -16",
+    "cld",
+    "mov rdi, rbp",
+    "call {futex}",
+    "mov rsp, rbp",
+    ".cfi_def_cfa_register rsp",
+    "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
+    "ret 8",
+    ".cfi_endproc",
+    // Called as any function, by one that may not touch vector registers.
+    "tiptoe_begin tiptoe_first_slab",
+    "tiptoe_push rbp",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "and rsp, -16",
+    "tiptoe_save_xmm",
+    "call {first_slab}",
+    "tiptoe_restore_xmm",
+    "mov rsp, rbp",
+    ".cfi_def_cfa_register rsp",
+    "tiptoe_pop rbp",
+    "ret",
+    ".cfi_endproc",
     // What a signal handler returns to: unwinders know it by these very bytes,
     // `mov rax, 15` in seven and `syscall`.
     ".hidden tiptoe_restorer",
@@ -136,6 +166,8 @@ global_asm!(
     cold = sym crate::hit::cold,
     hook = sym crate::hooks::hook,
     slow = sym crate::calls::slow,
+    futex = sym crate::locks::futex,
+    first_slab = sym crate::locks::first_slab,
     run = sym crate::thread::run,
 );
 
@@ -209,6 +241,10 @@ unsafe extern "C" {
     pub fn tiptoe_hook_entry();
     /// See the module: reached from trampolines only.
     pub fn tiptoe_slow_entry();
+    /// See the module: reached from trampolines only.
+    pub fn tiptoe_futex_entry();
+    /// [`crate::locks::first_slab`], for one who may not touch vector registers.
+    pub fn tiptoe_first_slab() -> u64;
     /// rt_sigreturn.
     pub fn tiptoe_restorer();
     /// Starts the agent's thread.

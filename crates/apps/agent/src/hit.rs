@@ -8,6 +8,7 @@ use tiptoe_wire::{Data, Site, SiteFlags};
 
 use crate::calls;
 use crate::clockwork;
+use crate::locks;
 use crate::shared::{self, Shared};
 use crate::tls;
 
@@ -88,6 +89,7 @@ pub fn settle(
         data.enter(slab, tid, comm);
         data.set_credit(slab, shared.credit());
         calls::forget_parts();
+        locks::forget(shared, data, slab);
     }
     shared
         .claims

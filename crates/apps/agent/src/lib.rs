@@ -18,6 +18,7 @@
 //! | [`credentials`] | the agent's thread | no more rights than the program |
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
+//! | [`locks`] | any thread of the program | note waits for locks, and who ended them |
 //! | [`unwind`] | any thread of the program | what unwinders learn of our code |
 //! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
 //! | [`space`] | all of them | which file is mapped where |
@@ -38,6 +39,7 @@ mod hit;
 mod hooks;
 mod libraries;
 mod loader;
+mod locks;
 mod memory;
 mod segments;
 mod serve;

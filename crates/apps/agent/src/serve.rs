@@ -7,7 +7,7 @@ use tiptoe_uprobe::patcher::{self, BATCH, Outcome, Text};
 use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::{Data, Hello, Plan, Request, Site, SiteFlags, State};
 
-use crate::asm::{tiptoe_cold_entry, tiptoe_hook_entry, tiptoe_slow_entry};
+use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
@@ -31,6 +31,7 @@ pub fn greet(shared: &Shared, data: &Data) {
         hook_entry: tiptoe_hook_entry as *const () as u64,
         slow_entry: tiptoe_slow_entry as *const () as u64,
         time_entry: tiptoe_time_entry as *const () as u64,
+        futex_entry: tiptoe_futex_entry as *const () as u64,
     });
     if let Some(owner) = data.owner() {
         raw::futex::wake(owner, u32::MAX);

@@ -13,6 +13,7 @@ use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
 use crate::arenas::Arenas;
 use crate::clockwork;
 use crate::libraries::{self, Libraries, Library};
+use crate::locks;
 use crate::memory::{self, PAGE};
 use crate::segments::Segments;
 use crate::unwind;
@@ -71,6 +72,7 @@ pub struct Shared {
     data: AtomicUsize,
     shape: AtomicU64,
     keep: AtomicBool,
+    lock_slot: AtomicU32,
     plan: AtomicUsize,
     segments: Segments,
 }
@@ -200,6 +202,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         data: AtomicUsize::new(0),
         shape: AtomicU64::new(0),
         keep: AtomicBool::new(false),
+        lock_slot: AtomicU32::new(0),
         plan: AtomicUsize::new(0),
         segments: Segments::new(),
     };
@@ -367,6 +370,13 @@ impl Shared {
         self.keep.load(Ordering::Relaxed) // written before `data`
     }
 
+    /// From which slot on a thread's slab has what is noted of contended locks, where the
+    /// session is about these.
+    pub fn lock_slot(&self) -> Option<u32> {
+        let slot = self.lock_slot.load(Ordering::Relaxed); // written before `data`
+        (slot != 0).then_some(slot)
+    }
+
     /// Address of slab `index` of the session.
     pub fn slab(&self, data: &Data, index: u32) -> u64 {
         self.data.load(Ordering::Relaxed) as u64 + data.geometry().slab(index) as u64 * 8
@@ -384,8 +394,8 @@ impl Shared {
         self.plan.store(plan, Ordering::Release); // pairs with `plan`
         let header = self
             .plan()
-            .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs(), plan.clock())));
-        let Some((geometry, keep, clock)) = header else {
+            .and_then(|plan| Some((plan.geometry()?, plan.keeps_slabs(), plan)));
+        let Some((geometry, keep, terms)) = header else {
             self.plan.store(0, Ordering::Relaxed); // nobody reads it yet
             memory::unmap(plan, Plan::BYTES as usize);
             return Err(Errno(22));
@@ -397,15 +407,19 @@ impl Shared {
         let shape = geometry.slots as u64 | u64::from(geometry.slabs | rings) << 32;
         self.shape.store(shape, Ordering::Relaxed); // published by `data`
         self.keep.store(keep, Ordering::Relaxed); // published by `data`
+        let clock = terms.clock();
         self.credit.store(clock.credit, Ordering::Relaxed); // published by `data`
+        self.lock_slot.store(terms.lock_slot(), Ordering::Relaxed); // published by `data`
         clockwork::set(&clock);
         self.data.store(data, Ordering::Release); // pairs with `data`
+        locks::set(self.lock_slot(), data as u64 + geometry.slab_offset(0));
         Ok(())
     }
 
     /// Takes the session's segments away. A thread that read its slab's address
     /// before may still write there ([`Segments`]).
     pub fn close_session(&self) {
+        locks::set(None, 0);
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
         let plan = self.plan.swap(0, Ordering::AcqRel);
@@ -419,6 +433,7 @@ impl Shared {
 
     /// Unmaps the segments of a session that has not begun: no thread knows of them.
     pub fn drop_session(&self) {
+        locks::set(None, 0);
         let data = self.data.swap(0, Ordering::Relaxed); // one thread begins a session
         let plan = self.plan.swap(0, Ordering::Relaxed);
         if data != 0 {
@@ -432,6 +447,7 @@ impl Shared {
 
     /// Forgets segments that a fork left behind in the parent.
     pub fn forget_session(&self) {
+        locks::set(None, 0);
         self.data.store(0, Ordering::Relaxed); // single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();

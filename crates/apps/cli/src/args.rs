@@ -181,9 +181,9 @@ pub struct Common {
     #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
     pub via: Via,
 
-    /// Most of the target's CPU time that tracing may take, in percent. So far only traps
-    /// are held to it: one that is hit more than 10,000 times a second is switched off.
-    /// off: nothing is switched off
+    /// Most of the target's CPU time that tracing may take, in percent: calls are followed
+    /// and recorded as far as it goes, and a trap that is hit more than 10,000 times a second
+    /// is switched off. off: nothing is
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
           allow_negative_numbers = true)]
     pub budget: Budget,

@@ -1,6 +1,6 @@
 //! `tiptoe lock`: who waits for which lock, for how long, and where.
 //!
-//! The kernel's locks are [`kernel`]'s. A program's own locks are not watched yet.
+//! The kernel's locks are [`kernel`]'s, those of programs [`user`]'s.
 
 use std::process::ExitCode;
 
@@ -10,9 +10,26 @@ use crate::args::Common;
 use crate::failure::Failure;
 
 mod kernel;
+mod user;
 
 /// What `tiptoe lock --help` says behind the options.
 pub const LOCK_HELP: &str = "\
+Locks of programs: where libc is about to wait for a lock, and where it wakes who waits,
+is patched in the running program; a lock that is free runs the code it always ran.
+  tiptoe lock -p 42                     which locks process 42 waits for
+  tiptoe lock --by callsite -- CMD      from where they are asked for
+Rows: the time asleep (total, median, p99, longest), how many calls were contended, how
+many waits slept and how many returned at once, as the lock had changed hands; the lock by
+its variable or where it is; from where it was mostly waited for. Below each: from where
+the waits were ended, by their share of the time: who held the lock. What threads wait for
+that nobody holds (conditions, semaphores, joins) has a table of its own. --by callsite,
+thread or type groups by these. Mutexes of all kinds, rwlocks, conditions, semaphores,
+barriers, once, join, stdio's and malloc's locks; through syscall() those of Rust,
+parking_lot and C++ atomics. Not seen: spinning, and programs that the agent cannot enter
+(static, musl, under seccomp). Not traced: what CMD forks.
+Cost: nothing for a lock that is free; some 50 ns for a wait and 25 for a wake ('tiptoe
+bench lock' measures these here), which cost 200 to 400 ns by themselves.
+
 Kernel locks: --kernel times waits for the kernel's own locks (mmap_lock, rwsem, mutex,
 spinlock, rwlock, semaphore, percpu-rwsem, and the rt- forms of PREEMPT_RT), of a process,
 a command, or with -a of all. BPF programs at lock:contention_begin and _end keep the
@@ -57,9 +74,13 @@ pub struct LockArgs {
     #[arg(long)]
     pub every: bool,
 
-    /// Tell rows apart by this, besides type and mode [default: the call site]
+    /// Tell rows apart by this, besides type and mode [default: lock, with --kernel callsite]
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<LockByWord>,
+
+    /// Patch in process even where that is against the rules (seccomp)
+    #[arg(long)]
+    pub force: bool,
 
     /// Whom, how long, and where the report goes.
     #[command(flatten)]
@@ -88,10 +109,7 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     match args.kernel {
         true => kernel::run(args),
-        false => Err(Failure::not_yet(
-            "watching the locks of programs",
-            "--kernel watches the kernel's own locks",
-        )),
+        false => user::run(args),
     }
 }
 
@@ -145,7 +163,9 @@ mod tests {
         for (line, said) in [
             ("--mmap -p 1", "--mmap without --kernel"),
             ("--every -a", "--every without --kernel"),
-            ("-p 1", "not implemented yet"),
+            ("-a", "-a"),
+            ("-p 1 --by cgroup", "--by cgroup without --kernel"),
+            ("-p 1 --via kernel", "--via kernel"),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);
             assert!(format!("{failure:?}").contains(said), "{failure:?}");

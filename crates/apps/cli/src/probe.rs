@@ -42,6 +42,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         by: args.by.map(latency::by),
         latency: args.timing.latency,
         record: args.record,
+        locks: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,
         duration: common.duration,

@@ -40,6 +40,7 @@ mod in_process;
 mod program;
 mod trap;
 mod uprobe;
+mod waits;
 
 use std::array::from_fn;
 
@@ -52,6 +53,7 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, Shown};
+pub use waits::wait_and_wake;
 
 /// What traps cost elsewhere was as much cheaper than here,
 const CHEAPER: f64 = 0.7;

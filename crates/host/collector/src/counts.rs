@@ -93,6 +93,21 @@ pub fn sums(file: &File, geometry: Geometry, slots: Range<u32>) -> std::io::Resu
     Ok(sums)
 }
 
+/// Tells some slots of each slab, with its thread; the overflow slab has none.
+pub fn each_slab(
+    file: &File,
+    geometry: Geometry,
+    slots: Range<u32>,
+    mut told: impl FnMut(Option<String>, &[u64]),
+) -> std::io::Result<()> {
+    let mut words = SlabWords::new(file, geometry, slots);
+    for (slab, owner) in slabs(file, geometry)? {
+        words.read(slab)?;
+        told(owner.map(|owner| owner.key(By::Thread)), &words.words);
+    }
+    Ok(())
+}
+
 /// The overflow slab, and every other that somebody entered.
 fn slabs(file: &File, geometry: Geometry) -> std::io::Result<Vec<(u32, Option<SlabOwner>)>> {
     let mut directory = vec![0; (geometry.slabs as usize) * ENTRY];

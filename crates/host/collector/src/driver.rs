@@ -10,6 +10,9 @@ use tiptoe_event::Via;
 use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
+use tiptoe_wire::Geometry;
+use tiptoe_wire::futex::WIDTH;
+
 use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
@@ -185,7 +188,7 @@ fn start(
             "the agent cannot enter {}: {reason}",
             path.display()
         ))
-        .with_hint("`--via kernel` counts the same functions"));
+        .with_hint(plan.instead_of_agent()));
     }
     match (plan.via, against) {
         (Via::Kernel, _) => start_under_kernel((&program, &path), command, object?, plan, None),
@@ -222,11 +225,15 @@ fn start_with_agent(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
-    let offer = Offer::new(plan.follow().room(command_probes(plan)), plan.record)?;
+    let slots = match plan.locks {
+        true => WIDTH,
+        false => plan.follow().room(command_probes(plan)),
+    };
+    let offer = Offer::new(slots, plan.record)?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;
-    let link = offer.open(&plan.terms(), pid)?;
+    let link = offer.open(&plan.terms(Geometry::FIRST_SLOT), pid)?;
     let mut child = started.proceed().map_err(failed)?;
     // Where the agent cannot serve it holds the program until the link is dropped.
     let tracee = match wait_for_agent(&link, pid) {

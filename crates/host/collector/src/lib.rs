@@ -16,6 +16,7 @@
 //! | [`totals`] | events over all processes, and their price |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
+//! | [`ulocks`] | waits for the locks of programs, summed up and told by name |
 //! | [`calibrate`] | what one hit costs on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
@@ -44,9 +45,10 @@ mod rows;
 mod run;
 mod totals;
 mod tracee;
+mod ulocks;
 mod values;
 mod words;
 
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
-pub use request::{Budget, By, Error, Observer, Outcome, Request, RequestTarget};
+pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};

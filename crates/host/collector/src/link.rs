@@ -83,6 +83,8 @@ pub struct Terms {
     pub keep_slabs: bool,
     /// How calls are timed and paid for.
     pub clock: Clock,
+    /// From which slot on waits for locks are noted; 0 where none are.
+    pub lock_slot: u32,
 }
 
 /// What is shared with one agent.
@@ -92,6 +94,8 @@ pub struct Link {
     data: Segment,
     plan: Segment,
     geometry: Geometry,
+    /// As the [`Terms`] had it.
+    pub lock_slot: u32,
     gone: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -112,10 +116,12 @@ impl Link {
             data,
             plan,
             geometry,
+            lock_slot: terms.lock_slot,
             gone,
         };
         link.plan().format(geometry, terms.keep_slabs);
         link.plan().set_clock(&terms.clock);
+        link.plan().set_lock_slot(terms.lock_slot);
         link.owner = Some(Owner::hold(&link.data)?);
         Ok(link)
     }

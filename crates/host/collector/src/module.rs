@@ -122,6 +122,11 @@ impl Object {
         })
     }
 
+    /// All of the file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The function's bytes and those up to the next one, at `bias`.
     pub fn code(&self, function: &Function, bias: u64) -> Option<FunctionCode<'_>> {
         let layout = self.image.layout();

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Shape, Space, Strategy, SyscallSite,
-    UsedArena, any_syscall_site, shape, syscall_sites,
+    ARENA_LEN, Abi, Arena, Body, Hits, Notice, Patch, Planner, Shape, Space, Strategy, SyscallSite,
+    UsedArena, any_futex_site, shape, syscall_sites,
 };
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
@@ -23,9 +23,11 @@ use crate::rows::{Row, Rows};
 
 mod follow;
 mod intercept;
+mod locks;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
+pub use locks::Locks;
 
 /// System calls that the agent sees first, so that the program finds its signals and
 /// credentials as they are without us, by what is done.
@@ -71,6 +73,8 @@ pub struct Plan {
     pub hooks: Vec<Planned>,
     /// Where each intercepted unwinder tells the address of a frame.
     pub unwinders: Vec<u64>,
+    /// What tells of contended locks.
+    pub locks: Locks,
     /// For each probe its site, or why there is none.
     pub probes: Vec<Result<Planned, String>>,
 }
@@ -89,6 +93,8 @@ pub struct Ground<'a> {
     pub unwinders: &'a [u64],
     /// Calls are followed.
     pub follows: bool,
+    /// Contended locks are watched.
+    pub locks: bool,
     /// What the loader calls when its list of libraries changes, where it is to be seen.
     pub changed: Option<u64>,
     /// Where the agent's entries are.
@@ -134,11 +140,15 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
         ..Plan::default()
     };
     for module in modules.iter().filter(|module| is_libc(module)) {
-        plan.hooks.extend(draft.hooks(module));
+        let hooks = draft.hooks(module, &mut plan.locks);
+        plan.hooks.extend(hooks);
     }
     plan.hooks.extend(draft.changed(modules));
     if ground.follows {
         draft.interceptions(modules, true, &mut plan);
+    }
+    if ground.locks {
+        draft.locks(modules, &mut plan.locks);
     }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
     if !ground.follows {
@@ -166,33 +176,35 @@ fn is_libc(module: &Module) -> bool {
 }
 
 impl Draft<'_> {
-    fn hooks(&mut self, module: &Module) -> Vec<Planned> {
+    fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<Planned> {
         let mut hooks = BTreeMap::new();
         for function in module.object.image.functions() {
             let Some(code) = module.object.code(function, module.bias) else {
                 continue;
             };
-            let any = function.names.iter().any(|name| &**name == "syscall");
-            let sites = match any {
-                true => any_syscall_site(&code).into_iter().collect(),
-                false if may_call(code.bytes) => syscall_sites(&code, HOOKED),
-                false => Vec::new(),
-            };
-            for site in sites {
-                if let Some(hook) = self.hook(&site) {
-                    hooks.insert(site.address, hook);
+            if function.names.iter().any(|name| &**name == "syscall") {
+                let site = any_futex_site(&code);
+                let futex = site.as_ref();
+                let futex = futex.and_then(|site| self.any_notice(module, site, locks));
+                let hook = site.and_then(|site| self.hook(&site.call, futex));
+                hooks.extend(hook.map(|hook| (hook.site.address, hook)));
+            } else if may_call(code.bytes) {
+                for site in syscall_sites(&code, HOOKED) {
+                    let hook = self.hook(&site, None);
+                    hooks.extend(hook.map(|hook| (site.address, hook)));
                 }
             }
         }
         hooks.into_values().collect()
     }
 
-    fn hook(&mut self, site: &SyscallSite) -> Option<Planned> {
+    fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
         let recall = self.ground.recall;
         let body = match site.nr {
             u32::MAX => Body::SyscallAny {
                 numbers: numbers(),
                 recall,
+                futex,
             },
             nr => Body::Syscall { nr, recall },
         };
@@ -399,6 +411,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
             SiteFlags::VALUED,
         ),
         (intercept::stays(body), SiteFlags::STAYS),
+        (matches!(body, Body::Futex(_)), SiteFlags::FUTEX),
     ];
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
         site.flags = site.flags.with(flag);

@@ -8,6 +8,8 @@ use std::time::Duration;
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
 
+pub use crate::ulocks::ByLock;
+
 /// Everything that one run of the driver is asked.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -27,6 +29,8 @@ pub struct Request {
     pub latency: bool,
     /// Whether each call is recorded, and told while the trace runs.
     pub record: bool,
+    /// Whether waits for contended locks are watched, and what they are split by.
+    pub locks: Option<ByLock>,
     /// Of the timed calls, only those that take longer than this.
     pub slower_ns: Option<u64>,
     /// Only calls below this function, on the same thread; in the event grammar.

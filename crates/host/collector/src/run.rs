@@ -16,6 +16,7 @@ use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
 
 mod command;
 mod loading;
+mod locks;
 mod under;
 
 pub use command::{Ending, has_exited};
@@ -111,6 +112,7 @@ impl<'a> Run<'a> {
         let mut next_foreign_look = self.start + FOREIGN_TICK;
         let mut next_trap_look = self.start;
         let mut last = Events::default();
+        self.look_for_names();
         let tell = observer.wants_calls();
         self.tracees
             .iter()
@@ -135,6 +137,7 @@ impl<'a> Run<'a> {
             if now >= next_foreign_look {
                 next_foreign_look = now + FOREIGN_TICK;
                 self.look_for_foreign();
+                self.look_for_names();
             }
             if now >= next_trap_look {
                 next_trap_look = now + TRAP_WINDOW;
@@ -311,6 +314,8 @@ impl<'a> Run<'a> {
         }
         self.tracees.iter().for_each(Tracee::bury_dead_threads);
         let events = self.events()?;
+        self.look_for_names();
+        self.tell_locks()?;
         for (target, tracee) in self.session.targets.iter_mut().zip(&self.tracees) {
             target.address_space = tracee.address_space();
         }
@@ -326,6 +331,9 @@ impl<'a> Run<'a> {
 
     /// Puts a price on the last counts and writes them down.
     pub fn finish(&mut self, events: &Events) {
+        if self.price_locks() {
+            return;
+        }
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
         let costs = unit_costs(Want {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),

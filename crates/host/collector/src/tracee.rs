@@ -28,6 +28,7 @@ mod foreign;
 mod kernel;
 mod kind;
 mod later;
+mod locks;
 mod meter;
 mod plan;
 mod reads;
@@ -127,6 +128,8 @@ pub struct Tracee {
     purse: Option<budget::Purse>,
     /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
+    /// Its contended locks.
+    watched_locks: locks::Watched,
 }
 
 impl Tracee {
@@ -162,6 +165,7 @@ impl Tracee {
             end_told: Cell::new(false),
             purse: None,
             rings: RefCell::default(),
+            watched_locks: locks::Watched::default(),
         }
     }
 
@@ -185,7 +189,7 @@ impl Tracee {
             if plan.via == Via::Agent {
                 return Err(
                     Error::new(format!("the agent cannot enter process {pid}: {reason}"))
-                        .with_hint("`--via kernel` counts the same functions"),
+                        .with_hint(plan.instead_of_agent()),
                 );
             }
             tracee

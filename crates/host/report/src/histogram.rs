@@ -34,10 +34,15 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
 }
 
 fn block((event, calls): &Timed, options: &Options) -> Vec<String> {
-    let rows = rows(&calls.histogram);
-    let total = calls.histogram.total();
+    drawn(&event_name(&event.event), &calls.histogram, options)
+}
+
+/// One histogram with its name.
+pub(crate) fn drawn(name: &str, histogram: &Histogram, options: &Options) -> Vec<String> {
+    let rows = rows(histogram);
+    let total = histogram.total();
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
-    let heading = options.fit(&event_name(&event.event));
+    let heading = options.fit(name);
     let lines = rows.iter().map(|row| line(row, most, total, options));
     std::iter::once(options.heading(&heading))
         .chain(lines)

@@ -12,6 +12,7 @@ mod ends;
 mod histogram;
 mod interval;
 mod latency;
+mod locks;
 mod number;
 mod refusals;
 mod table;

@@ -3,7 +3,9 @@
 use tiptoe_session::{Process, Session};
 
 use crate::number::{grouped, plural, seconds};
-use crate::{Options, calls, cost, ends, histogram, latency, printable, refusals, table, waits};
+use crate::{
+    Options, calls, cost, ends, histogram, latency, locks, printable, refusals, table, waits,
+};
 
 /// How many processes the first line names.
 const PROCESSES: usize = 3;
@@ -16,6 +18,8 @@ pub fn text(session: &Session, options: &Options) -> String {
     } else if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }
+    blocks.extend(locks::blocks(session, options));
+    blocks.extend(locks::histograms(session, options));
     blocks.extend(latency::rows(session, options));
     blocks.extend(histogram::blocks(session, options));
     if !session.refusals.is_empty() {
@@ -25,6 +29,7 @@ pub fn text(session: &Session, options: &Options) -> String {
         .into_iter()
         .chain(calls::notes(session))
         .chain(session.waits.iter().flat_map(waits::notes))
+        .chain(session.locks.iter().flat_map(locks::notes))
         .collect();
     let notes = notes.iter().chain(&session.notes);
     let notes = notes.map(|note| format!("note: {}", printable(note)));

@@ -18,7 +18,7 @@
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
-//!  "waits"?: WAITS, "cpus"?: NUMBER}
+//!  "locks"?: LOCKS, "waits"?: WAITS, "cpus"?: NUMBER}
 //! ```
 //!
 //! ENDS are the keys of [`Ends`], all of them where calls were followed from
@@ -41,7 +41,17 @@
 //!
 //! SPACE are the keys of [`AddressSpace`], of a process that had an agent.
 //!
-//! WAITS are the keys of [`Waits`], of `tiptoe lock`: the rows of its table, with the histogram
+//! LOCKS are the keys of [`Locks`], of `tiptoe lock` without `--kernel`: its table's rows, with
+//! the histogram of TIMES for the waits that slept.
+//!
+//! ```text
+//! LOCKS  {"by": WHAT, "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
+//!          "episodes", "slept", "at_once", "timed_out", "interrupted", "total_ns",
+//!          "histogram", "blame"?: [{"callsite", "count", "total_ns"}…]}…],
+//!         "waits", "wakes", "unfinished", "others"}
+//! ```
+//!
+//! WAITS are the keys of [`Waits`], of `tiptoe lock --kernel`: the rows of its table, with the histogram
 //! of TIMES. The session's only event is then all of them, such as `klock:mmap_lock`, its "lost" the
 //! sum of the drops.
 //!
@@ -68,6 +78,7 @@ mod cost;
 mod ends;
 mod event;
 mod latency;
+mod lock;
 mod records;
 mod space;
 mod wait;
@@ -79,6 +90,7 @@ pub use cost::{Basis, Cost, Programs};
 pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
+pub use lock::{Blame, Lock, Locks};
 pub use records::{Call, Records};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;
@@ -115,7 +127,10 @@ pub struct Session {
     /// The function below which calls had to be made, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
-    /// What was waited for, where locks were watched.
+    /// What was seen of contended locks, where those of programs were watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Locks>,
+    /// What was waited for, where the kernel's locks were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
     /// How many CPUs were traced, where it was the whole system: `cpu_ns` is their time, idle or not.

@@ -107,7 +107,7 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
     // A thread inside the window was preempted there before the patch, and is
     // none of our hits, or somebody else's trap ran our first instruction for us.
     let ours = found.site.patched.first() == Some(&first);
-    if found.offset != 0 && !ours && !found.site.flags.has(tiptoe_wire::SiteFlags::HOOK) {
+    if found.offset != 0 && !ours && found.site.width() > 0 {
         let [arg0, arg1] = ARGUMENTS.map(|register| context.register(register));
         crate::hit::trapped(&found.site, arg1, arg0);
     }

@@ -51,7 +51,7 @@ impl Tracee {
             changed: record.map(|(_, changed)| changed),
             ..self.ground(link, plan, &maps)
         };
-        let planned = planner::plan(&ground, modules, probes);
+        let mut planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
         let masks = self.masks(hello.tls, link.prepare()?);
         // Before the first trap byte, and again for what was blocked before the hooks stood.
@@ -66,6 +66,9 @@ impl Tracee {
         let _ = masks.hand_over();
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
+        if plan.locks {
+            self.watch_locks(link, std::mem::take(&mut planned.locks), &lost)?;
+        }
         // Before the first probe: what is loaded from then on is told of.
         if let Some((record, _)) = record {
             let initial = modules.iter();
@@ -94,6 +97,7 @@ impl Tracee {
                 hook_entry: hello.hook_entry,
                 slow_entry: hello.slow_entry,
                 time_entry: hello.time_entry,
+                futex_entry: hello.futex_entry,
             },
             known,
             ..Later::default()

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::Process;
+use tiptoe_wire::futex::WIDTH;
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
 use super::{Plan, Tracee, gone};
@@ -94,6 +95,10 @@ impl Tracee {
         let come = resolve::may_come_later(plan.specs, self.process, modules, false)?;
         let later = plan.follow().room(LATER * u32::from(come));
         let wanted = plan.follow().within(wanted.saturating_add(later));
+        let (wanted, free) = match plan.locks {
+            true => (wanted.max(WIDTH), known.max(Geometry::FIRST_SLOT)),
+            false => (wanted, known),
+        };
         let geometry = Geometry::for_slots(known.saturating_add(wanted), plan.record);
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
@@ -114,7 +119,7 @@ impl Tracee {
                         data,
                         plan_fd,
                         geometry,
-                        &plan.terms(),
+                        &plan.terms(free),
                         gone(pid),
                     )?);
                     Ok(())

@@ -223,6 +223,7 @@ impl Tracee {
             geometry: link.geometry(),
             unwinders: &self.later.unwinders,
             follows: plan.follow().is_followed(),
+            locks: plan.locks,
             changed: None,
             abi: self.later.abi,
             hits: plan.hits,

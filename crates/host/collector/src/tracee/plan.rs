@@ -35,6 +35,8 @@ pub struct Plan<'a> {
     pub calls: Option<Timing>,
     /// Calls are recorded.
     pub record: bool,
+    /// Contended locks are watched.
+    pub locks: bool,
     /// What following them may cost.
     pub share: Share,
     /// The target is a command that is started.
@@ -76,6 +78,7 @@ impl<'a> Plan<'a> {
             force: request.force,
             calls: request.latency.then(timing),
             record: request.record,
+            locks: request.locks.is_some(),
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
             stop: &request.stop,
@@ -129,6 +132,14 @@ impl<'a> Plan<'a> {
         given.map(|(_, why)| why)
     }
 
+    /// What to do where the agent cannot enter.
+    pub fn instead_of_agent(&self) -> &'static str {
+        match self.locks {
+            true => "only an agent sees a program's own locks; `--kernel` watches the kernel's",
+            false => "`--via kernel` counts the same functions",
+        }
+    }
+
     /// What is wanted of entries.
     pub fn entries(&self) -> Follow {
         match (self.calls, self.hits.by) {
@@ -149,14 +160,18 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What an agent is told before it begins.
-    pub fn terms(&self) -> Terms {
+    /// What an agent is told before it begins, whose slots are free from this one on.
+    pub fn terms(&self, free_slot: u32) -> Terms {
         Terms {
+            lock_slot: if self.locks { free_slot } else { 0 },
             // A name is noted with the slab, too.
             keep_slabs: matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
                 credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
-                ns_per_tick: self.calls.map_or(0, |_| clock::ns_per_tick()),
+                ns_per_tick: match self.calls.is_some() || self.locks {
+                    true => clock::ns_per_tick(),
+                    false => 0,
+                },
                 slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
             },
         }

@@ -1,0 +1,157 @@
+//! A thread is about to wait for a lock in the kernel, or to wake who does; or is back.
+//! Reached from trampolines in front of futex calls and behind them, also in signal
+//! handlers: no lock, no libc, and nothing is waited for.
+//!
+//! What is noted lies in the thread's slab, from the session's lock slot on; the board,
+//! which all threads share, in slab 0. A thread that has no slab is only counted.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use tiptoe_futex::calls::{Call, Thread};
+use tiptoe_futex::walk::Frames;
+use tiptoe_sys::raw::getpid;
+use tiptoe_wire::futex::{AFTER, DEPTH, UNSEEN, UNTIMED, WIDTH, activity, head};
+use tiptoe_wire::{Data, Words};
+
+use crate::asm::tiptoe_first_slab;
+use crate::clockwork;
+use crate::hit;
+use crate::shared::{self, Shared};
+use crate::tls;
+
+/// How far the stack pointer is below the program's in a trampoline: the red zone.
+const BELOW: u64 = 128;
+
+/// The registers as `tiptoe_futex_entry` and the trampoline pushed them.
+#[repr(C)]
+pub struct Told {
+    rax: u64,
+    others: [u64; 3],
+    rsi: u64,
+    rdi: u64,
+    more: [u64; 4],
+    back: u64,
+    what: u64,
+}
+
+impl Told {
+    fn has(&self, flag: i32) -> bool {
+        self.what & flag as u64 != 0
+    }
+
+    /// The program's stack pointer.
+    fn sp(&self) -> u64 {
+        core::ptr::from_ref(&self.what) as u64 + 8 + BELOW
+    }
+}
+
+/// Where the words are, for a hook that has no time to ask: how many bytes behind the
+/// beginning of a slab, and those of slab 0. 0 where no session is about locks.
+static OFFSET: AtomicU64 = AtomicU64::new(0);
+static SHARED: AtomicU64 = AtomicU64::new(0);
+
+/// Says it for a session that begins, or, without a slot, is over.
+pub fn set(slot: Option<u32>, slab_0: u64) {
+    let offset = u64::from(slot.unwrap_or(0)) * 8;
+    let shared = slot.map_or(0, |_| slab_0 + offset);
+    OFFSET.store(offset, Relaxed); // published by `SHARED`
+    SHARED.store(shared, Release); // pairs with the load in `Here::find`
+}
+
+/// Where the calling thread notes things.
+struct Here {
+    own: Words<'static>,
+    shared: Words<'static>,
+}
+
+impl Here {
+    #[inline]
+    fn find() -> Option<Here> {
+        let shared = SHARED.load(Acquire); // pairs with `set`
+        if shared == 0 {
+            return None;
+        }
+        let area = |at: u64| {
+            // SAFETY: a slab of a session about locks has this many words there, as tiptoe
+            // has it; there is memory at its addresses for good.
+            unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
+        };
+        Some(Here {
+            own: area(own_slab()? + OFFSET.load(Relaxed)), // as old as `SHARED`, or newer
+            shared: area(shared),
+        })
+    }
+}
+
+/// The address of the calling thread's slab.
+#[inline]
+fn own_slab() -> Option<u64> {
+    // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
+    let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
+    match descriptor.load(Relaxed) {
+        // SAFETY: it preserves what the calling convention asks for, and more.
+        0 => Some(unsafe { tiptoe_first_slab() }).filter(|slab| *slab != 0),
+        slab => Some(slab),
+    }
+}
+
+/// The calling thread's first wait or wake of a session: the address of its slab, or 0.
+pub extern "C" fn first_slab() -> u64 {
+    new_slab().unwrap_or(0)
+}
+
+fn new_slab() -> Option<u64> {
+    let state = shared::get()?;
+    let pid = getpid();
+    // Relaxed: written before the session began. A child has no part in it.
+    if pid != state.pid.load(Relaxed) {
+        return None;
+    }
+    let session = state.claims.session()?;
+    let data = state.data()?;
+    let slab = hit::settle(state, &data, pid, session);
+    if slab.is_none() {
+        data.add(0, state.lock_slot()? + UNSEEN);
+    }
+    Some(state.slab(&data, slab?))
+}
+
+/// What a trampoline tells.
+pub extern "C" fn futex(told: &Told) {
+    let Some(here) = Here::find() else { return };
+    let thread = Thread::new(here.own, here.shared);
+    if told.has(AFTER) {
+        let (result, now) = (told.rax as i64, clockwork::ticks());
+        return thread.ends(told.sp(), result, now, clockwork::ns);
+    }
+    let depth = told.what & DEPTH as u64;
+    // SAFETY: words of the caller's own frames, which hold return addresses there.
+    let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
+    let frames = Frames::new(here.shared);
+    let caller = frames.caller(
+        told.sp() + depth,
+        |at| if depth == 0 { 0 } else { load(at) },
+    );
+    thread.begins(&Call {
+        address: told.rdi,
+        operation: told.rsi as u32,
+        sp: told.sp(),
+        caller,
+        at: told.back,
+        now: clockwork::ticks(),
+        timed: !told.has(UNTIMED),
+    });
+}
+
+/// A slab is another thread's from now on: what its last one waited for is over.
+pub fn forget(state: &Shared, data: &Data, slab: u32) {
+    let Some(slot) = state.lock_slot() else {
+        return;
+    };
+    for index in 0..activity::DEPTH {
+        let word = slot + head::ACTIVITIES + index * activity::WORDS + activity::SP;
+        data.set_own(slab, word, 0);
+    }
+    data.set_own(slab, slot + head::EPISODE, 0);
+}

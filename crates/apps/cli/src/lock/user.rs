@@ -1,0 +1,71 @@
+//! `tiptoe lock`: the locks of programs.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tiptoe_collector::{ByLock, Request};
+use tiptoe_event::Via;
+
+use crate::failure::Failure;
+use crate::lock::{LockArgs, LockByWord};
+use crate::observer::Terminal;
+use crate::probe::{self, AGENT};
+
+/// Whom, where nobody is named.
+const TARGETS: &str =
+    "-p PID, --comm NAME or -- CMD says whose locks; --kernel watches the kernel's own";
+
+pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
+    let common = args.common;
+    if common.via == Via::Kernel {
+        let what = "the locks of programs through the kernel (--via kernel)";
+        return Err(Failure::not_yet(what, "leave out --via"));
+    }
+    if common.interval.is_some() {
+        let hint = "--duration ends a trace; the report comes then";
+        return Err(Failure::not_yet("--interval for locks", hint));
+    }
+    let by = by(args.by)?;
+    let target = probe::target(&common, TARGETS)?;
+    let output = probe::place(&common, &target)?;
+    let (stop, hand_on) = probe::on_signals(&target)?;
+    let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
+    let request = Request {
+        agent: AGENT,
+        specs: Vec::new(),
+        filter: None,
+        target,
+        // Nobody else can: the kernel's uprobes do not see who waits.
+        via: Via::Agent,
+        by: None,
+        latency: false,
+        record: false,
+        locks: Some(by),
+        slower_ns: None,
+        under: None,
+        duration: common.duration,
+        delay: common.delay,
+        interval: None,
+        budget: common.budget,
+        force: args.force,
+        stop,
+        hand_on,
+    };
+    let outcome = tiptoe_collector::run(request, &mut observer)?;
+    let written = probe::report(&outcome.session, output, &common, false);
+    Ok(probe::exit_code(&outcome, written))
+}
+
+fn by(word: Option<LockByWord>) -> Result<ByLock, Failure> {
+    match word {
+        None | Some(LockByWord::Lock) => Ok(ByLock::Lock),
+        Some(LockByWord::Callsite) => Ok(ByLock::Callsite),
+        Some(LockByWord::Thread) => Ok(ByLock::Thread),
+        Some(LockByWord::Type) => Ok(ByLock::Type),
+        Some(word @ (LockByWord::Process | LockByWord::Cgroup)) => {
+            let word = format!("{word:?}").to_lowercase();
+            let what = format!("--by {word} without --kernel");
+            Err(Failure::new(what).hint("--by lock, callsite, thread or type"))
+        }
+    }
+}

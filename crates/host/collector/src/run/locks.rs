@@ -1,0 +1,56 @@
+//! The contended locks of all processes of a run.
+
+use tiptoe_session::{Cost, Locks};
+
+use super::Run;
+use crate::calibrate::wait_and_wake;
+use crate::request::Error;
+
+impl Run<'_> {
+    /// Keeps what is needed to call locks and code by their names: a process may be no more
+    /// when they are told.
+    pub(super) fn look_for_names(&mut self) {
+        if !self.plan.locks {
+            return;
+        }
+        for tracee in &mut self.tracees {
+            // Where it cannot be looked at it is as it was.
+            let _ = tracee.look_for_names(&mut self.cache);
+        }
+    }
+
+    /// Puts a price on what was noted of them; whether they are what this run is about.
+    pub(super) fn price_locks(&mut self) -> bool {
+        let Some(locks) = &self.session.locks else {
+            return false;
+        };
+        let [wait, wake] = wait_and_wake();
+        let cost = wait.times(locks.waits).plus(wake.times(locks.wakes));
+        let calls = locks.waits.saturating_add(locks.wakes);
+        self.session.cost = Cost::estimated(calls, cost, self.session.cpu_ns);
+        true
+    }
+
+    /// Writes down what was seen of them.
+    pub(super) fn tell_locks(&mut self) -> Result<(), Error> {
+        let Some(by) = self.request.locks else {
+            return Ok(());
+        };
+        let mut all = Locks::default();
+        for tracee in &self.tracees {
+            if let Some((noted, names)) = tracee.noted()? {
+                let told = noted.tell(names, by);
+                all.rows.extend(told.rows);
+                all.waits = all.waits.saturating_add(told.waits);
+                all.wakes = all.wakes.saturating_add(told.wakes);
+                all.unfinished = all.unfinished.saturating_add(told.unfinished);
+                all.others = all.others.saturating_add(told.others);
+            }
+        }
+        all.by = by.word().to_owned();
+        all.rows
+            .sort_by_key(|row| (row.idle, u64::MAX - row.total_ns, u64::MAX - row.episodes));
+        self.session.locks = Some(all);
+        Ok(())
+    }
+}

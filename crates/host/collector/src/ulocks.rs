@@ -1,0 +1,355 @@
+//! What threads noted of contended locks, summed up and told by name.
+//!
+//! The words are the target's: nothing of them is used as an index, and whatever they say
+//! is only told.
+
+use std::collections::BTreeMap;
+
+use tiptoe_event::Histogram as Times;
+use tiptoe_session::{Blame, Histogram, Lock, Locks};
+use tiptoe_wire::futex::{ENTRY_WORDS, WAKES, activity, entry as e, head};
+
+mod kind;
+mod names;
+
+pub use kind::Kind;
+pub use names::Names;
+
+/// What rows are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ByLock {
+    /// Each lock.
+    #[default]
+    Lock,
+    /// Each place from where it was waited for.
+    Callsite,
+    /// Each thread.
+    Thread,
+    /// Each kind of lock.
+    Type,
+}
+
+impl ByLock {
+    /// As the user has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            ByLock::Lock => "lock",
+            ByLock::Callsite => "callsite",
+            ByLock::Thread => "thread",
+            ByLock::Type => "type",
+        }
+    }
+}
+
+/// The key of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    address: u64,
+    site: u64,
+    via: u64,
+}
+
+/// Waits that are summed up.
+#[derive(Clone, Debug, Default)]
+struct Waits {
+    calls: u64,
+    woken: u64,
+    at_once: u64,
+    timed_out: u64,
+    interrupted: u64,
+    other: u64,
+    episodes: u64,
+    slept_ns: u64,
+    longest: u64,
+    times: Times,
+    /// By call site: how many, and their nanoseconds.
+    wakers: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Waits {
+    fn read(words: &[u64]) -> Waits {
+        let word = |word: u32| words.get(word as usize).copied().unwrap_or(0);
+        let durations = words.get(e::DURATIONS as usize..).unwrap_or_default();
+        let mut times = Times::default();
+        if let [zero, counts @ ..] = durations {
+            times.add_counts(*zero, counts);
+        }
+        let wakers = (0..e::WAKER_COUNT).map(|i| e::WAKERS + i * e::WAKER_WORDS);
+        let wakers = wakers.filter(|at| word(*at) != 0);
+        Waits {
+            calls: word(e::CALLS),
+            woken: word(e::WOKEN),
+            at_once: word(e::AT_ONCE),
+            timed_out: word(e::TIMED_OUT),
+            interrupted: word(e::INTERRUPTED),
+            other: word(e::OTHER),
+            episodes: word(e::EPISODES),
+            slept_ns: word(e::SLEPT_NS),
+            longest: word(e::LONGEST),
+            times,
+            wakers: wakers
+                .map(|at| (word(at), (word(at + 1), word(at + 2))))
+                .collect(),
+        }
+    }
+
+    fn add(&mut self, other: &Waits) {
+        let sums = [
+            (&mut self.calls, other.calls),
+            (&mut self.woken, other.woken),
+            (&mut self.at_once, other.at_once),
+            (&mut self.timed_out, other.timed_out),
+            (&mut self.interrupted, other.interrupted),
+            (&mut self.other, other.other),
+            (&mut self.episodes, other.episodes),
+            (&mut self.slept_ns, other.slept_ns),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+        self.longest = self.longest.max(other.longest);
+        self.times.merge(&other.times);
+        for (site, (count, ns)) in &other.wakers {
+            let sum = self.wakers.entry(*site).or_default();
+            *sum = (sum.0.saturating_add(*count), sum.1.saturating_add(*ns));
+        }
+    }
+}
+
+/// What the threads of one process noted.
+#[derive(Default)]
+pub struct Noted {
+    /// With the thread.
+    waits: BTreeMap<(Key, String), Waits>,
+    all_waits: u64,
+    all_wakes: u64,
+    unfinished: u64,
+    others: u64,
+}
+
+impl Noted {
+    /// Adds what a thread has in its words.
+    pub fn add_thread(&mut self, thread: &str, words: &[u64]) {
+        let mut blocks = words.chunks_exact(ENTRY_WORDS as usize);
+        let first = blocks.next().unwrap_or_default();
+        let word = |word: u32| first.get(word as usize).copied().unwrap_or(0);
+        self.others = self.others.saturating_add(word(head::FULL));
+        self.all_waits = self.all_waits.saturating_add(word(head::WAITS));
+        self.all_wakes = self.all_wakes.saturating_add(word(head::WAKES));
+        let activities = (0..activity::DEPTH).map(|i| head::ACTIVITIES + i * activity::WORDS);
+        let on = activities.take_while(|at| word(at + activity::SP) != 0);
+        self.unfinished += on.filter(|at| word(at + activity::ADDRESS) != 0).count() as u64;
+        for block in blocks {
+            let [address, site, via] = [e::ADDRESS, e::SITE, e::VIA].map(|at| block[at as usize]);
+            if address == 0 || site == 0 && via == 0 {
+                continue;
+            }
+            if via & WAKES != 0 {
+                continue;
+            }
+            let key = Key { address, site, via };
+            let sums = self.waits.entry((key, thread.to_owned())).or_default();
+            sums.add(&Waits::read(block));
+        }
+    }
+
+    /// Adds the calls of threads that had no words.
+    pub fn add_unseen(&mut self, calls: u64) {
+        self.others = self.others.saturating_add(calls);
+    }
+
+    /// Tells it by name.
+    pub fn tell(&self, names: &Names, by: ByLock) -> Locks {
+        let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
+        for ((key, thread), waits) in &self.waits {
+            let kind = Kind::of(&names.via(key.via), key.via);
+            let group = Group::of(by, key, thread, &kind, names);
+            let rows = groups.entry(group).or_default();
+            let site = rows.sites.entry(key.site).or_default();
+            *site = site.saturating_add(waits.slept_ns);
+            rows.all.add(waits);
+        }
+        let told = groups
+            .into_iter()
+            .map(|(group, rows)| rows.tell(group, names));
+        let mut rows: Vec<Lock> = told.collect();
+        rows.sort_by_key(|row| (row.idle, u64::MAX - row.total_ns, u64::MAX - row.episodes));
+        Locks {
+            by: by.word().to_owned(),
+            rows,
+            waits: self.all_waits,
+            wakes: self.all_wakes,
+            unfinished: self.unfinished,
+            others: self.others,
+        }
+    }
+}
+
+/// What one row is of.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    name: String,
+    kind: String,
+    mode: Option<String>,
+    idle: bool,
+}
+
+impl Group {
+    fn of(by: ByLock, key: &Key, thread: &str, kind: &Kind, names: &Names) -> Group {
+        let name = match by {
+            ByLock::Lock => names.lock(key.address, kind),
+            ByLock::Callsite => names.code(key.site),
+            ByLock::Thread => thread.to_owned(),
+            ByLock::Type => kind.name.to_owned(),
+        };
+        Group {
+            name,
+            kind: kind.name.to_owned(),
+            mode: kind.mode.map(str::to_owned),
+            idle: kind.idle,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Rows {
+    all: Waits,
+    /// Nanoseconds by call site.
+    sites: BTreeMap<u64, u64>,
+}
+
+impl Rows {
+    fn tell(self, group: Group, names: &Names) -> Lock {
+        let all = self.all;
+        let most = self.sites.iter().max_by_key(|(_, ns)| **ns);
+        let mut blame: Vec<Blame> = all
+            .wakers
+            .iter()
+            .map(|(site, (count, total_ns))| Blame {
+                callsite: names.code(*site),
+                count: *count,
+                total_ns: *total_ns,
+            })
+            .collect();
+        blame.sort_by_key(|blame| (u64::MAX - blame.total_ns, blame.callsite.clone()));
+        blame.dedup_by(|more, kept| {
+            let same = more.callsite == kept.callsite;
+            if same {
+                kept.count = kept.count.saturating_add(more.count);
+                kept.total_ns = kept.total_ns.saturating_add(more.total_ns);
+            }
+            same
+        });
+        let slept = all
+            .calls
+            .saturating_sub(all.at_once.saturating_add(all.other));
+        Lock {
+            lock: group.name,
+            kind: group.kind,
+            mode: group.mode,
+            idle: group.idle,
+            callsite: most.map_or_else(String::new, |(site, _)| names.code(*site)),
+            callsites: self.sites.len() as u64,
+            episodes: all.episodes,
+            slept,
+            at_once: all.at_once,
+            timed_out: all.timed_out,
+            interrupted: all.interrupted,
+            total_ns: all.slept_ns,
+            histogram: (slept > 0).then(|| Histogram::new(&all.times, all.longest)),
+            blame,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
+
+    fn names() -> Names {
+        Names {
+            modules: Vec::new(),
+            maps: Vec::new(),
+            sites: Vec::new(),
+        }
+    }
+
+    /// A thread's words, with one entry of a wait and one of a wake.
+    fn thread(episodes: u64) -> Vec<u64> {
+        let mut words = vec![0; WIDTH as usize];
+        words[head::WAITS as usize] = 5;
+        words[head::WAKES as usize] = 7;
+        words[head::FULL as usize] = 1;
+        let on = head::ACTIVITIES as usize;
+        words[on + activity::SP as usize] = 0x7000;
+        words[on + activity::ADDRESS as usize] = 0x1000;
+        let mut entry = |block: u32, values: &[(u32, u64)]| {
+            for (word, value) in values {
+                words[(block * ENTRY_WORDS + word) as usize] = *value;
+            }
+        };
+        let key = [(e::ADDRESS, 0x1000), (e::SITE, 0x40)];
+        entry(3, &key);
+        entry(
+            3,
+            &[(e::VIA, 9 << OPERATION_SHIFT), (e::CALLS, 4), (e::WOKEN, 3)],
+        );
+        entry(
+            3,
+            &[(e::AT_ONCE, 1), (e::EPISODES, episodes), (e::SLEPT_NS, 300)],
+        );
+        entry(3, &[(e::LONGEST, 200), (e::DURATIONS + 1, 3)]);
+        entry(
+            3,
+            &[(e::WAKERS, 0x50), (e::WAKERS + 1, 2), (e::WAKERS + 2, 250)],
+        );
+        entry(9, &key);
+        entry(9, &[(e::VIA, WAKES), (e::CALLS, 7)]);
+        words
+    }
+
+    #[test]
+    fn what_threads_noted_is_summed_up() {
+        let mut noted = Noted::default();
+        noted.add_thread("1 a", &thread(2));
+        noted.add_thread("2 b", &thread(1));
+        noted.add_unseen(4);
+        let told = noted.tell(&names(), ByLock::Lock);
+        let sums = [told.waits, told.wakes, told.unfinished, told.others];
+        assert_eq!(sums, [10, 14, 2, 6]);
+        let [row] = &told.rows[..] else {
+            panic!("{:?}", told.rows)
+        };
+        assert_eq!(
+            (&*row.lock, &*row.kind, &*row.callsite),
+            ("0x1000", "futex", "0x40")
+        );
+        let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
+        assert_eq!(counts, [3, 6, 2, 600]);
+        assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
+        let blame = &row.blame[0];
+        assert_eq!(
+            (&*blame.callsite, blame.count, blame.total_ns),
+            ("0x50", 4, 500)
+        );
+        let by_thread = noted.tell(&names(), ByLock::Thread);
+        let threads: Vec<&str> = by_thread.rows.iter().map(|row| &*row.lock).collect();
+        assert_eq!(threads, ["1 a", "2 b"]);
+    }
+
+    #[test]
+    fn whatever_a_target_wrote_is_only_told() {
+        let mut noted = Noted::default();
+        noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize]);
+        noted.add_thread("2 b", &[u64::MAX; 5]);
+        let told = noted.tell(&names(), ByLock::Type);
+        assert_eq!(told.wakes, u64::MAX);
+        let mut hostile = thread(1);
+        hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
+        hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
+        noted.add_thread("3 c", &hostile);
+        noted.add_thread("4 d", &hostile);
+        assert_eq!(noted.tell(&names(), ByLock::Callsite).rows.len(), 1);
+    }
+}

@@ -1,0 +1,233 @@
+//! The table of contended locks, those that were waited for longest first, and who ended
+//! the waits. What threads wait for without anybody holding it stands apart: idle workers
+//! would else drown the locks.
+
+use tiptoe_session::{Lock, Locks, Session};
+
+use crate::number::{grouped, plural, share, time};
+use crate::{Options, histogram, printable};
+
+/// Of fewer waits no histogram is drawn.
+const FEW: u64 = 10;
+/// How many call sites are blamed in a row.
+const BLAMED: usize = 3;
+
+/// The tables, each with its heading; nothing where locks were not asked for.
+pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
+    let Some(locks) = &session.locks else {
+        return Vec::new();
+    };
+    let (idle, held): (Vec<&Lock>, Vec<&Lock>) = locks.rows.iter().partition(|row| row.idle);
+    let mut blocks = vec![match held.is_empty() {
+        true => vec!["no thread waited for a lock".to_owned()],
+        false => table(&locks.by, &held, options),
+    }];
+    if !idle.is_empty() {
+        let heading = match &*locks.by {
+            "lock" => "waited for",
+            by => by,
+        };
+        blocks.push(table(heading, &idle, options));
+    }
+    blocks
+}
+
+/// The histogram of each of the locks that were waited for longest.
+pub(crate) fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
+    let rows = session.locks.iter().flat_map(|locks| &locks.rows);
+    let timed = rows.filter(|row| !row.idle && row.slept >= FEW);
+    let mut timed: Vec<_> = timed
+        .filter_map(|row| Some((row, row.histogram.as_ref()?)))
+        .collect();
+    timed.truncate(options.drawn(timed.len()).min(3));
+    let drawn = timed.into_iter();
+    drawn
+        .map(|(row, times)| histogram::drawn(&name(row), times, options))
+        .collect()
+}
+
+/// What the tables leave out, each in one sentence.
+pub(crate) fn notes(locks: &Locks) -> Vec<String> {
+    let count = |count, noun: &str| format!("{} {}", grouped(count), plural(count, noun));
+    let unfinished = (locks.unfinished > 0).then(|| {
+        let was = if locks.unfinished == 1 { "was" } else { "were" };
+        let waits = count(locks.unfinished, "wait");
+        format!("{waits} {was} not over when the trace ended, and {was} not counted")
+    });
+    let others = (locks.others > 0).then(|| {
+        let calls = count(locks.others, "call");
+        format!(
+            "{calls} that waited or woke not told apart: their threads had no room for more locks"
+        )
+    });
+    unfinished.into_iter().chain(others).collect()
+}
+
+fn name(row: &Lock) -> String {
+    let mode = row.mode.iter().map(|mode| format!(" ({mode})"));
+    printable(&row.lock) + &mode.collect::<String>()
+}
+
+struct Row {
+    total: String,
+    episodes: String,
+    slept: String,
+    at_once: String,
+    times: [String; 3],
+    kind: String,
+    name: String,
+    from: String,
+}
+
+impl Row {
+    fn of(row: &Lock) -> Row {
+        let times = row.histogram.as_ref();
+        let times = times.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
+        let others = match row.callsites {
+            0 | 1 => String::new(),
+            all => format!(" and {} more", grouped(all - 1)),
+        };
+        Row {
+            total: time(row.total_ns as f64),
+            episodes: grouped(row.episodes),
+            slept: grouped(row.slept),
+            at_once: grouped(row.at_once),
+            times: times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64))),
+            kind: printable(&row.kind),
+            name: name(row),
+            from: match row.lock == row.callsite {
+                true => String::new(),
+                false => printable(&row.callsite) + &others,
+            },
+        }
+    }
+
+    fn line(&self, width: usize) -> String {
+        let Row {
+            total,
+            episodes,
+            slept,
+            at_once,
+            times: [p50, p99, max],
+            kind,
+            name,
+            from,
+        } = self;
+        format!(
+            "{total:>7}  {episodes:>9}  {slept:>9}  {at_once:>9}  {p50:>6}  {p99:>6}  {max:>6}  \
+             {kind:<11}  {name:<width$}  {from}"
+        )
+    }
+}
+
+fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
+    let shown = options.shown(rows.len());
+    let heading = Row {
+        total: "total".into(),
+        episodes: "contended".into(),
+        slept: "slept".into(),
+        at_once: "at once".into(),
+        times: ["p50", "p99", "max"].map(str::to_owned),
+        kind: "type".into(),
+        name: by.to_owned(),
+        from: "mostly from".into(),
+    };
+    let told: Vec<Row> = rows[..shown].iter().map(|row| Row::of(row)).collect();
+    let names = told
+        .iter()
+        .chain([&heading])
+        .map(|row| row.name.chars().count());
+    let width = names.max().unwrap_or(0);
+    let mut lines = vec![options.heading(&options.fit(&heading.line(width)))];
+    for (lock, row) in rows.iter().zip(&told) {
+        lines.push(options.fit(&row.line(width)));
+        lines.extend(blame(lock).map(|line| options.fit(&line)));
+    }
+    if shown < rows.len() {
+        let rest = rows[shown..].iter().map(|row| row.total_ns as f64).sum();
+        let more = rows.len() - shown;
+        let rows = format!("{} more {}", more, plural(more as u64, "row"));
+        lines.push(format!("{:>7}  in {rows} (--top 0 shows all)", time(rest)));
+    }
+    lines
+}
+
+/// Who ended the waits, by their part of the time.
+fn blame(lock: &Lock) -> Option<String> {
+    let times = lock.blame.iter().map(|blame| blame.total_ns);
+    let ended = times.fold(0, u64::saturating_add);
+    let shown = lock.blame.iter().take(BLAMED);
+    let mut said: Vec<String> = shown
+        .map(|blame| {
+            let share = share(blame.total_ns, lock.total_ns.max(ended));
+            format!("{share} {}", printable(&blame.callsite))
+        })
+        .collect();
+    if lock.blame.len() > BLAMED {
+        said.push(format!("{} more", lock.blame.len() - BLAMED));
+    }
+    (!said.is_empty()).then(|| format!("         ended by {}", said.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_session::{Blame, Histogram};
+
+    fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
+        let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
+            callsite: callsite.into(),
+            count: 1,
+            total_ns: total_ns / 4,
+        });
+        Lock {
+            lock: name.into(),
+            kind: if idle { "semaphore" } else { "rwlock" }.into(),
+            mode: (!idle).then(|| "read".into()),
+            idle,
+            callsite: "prog:work+0x1c".into(),
+            callsites: 2,
+            episodes: 1200,
+            slept: 900,
+            at_once: 400,
+            total_ns,
+            histogram: Some(Histogram {
+                p50_ns: 1000,
+                p99_ns: 2_500_000,
+                max_ns: 2_500_000,
+                ..Histogram::default()
+            }),
+            blame: if idle { Vec::new() } else { blame.to_vec() },
+            ..Lock::default()
+        }
+    }
+
+    #[test]
+    fn idle_waits_stand_apart_and_blame_below() {
+        let session = Session {
+            locks: Some(Locks {
+                by: "lock".into(),
+                rows: vec![lock("prog:cache", false, 4_000_000), lock("0x1", true, 9)],
+                unfinished: 1,
+                others: 2,
+                ..Locks::default()
+            }),
+            ..Session::default()
+        };
+        let blocks = blocks(&session, &Options::default());
+        let text: Vec<String> = blocks.concat();
+        let want = [
+            "  total  contended      slept    at once     p50     p99     max  type         lock               mostly from",
+            " 4.00ms      1,200        900        400  1.00us  2.50ms  2.50ms  rwlock       prog:cache (read)  prog:work+0x1c and 1 more",
+            "         ended by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
+            "  total  contended      slept    at once     p50     p99     max  type         waited for  mostly from",
+            "    9ns      1,200        900        400  1.00us  2.50ms  2.50ms  semaphore    0x1         prog:work+0x1c and 1 more",
+        ];
+        assert_eq!(text, want);
+        let notes = notes(session.locks.as_ref().expect("some"));
+        assert_eq!(
+            notes[0],
+            "1 wait was not over when the trace ended, and was not counted"
+        );
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tiptoe_collector::{Budget, By, Observer, Outcome, Request, RequestTarget};
+use tiptoe_collector::{Budget, By, ByLock, Observer, Outcome, Request, RequestTarget};
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
 
@@ -87,6 +87,20 @@ impl Tracing {
             latency: traced.calls == Calls::Times,
             record: traced.calls == Calls::Records,
             ..plain
+        };
+        let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
+        Tracing {
+            stop,
+            driver: Some(driver),
+        }
+    }
+
+    /// Begins to watch the contended locks of a process, and returns at once.
+    pub(crate) fn locks(pid: u32, agent: &'static [u8]) -> Tracing {
+        let stop = Arc::new(AtomicBool::new(false));
+        let request = Request {
+            locks: Some(ByLock::default()),
+            ..request(pid, Vec::new(), Via::Agent, agent, Arc::clone(&stop))
         };
         let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
         Tracing {
@@ -178,6 +192,7 @@ fn request(
         by: None,
         latency: false,
         record: false,
+        locks: None,
         slower_ns: None,
         under: None,
         duration: None,

@@ -12,6 +12,7 @@ mod attach;
 mod coverage;
 mod driver;
 mod error;
+mod lock;
 mod options;
 mod quiet;
 mod resolve;
@@ -41,6 +42,11 @@ pub fn list() -> &'static [Bench] {
             name: "uprobe",
             about: "what a hit adds: by first instruction, depth, threads and number of functions",
             run: uprobe::run,
+        },
+        Bench {
+            name: "lock",
+            about: "what watching contended locks costs an uncontended pair, a wait and a wake",
+            run: lock::run,
         },
         Bench {
             name: "coverage",

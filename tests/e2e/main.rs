@@ -14,6 +14,7 @@ mod injection;
 mod klock;
 mod limits;
 mod loaded;
+mod locks;
 mod manners;
 mod musl;
 mod names;

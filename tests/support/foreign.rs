@@ -14,18 +14,18 @@ const PMU: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// `struct perf_event_attr` up to its second extension, as perf_event_open(2) has it.
 #[repr(C)]
 #[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    period: u64,
-    sample: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    breakpoint: u32,
-    path: u64,
-    offset: u64,
+pub(crate) struct Attr {
+    pub(crate) kind: u32,
+    pub(crate) size: u32,
+    pub(crate) config: u64,
+    pub(crate) period: u64,
+    pub(crate) sample: u64,
+    pub(crate) read_format: u64,
+    pub(crate) flags: u64,
+    pub(crate) wakeup: u32,
+    pub(crate) breakpoint: u32,
+    pub(crate) path: u64,
+    pub(crate) offset: u64,
 }
 
 /// A place where kernel uprobes can be put: a function of a program that runs.
@@ -96,7 +96,7 @@ impl Foreign {
     }
 }
 
-fn open(attr: &Attr, thread: i32) -> File {
+pub(crate) fn open(attr: &Attr, thread: i32) -> File {
     let (any_cpu, no_group, close_on_exec) = (-1, -1, 8);
     // SAFETY: the record and the path in it live through the call, which reads as much as `size` says.
     let event = unsafe {

@@ -5,6 +5,7 @@
 //! a return, they print that too: `truth`.
 
 pub mod foreign;
+pub mod futexes;
 pub mod memory;
 pub mod process;
 pub mod report;
@@ -15,6 +16,7 @@ pub mod truth;
 pub mod waiting;
 
 pub use foreign::Foreign;
+pub use futexes::Futexes;
 pub use memory::Site;
 pub use process::Process;
 pub use report::{Expected, Report};

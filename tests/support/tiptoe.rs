@@ -41,6 +41,7 @@ fn build() -> PathBuf {
 /// One `tiptoe probe`, put together step by step. Counts are exact: `--budget off`.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
+    instrument: Option<&'static str>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -72,6 +73,15 @@ impl Probe {
             ..Probe::default()
         }
         .with(&["--json", "--budget", budget])
+    }
+
+    /// `tiptoe lock` in place of `tiptoe probe`.
+    pub fn lock() -> Probe {
+        Probe {
+            instrument: Some("lock"),
+            ..Probe::default()
+        }
+        .with(&["--json", "--budget", "off"])
     }
 
     /// With more options.
@@ -116,7 +126,7 @@ impl Probe {
     fn command(&self, report: &Path) -> Command {
         let mut command = command();
         command
-            .arg("probe")
+            .arg(self.instrument.unwrap_or("probe"))
             .args(&self.arguments)
             .arg("-o")
             .arg(report);
@@ -187,5 +197,8 @@ fn report_path() -> PathBuf {
         std::process::id(),
         TURN.fetch_add(1, Relaxed)
     );
-    std::env::temp_dir().join(name)
+    let path = std::env::temp_dir().join(name);
+    // An earlier run that was killed may have had this number.
+    let _ = std::fs::remove_file(&path);
+    path
 }

@@ -1,0 +1,58 @@
+// cflags: -O2 -pthread
+// slow_holder MS: a thread that holds a lock for long, and two that want it for a moment and measure how long that
+// takes them.
+#include "common.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int stopped;
+static atomic_ullong waited_ns;
+static uint64_t held;
+
+static uint64_t now(void) {
+    struct timespec then;
+    clock_gettime(CLOCK_MONOTONIC, &then);
+    return then.tv_sec * 1000000000ull + then.tv_nsec;
+}
+
+PROBED void slow_holder(void) {
+    CHECK(pthread_mutex_lock(&cache_lock) == 0);
+    usleep(2000);
+    held++;
+    CHECK(pthread_mutex_unlock(&cache_lock) == 0);
+    usleep(100);
+}
+
+PROBED void quick(void) {
+    uint64_t before = now();
+    int taken = pthread_mutex_lock(&cache_lock);
+    CHECK(taken == 0);
+    atomic_fetch_add(&waited_ns, now() - before);
+    held++;
+    CHECK(pthread_mutex_unlock(&cache_lock) == 0);
+    usleep(50);
+}
+
+static void *slow(void *none) {
+    while (!atomic_load(&stopped)) slow_holder();
+    return none;
+}
+
+static void *hasty(void *none) {
+    while (!atomic_load(&stopped)) quick();
+    return none;
+}
+
+int main(int argc, char **argv) {
+    pthread_t threads[3];
+    uint64_t ms = number(argc, argv, 1, 100);
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, i ? hasty : slow, NULL) == 0);
+    usleep(ms * 1000);
+    atomic_store(&stopped, 1);
+    for (int i = 0; i < 3; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    expect("waited_ns", waited_ns);
+    return 0;
+}

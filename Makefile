@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 export TIPTOE_TEST_SCALE ?= 0.01
 FUZZ_SECONDS ?= 10
 # The pure crates that miri runs. patch has no unsafe code of its own and takes half an hour: only in stress.
-MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-wire tiptoe-session
+MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-wire tiptoe-session tiptoe-futex
 
 .NOTPARALLEL:
 .PHONY: build demo test stress check unit model e2e miri asan fuzz setup-demo setup-test clean

@@ -106,6 +106,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole table, over and over")]
     fn a_table_that_is_full_says_so() {
         let room: Vec<_> = (0..FIRST + 2 * ROOM).map(|_| AtomicU64::new(0)).collect();
         let frames = Frames::new(Words::new(&room));

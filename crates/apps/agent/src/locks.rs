@@ -5,13 +5,14 @@
 //! What is noted lies in the thread's slab, from the session's lock slot on; the board,
 //! which all threads share, in slab 0. A thread that has no slab is only counted.
 
+use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tiptoe_futex::calls::{Call, Thread};
 use tiptoe_futex::walk::Frames;
 use tiptoe_sys::raw::getpid;
-use tiptoe_wire::futex::{AFTER, DEPTH, UNSEEN, UNTIMED, WIDTH, activity, head};
+use tiptoe_wire::futex::{AFTER, DEPTH, UNSEEN, UNTIMED, WIDTH, activity, head, segment};
 use tiptoe_wire::{Data, Words};
 
 use crate::asm::tiptoe_first_slab;
@@ -46,17 +47,31 @@ impl Told {
     }
 }
 
-/// Where the words are, for a hook that has no time to ask: how many bytes behind the
-/// beginning of a slab, and those of slab 0. 0 where no session is about locks.
-static OFFSET: AtomicU64 = AtomicU64::new(0);
+/// Where the words of slab 0 are, for a hook that has no time to ask; 0 where no session is
+/// about locks.
 static SHARED: AtomicU64 = AtomicU64::new(0);
 
-/// Says it for a session that begins, or, without a slot, is over.
-pub fn set(slot: Option<u32>, slab_0: u64) {
-    let offset = u64::from(slot.unwrap_or(0)) * 8;
-    let shared = slot.map_or(0, |_| slab_0 + offset);
-    OFFSET.store(offset, Relaxed); // published by `SHARED`
+/// Says it for a session that begins, whose slabs are `slabs`.
+pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
+    let Some(slot) = slot else { return };
+    let offset = u64::from(slot) * 8;
+    let shared = slabs.start + offset;
+    let words = area(shared);
+    words.store(segment::BEGIN as usize, slabs.start);
+    words.store(segment::END as usize, slabs.end);
+    words.store(segment::OFFSET as usize, offset);
     SHARED.store(shared, Release); // pairs with the load in `Here::find`
+}
+
+/// The session is over.
+pub fn end() {
+    SHARED.store(0, Relaxed); // orders nothing: who comes late is told by its slab
+}
+
+fn area(at: u64) -> Words<'static> {
+    // SAFETY: a slab of a session about locks has this many words there, as tiptoe has it;
+    // there is memory at its addresses for good.
+    unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
 /// Where the calling thread notes things.
@@ -68,19 +83,18 @@ struct Here {
 impl Here {
     #[inline]
     fn find() -> Option<Here> {
-        let shared = SHARED.load(Acquire); // pairs with `set`
+        let shared = SHARED.load(Acquire); // pairs with `begin`
         if shared == 0 {
             return None;
         }
-        let area = |at: u64| {
-            // SAFETY: a slab of a session about locks has this many words there, as tiptoe
-            // has it; there is memory at its addresses for good.
-            unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
-        };
-        Some(Here {
-            own: area(own_slab()? + OFFSET.load(Relaxed)), // as old as `SHARED`, or newer
-            shared: area(shared),
-        })
+        let (shared, slab) = (area(shared), own_slab()?);
+        let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
+        // A thread that was kept off its CPU in between may have that of another session.
+        if slab < begin || slab >= end {
+            return None;
+        }
+        let own = area(slab + shared.load(segment::OFFSET as usize));
+        Some(Here { own, shared })
     }
 }
 

@@ -412,14 +412,15 @@ impl Shared {
         self.lock_slot.store(terms.lock_slot(), Ordering::Relaxed); // published by `data`
         clockwork::set(&clock);
         self.data.store(data, Ordering::Release); // pairs with `data`
-        locks::set(self.lock_slot(), data as u64 + geometry.slab_offset(0));
+        let slabs = [0, geometry.slabs].map(|index| data as u64 + geometry.slab_offset(index));
+        locks::begin(self.lock_slot(), slabs[0]..slabs[1]);
         Ok(())
     }
 
     /// Takes the session's segments away. A thread that read its slab's address
     /// before may still write there ([`Segments`]).
     pub fn close_session(&self) {
-        locks::set(None, 0);
+        locks::end();
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
         let plan = self.plan.swap(0, Ordering::AcqRel);
@@ -433,7 +434,7 @@ impl Shared {
 
     /// Unmaps the segments of a session that has not begun: no thread knows of them.
     pub fn drop_session(&self) {
-        locks::set(None, 0);
+        locks::end();
         let data = self.data.swap(0, Ordering::Relaxed); // one thread begins a session
         let plan = self.plan.swap(0, Ordering::Relaxed);
         if data != 0 {
@@ -447,7 +448,7 @@ impl Shared {
 
     /// Forgets segments that a fork left behind in the parent.
     pub fn forget_session(&self) {
-        locks::set(None, 0);
+        locks::end();
         self.data.store(0, Ordering::Relaxed); // single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | the [`board`] | who last woke somebody at each address |
 //! | [`frames`] | how large the frames of libc's functions are, by return address |
+//! | [`segment`] | where the slabs of this session are |
 //! | [`UNSEEN`] | calls of threads that have no slab |
 //!
 //! A thread is the only writer of its words, together with its signal handlers: each is
@@ -22,6 +23,16 @@ pub const ENTRY_WORDS: u32 = 512;
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
 /// In slab 0: futex calls of threads without one of their own.
 pub const UNSEEN: u32 = WIDTH - 1;
+
+/// In slab 0: where the slabs of this session are, in the target.
+pub mod segment {
+    /// Where the first one begins.
+    pub const BEGIN: u32 = super::UNSEEN - 3;
+    /// Where the last one ends.
+    pub const END: u32 = super::UNSEEN - 2;
+    /// How many bytes behind its slab's beginning a thread's words are.
+    pub const OFFSET: u32 = super::UNSEEN - 1;
+}
 
 /// To the hook: this is behind the call.
 pub const AFTER: i32 = 1 << 30;
@@ -144,5 +155,5 @@ const _: () = {
     assert!(head::ACTIVITIES + activity::DEPTH * activity::WORDS <= ENTRY_WORDS);
     assert!(entry::WAKERS + entry::WAKER_COUNT * entry::WAKER_WORDS <= entry::DURATIONS);
     assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= ENTRY_WORDS);
-    assert!(frames::FIRST + 2 * frames::ROOM < UNSEEN);
+    assert!(frames::FIRST + 2 * frames::ROOM <= segment::BEGIN);
 };

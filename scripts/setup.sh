@@ -7,7 +7,7 @@
 
 what=${1:-test}
 demo=(redis-server redis-tools)
-tests=("${demo[@]}" memcached nginx-light sqlite3 python3 g++ gcc-multilib musl-tools binutils strace)
+tests=("${demo[@]}" memcached nginx-light sqlite3 python3 g++ gcc-multilib musl-tools binutils strace clang llvm)
 
 case $what in
 demo) packages=("${demo[@]}") ;;

@@ -168,3 +168,34 @@ fn a_slow_holder_is_named() {
     let told = row["total_ns"].as_u64().unwrap_or(0);
     assert!(told <= own && told > own / 2, "{told} of {own}");
 }
+
+/// A process that hangs is asked who waits for whom; nothing is patched.
+#[test]
+fn a_deadlock_is_found() {
+    let mut program = Process::waiting(&target("deadlock"), &[]);
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let run = Probe::lock()
+        .with(&["--now"])
+        .attach_and_wait(&[program.pid()]);
+    let now = &run.good().value["now"];
+    let waits = now["waits"].as_array().expect("they wait");
+    let of = |comm: &str| waits.iter().find(|wait| wait["comm"] == comm).expect(comm);
+    let [first, second, third] = ["first", "second", "third"].map(of);
+    for (wait, lock, holder) in [
+        (first, "deadlock:lock_b", second),
+        (second, "deadlock:lock_a", first),
+        (third, "deadlock:lock_a", first),
+    ] {
+        assert_eq!(wait["lock"], lock, "{now:#}");
+        assert_eq!(wait["holder"], holder["tid"], "{now:#}");
+        assert_eq!(wait["type"], "mutex", "{now:#}");
+        let site = wait["callsite"].as_str().unwrap_or_default();
+        assert!(site.starts_with("deadlock:take+"), "{now:#}");
+    }
+    let rings = now["deadlocks"].as_array().expect("a ring");
+    assert_eq!(rings.len(), 1, "{now:#}");
+    let ring = rings[0].as_array().expect("threads");
+    assert!(ring.len() == 2 && !ring.contains(&third["tid"]), "{now:#}");
+    assert_eq!(patched_bytes(program.pid()), 0);
+}

@@ -18,6 +18,7 @@ Locks of programs: where libc is about to wait for a lock, and where it wakes wh
 is patched in the running program; a lock that is free runs the code it always ran.
   tiptoe lock -p 42                     which locks process 42 waits for
   tiptoe lock --by callsite -- CMD      from where they are asked for
+  tiptoe lock --now -p 42               who waits for whom at this moment; deadlocks
 Rows: the time asleep (total, median, p99, longest), how many calls were contended, how
 many waits slept and how many returned at once, as the lock had changed hands; the lock by
 its variable or where it is; from where it was mostly waited for. Below each: from where
@@ -66,6 +67,10 @@ pub struct LockArgs {
     #[arg(long)]
     pub kernel: bool,
 
+    /// Who waits for whom at this moment, and deadlocks: reads, and ends
+    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay"])]
+    pub now: bool,
+
     /// Of the kernel's locks only mmap_lock
     #[arg(long)]
     pub mmap: bool,
@@ -109,6 +114,7 @@ pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
     match args.kernel {
         true => kernel::run(args),
+        false if args.now => user::now(&args),
         false => user::run(args),
     }
 }

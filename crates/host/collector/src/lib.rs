@@ -52,3 +52,4 @@ mod words;
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
+pub use ulocks::now as lock_waits_now;

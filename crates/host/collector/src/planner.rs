@@ -166,7 +166,7 @@ fn known_calls(known: &[Site]) -> u32 {
         .count() as u32
 }
 
-fn is_libc(module: &Module) -> bool {
+pub fn is_libc(module: &Module) -> bool {
     let name = module.name.as_str();
     name.starts_with("libc.so")
         || name.starts_with("libc-")

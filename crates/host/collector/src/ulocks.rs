@@ -11,9 +11,11 @@ use tiptoe_wire::futex::{ENTRY_WORDS, WAKES, activity, entry as e, head};
 
 mod kind;
 mod names;
+mod now;
 
 pub use kind::Kind;
 pub use names::Names;
+pub use now::now;
 
 /// What rows are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

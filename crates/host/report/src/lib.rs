@@ -13,6 +13,7 @@ mod histogram;
 mod interval;
 mod latency;
 mod locks;
+mod now;
 mod number;
 mod refusals;
 mod table;

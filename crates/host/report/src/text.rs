@@ -1,10 +1,10 @@
 //! The report for people: whom, the tables, the histograms, what was refused, notes, the cost.
 
-use tiptoe_session::{Process, Session};
+use tiptoe_session::{Now, Process, Session};
 
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, calls, cost, ends, histogram, latency, locks, printable, refusals, table, waits,
+    Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, table, waits,
 };
 
 /// How many processes the first line names.
@@ -12,6 +12,9 @@ const PROCESSES: usize = 3;
 
 /// The whole report; its last line is the cost of tracing.
 pub fn text(session: &Session, options: &Options) -> String {
+    if let Some(now) = &session.now {
+        return moment(session, now, options);
+    }
     let mut blocks = vec![vec![options.fit(&summary(session))]];
     if let Some(found) = &session.waits {
         blocks.push(waits::rows(found, options));
@@ -38,6 +41,15 @@ pub fn text(session: &Session, options: &Options) -> String {
         None => "the target's CPU time",
     };
     blocks.push(notes.chain([cost::line(&session.cost, of)]).collect());
+    let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
+    blocks.join("\n\n") + "\n"
+}
+
+/// What was read of one moment, which cost nobody anything.
+fn moment(session: &Session, now: &Now, options: &Options) -> String {
+    let whom: Vec<String> = session.targets.iter().map(process).collect();
+    let mut blocks = vec![vec![options.fit(&format!("{}: now", whom.join(", ")))]];
+    blocks.extend(now::blocks(now, options));
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }

@@ -18,7 +18,7 @@
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
-//!  "locks"?: LOCKS, "waits"?: WAITS, "cpus"?: NUMBER}
+//!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "cpus"?: NUMBER}
 //! ```
 //!
 //! ENDS are the keys of [`Ends`], all of them where calls were followed from
@@ -51,6 +51,9 @@
 //!         "waits", "wakes", "unfinished", "others"}
 //! ```
 //!
+//! NOW are the keys of [`Now`], of `tiptoe lock --now`: `{"waits": [{"tid", "comm", "lock", "type",
+//! "mode"?, "idle", "callsite", "holder"?}…], "deadlocks"?: [[TID…]…]}`.
+//!
 //! WAITS are the keys of [`Waits`], of `tiptoe lock --kernel`: the rows of its table, with the histogram
 //! of TIMES. The session's only event is then all of them, such as `klock:mmap_lock`, its "lost" the
 //! sum of the drops.
@@ -79,6 +82,7 @@ mod ends;
 mod event;
 mod latency;
 mod lock;
+mod now;
 mod records;
 mod space;
 mod wait;
@@ -91,6 +95,7 @@ pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
 pub use lock::{Blame, Lock, Locks};
+pub use now::{Now, Waiting};
 pub use records::{Call, Records};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;
@@ -127,6 +132,9 @@ pub struct Session {
     /// The function below which calls had to be made, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
+    /// Who waits for whom at one moment, where that was asked for: there is no more then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<Now>,
     /// What was seen of contended locks, where those of programs were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,

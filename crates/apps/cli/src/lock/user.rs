@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request};
+use tiptoe_collector::{ByLock, Request, RequestTarget};
 use tiptoe_event::Via;
 
 use crate::failure::Failure;
@@ -54,6 +54,24 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let outcome = tiptoe_collector::run(request, &mut observer)?;
     let written = probe::report(&outcome.session, output, &common, false);
     Ok(probe::exit_code(&outcome, written))
+}
+
+/// What the threads of processes wait for at this moment.
+pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
+    let common = &args.common;
+    let target = probe::target(common, TARGETS)?;
+    let RequestTarget::Pids(pids) = &target else {
+        let what = "--now asks of a command that has not begun";
+        return Err(Failure::new(what).hint("-p PID or --comm NAME"));
+    };
+    let [pid] = pids[..] else {
+        let what = "--now asks of one process at a time";
+        return Err(Failure::new(what).hint("-p PID"));
+    };
+    let output = probe::place(common, &target)?;
+    let session = tiptoe_collector::lock_waits_now(pid)?;
+    probe::report(&session, output, common, false)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn by(word: Option<LockByWord>) -> Result<ByLock, Failure> {

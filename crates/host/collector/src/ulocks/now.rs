@@ -1,0 +1,257 @@
+//! Who waits for which lock at this moment, and who holds it: read from outside. Nothing is
+//! patched and nobody stopped, so a process that hangs can be asked, too.
+//!
+//! The kernel tells of each thread that sleeps in a system call which one it is, with what
+//! arguments, and where its stack is; a mutex and a write-held rwlock have their holder's
+//! number in them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_futex::calls::Kind as Does;
+use tiptoe_session::{Now, Process as Target, Session, Waiting};
+use tiptoe_symbol::depths;
+use tiptoe_sys::host::procfs::Process;
+use tiptoe_wire::futex::OPERATION_SHIFT;
+
+use super::{Kind, Names};
+use crate::module::{Cache, Module, from_sys};
+use crate::planner::is_libc;
+use crate::request::Error;
+
+/// The number of futex calls.
+const FUTEX: u64 = 202;
+/// So many of libc's functions stand between a wait and the user, at most.
+const MOST: usize = 6;
+/// Where a mutex has its holder, and a rwlock its writer.
+const MUTEX_OWNER: u64 = 8;
+const RWLOCK_WRITER: u64 = 24;
+/// The bits of a priority inheriting mutex's word that are its holder.
+const PI_OWNER: u32 = 0x3fff_ffff;
+
+/// What the threads of a process wait for now.
+pub fn now(pid: u32) -> Result<Session, Error> {
+    let process = Process::new(pid).map_err(from_sys)?;
+    let maps = process.maps().map_err(from_sys)?;
+    let modules = Cache::default().modules(process, &maps)?;
+    let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| denied(pid, &error))?;
+    let threads = process.threads().map_err(from_sys)?;
+    let look = Look {
+        process,
+        names: Names {
+            modules,
+            maps,
+            sites: Vec::new(),
+        },
+        memory,
+        depths: RefCell::default(),
+    };
+    let mut waits = Vec::new();
+    for tid in threads {
+        waits.extend(look.thread(tid)?);
+    }
+    waits.sort_by_key(|wait| wait.tid);
+    let deadlocks = rings(&waits);
+    let words = process.command_line().unwrap_or_default().into_iter();
+    let command = words.map(|word| word.to_string_lossy().into_owned());
+    let mut session = Session::new(command.collect());
+    session.targets = vec![Target {
+        pid,
+        comm: process.comm().unwrap_or_default(),
+        address_space: None,
+    }];
+    session.now = Some(Now { waits, deadlocks });
+    Ok(session)
+}
+
+fn denied(pid: u32, error: &std::io::Error) -> Error {
+    Error::new(format!("process {pid} may not be looked at: {error}"))
+        .with_hint("be root or its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
+}
+
+struct Look {
+    process: Process,
+    names: Names,
+    memory: File,
+    /// How far above the stack pointer a frame begins, by where the thread is.
+    depths: RefCell<BTreeMap<u64, Option<u16>>>,
+}
+
+/// A thread that sleeps in a futex call.
+struct Asleep {
+    address: u64,
+    operation: u32,
+    sp: u64,
+    pc: u64,
+}
+
+impl Asleep {
+    /// From /proc/PID/task/TID/syscall: number, six arguments, stack pointer, where.
+    fn parse(text: &str) -> Option<Asleep> {
+        let mut words = text.split_whitespace();
+        let number: u64 = words.next()?.parse().ok()?;
+        let rest: Vec<u64> = words
+            .filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
+            .collect();
+        let [address, operation, _, _, _, _, sp, pc] = rest[..] else {
+            return None;
+        };
+        let operation = operation as u32;
+        let waits = number == FUTEX && Does::of(operation) == Does::Wait;
+        waits.then_some(Asleep {
+            address,
+            operation,
+            sp,
+            pc,
+        })
+    }
+}
+
+impl Look {
+    /// What a thread waits for; nothing where it does not, or is no more.
+    fn thread(&self, tid: u32) -> Result<Option<Waiting>, Error> {
+        let pid = self.process.pid();
+        let text = match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(denied(pid, &error));
+            }
+            Err(_) => return Ok(None),
+        };
+        let Some(asleep) = Asleep::parse(&text) else {
+            return Ok(None);
+        };
+        let (site, via) = self.walk(&asleep);
+        let via = via | u64::from(asleep.operation & 0x7f) << OPERATION_SHIFT;
+        let kind = Kind::of(&self.names.via(via), via);
+        Ok(Some(Waiting {
+            tid,
+            comm: self.process.thread_comm(tid).unwrap_or_default(),
+            lock: self.names.lock(asleep.address, &kind),
+            kind: kind.name.to_owned(),
+            mode: kind.mode.map(str::to_owned),
+            idle: kind.idle,
+            callsite: self.names.code(site),
+            holder: self.holder(&asleep, &kind),
+        }))
+    }
+
+    /// The user's call site, and the last one in libc.
+    fn walk(&self, asleep: &Asleep) -> (u64, u64) {
+        let (mut pc, mut sp, mut via) = (asleep.pc, asleep.sp, 0);
+        for _ in 0..MOST {
+            let Some(depth) = self.depth(pc) else { break };
+            via = pc;
+            sp = sp.wrapping_add(depth.into());
+            let Some(above) = self.word(sp.wrapping_sub(8)) else {
+                break;
+            };
+            pc = above;
+        }
+        (pc, via)
+    }
+
+    /// Of places in libc only.
+    fn depth(&self, pc: u64) -> Option<u16> {
+        let modules = self.names.modules.iter();
+        let inside = |module: &&Module| module.text.iter().any(|text| text.contains(&pc));
+        let module = modules.filter(|module| is_libc(module)).find(inside)?;
+        let mut known = self.depths.borrow_mut();
+        *known.entry(pc).or_insert_with(|| {
+            let linked = pc.wrapping_sub(module.bias);
+            depths(module.object.bytes(), &[linked])[0]
+        })
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    fn holder(&self, asleep: &Asleep, kind: &Kind) -> Option<u32> {
+        let number = |at: u64| Some(self.word(at & !7)? >> (8 * (at & 7)));
+        let owner = match (kind.name, asleep.operation & 0x7f) {
+            ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
+            ("mutex", _) => number(asleep.address + MUTEX_OWNER)? as u32,
+            ("rwlock", _) => {
+                let inside = if asleep.address.is_multiple_of(8) {
+                    8
+                } else {
+                    12
+                };
+                number(asleep.address - inside + RWLOCK_WRITER)? as u32
+            }
+            _ => 0,
+        };
+        (owner != 0).then_some(owner)
+    }
+}
+
+/// Rings of threads of which each waits for what the next one holds.
+fn rings(waits: &[Waiting]) -> Vec<Vec<u32>> {
+    let held = waits.iter().filter(|wait| !wait.idle);
+    let next: BTreeMap<u32, u32> = held
+        .filter_map(|wait| Some((wait.tid, wait.holder?)))
+        .collect();
+    let mut found: Vec<Vec<u32>> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for &start in next.keys() {
+        let mut way = Vec::new();
+        let mut at = Some(start);
+        while let Some(tid) = at.filter(|tid| seen.insert(*tid)) {
+            way.push(tid);
+            at = next.get(&tid).copied();
+        }
+        // Back where this way has been: from there on it is a ring.
+        let ring = at.and_then(|tid| way.iter().position(|on| *on == tid));
+        found.extend(ring.map(|first| way.split_off(first)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_of_a_thread() {
+        let text = "202 0x5580 0x80 0x2 0x0 0x0 0x0 0x7ffd10 0x7f0012\n";
+        let asleep = Asleep::parse(text).expect("it waits");
+        let found = (asleep.address, asleep.operation, asleep.sp, asleep.pc);
+        assert_eq!(found, (0x5580, 0x80, 0x7ffd10, 0x7f0012));
+        for other in [
+            "running",
+            "-1 0x7ffd 0x7f",
+            "0 0x1 0x2 0x3 0x0 0x0 0x0 0x7 0x8",
+        ] {
+            assert!(Asleep::parse(other).is_none(), "{other}");
+        }
+        assert!(
+            Asleep::parse(&text.replace("0x80", "0x81")).is_none(),
+            "a wake"
+        );
+    }
+
+    #[test]
+    fn rings_are_found_once() {
+        let wait = |tid, holder| Waiting {
+            tid,
+            holder,
+            ..Waiting::default()
+        };
+        let waits = [
+            wait(1, Some(2)),
+            wait(2, Some(3)),
+            wait(3, Some(2)),
+            wait(4, Some(9)),
+            wait(5, Some(5)),
+            wait(6, None),
+        ];
+        assert_eq!(rings(&waits), [vec![2, 3], vec![5]]);
+        assert_eq!(rings(&[wait(1, Some(1))]), [[1]]);
+        assert!(rings(&waits[3..4]).is_empty());
+    }
+}

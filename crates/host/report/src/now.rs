@@ -1,0 +1,104 @@
+//! Who waits for whom, at one moment.
+
+use tiptoe_session::{Now, Waiting};
+
+use crate::{Options, printable};
+
+/// The threads that wait for a lock, then those that wait for something to happen, and
+/// each ring of threads that wait for each other.
+pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
+    let (idle, held): (Vec<&Waiting>, Vec<&Waiting>) = now.waits.iter().partition(|w| w.idle);
+    let mut blocks = vec![match held.is_empty() {
+        true => vec!["no thread waits for a lock".to_owned()],
+        false => table(now, &held, "waits for", options),
+    }];
+    if !idle.is_empty() {
+        blocks.push(table(now, &idle, "waits at", options));
+    }
+    blocks.extend(now.deadlocks.iter().map(|ring| vec![deadlock(now, ring)]));
+    blocks
+}
+
+/// A thread by its number and name, as far as it is among those that wait.
+fn thread(now: &Now, tid: u32) -> String {
+    let wait = now.waits.iter().find(|wait| wait.tid == tid);
+    let comm = wait.map(|wait| format!(" {}", printable(&wait.comm)));
+    format!("{tid}{}", comm.unwrap_or_default())
+}
+
+fn lock(wait: &Waiting) -> String {
+    let mode = wait.mode.iter().map(|mode| format!(" ({mode})"));
+    printable(&wait.lock) + &mode.collect::<String>()
+}
+
+fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
+    let shown = options.shown(waits.len());
+    let heading = ["thread", "type", heading, "held by", "from"].map(str::to_owned);
+    let rows = waits[..shown].iter().map(|wait| {
+        let holder = wait.holder.map_or("-".to_owned(), |tid| thread(now, tid));
+        let (kind, from) = (printable(&wait.kind), printable(&wait.callsite));
+        [thread(now, wait.tid), kind, lock(wait), holder, from]
+    });
+    let cells: Vec<[String; 5]> = std::iter::once(heading).chain(rows).collect();
+    let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max();
+    let widths: [usize; 5] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    let line = |row: &[String; 5]| {
+        let columns = row.iter().zip(widths);
+        let padded = columns.map(|(cell, width)| format!("{cell:<width$}"));
+        options.fit(&padded.collect::<Vec<_>>().join("  "))
+    };
+    let mut lines: Vec<String> = cells.iter().map(line).collect();
+    lines[0] = options.heading(&lines[0]);
+    if shown < waits.len() {
+        lines.push(format!("{} more (--top 0 shows all)", waits.len() - shown));
+    }
+    lines
+}
+
+fn deadlock(now: &Now, ring: &[u32]) -> String {
+    let said = ring.iter().enumerate().map(|(at, tid)| {
+        let wait = now.waits.iter().find(|wait| wait.tid == *tid);
+        let what = wait.map_or_else(String::new, lock);
+        let next = thread(now, ring[(at + 1) % ring.len()]);
+        match at {
+            0 => format!("{} waits for {what}, which {next} holds", thread(now, *tid)),
+            _ => format!("who waits for {what}, which {next} holds"),
+        }
+    });
+    format!("deadlock: {}", said.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_told_in_words() {
+        let wait = |tid, name: &str, lock: &str, holder| Waiting {
+            tid,
+            comm: name.into(),
+            lock: lock.into(),
+            kind: "mutex".into(),
+            callsite: "p:f+0x9".into(),
+            holder,
+            ..Waiting::default()
+        };
+        let now = Now {
+            waits: vec![
+                wait(7, "one", "p:a", Some(8)),
+                wait(8, "t\two", "p:b", Some(7)),
+            ],
+            deadlocks: vec![vec![7, 8]],
+        };
+        let text = blocks(&now, &Options::default()).concat();
+        let want = [
+            "thread   type   waits for  held by  from",
+            "7 one    mutex  p:a        8 t\\two  p:f+0x9",
+            "8 t\\two  mutex  p:b        7 one    p:f+0x9",
+            "deadlock: 7 one waits for p:a, which 8 t\\two holds, who waits for p:b, which 7 one holds",
+        ];
+        assert_eq!(text, want);
+        let none = blocks(&Now::default(), &Options::default()).concat();
+        assert_eq!(none, ["no thread waits for a lock"]);
+    }
+}

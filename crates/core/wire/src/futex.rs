@@ -15,8 +15,9 @@
 //! A thread is the only writer of its words, together with its signal handlers: each is
 //! changed by one instruction. Cells of the board have many writers, who take turns.
 
-/// Entries of a thread: one page each, touched when it is first used.
-pub const ENTRIES: u32 = 255;
+/// Entries of a thread: one page each, touched when it is first used. Few in a model, where
+/// each word is an object of its own.
+pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 255 };
 /// Words of one; the first block of as many is the [`head`].
 pub const ENTRY_WORDS: u32 = 512;
 /// How many words there are in all.
@@ -127,7 +128,7 @@ pub const WAKES: u64 = 1 << 63;
 /// Who last woke somebody: in slab 0, by a hash of the address.
 pub mod board {
     /// As many cells as this power of two.
-    pub const BITS: u32 = 12;
+    pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
     /// Words of one: a cache line.
     pub const WORDS: u32 = 8;
     /// When, in ticks; 0 while it is written.
@@ -143,7 +144,7 @@ pub mod frames {
     /// The first word.
     pub const FIRST: u32 = super::board::WORDS << super::board::BITS;
     /// As many hashes as this power of two.
-    pub const BITS: u32 = 12;
+    pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
     /// So many keys are looked at, from the hash on.
     pub const LOOKS: u32 = 8;
     /// How many keys there are: each with how far above the stack pointer, as it is

@@ -12,6 +12,8 @@ use crate::module::Module;
 
 /// The number of futex calls, as an operand.
 const NUMBER: [u8; 4] = [0xca, 0, 0, 0];
+/// How libc begins a call that may be cancelled, from version 2.41 on: the number is pushed.
+const CANCELLABLE: [u8; 5] = [0x68, 0xca, 0, 0, 0];
 /// The return addresses that are kept at most: more would not all find room.
 const MOST_FRAMES: usize = frames::ROOM as usize * 3 / 4;
 
@@ -33,12 +35,14 @@ pub(super) struct Calls<'a> {
     module: &'a Module,
     /// Each with the index of its function.
     sites: Vec<(usize, FutexSite)>,
+    /// Where calls begin that go another way.
+    unknown: Vec<u64>,
 }
 
 impl<'a> Calls<'a> {
     /// Finds them.
     pub(super) fn of(module: &'a Module) -> Calls<'a> {
-        let mut sites = Vec::new();
+        let (mut sites, mut unknown) = (Vec::new(), Vec::new());
         for (index, function) in module.object.image.functions().iter().enumerate() {
             let Some(code) = module.object.code(function, module.bias) else {
                 continue;
@@ -46,8 +50,17 @@ impl<'a> Calls<'a> {
             let may = code.bytes.windows(4).any(|four| four == NUMBER);
             let found = if may { futex_sites(&code) } else { Vec::new() };
             sites.extend(found.into_iter().map(|site| (index, site)));
+            if may && is_libc(module) {
+                let pushes = code.bytes.windows(5).enumerate();
+                let pushes = pushes.filter(|(_, five)| *five == CANCELLABLE);
+                unknown.extend(pushes.map(|(at, _)| code.address + at as u64));
+            }
         }
-        Calls { module, sites }
+        Calls {
+            module,
+            sites,
+            unknown,
+        }
     }
 
     fn depths(&self, at: impl Iterator<Item = u64>) -> Vec<Option<u16>> {
@@ -121,6 +134,11 @@ impl Draft<'_> {
             for ((_, site), depth) in calls.sites.iter().zip(depths) {
                 self.lock_site(module, site, depth.unwrap_or(0), locks);
             }
+            const WHY: &str = "waits that can be cancelled (conditions, semaphores, joins) are not \
+                               seen: they take a path of their own in this libc";
+            let unknown = calls.unknown.iter();
+            let unknown = unknown.map(|at| (name(module, *at), WHY.to_owned()));
+            locks.left_out.extend(unknown);
             if is_libc(module) {
                 locks.frames.extend(calls.frames());
             }

@@ -39,7 +39,12 @@ impl Run<'_> {
         let mut all = Locks::default();
         for tracee in &self.tracees {
             if let Some((noted, names)) = tracee.noted()? {
-                let told = noted.tell(names, by);
+                let mut told = noted.tell(names, by);
+                if self.tracees.len() > 1 {
+                    let pid = tracee.process.pid();
+                    let rows = told.rows.iter_mut();
+                    rows.for_each(|row| row.lock += &format!(" (process {pid})"));
+                }
                 all.rows.extend(told.rows);
                 all.waits = all.waits.saturating_add(told.waits);
                 all.wakes = all.wakes.saturating_add(told.wakes);

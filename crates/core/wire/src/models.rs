@@ -22,6 +22,7 @@ const SAID: Hello = Hello {
     hook_entry: 4,
     slow_entry: 7,
     time_entry: 8,
+    futex_entry: 7,
 };
 
 /// Words for one run of a model. They are leaked: a run lasts microseconds.

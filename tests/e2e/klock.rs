@@ -316,9 +316,12 @@ fn what_cannot_be_done_is_said_with_status_2() {
         (&["--mmap", "-p", "1"][..], "--mmap without --kernel"),
         (&["--every", "-a"], "--every without --kernel"),
         (
-            &["-p", "1"],
-            "watching the locks of programs is not implemented yet",
+            &["--by", "cgroup", "--", "true"],
+            "--by cgroup without --kernel",
         ),
+        (&["--via", "kernel", "--", "true"], "--via kernel"),
+        (&["--now", "--", "true"], "--now asks of a command"),
+        (&["-p", "4194303"], "4194303"),
         (&["--kernel"], "no process to trace"),
         (
             &["--kernel", "--via", "agent", "-a"],

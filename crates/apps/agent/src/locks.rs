@@ -160,12 +160,13 @@ pub extern "C" fn futex(told: &Told) {
 
 /// A slab is another thread's from now on: what its last one waited for is over.
 pub fn forget(state: &Shared, data: &Data, slab: u32) {
-    let Some(slot) = state.lock_slot() else {
+    let slot = state.lock_slot();
+    let Some(words) = slot.and_then(|slot| data.slab_words(slab, slot, WIDTH)) else {
         return;
     };
     for index in 0..activity::DEPTH {
-        let word = slot + head::ACTIVITIES + index * activity::WORDS + activity::SP;
-        data.set_own(slab, word, 0);
+        let sp = head::ACTIVITIES + index * activity::WORDS + activity::SP;
+        words.store(sp as usize, 0);
     }
-    data.set_own(slab, slot + head::EPISODE, 0);
+    words.store(head::EPISODE as usize, 0);
 }

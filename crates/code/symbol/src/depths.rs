@@ -1,56 +1,43 @@
 //! How far above the stack pointer a function's own frame begins, at one instruction.
 
-use std::collections::HashMap;
-
-use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, LittleEndian, UnwindContext,
-    UnwindSection, X86_64,
-};
+use gimli::{CfaRule, UnwindContext, X86_64};
 
 use crate::elf;
+use crate::frames::each_description;
 
 /// For each link-time address in `at`, how many bytes above the stack pointer the caller's
 /// frame begins: its return address is the word below. None where `.eh_frame` does not say,
 /// or the function goes by another register. `bytes` are the file's, for x86-64.
 pub fn depths(bytes: &[u8], at: &[u64]) -> Vec<Option<u16>> {
     let mut found = vec![None; at.len()];
+    if at.is_empty() {
+        return found; // without a look at what may be a large file
+    }
     let section = elf::read(bytes).ok().and_then(|read| read.eh_frame);
     let Some(section) = section.filter(|section| section.x86_64) else {
         return found;
     };
     let mut order: Vec<usize> = (0..at.len()).collect();
     order.sort_by_key(|index| at[*index]);
-    let mut eh_frame = EhFrame::new(section.bytes, LittleEndian);
-    eh_frame.set_address_size(section.word);
-    let bases = BaseAddresses::default().set_eh_frame(section.address);
     let mut context = UnwindContext::new();
-    let mut cies = HashMap::new();
-    let mut entries = eh_frame.entries(&bases);
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else {
-            continue;
-        };
-        let fde = partial.parse(|section, bases, EhFrameOffset(at)| {
-            let parse = || section.cie_from_offset(bases, EhFrameOffset(at));
-            cies.entry(at).or_insert_with(parse).clone()
-        });
-        let Ok(fde) = fde else { continue };
+    each_description(&section, |fde, eh_frame, bases| {
         let start = order.partition_point(|index| at[*index] < fde.initial_address());
         let end = fde.initial_address().saturating_add(fde.len());
         let inside = order[start..].iter().take_while(|index| at[**index] < end);
         let inside: Vec<usize> = inside.copied().collect();
-        let rows = match inside.is_empty() {
-            true => continue,
-            false => fde.rows(&eh_frame, &bases, &mut context),
+        if inside.is_empty() {
+            return;
+        }
+        let Ok(mut rows) = fde.rows(eh_frame, bases, &mut context) else {
+            return;
         };
-        let Ok(mut rows) = rows else { continue };
         while let Ok(Some(row)) = rows.next_row() {
             let covered = inside.iter().filter(|index| row.contains(at[**index]));
             for index in covered {
                 found[*index] = depth(row.cfa());
             }
         }
-    }
+    });
     found
 }
 

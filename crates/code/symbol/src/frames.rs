@@ -47,14 +47,15 @@ pub(crate) struct Frame {
 type Reader<'d> = EndianSlice<'d, LittleEndian>;
 type Cie<'d> = CommonInformationEntry<Reader<'d>>;
 
-/// All pieces, in the order of the section; damaged entries are passed over.
-pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
+/// Shows each frame description, in the order of the section; damaged ones are passed over.
+pub(crate) fn each_description<'d>(
+    section: &FrameSection<'d>,
+    mut show: impl FnMut(&FrameDescriptionEntry<Reader<'d>>, &EhFrame<Reader<'d>>, &BaseAddresses),
+) {
     let mut eh_frame = EhFrame::new(section.bytes, LittleEndian);
     eh_frame.set_address_size(section.word);
     let bases = BaseAddresses::default().set_eh_frame(section.address);
     let mut cies: HashMap<usize, gimli::Result<Cie<'_>>> = HashMap::new();
-    let mut context = UnwindContext::new();
-    let mut found = Vec::new();
     let mut entries = eh_frame.entries(&bases);
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else {
@@ -64,10 +65,20 @@ pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
             let parse = || section.cie_from_offset(bases, EhFrameOffset(at));
             cies.entry(at).or_insert_with(parse).clone()
         });
-        let Ok(fde) = fde.map_err(drop) else { continue };
+        if let Ok(fde) = fde {
+            show(&fde, &eh_frame, &bases);
+        }
+    }
+}
+
+/// All pieces, in the order of the section; damaged entries are passed over.
+pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
+    let mut context = UnwindContext::new();
+    let mut found = Vec::new();
+    each_description(section, |fde, eh_frame, bases| {
         let inside = fde.cie().entry_len() <= MAX_CIE
             && fde
-                .rows(&eh_frame, &bases, &mut context)
+                .rows(eh_frame, bases, &mut context)
                 .and_then(|mut rows| {
                     Ok(rows
                         .next_row()?
@@ -75,7 +86,7 @@ pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
                 })
                 .unwrap_or(false);
         let [unwinder, outermost] = match section.x86_64 {
-            true => rules(&fde, &eh_frame, &bases),
+            true => rules(fde, eh_frame, bases),
             false => [false; 2],
         };
         found.push(Frame {
@@ -86,7 +97,7 @@ pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
             unwinder,
             outermost,
         });
-    }
+    });
     found
 }
 

@@ -279,14 +279,6 @@ impl<'a> Data<'a> {
         self.words.part(first, len as usize)
     }
 
-    /// Sets a word of a slab, for the thread that owns it. (agent, cold path)
-    pub fn set_own(&self, slab: u32, slot: u32, value: u64) {
-        if slab < self.geometry.slabs && slot < self.geometry.slots {
-            self.words
-                .store(self.geometry.slab(slab) + slot as usize, value);
-        }
-    }
-
     /// The ring of a slab's thread; `None` where there are none.
     pub fn ring(&self, slab: u32) -> Option<Ring<'a>> {
         let (first, len) = self.geometry.ring(slab)?;

@@ -52,8 +52,8 @@ impl<'a> Activities<'a> {
         self.0.load(at(index, activity::SP))
     }
 
-    #[inline]
     /// Whether what is noted there may be on while the stack pointer is at `sp`.
+    #[inline]
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)

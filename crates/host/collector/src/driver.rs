@@ -206,8 +206,11 @@ fn is_elf(path: &std::path::Path) -> bool {
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error {
-    Error::new(format!("cannot run `{}`: {error}", command[0].display()))
+/// Why a command does not run, by its first word.
+pub fn cannot_start(command: &[std::ffi::OsString], error: &std::io::Error) -> Error {
+    let word = command.first().map(|word| word.display().to_string());
+    let word = word.unwrap_or_default();
+    Error::new(format!("cannot run `{word}`: {error}"))
 }
 
 /// How many probes a command may get, before anybody can look at what it will load.

@@ -3,7 +3,6 @@
 //! There is no agent, no patch and no process to follow: the kernel's tracepoints are everybody's,
 //! and its programs choose by process. What is read at the end are sums.
 
-use std::ffi::OsString;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +14,7 @@ use tiptoe_session::{Cost, Dropped, Event, Interval, Part, Programs, Session};
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, capabilities, limits};
 
-use crate::driver::TICK;
+use crate::driver::{TICK, cannot_start};
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{Ending, has_exited};
@@ -227,12 +226,6 @@ fn proceed(started: Started, request: &LockRequest) -> Result<Child, Error> {
     };
     let proceeded = started.proceed();
     proceeded.map_err(|error| cannot_start(command, &error))
-}
-
-fn cannot_start(command: &[OsString], error: &std::io::Error) -> Error {
-    let word = command.first().map(|word| word.display().to_string());
-    let word = word.unwrap_or_default();
-    Error::new(format!("cannot run `{word}`: {error}"))
 }
 
 /// Waits until counting is to begin, or there is nothing left to count.

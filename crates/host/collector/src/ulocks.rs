@@ -55,7 +55,6 @@ struct Key {
 #[derive(Clone, Debug, Default)]
 struct Waits {
     calls: u64,
-    woken: u64,
     at_once: u64,
     timed_out: u64,
     interrupted: u64,
@@ -80,7 +79,6 @@ impl Waits {
         let wakers = wakers.filter(|at| word(*at) != 0);
         Waits {
             calls: word(e::CALLS),
-            woken: word(e::WOKEN),
             at_once: word(e::AT_ONCE),
             timed_out: word(e::TIMED_OUT),
             interrupted: word(e::INTERRUPTED),
@@ -98,7 +96,6 @@ impl Waits {
     fn add(&mut self, other: &Waits) {
         let sums = [
             (&mut self.calls, other.calls),
-            (&mut self.woken, other.woken),
             (&mut self.at_once, other.at_once),
             (&mut self.timed_out, other.timed_out),
             (&mut self.interrupted, other.interrupted),
@@ -143,10 +140,7 @@ impl Noted {
         self.unfinished += on.filter(|at| word(at + activity::ADDRESS) != 0).count() as u64;
         for block in blocks {
             let [address, site, via] = [e::ADDRESS, e::SITE, e::VIA].map(|at| block[at as usize]);
-            if address == 0 || site == 0 && via == 0 {
-                continue;
-            }
-            if via & WAKES != 0 {
+            if address == 0 || site == 0 && via == 0 || via & WAKES != 0 {
                 continue;
             }
             let key = Key { address, site, via };
@@ -171,11 +165,9 @@ impl Noted {
             *site = site.saturating_add(waits.slept_ns);
             rows.all.add(waits);
         }
-        let told = groups
-            .into_iter()
-            .map(|(group, rows)| rows.tell(group, names));
-        let mut rows: Vec<Lock> = told.collect();
-        rows.sort_by_key(|row| (row.idle, u64::MAX - row.total_ns, u64::MAX - row.episodes));
+        let told = groups.into_iter();
+        let mut rows: Vec<Lock> = told.map(|(group, rows)| rows.tell(group, names)).collect();
+        worst_first(&mut rows);
         Locks {
             by: by.word().to_owned(),
             rows,
@@ -184,6 +176,26 @@ impl Noted {
             unfinished: self.unfinished,
             others: self.others,
         }
+    }
+}
+
+/// Those that slept longest first; what threads wait for that nobody holds behind all others.
+fn worst_first(rows: &mut [Lock]) {
+    rows.sort_by_key(|row| (row.idle, u64::MAX - row.total_ns, u64::MAX - row.episodes));
+}
+
+/// Adds what was seen in another process.
+pub fn add(all: &mut Locks, more: Locks) {
+    all.rows.extend(more.rows);
+    worst_first(&mut all.rows);
+    let sums = [
+        (&mut all.waits, more.waits),
+        (&mut all.wakes, more.wakes),
+        (&mut all.unfinished, more.unfinished),
+        (&mut all.others, more.others),
+    ];
+    for (sum, more) in sums {
+        *sum = sum.saturating_add(more);
     }
 }
 

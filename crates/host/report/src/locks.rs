@@ -64,8 +64,13 @@ pub(crate) fn notes(locks: &Locks) -> Vec<String> {
 }
 
 fn name(row: &Lock) -> String {
-    let mode = row.mode.iter().map(|mode| format!(" ({mode})"));
-    printable(&row.lock) + &mode.collect::<String>()
+    with_mode(&row.lock, row.mode.as_deref())
+}
+
+/// A lock's name, and whether it is waited for to read or to write.
+pub(crate) fn with_mode(lock: &str, mode: Option<&str>) -> String {
+    let mode = mode.map(|mode| format!(" ({mode})"));
+    printable(lock) + &mode.unwrap_or_default()
 }
 
 struct Row {

@@ -2,6 +2,7 @@
 
 use tiptoe_session::{Now, Waiting};
 
+use crate::locks::with_mode;
 use crate::{Options, printable};
 
 /// The threads that wait for a lock, then those that wait for something to happen, and
@@ -27,8 +28,7 @@ fn thread(now: &Now, tid: u32) -> String {
 }
 
 fn lock(wait: &Waiting) -> String {
-    let mode = wait.mode.iter().map(|mode| format!(" ({mode})"));
-    printable(&wait.lock) + &mode.collect::<String>()
+    with_mode(&wait.lock, wait.mode.as_deref())
 }
 
 fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {

@@ -109,7 +109,7 @@ impl<'a> Calls<'a> {
 }
 
 /// What stands at an address, in the event grammar.
-pub fn name(module: &Module, address: u64) -> String {
+fn name(module: &Module, address: u64) -> String {
     let linked = address.wrapping_sub(module.bias);
     match module.object.image.function_containing(linked) {
         Some(function) => {

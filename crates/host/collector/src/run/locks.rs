@@ -5,6 +5,7 @@ use tiptoe_session::{Cost, Locks};
 use super::Run;
 use crate::calibrate::wait_and_wake;
 use crate::request::Error;
+use crate::ulocks;
 
 impl Run<'_> {
     /// Keeps what is needed to call locks and code by their names: a process may be no more
@@ -45,16 +46,10 @@ impl Run<'_> {
                     let rows = told.rows.iter_mut();
                     rows.for_each(|row| row.lock += &format!(" (process {pid})"));
                 }
-                all.rows.extend(told.rows);
-                all.waits = all.waits.saturating_add(told.waits);
-                all.wakes = all.wakes.saturating_add(told.wakes);
-                all.unfinished = all.unfinished.saturating_add(told.unfinished);
-                all.others = all.others.saturating_add(told.others);
+                ulocks::add(&mut all, told);
             }
         }
         all.by = by.word().to_owned();
-        all.rows
-            .sort_by_key(|row| (row.idle, u64::MAX - row.total_ns, u64::MAX - row.episodes));
         self.session.locks = Some(all);
         Ok(())
     }

@@ -16,8 +16,6 @@ use crate::ulocks::{Names, Noted};
 /// What is known of them.
 #[derive(Default)]
 pub struct Watched {
-    /// From which slot on it is noted.
-    slot: u32,
     sites: Vec<Site>,
     names: Option<Names>,
 }
@@ -31,9 +29,7 @@ impl Tracee {
         lost: &[u64],
     ) -> Result<(), Error> {
         let mut left_out = planned.left_out;
-        let slot = link.lock_slot;
-        self.watched_locks.slot = slot;
-        let shared = link.data().slab_words(0, slot, WIDTH);
+        let shared = link.data().slab_words(0, link.lock_slot, WIDTH);
         if let Some(frames) = shared.map(Frames::new) {
             for (address, depth) in &planned.frames {
                 // One that finds no room is taken for the user's.
@@ -77,12 +73,8 @@ impl Tracee {
         let (Some(link), Some(names)) = (&self.link, &self.watched_locks.names) else {
             return Ok(None);
         };
-        let slot = self.watched_locks.slot;
-        if slot == 0 {
-            return Ok(None);
-        }
         let mut noted = Noted::default();
-        let slots = slot..slot + WIDTH;
+        let slots = link.lock_slot..link.lock_slot + WIDTH;
         let each = |owner: Option<String>, words: &[u64]| match owner {
             Some(thread) => noted.add_thread(&thread, words),
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),

@@ -9,6 +9,9 @@ what=${1:-test}
 demo=(redis-server redis-tools)
 tests=("${demo[@]}" memcached nginx-light sqlite3 python3 g++ gcc-multilib musl-tools binutils strace clang llvm)
 
+# Any Go will do; Debian's is large.
+command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
+
 case $what in
 demo) packages=("${demo[@]}") ;;
 test) packages=("${tests[@]}") ;;

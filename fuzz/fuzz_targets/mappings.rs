@@ -1,9 +1,10 @@
-//! Mapping sequences: whatever is mapped, unmapped and moved, the tree says of
-//! each address what a model says that knows nothing but addresses, and probes are
+//! Mapping sequences: whatever is mapped, unmapped and moved, the page table
+//! says of each page what a model says that knows nothing but pages, and probes are
 //! found wherever their file is mapped. Each five bytes are one change; the last
 //! list of mappings is then put into a space that holds another.
 #![no_main]
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
 use libfuzzer_sys::fuzz_target;
@@ -13,11 +14,13 @@ use tiptoe_uprobe::lookup::{Error, Mapping, Place, Shape, Space};
 mod cells;
 use cells::{Cells, Change};
 
+/// What an address of the model stands for.
+const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// As many changes as surely fit: one adds four mappings at most.
 const CHANGES: usize = 255;
+/// All tables that so many pages have, and as many again for a move.
 const SHAPE: Shape = Shape {
-    mappings: 4 * (CHANGES + 1),
+    tables: 64,
     probes: 64,
 };
 
@@ -44,11 +47,19 @@ fn place(file: u64, offset: u64) -> Place {
     Place::new(file as u32, offset).expect("both are small")
 }
 
-/// One in each sixteen bytes of the first file.
+fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
+    Mapping {
+        start: range.start * PAGE,
+        end: range.end * PAGE,
+        place: place(file, offset * PAGE),
+    }
+}
+
+/// One in each sixteen pages of the first file.
 fn probes(space: &Space) {
     let writer = space.write(1).expect("nobody is in");
     for probe in 0..64 {
-        let at = place(0, u64::from(probe) * 16);
+        let at = place(0, u64::from(probe) * 16 * PAGE);
         writer.add_probe(at, probe).expect("room");
     }
 }
@@ -76,31 +87,27 @@ fn change(bytes: &[u8]) -> Change {
 
 fn apply(space: &Space, change: &Change) -> Result<(), Error> {
     let writer = space.write(1).expect("nobody is in");
-    match change.clone() {
-        Change::Map(range, file, offset) => writer.insert(Mapping {
-            start: range.start,
-            end: range.end,
-            place: place(file, offset),
-        }),
-        Change::Unmap(range) => writer.remove(range),
-        Change::Move(from, to) => writer.remap(from, to),
+    let pages = |range: &Range<u64>| range.start * PAGE..range.end * PAGE;
+    match change {
+        Change::Map(range, file, offset) => writer.insert(mapping(range.clone(), *file, *offset)),
+        Change::Unmap(range) => writer.remove(pages(range)),
+        Change::Move(from, to) => writer.remap(pages(from), pages(to)),
     }
 }
 
 fn compare(space: &Space, cells: &Cells) {
     for address in 0..ADDRESSES {
-        let found = space.resolve(address).found();
-        let found = found.map(|mapping| mapping.place_of(address));
+        let found = space.resolve(address * PAGE + 9).found();
         let cell = cells.get(address);
-        assert_eq!(found, cell.map(|(file, offset)| place(file, offset)));
+        assert_eq!(found, cell.map(|(file, offset)| place(file, offset * PAGE + 9)));
         let probe = cell.filter(|(file, offset)| *file == 0 && offset % 16 == 0 && *offset < 1024);
         let probe = probe.map(|(_, offset)| (offset / 16) as u32);
-        assert_eq!(space.find(address).found(), probe);
+        assert_eq!(space.find(address * PAGE).found(), probe);
     }
     let writer = space.write(1).expect("nobody is in");
     let all = writer.mappings().map(|mapping| {
         let place = mapping.place;
-        (mapping.start, mapping.end, place.file().into(), place.offset())
+        (mapping.start / PAGE, mapping.end / PAGE, place.file().into(), place.offset() / PAGE)
     });
     assert_eq!(all.collect::<Vec<_>>(), cells.runs());
 }
@@ -113,11 +120,7 @@ fn replace(input: &[u8], cells: &Cells) {
     for change in input.chunks_exact(5).take(CHANGES / 2).map(change) {
         let _ = apply(&space, &change); // an overlapping move
     }
-    let list = cells.runs().into_iter().map(|(start, end, file, offset)| Mapping {
-        start,
-        end,
-        place: place(file, offset),
-    });
+    let list = cells.runs().into_iter().map(|(start, end, file, offset)| mapping(start..end, file, offset));
     let writer = space.write(1).expect("nobody is in");
     writer.replace(list).expect("room");
     drop(writer);

@@ -9,8 +9,8 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use libfuzzer_sys::fuzz_target;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Hits, Patch, Planner, Space, Strategy, padding, shape,
-    syscall_sites,
+    Abi, Body, FunctionCode, Hits, Notice, Patch, Planner, Space, Strategy, futex_sites, padding,
+    shape, syscall_sites,
 };
 
 const AT: u64 = 0x5555_5555_0000;
@@ -68,6 +68,12 @@ fuzz_target!(|input: &[u8]| {
     for site in syscall_sites(&function, &[0, 1, 2]) {
         let (nr, recall) = (site.nr, 0);
         let _ = planner.place(&site.shape, &Body::Syscall { nr, recall }, || islands.clone());
+    }
+    for site in futex_sites(&function, |_| Some(function)) {
+        for shape in site.behind.iter().chain([&site.call.shape]) {
+            let body = Body::Futex(Notice::before(8, true));
+            let _ = planner.place(shape, &body, || islands.clone());
+        }
     }
 });
 

@@ -1,5 +1,6 @@
 //! Getting in and out of programs that stand in malloc, the loader or stdio; and dying on the way.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tiptoe_tests::{Probe, Process, Site, scaled, target};
@@ -125,4 +126,28 @@ fn the_target_may_die_while_traced() {
     std::thread::sleep(Duration::from_millis(300));
     process.signal(libc::SIGKILL);
     assert!(attached.finish().count("called") > 0);
+}
+
+/// An AMD's first cache tells lines apart by few bits above a page's: what began at the same place of 256 MB
+/// threw each other out, a thread's descriptor and its frames, for 8 ns a followed call.
+#[test]
+fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
+    let (process, site) = busy();
+    let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
+    site.wait_probed();
+    std::thread::sleep(Duration::from_millis(300)); // it is called, and has frames
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
+    let starts = maps.lines().filter_map(|line| {
+        let start = u64::from_str_radix(line.split_once('-')?.0, 16).ok()?;
+        let ours = start >> 44 == 2 && start.is_multiple_of(4 << 20);
+        ours.then_some(start % (256 << 20))
+    });
+    let starts: Vec<u64> = starts.collect();
+    let places: BTreeSet<u64> = starts.iter().copied().collect();
+    assert!(
+        starts.len() >= 4,
+        "its state, plan, data and frames: {maps}"
+    );
+    assert_eq!(places.len(), starts.len(), "{maps}");
+    attached.interrupt();
 }

@@ -4,6 +4,8 @@
 //! their own results: a target that ends well has seen nothing of tiptoe. Where calls may end otherwise than by
 //! a return, they print that too: `truth`.
 
+pub mod breakpoint;
+pub mod debian;
 pub mod foreign;
 pub mod futexes;
 pub mod memory;
@@ -15,12 +17,13 @@ pub mod tracepoint;
 pub mod truth;
 pub mod waiting;
 
+pub use debian::Debian;
 pub use foreign::Foreign;
 pub use futexes::Futexes;
 pub use memory::Site;
 pub use process::Process;
 pub use report::{Expected, Report};
-pub use target::{musl_target, target, target_with};
+pub use target::{musl_target, rust_target, target, target_with};
 pub use tiptoe::{Probe, Run, command};
 pub use tracepoint::Tracepoint;
 pub use waiting::Waiting;

@@ -16,24 +16,44 @@ pub fn target(name: &str) -> PathBuf {
 /// The same with more flags. The binary's name carries them: `hot-static`. Fails with the compiler's words.
 pub fn target_with(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let source = source(name);
-    build(&source, compiler(&source), name, flags)
+    build(&folder(), &source, compiler(&source), name, flags)
+}
+
+/// The same with flags that its name, in this folder, does not carry.
+pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    std::fs::create_dir_all(folder).expect("target is writable");
+    let source = source(name);
+    let mut compiler = compiler(&source);
+    // Behind the source a library would not be found.
+    compiler.args(flags);
+    let built = build(folder, &source, compiler, name, &[]);
+    built.unwrap_or_else(|log| panic!("{name}: {log}"))
+}
+
+/// The Rust program of `tests/targets` that needs crates, an example of this one.
+pub fn rust_target(name: &str) -> PathBuf {
+    crate::tiptoe::cargo_builds(&["-p", "tiptoe-tests", "--example", name])
+        .join("examples")
+        .join(name)
 }
 
 /// The C program linked to musl: `hot-musl`. Fails with the compiler's words.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
     compiler.arg("-g0");
-    build(&source(name), compiler, &format!("{name}-musl"), flags)
+    let name_here = format!("{name}-musl");
+    build(&folder(), &source(name), compiler, &name_here, flags)
 }
 
 fn build(
+    folder: &Path,
     source: &Path,
     mut compiler: Command,
     name: &str,
     flags: &[&str],
 ) -> Result<PathBuf, String> {
     let own = own_flags(source);
-    let built = folder().join(file_name(name, &own, flags));
+    let built = folder.join(file_name(name, &own, flags));
     // One at a time: a program that runs already must not lose its file to a second build.
     static BUILDING: Mutex<()> = Mutex::new(());
     let _turn = BUILDING.lock();

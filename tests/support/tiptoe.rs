@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::process::{Process, output};
 use crate::report::{Expected, Report};
 use crate::root;
+use crate::waiting::last_child;
 
 /// The command as built now: `TIPTOE_BIN`, else this workspace's, built once in each run of the tests.
 pub fn command() -> Command {
@@ -22,20 +23,23 @@ pub fn command() -> Command {
 }
 
 fn build() -> PathBuf {
+    cargo_builds(&["-p", "tiptoe"]).join("tiptoe")
+}
+
+/// Has cargo build something of this workspace; the folder where it puts it.
+pub(crate) fn cargo_builds(what: &[&str]) -> PathBuf {
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "tiptoe"])
+        .args(["build", "--quiet"])
+        .args(what)
         .current_dir(root())
         .status();
     assert!(
         status.expect("cargo runs").success(),
-        "the command does not build"
+        "{what:?} does not build"
     );
-    // …/target/debug/deps/e2e-HASH -> …/target/debug/tiptoe
+    // …/target/debug/deps/e2e-HASH -> …/target/debug
     let test = std::env::current_exe().expect("this test has a path");
-    test.ancestors()
-        .nth(2)
-        .expect("target/debug")
-        .join("tiptoe")
+    test.ancestors().nth(2).expect("target/debug").to_owned()
 }
 
 /// One `tiptoe probe`, put together step by step. Counts are exact: `--budget off`.
@@ -84,6 +88,20 @@ impl Probe {
         .with(&["--json", "--budget", "off"])
     }
 
+    /// `tiptoe watch` in place of `tiptoe probe`.
+    pub fn watch() -> Probe {
+        Probe::watch_within("off")
+    }
+
+    /// The same within a budget.
+    pub fn watch_within(budget: &str) -> Probe {
+        Probe {
+            instrument: Some("watch"),
+            ..Probe::default()
+        }
+        .with(&["--json", "--budget", budget])
+    }
+
     /// With more options.
     #[must_use]
     pub fn with(mut self, options: &[&str]) -> Probe {
@@ -105,6 +123,17 @@ impl Probe {
         let mut command = self.command(&report);
         let output = output(command.arg("--").arg(program).args(arguments));
         Run::new(output, &report)
+    }
+
+    /// Starts a target that waits, under this probe; its process id comes with it.
+    pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
+        let report = report_path();
+        let mut command = self.command(&report);
+        command.arg("--").arg(program).args(arguments).arg("wait");
+        let mut process = Process::start(&mut command);
+        assert_eq!(process.line(), "ready");
+        let pid = last_child(process.pid());
+        (Attached { process, report }, pid)
     }
 
     /// Attaches to running processes; ends with `--duration`, or when they end.

@@ -80,7 +80,7 @@ impl Waiting {
 }
 
 /// The end of a chain of processes, each with one child.
-fn last_child(pid: u32) -> u32 {
+pub(crate) fn last_child(pid: u32) -> u32 {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let child = children
         .ok()

@@ -1,15 +1,18 @@
 // cflags: -O2 -pthread
-// contended KIND ROUNDS [wait]: threads that contend for one lock of this kind, so often each, or with 0 rounds
-// until its stdin closes. Says `done` then, how often it was held and what that should be, and ends when its stdin
-// closes.
+// contended KIND ROUNDS [seccomp] [wait]: threads that contend for one lock of this kind, so often each, or with 0
+// rounds until its stdin closes; under a filter that allows everything. Says `done` then, how often it was held and
+// what that should be, and ends when its stdin closes.
 #include "common.h"
 #include <limits.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -155,18 +158,43 @@ PROBED void heap(int me) {
 }
 
 // As a language does that has its own locks.
-PROBED void raw(int me) {
-    (void)me;
+static void own_lock(long (*futex)(long, void *, int, int, void *)) {
     int free = 0;
     if (!atomic_compare_exchange_strong(&hot_word, &free, 1)) {
         while (atomic_exchange(&hot_word, 2) != 0) {
-            long result = syscall(SYS_futex, &hot_word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
-            CHECK(result == 0 || errno == EAGAIN || errno == EINTR);
+            long result = futex(SYS_futex, &hot_word, FUTEX_WAIT_PRIVATE, 2, NULL);
+            if (result == -1) result = -errno;
+            CHECK(result == 0 || result == -EAGAIN || result == -EINTR);
         }
     }
     hold();
-    if (atomic_exchange(&hot_word, 0) == 2)
-        CHECK(syscall(SYS_futex, &hot_word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) >= 0);
+    if (atomic_exchange(&hot_word, 0) == 2) CHECK(futex(SYS_futex, &hot_word, FUTEX_WAKE_PRIVATE, 1, NULL) >= 0);
+}
+
+static long by_libc(long nr, void *word, int operation, int value, void *none) {
+    return syscall(nr, word, operation, value, none, NULL, 0);
+}
+
+PROBED void raw(int me) {
+    (void)me;
+    own_lock(by_libc);
+}
+
+// A call of its own, without libc.
+__asm__(".pushsection .text\n.type inlined, @function\ninlined: mov $202, %eax\n mov %rsi, %rdi\n mov %edx, %esi\n"
+        " mov %ecx, %edx\n mov %r8, %r10\n syscall\n cmp $-4095, %rax\n ret\n.size inlined, . - inlined\n.popsection");
+long inlined(long nr, void *word, int operation, int value, void *none);
+
+PROBED void bare(int me) {
+    (void)me;
+    own_lock(inlined);
+}
+
+static void under_seccomp(void) {
+    struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {1, &all};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
 static const struct {
@@ -194,19 +222,24 @@ static const struct {
     {"stdio", stdio, 0, 0, 0, 0},
     {"malloc", heap, 0, 0, 0, 0},
     {"syscall", raw, 0, 0, 0, 0},
+    {"inline", bare, 0, 0, 0, 0},
 };
 
 static void (*call)(int);
 
 static atomic_int started, stopped;
-static atomic_ullong calls;
+static atomic_ullong calls, last;
 
-static void *contend(void *me) {
+static void *contend(void *number) {
+    int me = (int)(intptr_t)number;
     // All at once, without a wait.
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
-    // Those who wait for each other end together.
-    for (; rounds ? done < rounds : !atomic_load(&stopped); done++) call((int)(intptr_t)me);
+    for (; done < atomic_load(&last); done++) {
+        // Those who wait for each other end together: nobody is farther than the first one.
+        if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
+        call(me);
+    }
     atomic_fetch_add(&calls, done);
     return NULL;
 }
@@ -217,6 +250,10 @@ int main(int argc, char **argv) {
     char byte;
     CHECK(argc > 2);
     rounds = number(argc, argv, 2, 1);
+    atomic_store(&last, rounds ? rounds : UINT64_MAX);
+    if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
+    // To make a lock that inherits priorities is a call of the kernel already.
+    wait_for_start(argc, argv);
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);
     CHECK((hot_file = fopen("/dev/null", "w")) != NULL);
     CHECK(pthread_mutexattr_init(&attributes) == 0);
@@ -232,7 +269,6 @@ int main(int argc, char **argv) {
     CHECK(pthread_mutex_init(&hot_mutex, &attributes) == 0);
     for (int i = 0; i < THREADS; i++) CHECK(sem_init(&hot_sems[i], 0, i == 0) == 0);
     CHECK(pthread_barrier_init(&hot_barrier, NULL, THREADS) == 0);
-    wait_for_start(argc, argv);
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, contend, (void *)(intptr_t)i) == 0);
     if (rounds == 0) {

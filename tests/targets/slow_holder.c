@@ -8,7 +8,7 @@
 pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int stopped;
 static atomic_ullong waited_ns;
-static uint64_t held;
+static uint64_t held, holds, held_ns;
 
 static uint64_t now(void) {
     struct timespec then;
@@ -18,9 +18,12 @@ static uint64_t now(void) {
 
 PROBED void slow_holder(void) {
     CHECK(pthread_mutex_lock(&cache_lock) == 0);
+    uint64_t begun = now();
     usleep(2000);
     held++;
+    held_ns += now() - begun;
     CHECK(pthread_mutex_unlock(&cache_lock) == 0);
+    holds++;
     usleep(100);
 }
 
@@ -53,5 +56,7 @@ int main(int argc, char **argv) {
     atomic_store(&stopped, 1);
     for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     expect("waited_ns", waited_ns);
+    expect("holds", holds);
+    expect("held_ns", held_ns);
     return 0;
 }

@@ -16,6 +16,7 @@ fn main() {
         AGENT,
         "../../core/sys/src/raw.rs",
         "../../core/wire",
+        "../../code/stack",
         "../../engines/futex",
         "../../engines/uprobe",
     ] {

@@ -10,9 +10,13 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tiptoe_futex::calls::{Call, Thread};
+use tiptoe_futex::holds::Turn;
+use tiptoe_futex::paths::Paths;
+use tiptoe_futex::rwlock;
 use tiptoe_futex::walk::Frames;
+use tiptoe_stack::{Frame, Rule};
 use tiptoe_sys::raw::getpid;
-use tiptoe_wire::futex::{AFTER, DEPTH, UNSEEN, UNTIMED, WIDTH, activity, head, segment};
+use tiptoe_wire::futex::{AFTER, RULE, RWLOCK, UNSEEN, UNTIMED, WIDTH, activity, head, segment};
 use tiptoe_wire::{Data, Words};
 
 use crate::asm::tiptoe_first_slab;
@@ -24,11 +28,15 @@ use crate::tls;
 /// How far the stack pointer is below the program's in a trampoline: the red zone.
 const BELOW: u64 = 128;
 
+const _: () = assert!(RULE == (1 << Rule::BITS) - 1);
+
 /// The registers as `tiptoe_futex_entry` and the trampoline pushed them.
 #[repr(C)]
 pub struct Told {
     rax: u64,
-    others: [u64; 3],
+    rcx: u64,
+    rdx: u64,
+    rbp: u64,
     rsi: u64,
     rdi: u64,
     more: [u64; 4],
@@ -135,27 +143,54 @@ fn new_slab() -> Option<u64> {
 pub extern "C" fn futex(told: &Told) {
     let Some(here) = Here::find() else { return };
     let thread = Thread::new(here.own, here.shared);
+    let rule = Rule::from_bits((told.what & RULE as u64) as u32);
+    let frame = Frame {
+        pc: told.back,
+        sp: told.sp(),
+        bp: told.rbp,
+    };
+    let place = rule.cfa(&frame).unwrap_or(frame.sp);
     if told.has(AFTER) {
-        let (result, now) = (told.rax as i64, clockwork::ticks());
-        return thread.ends(told.sp(), result, now, clockwork::ns);
+        return thread.ends(place, told.rax as i64, clockwork::ticks, clockwork::ns);
     }
-    let depth = told.what & DEPTH as u64;
-    // SAFETY: words of the caller's own frames, which hold return addresses there.
+    // SAFETY: words of the runtime's own frames, and of the one that calls, above the stack
+    // pointer: where the functions' descriptions say that they are, and not farther than a
+    // frame is large.
     let load = |at: u64| unsafe { (at as *const u64).read_volatile() };
+    let paths = Paths::new(here.own);
     let frames = Frames::new(here.shared);
-    let caller = frames.caller(
-        told.sp() + depth,
-        |at| if depth == 0 { 0 } else { load(at) },
-    );
+    let mut caller = frames.caller(&paths, rule, frame, load);
+    if caller.site == 0 {
+        // Nothing is known of the frame: the call itself stands for its caller.
+        caller.site = told.back;
+    }
+    if let Some(turn) = Turn::of(told.what as i32) {
+        let lock = match turn {
+            Turn::Leaves => told.rsi,
+            _ => told.rdi,
+        };
+        return thread.turns(turn, lock, &caller, clockwork::ticks(), clockwork::ns);
+    }
+    let is_rwlock = told.has(RWLOCK) || frames.is_of_rwlocks(caller.via);
     thread.begins(&Call {
         address: told.rdi,
         operation: told.rsi as u32,
-        sp: told.sp(),
+        sp: place,
         caller,
         at: told.back,
         now: clockwork::ticks(),
+        readers: if is_rwlock { readers(told) } else { 0 },
         timed: !told.has(UNTIMED),
     });
+}
+
+/// How many threads have the rwlock to read that a futex call is about.
+#[cold]
+fn readers(told: &Told) -> u32 {
+    let first = rwlock::beginning_of_wait(told.rdi, told.rdx as u32);
+    // SAFETY: its first word, which the function that makes the call has just used.
+    let word = unsafe { (first as *const u32).read_volatile() };
+    rwlock::readers(word)
 }
 
 /// A slab is another thread's from now on: what its last one waited for is over.
@@ -165,8 +200,8 @@ pub fn forget(state: &Shared, data: &Data, slab: u32) {
         return;
     };
     for index in 0..activity::DEPTH {
-        let sp = head::ACTIVITIES + index * activity::WORDS + activity::SP;
-        words.store(sp as usize, 0);
+        words.store((head::SPS + index) as usize, 0);
     }
     words.store(head::EPISODE as usize, 0);
+    words.store(head::HELD as usize, 0);
 }

@@ -38,8 +38,9 @@ use crate::signals::OURS;
 use crate::thread::set_mask;
 use crate::tls;
 
-/// Mappings of code: with more, what is read is in doubt for good, and bytes decide.
-const MAPPINGS: usize = 1 << 14;
+/// Tables of the page table, of 1 KB, which take memory when they are used: with more, what
+/// is read is in doubt for good, and bytes decide.
+const TABLES: usize = 1 << 11;
 /// Files that are told apart, a power of two.
 const FILES: usize = 1 << 12;
 /// How often the agent's thread looks for the lock before it sleeps, and how often it sleeps
@@ -91,7 +92,7 @@ pub fn begin() {
 }
 
 fn make() -> Option<()> {
-    let words = Feed::words(MAPPINGS, FILES);
+    let words = Feed::words(TABLES, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
     let at = memory::private(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
     // SAFETY: fresh zeroed memory of that length, which is never unmapped; seen as atomics
@@ -100,7 +101,7 @@ fn make() -> Option<()> {
         unsafe { core::slice::from_raw_parts((at + head) as *const AtomicU64, words + MAX_SITES) };
     let (words, places) = all.split_at_checked(words)?;
     let space = Space {
-        feed: Feed::new(words, MAPPINGS, FILES)?,
+        feed: Feed::new(words, TABLES, FILES)?,
         places,
         pid: AtomicU32::new(getpid()),
         loading: AtomicBool::new(false),
@@ -241,9 +242,13 @@ pub fn vouches(shared: &Shared, found: &Found, address: u64) -> bool {
     answer != Answer::Missed || {
         // The thread just executed an instruction of this page.
         let page = address / PAGE as u64;
+        let window = found.site.address..found.site.address + u64::from(found.site.len);
         window::may_be_ours(&found.site, |at| {
+            // What is behind the window may be another one's already.
+            let other = !window.contains(&at) && shared.table.covers(at);
             // SAFETY: as said, so the page is there, and code is only read as bytes.
-            (at / PAGE as u64 == page).then(|| unsafe { (at as *const u8).read_volatile() })
+            let read = || unsafe { (at as *const u8).read_volatile() };
+            (at / PAGE as u64 == page && !other).then(read)
         })
     }
 }

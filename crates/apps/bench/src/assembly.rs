@@ -42,6 +42,13 @@ const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
+/// What any return probe costs: the same with a call of the copy, so that it returns there,
+/// and a way back to its caller's address, which is kept meanwhile.
+const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
+                           9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
+                           6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
+                           .pushsection .bss.returns; 7: .skip 8; .popsection";
+
 /// Every first instruction that the bench knows, each in a loop of its own.
 pub(crate) const KINDS: [Site; 6] = [
     Site::new("push", 1, PUSH),
@@ -72,6 +79,12 @@ pub(crate) const DETOURS: [Site; 4] = [
     Site::new("detour256", 256, DETOUR),
     Site::new("detour1024", 1024, DETOUR),
     Site::new("detour4096", 4096, DETOUR),
+];
+
+/// The `push` sites with a return probe that the assembler made, which counts nothing.
+pub(crate) const BARE_RETURNS: [Site; 2] = [
+    Site::new("bare_return", 1, BARE_RETURN),
+    Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
 /// What any trap costs: one of the program's own, with a handler that does nothing.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tiptoe_collector::{Budget, By, ByLock, Observer, Outcome, Request, RequestTarget};
+use tiptoe_collector::{
+    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, Watched,
+};
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
 
@@ -96,13 +98,34 @@ impl Tracing {
     }
 
     /// Begins to watch the contended locks of a process, and returns at once.
-    pub(crate) fn locks(pid: u32, agent: &'static [u8]) -> Tracing {
+    pub(crate) fn locks(pid: u32, via: Via, hold: Option<&str>, agent: &'static [u8]) -> Tracing {
         let stop = Arc::new(AtomicBool::new(false));
         let request = Request {
             locks: Some(ByLock::default()),
-            ..request(pid, Vec::new(), Via::Agent, agent, Arc::clone(&stop))
+            hold: hold.map(str::to_owned),
+            ..request(pid, Vec::new(), via, agent, Arc::clone(&stop))
         };
         let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
+        Tracing {
+            stop,
+            driver: Some(driver),
+        }
+    }
+
+    /// Begins to watch locks of the kernel's, of the whole system, and returns at once.
+    pub(crate) fn kernel_locks(watched: Watched) -> Tracing {
+        let stop = Arc::new(AtomicBool::new(false));
+        let request = LockRequest {
+            watched,
+            target: None,
+            by: None,
+            duration: None,
+            delay: None,
+            interval: None,
+            stop: Arc::clone(&stop),
+            hand_on: Arc::default(),
+        };
+        let driver = std::thread::spawn(move || tiptoe_collector::locks(&request, &mut Silent));
         Tracing {
             stop,
             driver: Some(driver),
@@ -122,6 +145,11 @@ impl Tracing {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn is_over(&self) -> bool {
+        self.driver.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Ends it; the program is as it was.
@@ -193,6 +221,7 @@ fn request(
         latency: false,
         record: false,
         locks: None,
+        hold: None,
         slower_ns: None,
         under: None,
         duration: None,

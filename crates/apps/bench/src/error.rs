@@ -7,6 +7,9 @@ pub enum Error {
     /// No bench has this name.
     #[error("no bench `{0}`")]
     Unknown(String),
+    /// There are no machines like that.
+    #[error("no machine has so many slots, CPUs or threads")]
+    Numbers,
     /// The operating system refused.
     #[error("{what}: {error}")]
     Io {
@@ -18,6 +21,11 @@ pub enum Error {
     /// The benched program did not compile.
     #[error("the benched program does not compile: {0}")]
     Compile(String),
+    /// There is nothing to build.
+    #[error(
+        "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
+    )]
+    NoSource,
     /// The benched program answered something else than was asked.
     #[error("the benched program answered `{0}`")]
     Answer(String),

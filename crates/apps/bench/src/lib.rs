@@ -1,5 +1,5 @@
 //! What `tiptoe bench` measures: the cost of a hit beside its peers, the share of functions that can be
-//! patched, the time to attach, the rate of lookups.
+//! patched, the time to attach, the rate of lookups, what accounting for debug registers adds.
 //!
 //! Every bench runs its cases in alternation within one process; those of hits over a program that it generates and
 //! compiles (`cc`), and counts that program's own CPU time: medians and quartiles, never a single run. Before
@@ -9,6 +9,8 @@
 
 mod assembly;
 mod attach;
+mod breakpoint;
+mod build;
 mod coverage;
 mod driver;
 mod error;
@@ -21,6 +23,7 @@ mod target;
 mod uftrace;
 mod uprobe;
 
+pub use breakpoint::{Breakpoints, Enable, Stress, Thread};
 pub use error::Error;
 pub use options::Options;
 pub use table::{Row, Table};
@@ -49,6 +52,11 @@ pub fn list() -> &'static [Bench] {
             run: lock::run,
         },
         Bench {
+            name: "build",
+            about: "how much longer a C build takes while waits for mmap_lock are watched (20 minutes)",
+            run: build::run,
+        },
+        Bench {
             name: "coverage",
             about: "the share of functions that take a jump, by binary, and why the others do not",
             run: coverage::run,
@@ -63,7 +71,17 @@ pub fn list() -> &'static [Bench] {
             about: "how often a second threads can ask which probe an address has, while mappings change",
             run: resolve::run,
         },
+        Bench {
+            name: "breakpoint",
+            about: "what accounting for debug registers costs: `stress`, and perf's `thread` and `enable`",
+            run: breakpoint::run,
+        },
     ]
+}
+
+/// Runs a bench of breakpoints with its own options.
+pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
+    quiet::watched(|| bench.run())
 }
 
 /// Runs a bench.

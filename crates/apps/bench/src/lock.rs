@@ -1,27 +1,41 @@
 //! `tiptoe bench lock`: what watching contended locks costs those that are not, and those that are.
 //!
-//! The same program is measured with tiptoe attached and without, in turns: `bare` and `armed`. An
-//! uncontended pair runs the same bytes either way. What a wait and a wake cost more is the difference of a
-//! wait that returns at once and of an unlock that wakes nobody; `convoy` and `pingpong` are programs that do
-//! little else.
+//! The same program is measured without tiptoe, with its agent, with the agent timing how long one mutex is held, too,
+//! and with BPF programs at the kernel's futex tracepoints, in turns: `bare`, `armed`, `hold` and `futex_tracepoints`.
+//! An uncontended pair runs the same bytes any way. What a wait and a wake cost more is the difference of a wait that
+//! returns at once and of an unlock that wakes nobody; `convoy` and `pingpong` are programs that do little else. Of the
+//! former two `floor` is what hooks must take: jumps, calls, registers saved, and one reading of the clock.
+//!
+//! Beside them stands what others do ([`others`]): their libraries replace the lock functions, so
+//! that each uncontended pair pays.
 
 use std::time::{Duration, Instant};
+
+use tiptoe_event::Via;
 
 use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
 
+mod others;
 mod program;
 
-use program::Program;
+use others::Other;
+use program::{Program, Workshop};
 
 /// How long arming may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Then the last of them, and whatever else an attach has to do.
+const SETTLE: Duration = Duration::from_millis(30);
+/// The end, the begin, and the end of a thread.
+const PROGRAMS: usize = 3;
+
 /// What is measured: how the row is called, its question, and whether the threads' own time counts.
-const SITES: [(&str, &str, &str); 7] = [
+const SITES: [(&str, &str, &str); 8] = [
     ("mutex", "pair mutex", "ns"),
+    ("other_mutex", "pair other", "ns"),
     ("rwlock_read", "pair read", "ns"),
     ("rwlock_write", "pair write", "ns"),
     ("wait", "wait", "ns"),
@@ -30,58 +44,170 @@ const SITES: [(&str, &str, &str); 7] = [
     ("pingpong", "pingpong", "ns"),
 ];
 
-/// Measures every site, bare and armed in turns.
+/// How a round goes: bare, or watched by one of these.
+const CASES: [(&str, Option<Via>); 4] = [
+    ("bare", None),
+    ("armed", Some(Via::Agent)),
+    (HOLD, Some(Via::Agent)),
+    ("futex_tracepoints", Some(Via::Kernel)),
+];
+/// The one that times how long `mutex` is held, too.
+const HOLD: &str = "hold";
+const HELD: [&str; 2] = ["mutex", "other_mutex"];
+/// What the least of hooks would take, beside a wait and a wake as they are.
+const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
+/// Of the others only these: their hooks are not where threads wait.
+const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
+
+/// Measures every site, in all cases in turns.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "lock",
         ..Table::default()
     };
-    let mut program = Program::start()?;
-    let mut found = vec![[Vec::new(), Vec::new()]; SITES.len()];
+    let workshop = Workshop::new()?;
+    let mut program = workshop.start(None)?;
+    let (mut others, missing) = others::all(&workshop)?;
+    let mut found = vec![CASES.map(|_| Vec::new()); SITES.len()];
+    let mut theirs = vec![vec![Vec::new(); THEIRS.len()]; others.len()];
+    let mut floors = FLOORS.map(|_| Vec::new());
+    let mut left_out = None;
     for _ in 0..options.rounds {
-        for (at, armed) in [false, true].into_iter().enumerate() {
-            let tracing = match armed {
-                true => Some(arm(&mut program, options)?),
-                false => None,
+        for ((_, question), more) in FLOORS.iter().zip(&mut floors) {
+            more.push(ask(&mut program, question, options)?);
+        }
+        for (other, times) in others.iter_mut().zip(&mut theirs) {
+            ask_other(other, times, options)?;
+        }
+        for (at, (case, via)) in CASES.into_iter().enumerate() {
+            let tracing = match via {
+                Some(Via::Kernel) if left_out.is_some() => continue,
+                Some(Via::Kernel) => match watch(&program, options) {
+                    Ok(tracing) => Some(tracing),
+                    Err(error) => {
+                        left_out = Some(error.to_string());
+                        continue;
+                    }
+                },
+                Some(_) => Some(arm(
+                    &mut program,
+                    (case == HOLD).then_some("program:mutex"),
+                    options,
+                )?),
+                None => None,
             };
-            for ((_, question, _), times) in SITES.iter().zip(&mut found) {
-                // What threads do together takes longer to settle.
-                let ms = if question.starts_with("convoy") || question.starts_with("ping") {
-                    10 * options.ms
-                } else {
-                    options.ms
-                };
-                times[at].push(program.ask(&format!("{question} {ms}"))?);
+            let asked = SITES.iter().zip(&mut found);
+            let asked = asked.filter(|((site, ..), _)| case != HOLD || HELD.contains(site));
+            for ((_, question, _), times) in asked {
+                times[at].push(ask(&mut program, question, options)?);
             }
             if let Some(tracing) = tracing {
                 tracing.finish()?;
-                wait(&mut program, false)?;
+                if via == Some(Via::Agent) {
+                    wait(&mut program, false)?;
+                }
             }
         }
     }
-    for ((site, _, unit), [bare, armed]) in SITES.iter().zip(&found) {
-        table.rows.push(row("bare", site, bare, unit));
-        table.rows.push(row("armed", site, armed, unit));
-        table.notes.push(note(site, bare, armed));
+    for ((site, _, unit), times) in SITES.iter().zip(&found) {
+        let cases = CASES
+            .iter()
+            .zip(times)
+            .filter(|(_, times)| !times.is_empty());
+        for ((case, via), found) in cases {
+            table.rows.push(row(case, site, found, unit));
+            let note = via.map(|_| note(site, case, &times[0], found));
+            table.notes.extend(note);
+        }
+        if let Some(at) = FLOORS.iter().position(|(floor, _)| floor == site) {
+            let least: Vec<f64> = times[0]
+                .iter()
+                .zip(&floors[at])
+                .map(|(a, b)| a + b)
+                .collect();
+            table.rows.push(row("floor", site, &least, unit));
+            table.notes.push(note(site, "floor", &times[0], &least));
+        }
+        let at = THEIRS.iter().position(|theirs| theirs == site);
+        for (other, times) in others.iter().zip(&theirs).filter(|_| at.is_some()) {
+            let times = &times[at.unwrap_or(0)];
+            table.rows.push(row(other.case, site, times, unit));
+        }
     }
+    let left_out = left_out.map(|why| format!("futex_tracepoints is left out: {why}"));
+    table.notes.extend(left_out);
+    let skipped = missing.iter();
+    let skipped = skipped.map(|case| format!("skipped: {case} (not installed)"));
+    table.notes.extend(skipped);
     Ok(table)
 }
 
-/// The difference of each round, in nanoseconds and as a part.
-fn note(site: &str, bare: &[f64], armed: &[f64]) -> String {
-    let pairs = bare.iter().zip(armed);
-    let more: Vec<f64> = pairs.clone().map(|(bare, armed)| armed - bare).collect();
-    let part: Vec<f64> = pairs
-        .map(|(bare, armed)| 100.0 * (armed / bare - 1.0))
-        .collect();
-    let [(more, spread), (part, _)] = [&more, &part].map(|all| median_and_spread(all));
-    format!("{site}: armed takes {more:+.2} ns more (± {spread:.2}), {part:+.1} %")
+fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, Error> {
+    // What threads do together takes longer to settle.
+    let together = question.starts_with("convoy") || question.starts_with("ping");
+    let ms = if together {
+        10 * options.ms
+    } else {
+        options.ms
+    };
+    program.ask(&format!("{question} {ms}"))
 }
 
-fn arm(program: &mut Program, options: &Options) -> Result<Tracing, Error> {
-    let tracing = Tracing::locks(program.pid(), options.agent);
+fn ask_other(other: &mut Other, times: &mut [Vec<f64>], options: &Options) -> Result<(), Error> {
+    let asked = SITES.iter().filter(|(site, ..)| THEIRS.contains(site));
+    for ((_, question, _), times) in asked.zip(times) {
+        times.push(ask(&mut other.program, question, options)?);
+    }
+    Ok(())
+}
+
+/// The difference of each round, in nanoseconds and as a part.
+fn note(site: &str, case: &str, bare: &[f64], watched: &[f64]) -> String {
+    let pairs = bare.iter().zip(watched);
+    let more: Vec<f64> = pairs
+        .clone()
+        .map(|(bare, watched)| watched - bare)
+        .collect();
+    let part: Vec<f64> = pairs
+        .map(|(bare, watched)| 100.0 * (watched / bare - 1.0))
+        .collect();
+    let [(more, spread), (part, _)] = [&more, &part].map(|all| median_and_spread(all));
+    format!("{site}: {case} takes {more:+.2} ns more (± {spread:.2}), {part:+.1} %")
+}
+
+fn arm(program: &mut Program, hold: Option<&str>, options: &Options) -> Result<Tracing, Error> {
+    let tracing = Tracing::locks(program.pid(), Via::Agent, hold, options.agent);
     wait(program, true)?;
     Ok(tracing)
+}
+
+/// Has the kernel tell of the program's futex calls.
+fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
+    let tracing = Tracing::locks(program.pid(), Via::Kernel, None, options.agent);
+    let until = Instant::now() + LIMIT;
+    while attached() < PROGRAMS {
+        if tracing.is_over() {
+            tracing.finish()?;
+            return Err(Error::Unprobed("the kernel"));
+        }
+        if Instant::now() > until {
+            return Err(Error::Unprobed("the kernel"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(SETTLE);
+    Ok(tracing)
+}
+
+/// How many BPF programs of ours stand at their tracepoints.
+fn attached() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let names = open
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    names
+        .filter(|name| name.to_string_lossy().contains("bpf_link"))
+        .count()
 }
 
 fn wait(program: &mut Program, armed: bool) -> Result<(), Error> {
@@ -95,8 +221,7 @@ fn wait(program: &mut Program, armed: bool) -> Result<(), Error> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The last of them, and whatever else an attach has to do.
-    std::thread::sleep(Duration::from_millis(30));
+    std::thread::sleep(SETTLE);
     Ok(())
 }
 

@@ -7,6 +7,8 @@ pub struct Options {
     pub agent: &'static [u8],
     /// How often every case is measured.
     pub rounds: usize,
+    /// How often at most where what is compared takes seconds.
+    pub pairs: usize,
     /// For how much CPU time each single measurement runs.
     pub ms: u32,
     /// Up to how many threads run side by side.
@@ -20,6 +22,7 @@ impl Options {
         Options {
             agent,
             rounds: 7,
+            pairs: 30,
             ms: 8,
             cpus: cpus.min(64),
         }

@@ -1,13 +1,19 @@
 //! Is anything else tracing this machine? A measurement beside another tracer measures both.
 
+use std::time::Duration;
+
 use tiptoe_sys::host::{ForeignTracer, foreign_tracers};
 
 use crate::table::Table;
+
+/// How long the kernel may take to forget programs of ours that are closed.
+const FORGETS: Duration = Duration::from_millis(500);
 
 /// Runs a bench between two looks around; what was seen becomes notes of its table.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let mut table = bench()?;
+    std::thread::sleep(FORGETS);
     let after = foreign_tracers();
     let mut seen: Vec<ForeignTracer> = before.into_iter().chain(after).collect();
     seen.sort();

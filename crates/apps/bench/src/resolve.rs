@@ -1,6 +1,6 @@
 //! `tiptoe bench resolve`: how often a second threads can ask which probe an address belongs to.
 //!
-//! Addresses are random over all mappings, and each has a probe. `rwlock` is the same tree under its
+//! Addresses are random over all mappings, and each has a probe. `rwlock` is the same page table under its
 //! reader-writer lock, which is how it is done elsewhere. Rates are lookups in a second of each thread's own
 //! CPU time, added up, so that other programs do not count; cases alternate within each round.
 
@@ -85,7 +85,7 @@ fn questions(cpus: u32) -> Vec<Asked> {
 }
 
 /// 1, 2, 4 and so on, and last as many as were asked for.
-fn thread_counts(cpus: u32) -> Vec<u32> {
+pub(crate) fn thread_counts(cpus: u32) -> Vec<u32> {
     let doubled = std::iter::successors(Some(1), |threads| Some(threads * 2));
     doubled
         .take_while(|&threads| threads < cpus)

@@ -39,6 +39,12 @@ pub struct Row {
     /// How often they changed meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
+    /// How many in a hundred pairs were for a CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_targets: Option<u32>,
+    /// How much of their time threads waited for a lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_percent: Option<f64>,
     /// The median.
     pub value: f64,
     /// Half the distance between the quartiles.
@@ -49,7 +55,7 @@ pub struct Row {
 }
 
 /// The columns; those without a value in any row are not shown.
-const HEADS: [&str; 8] = [
+const HEADS: [&str; 10] = [
     "case",
     "site",
     "depth",
@@ -57,6 +63,8 @@ const HEADS: [&str; 8] = [
     "sites",
     "mappings",
     "changes/s",
+    "cpu targets %",
+    "waiting %",
     "value",
 ];
 
@@ -103,6 +111,9 @@ impl Row {
             number(self.sites),
             number(self.mappings),
             number(self.changes_per_s.map(|n| n as usize)),
+            number(self.cpu_targets.map(|n| n as usize)),
+            self.waiting_percent
+                .map_or(String::new(), |percent| format!("{percent:.1}")),
             format!("{:.2}{spread} {}", self.value, self.unit),
         ]
     }
@@ -124,6 +135,17 @@ pub(crate) fn median_and_spread(values: &[f64]) -> (f64, f64) {
     (at(0.5), (at(0.75) - at(0.25)) / 2.0)
 }
 
+/// Between which two of the repeated measurements the median lies, 19 times of 20: by their ranks, as they have no
+/// shape that is known.
+pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = 0.98 * (sorted.len() as f64).sqrt();
+    let low = (sorted.len() as f64 / 2.0 - half).floor().max(0.0) as usize;
+    let at = |rank: usize| sorted.get(rank).copied().unwrap_or(f64::NAN);
+    (at(low), at(sorted.len().saturating_sub(low + 1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +154,13 @@ mod tests {
     fn medians_interpolate() {
         assert_eq!(median_and_spread(&[4.0, 1.0, 3.0, 2.0]), (2.5, 0.75));
         assert_eq!(median_and_spread(&[7.0]), (7.0, 0.0));
+    }
+
+    #[test]
+    fn intervals_are_by_rank() {
+        let values: Vec<f64> = (1..=31).rev().map(f64::from).collect();
+        assert_eq!(interval(&values), (11.0, 21.0));
+        assert_eq!(interval(&[7.0]), (7.0, 7.0));
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! each, of the time and two arguments. `under` and `not_under` are hits of `--under`, `by_arg0` and
 //! `latency_by_arg0` of `--by arg0`, over one value.
 //!
-//! Three rows are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
-//! jump back, made by the assembler, with nothing counted; `own_trap`, an int3 whose handler, the program's
+//! Four rows are floors that the machine sets: `detour`, a jump to a copy of the first instructions and a
+//! jump back, made by the assembler, with nothing counted; `bare_return`, the same where the copy is called, so
+//! that the function returns there first; `own_trap`, an int3 whose handler, the program's
 //! own, does nothing; and `rdtsc`, one reading of the time stamp counter, of which a timed call takes two.
 
 mod case;
@@ -18,20 +19,26 @@ use std::collections::BTreeMap;
 
 use tiptoe_session::Session;
 
-use crate::assembly::{DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SHARED, Site, TRAP};
+use crate::assembly::{BARE_RETURNS, DETOURS, KINDS, MANY, OWN_TRAP, READINGS, SHARED, Site, TRAP};
 use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
 use crate::target::{Question, Target};
 use crate::uftrace;
-use case::{Asked, Case, floor, kind};
+use case::{Asked, Case, kind};
 use kernel_returns::KernelReturns;
 
 /// Measures every case.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let probed = [&KINDS[..], &[TRAP], &MANY].concat();
-    let all = [&probed[..], &DETOURS, &[OWN_TRAP, SHARED, READINGS]].concat();
+    let all = [
+        &probed[..],
+        &DETOURS,
+        &BARE_RETURNS,
+        &[OWN_TRAP, SHARED, READINGS],
+    ]
+    .concat();
     let asked = questions(options.cpus);
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
@@ -150,8 +157,10 @@ fn traced(
     asked: &[Asked],
     options: &Options,
 ) -> Result<Times, Error> {
-    if case == Case::Floor {
-        let times = asked.iter().map(|asked| unprobed(target, asked, options));
+    if matches!(case, Case::Floor | Case::ReturnFloor) {
+        let times = asked
+            .iter()
+            .map(|asked| unprobed(target, case, asked, options));
         return Ok(times.collect::<Result<Vec<_>, _>>()?.into());
     }
     let wanted = |site: &&Site| {
@@ -203,8 +212,13 @@ fn kept(session: &Session) -> Option<f64> {
     (all > 0).then(|| kept as f64 / all as f64)
 }
 
-fn unprobed(target: &mut Target, asked: &Asked, options: &Options) -> Result<Option<f64>, Error> {
-    let site = floor(asked.site).filter(|_| Case::Floor.asks(asked));
+fn unprobed(
+    target: &mut Target,
+    case: Case,
+    asked: &Asked,
+    options: &Options,
+) -> Result<Option<f64>, Error> {
+    let site = case.floor(asked.site).filter(|_| case.asks(asked));
     let asked = site.map(|site| Asked { site, ..*asked });
     asked.map(|asked| ask(target, &asked, options)).transpose()
 }

@@ -11,6 +11,7 @@ use tiptoe_event::{Filter, Via};
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
 use crate::values;
+use crate::watch::{WATCH_HELP, WatchArgs};
 
 /// Low-overhead tracing that says what it cost
 #[derive(Debug, Parser)]
@@ -30,6 +31,9 @@ pub enum Command {
     /// Show who waits for locks, for how long, and where
     #[command(after_help = LOCK_HELP)]
     Lock(Box<LockArgs>),
+    /// Show who accesses a variable, from where, with which values
+    #[command(after_help = WATCH_HELP)]
+    Watch(Box<WatchArgs>),
     /// Measure what tiptoe's own parts cost, beside the alternatives
     Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
@@ -207,7 +211,12 @@ pub struct Common {
 
 /// `tiptoe bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    /// A bench with options of its own.
+    #[command(subcommand)]
+    pub own: Option<BenchCommand>,
+
     /// Which one; without it, lists them
     pub name: Option<String>,
 
@@ -226,6 +235,110 @@ pub struct BenchArgs {
     /// Run up to this many threads side by side
     #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: Option<u32>,
+}
+
+/// Benches with options of their own.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// What accounting for debug registers costs
+    #[command(subcommand)]
+    Breakpoint(BreakpointBench),
+}
+
+/// `tiptoe bench breakpoint`.
+#[derive(Debug, Subcommand)]
+pub enum BreakpointBench {
+    /// Pairs of reserve and release: with accounting off, ours, under one mutex
+    Stress(StressArgs),
+    /// Threads that are created and end, as perf bench has it: alone, with accounting
+    /// in each form, with the kernel's breakpoints
+    Thread(ThreadArgs),
+    /// Switching a breakpoint of the kernel's off and on, as perf bench has it
+    Enable(EnableArgs),
+}
+
+/// `tiptoe bench breakpoint stress`.
+#[derive(Debug, Args)]
+pub struct StressArgs {
+    /// Up to so many threads; the machine's CPUs unless given
+    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+
+    /// So many in a hundred pairs are for a CPU; 0, 1 and 10 unless given
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub cpu_targets: Option<u32>,
+
+    /// Debug registers of a CPU
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub slots: u32,
+
+    /// CPUs that are accounted for; the machine's unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub cpus: Option<u32>,
+
+    /// Run each single measurement for this long, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub ms: u32,
+
+    /// Measure every case this often; the median is shown
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+
+    /// Rows as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tiptoe bench breakpoint thread`.
+#[derive(Debug, Args)]
+pub struct ThreadArgs {
+    /// Batches of threads, over all workers
+    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub repeat: u32,
+
+    /// Breakpoints of each thread
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub breakpoints: u32,
+
+    /// Workers that create threads side by side
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub parallel: u32,
+
+    /// Threads of a batch
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: u32,
+
+    /// Measure every case this often, alternating
+    #[arg(long, value_name = "N", default_value_t = 31, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+
+    /// Rows as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tiptoe bench breakpoint enable`.
+#[derive(Debug, Args)]
+pub struct EnableArgs {
+    /// Switches off and on
+    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub repeat: u32,
+
+    /// Threads that sleep meanwhile
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub passive: u32,
+
+    /// Threads that run meanwhile
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub active: u32,
+
+    /// Measure all of it this often; the median is shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+
+    /// Rows as one line of JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tiptoe doctor`.

@@ -2,38 +2,79 @@
 
 use std::process::ExitCode;
 
-use tiptoe_bench::{Error, Options};
+use tiptoe_bench::{Breakpoints, Enable, Error, Options, Stress, Table, Thread};
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchCommand, BreakpointBench};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::probe::AGENT;
 
 /// Runs one bench, or lists them all.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    let printed = match &args.name {
-        Some(name) => table(name, args)?,
-        None => list(),
+    let printed = match (&args.own, &args.name) {
+        (Some(BenchCommand::Breakpoint(bench)), _) => {
+            let (bench, is_json) = breakpoint(bench);
+            printed(&tiptoe_bench::run_breakpoints(&bench)?, is_json)?
+        }
+        (None, Some(name)) => printed(&tiptoe_bench::run(name, &options(args))?, args.json)?,
+        (None, None) => list(),
     };
     Output::Stdout.write(&printed)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(name: &str, args: &BenchArgs) -> Result<String, Failure> {
-    let table = tiptoe_bench::run(name, &options(args))?;
-    if !args.json {
+fn printed(table: &Table, is_json: bool) -> Result<String, Failure> {
+    if !is_json {
         return Ok(table.to_string());
     }
-    let json = serde_json::to_string(&table);
+    let json = serde_json::to_string(table);
     let json =
         json.map_err(|error| Failure::new(format!("the rows have no JSON form: {error}")))?;
     Ok(json + "\n")
+}
+
+/// The bench, and whether its rows are to be JSON.
+fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
+    match bench {
+        BreakpointBench::Stress(args) => {
+            let usual = Options::new(AGENT);
+            let threads = args.threads.unwrap_or(usual.cpus);
+            let stress = Stress::new(usize::from(args.rounds), args.ms, threads);
+            let stress = Stress {
+                cpu_targets: args.cpu_targets,
+                slots: args.slots,
+                cpus: args.cpus.unwrap_or(stress.cpus),
+                ..stress
+            };
+            (Breakpoints::Stress(stress), args.json)
+        }
+        BreakpointBench::Thread(args) => {
+            let thread = Thread {
+                repeat: args.repeat,
+                breakpoints: args.breakpoints,
+                parallel: args.parallel,
+                threads: args.threads,
+                rounds: usize::from(args.rounds),
+            };
+            (Breakpoints::Thread(thread), args.json)
+        }
+        BreakpointBench::Enable(args) => {
+            let enable = Enable {
+                repeat: args.repeat,
+                passive: args.passive,
+                active: args.active,
+                rounds: usize::from(args.rounds),
+            };
+            (Breakpoints::Enable(enable), args.json)
+        }
+    }
 }
 
 fn options(args: &BenchArgs) -> Options {
     let usual = Options::new(AGENT);
     Options {
         rounds: args.rounds.map_or(usual.rounds, usize::from),
+        pairs: args.rounds.map_or(usual.pairs, usize::from),
         ms: args.ms.unwrap_or(usual.ms),
         cpus: args.cpus.unwrap_or(usual.cpus),
         ..usual

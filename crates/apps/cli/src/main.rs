@@ -17,6 +17,7 @@ mod output;
 mod probe;
 mod processes;
 mod values;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Probe(args) => probe::run(*args),
         Command::Lock(args) => lock::run(*args),
+        Command::Watch(args) => watch::run(*args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => Ok(doctor::run(args.json)),
     }

@@ -166,6 +166,10 @@ fn an_output_that_cannot_be_is_said_before_the_command_runs() {
 fn a_bench_that_does_not_exist() {
     refuses(&["bench", "nothing"], "no bench `nothing`");
     refuses(&["bench", "uprobe", "--rounds", "0"], "--rounds");
+    refuses(
+        &["bench", "breakpoint", "stress", "--slots", "0"],
+        "--slots",
+    );
 }
 
 #[test]

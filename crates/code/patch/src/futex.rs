@@ -17,36 +17,62 @@
 //! behind:   the same, then the displaced instructions
 //! ```
 //! The flags are nobody's in either place: the call's result is all that is looked at.
+//!
+//! From version 2.41 on, glibc makes the calls that can be cancelled in one place for all,
+//! by whose addresses it knows that a thread can be: the number is pushed, and a function
+//! called. There the patch in front stands on the `push $202`, five bytes again, and the one
+//! behind where the way back leads, most often to what stands behind a plain call.
 
-use tiptoe_wire::futex::{AFTER, DEPTH, UNTIMED};
+use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
+use tiptoe_wire::futex::{AFTER, HOLD, RULE, RWLOCK, UNTIMED};
 
 use crate::Refusal;
 use crate::code::{Code, IF_NOT_EQUAL, To};
 use crate::decode::{FunctionCode, Survey};
+use crate::pushed::{Pushed, makes_pushed, pushed};
 use crate::shape::{Kind, Shape, Strategy, shape_in};
-use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, syscall_sites};
+use crate::syscall::{SyscallSite, any_syscall_site, hoisted_sites, sets, syscall_sites};
 use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
 
 /// The number of the system call.
 const FUTEX: u32 = 202;
+/// The operation that wakes, behind whose calls nothing has to be told.
+const WAKE: u32 = 1;
+/// Set in an operation besides: for one process, by another clock.
+const FLAGS: u32 = 0x180;
 
 /// What the agent is told of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice(i32);
 
 impl Notice {
-    /// In front of a call, where the caller's frame begins so many bytes above the stack
-    /// pointer; 0 where nobody knows. `timed` says that something stands behind it.
-    pub fn before(depth: u16, timed: bool) -> Notice {
+    /// In front of a call, where the function is left by this rule (`tiptoe_stack::Rule`, as
+    /// a number). `timed` says that something stands behind it.
+    pub fn before(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
-        Notice(i32::from(depth) & DEPTH | untimed)
+        Notice(rule as i32 & RULE | untimed)
     }
 
-    /// Behind a call.
-    pub const BEHIND: Notice = Notice(AFTER);
+    /// The same, in one of the functions of a rwlock.
+    #[must_use]
+    pub fn of_rwlock(self) -> Notice {
+        Notice(self.0 | RWLOCK)
+    }
 
-    pub(crate) fn is_behind(self) -> bool {
-        self == Notice::BEHIND
+    /// Behind a call; `rule` is as in front, and known where it is there.
+    pub fn behind(rule: u32) -> Notice {
+        Notice(rule as i32 & RULE | AFTER)
+    }
+
+    /// At the entry of a function that does this with a lock, one of [`tiptoe_wire::futex::hold`],
+    /// and is left by this rule.
+    pub fn hold(turn: i32, rule: u32) -> Notice {
+        Notice(turn & HOLD | rule as i32 & RULE)
+    }
+
+    /// Whether it is behind a call.
+    pub fn is_behind(self) -> bool {
+        self.0 & AFTER != 0
     }
 }
 
@@ -55,15 +81,27 @@ impl Notice {
 pub struct FutexSite {
     /// The way to it.
     pub call: SyscallSite,
-    /// What can stand behind it, where a jump fits.
+    /// What can stand behind it, where a jump fits, and the call may wait.
     pub behind: Option<Shape>,
 }
 
-/// Finds the futex calls of a function.
-pub fn futex_sites(function: &FunctionCode) -> Vec<FutexSite> {
+/// Finds the futex calls of a function; `other` reads the function at an address, for those
+/// that it has another one make.
+pub fn futex_sites<'a>(
+    function: &FunctionCode,
+    other: impl Fn(u64) -> Option<FunctionCode<'a>>,
+) -> Vec<FutexSite> {
     let found = syscall_sites(function, &[FUTEX]).into_iter();
     let found = found.chain(hoisted_sites(function, FUTEX));
-    found.map(|call| site(function, call)).collect()
+    let mut sites: Vec<_> = found.map(|call| site(function, call)).collect();
+    let mut pushed = pushed(function, FUTEX);
+    pushed.retain(|pushed| other(pushed.maker).is_some_and(|maker| makes_pushed(&maker)));
+    let pushed: Vec<_> = pushed
+        .into_iter()
+        .map(|pushed| pushed_site(function, pushed, &sites))
+        .collect();
+    sites.extend(pushed);
+    sites
 }
 
 /// The call of a function that makes any, which may be one.
@@ -72,13 +110,64 @@ pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
 }
 
 fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
-    let behind = behind(function, call.syscall).ok();
+    let survey = Survey::new(function);
+    let behind = || {
+        behind(
+            function,
+            &survey,
+            (call.syscall + 2 - function.address) as usize,
+        )
+        .ok()
+    };
+    let wakes = operation(function, &survey, call.syscall).is_some_and(|op| op & !FLAGS == WAKE);
+    let behind = if wakes { None } else { behind() };
     FutexSite { call, behind }
 }
 
-fn behind(function: &FunctionCode, syscall: u64) -> Result<Shape, Refusal> {
-    let offset = (syscall + 2 - function.address) as usize;
-    let mut shape = shape_in(function, &Survey::new(function), offset, Kind::Inside)?;
+/// The operation, where it is a constant that leads straight to the call.
+fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u32> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut held = None;
+    for instruction in &mut function.decoder(0) {
+        if survey.is_target(instruction.ip()) {
+            held = None;
+        }
+        if instruction.ip() == syscall {
+            return held;
+        }
+        let constant = instruction.code() == Opcode::Mov_r32_imm32
+            && instruction.op0_register() == Register::ESI;
+        if constant {
+            held = Some(instruction.immediate32());
+        } else if instruction.flow_control() != FlowControl::Next
+            || sets(&mut factory, &instruction, &[Register::RSI])
+        {
+            held = None;
+        }
+    }
+    None
+}
+
+/// Behind the call stands what stands behind one of the `plain` ones, if its way leads there.
+fn pushed_site(function: &FunctionCode, pushed: Pushed, plain: &[FutexSite]) -> FutexSite {
+    let way = pushed.way_back.iter();
+    let joins = |at: &usize| {
+        let mut behind = plain.iter().filter_map(|site| site.behind.as_ref());
+        behind.find(|shape| shape.site() == function.address + *at as u64)
+    };
+    let joined = way.clone().find_map(joins).cloned();
+    let survey = Survey::new(function);
+    let own = || {
+        way.clone()
+            .find_map(|at| behind(function, &survey, *at).ok())
+    };
+    let behind = joined.or_else(own);
+    let call = pushed.site;
+    FutexSite { call, behind }
+}
+
+fn behind(function: &FunctionCode, survey: &Survey, offset: usize) -> Result<Shape, Refusal> {
+    let mut shape = shape_in(function, survey, offset, Kind::Inside)?;
     // A trap would cost more than most waits.
     shape.windows.retain(|w| w.strategy == Strategy::Jump);
     match shape.windows.is_empty() {
@@ -120,7 +209,7 @@ mod tests {
             let behind = site.behind.as_ref().map(Shape::site);
             (site.call.address, site.call.syscall, behind)
         };
-        futex_sites(&function).iter().map(site).collect()
+        futex_sites(&function, |_| None).iter().map(site).collect()
     }
 
     #[test]
@@ -135,5 +224,60 @@ mod tests {
         assert_eq!(sites(&run), [(0x1000, 0x1009, None)]);
         let run = [0x85, 0xc0, 0x7f, 0x05, 0x83, 0xf8, 0xea, 0x74, 0x01, 0xc3];
         assert_eq!(sites(&run), [(0x1000, 0x1009, Some(0x100b))]);
+    }
+    /// mov $op,%esi; mov $202,%eax; syscall; cmp $-4096,%rax; ret
+    #[test]
+    fn nothing_stands_behind_a_wake() {
+        let call = [
+            0xb8, 0xca, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0xc3,
+        ];
+        let check = |first: &[u8], is: bool| {
+            let bytes = [first, &call].concat();
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes: &bytes,
+                size: bytes.len(),
+            };
+            let sites = futex_sites(&function, |_| None);
+            assert_eq!(sites[0].behind.is_some(), is, "{first:x?}");
+        };
+        check(&[0xbe, 0x81, 0, 0, 0], false);
+        check(&[0xbe, 0x80, 0, 0, 0], true);
+        // xor $128,%sil behind it; and where somebody jumps in with another one.
+        check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true);
+        check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true);
+    }
+
+    /// Two ways to a call, and one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je;
+    /// ret; push $202; call; pop %rdx; pop %rcx; jmp to the test.
+    #[test]
+    fn a_call_that_is_made_elsewhere_comes_back_behind_the_plain_one() {
+        let bytes = [
+            0xb8, 0xca, 0, 0, 0, 0x0f, 0x05, 0x85, 0xc0, 0x7f, 0x05, 0x83, 0xf8, 0xea, 0x74, 0x01,
+            0xc3, 0x68, 0xca, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0x5a, 0x59, 0xeb, 0xe8, 0xc3,
+        ];
+        let function = FunctionCode {
+            address: 0x1000,
+            bytes: &bytes,
+            size: bytes.len(),
+        };
+        // mov 16(%rsp),%rax; syscall; ret
+        let maker = [0x48, 0x8b, 0x44, 0x24, 0x10, 0x0f, 0x05, 0xc3];
+        let maker = FunctionCode {
+            address: 0x101b,
+            bytes: &maker,
+            size: maker.len(),
+        };
+        let look = |other: Option<FunctionCode>| {
+            let sites = futex_sites(&function, |at| other.filter(|other| other.address == at));
+            let places = sites.iter().map(|site| {
+                let behind = site.behind.as_ref().map(Shape::site);
+                (site.call.address, behind)
+            });
+            places.collect::<Vec<_>>()
+        };
+        let plain = (0x1000, Some(0x1007));
+        assert_eq!(look(Some(maker)), [plain, (0x1011, Some(0x1007))]);
+        assert_eq!(look(None), [plain]);
     }
 }

@@ -30,8 +30,8 @@
 //! 5. A jump survives that somebody else sets a breakpoint on its site and takes it
 //!    off, which puts the original first byte in front of the displacement: what
 //!    then stands there traps, or is the original instruction. Where that cannot
-//!    be had at a function's entry, the site is an instruction further on. Jumps at
-//!    the system calls' `mov` are excepted: there the call would fail with ENOSYS.
+//!    be had at a function's entry, the site is an instruction further on. Jumps where
+//!    a system call gets its number are excepted: the call would fail with ENOSYS.
 //!
 //! Not kept: under a hardware shadow stack a displaced call, which pushes and
 //! jumps, would fault on its return.
@@ -60,10 +60,12 @@ mod futex;
 mod guard;
 mod hits;
 mod plan;
+mod pushed;
 mod recorded;
 mod refusal;
 mod relocate;
 mod shape;
+mod store;
 mod syscall;
 mod timed;
 mod timed_values;
@@ -79,5 +81,6 @@ pub use hits::Hits;
 pub use plan::{Head, Island, Patch, Planner, Telling};
 pub use refusal::Refusal;
 pub use shape::{Shape, Strategy, shape};
+pub use store::store_before;
 pub use syscall::{SyscallSite, any_syscall_site, stays, syscall_sites};
 pub use trampoline::{Abi, Body};

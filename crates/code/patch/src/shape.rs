@@ -180,7 +180,7 @@ impl Shape {
         let asks = (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
         match (&self.unmoved, body) {
             (Some(first), Body::Count { .. } | Body::Record { .. }) if asks => Ok(first),
-            (_, Body::Call { .. }) if asks => self.unmoved_entry(),
+            (_, Body::Call { .. } | Body::Hold { .. }) if asks => self.unmoved_entry(),
             _ if body.is_entry_only() && !self.entry => self.unmoved_entry(),
             _ => Ok(self),
         }

@@ -21,16 +21,16 @@ use crate::Refusal;
 use crate::decode::{FunctionCode, Survey};
 use crate::shape::{Kind, Shape, run, shape_in};
 
-/// A `mov $nr,%eax` that leads straight to a system call.
+/// A `mov $nr,%eax` that leads straight to a system call, or a `push` (see `pushed`).
 #[derive(Clone, Debug)]
 pub struct SyscallSite {
-    /// Where the `mov` is.
+    /// Where that is.
     pub address: u64,
     /// The system call's number; `u32::MAX` where only %eax knows it.
     pub nr: u32,
-    /// Where the `syscall` instruction is.
+    /// Where the `syscall` instruction is, or the call of the function that has it.
     pub syscall: u64,
-    /// What can stand at the `mov`.
+    /// What can stand in front.
     pub shape: Shape,
 }
 
@@ -94,7 +94,7 @@ pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
 }
 
 /// Offsets of a `mov` and its `syscall`.
-struct Pair {
+pub(crate) struct Pair {
     nr: u32,
     start: usize,
     syscall: usize,
@@ -134,7 +134,7 @@ fn pairs(function: &FunctionCode, survey: &Survey, nrs: &[u32]) -> Vec<Pair> {
 }
 
 /// The calls to which instructions that set the number lead straight.
-fn known_calls(
+pub(crate) fn known_calls(
     function: &FunctionCode,
     survey: &Survey,
     number: impl Fn(&Instruction) -> Option<u32>,
@@ -160,7 +160,7 @@ fn known_calls(
                 syscall: start,
             }));
         } else if instruction.flow_control() != FlowControl::Next
-            || sets_rax(&mut factory, &instruction)
+            || sets(&mut factory, &instruction, &[Register::RAX])
         {
             held = None;
         }
@@ -186,12 +186,17 @@ fn constant(instruction: &Instruction) -> Option<u32> {
     }
 }
 
-fn sets_rax(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
+/// Whether an instruction may change one of these registers.
+pub(crate) fn sets(
+    factory: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+    registers: &[Register],
+) -> bool {
     use OpAccess::{CondRead, NoMemAccess, None, Read};
     let info = factory.info(instruction);
     info.used_registers().iter().any(|used| {
         let only_read = matches!(used.access(), Read | CondRead | NoMemAccess | None);
-        used.register().full_register() == Register::RAX && !only_read
+        registers.contains(&used.register().full_register()) && !only_read
     })
 }
 

@@ -47,11 +47,13 @@
 //!
 //! Futex calls are told of in front and behind, and made in between: see `futex`.
 
+use tiptoe_event::Filter;
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
 
 use crate::Refusal;
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, NOT_BELOW, To};
 use crate::counters;
+use crate::filter;
 use crate::futex::{self, Notice};
 use crate::guard::Guard;
 use crate::hits::Hits;
@@ -131,6 +133,13 @@ pub enum Body {
     /// where it turns out to be another call. It
     /// is made at its own address.
     Futex(Notice),
+    /// Tells the agent at a function's entry of the calls that the filter passes.
+    Hold {
+        /// What it is told.
+        notice: Notice,
+        /// Which calls.
+        filter: Filter,
+    },
 }
 
 impl Body {
@@ -138,7 +147,7 @@ impl Body {
     pub(crate) fn is_entry_only(&self) -> bool {
         matches!(
             self,
-            Body::Call { .. } | Body::Gate { .. } | Body::Intercept { .. }
+            Body::Call { .. } | Body::Gate { .. } | Body::Intercept { .. } | Body::Hold { .. }
         )
     }
 
@@ -147,6 +156,7 @@ impl Body {
         match self {
             Body::Count { hits, .. } | Body::Call { hits, .. } => hits.look_at(arg),
             Body::Record { hits, .. } => arg < 2 || hits.look_at(arg),
+            Body::Hold { filter, .. } => filter.comparisons().iter().any(|c| c.arg == arg),
             _ => false,
         }
     }
@@ -276,7 +286,17 @@ pub(crate) fn build(
                 code.put(&word.to_le_bytes());
             }
         }
-        Body::Futex(notice) if notice.is_behind() => {
+        Body::Hold { notice, filter } => {
+            let code = &mut trampoline.code;
+            let missed = filter::emit(code, &filter);
+            futex::tell(code, notice);
+            for jump in missed {
+                code.bind(jump);
+            }
+            trampoline.displaced(shape, window);
+        }
+        // Where another function makes the call, the number is all that is displaced.
+        Body::Futex(notice) if notice.is_behind() || shape.behind_syscall.is_none() => {
             futex::tell(&mut trampoline.code, notice);
             trampoline.displaced(shape, window);
         }

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Hits, Planner, Space, Strategy as How, padding, shape, syscall_sites,
+    Abi, Body, FunctionCode, Hits, Notice, Planner, Space, Strategy as How, futex_sites, padding,
+    shape, syscall_sites,
 };
 
 const AT: u64 = 0x5555_5555_0000;
@@ -69,6 +70,11 @@ proptest! {
         }
         for site in syscall_sites(&function, &[0, 1, 2]) {
             let _ = planner.place(&site.shape, &Body::Syscall { nr: site.nr, recall: 0 }, || islands.clone());
+        }
+        for site in futex_sites(&function, |_| Some(function)) {
+            for shape in site.behind.iter().chain([&site.call.shape]) {
+                let _ = planner.place(shape, &Body::Futex(Notice::before(8, true)), || islands.clone());
+            }
         }
     }
 }

@@ -99,8 +99,9 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
             _ => {}
         }
         if depth == 0 {
-            let name = bare[..at].strip_suffix("::").unwrap_or(&bare[..at]);
-            return (byte == b'<' && at > 0).then_some(name);
+            // Any other byte may be in the middle of a character.
+            let name = (byte == b'<' && at > 0).then(|| &bare[..at])?;
+            return Some(name.strip_suffix("::").unwrap_or(name));
         }
     }
     None
@@ -163,5 +164,12 @@ mod tests {
         assert_eq!(without_arguments("<T as U>"), None);
         assert_eq!(without_arguments("ns::f"), None);
         assert_eq!(without_arguments("ns::operator>"), None);
+    }
+
+    #[test]
+    fn names_that_end_beyond_ascii() {
+        assert_eq!(without_arguments("krate::maß"), None);
+        assert_eq!(without_arguments("krate::maß<é>"), Some("krate::maß"));
+        check("_RNvC5krateu6ma_hia", "krate::ma\u{df}", "krate::ma\u{df}");
     }
 }

@@ -8,14 +8,15 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader as _};
 use object::read::{Object, SectionIndex};
+use tiptoe_stack::compile::Section;
 
 use crate::debug::DebugLink;
 use crate::error::{Error, damaged};
-use crate::frames::FrameSection;
 use crate::header::{Class, Header, Machine};
 use crate::layout::{Layout, Segment};
 use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
+use crate::variable::ThreadSegment;
 
 /// A parsed file, as far as this crate is interested in it.
 pub(crate) struct Contents<'d> {
@@ -24,8 +25,9 @@ pub(crate) struct Contents<'d> {
     pub(crate) symtab: Symbols<'d>,
     pub(crate) dynsym: Symbols<'d>,
     pub(crate) slots: Slots,
-    pub(crate) eh_frame: Option<FrameSection<'d>>,
+    pub(crate) eh_frame: Option<Section<'d>>,
     pub(crate) mini_debug_info: Option<&'d [u8]>,
+    pub(crate) thread_segment: Option<ThreadSegment>,
 }
 
 /// The file types that hold one file's word size.
@@ -51,6 +53,7 @@ fn contents<E: Elf>(bytes: &[u8], class: Class, machine: Machine) -> Result<Cont
         slots: slots::read(&file, bytes),
         eh_frame: eh_frame(&file, bytes, &layout, &header),
         mini_debug_info: section(&file, bytes, b".gnu_debugdata").map(|(data, _)| data),
+        thread_segment: thread_segment(&file),
         header,
         layout,
     })
@@ -143,6 +146,17 @@ fn layout<E: Elf>(file: &ElfFile<'_, E>) -> Layout {
     }
 }
 
+fn thread_segment<E: Elf>(file: &ElfFile<'_, E>) -> Option<ThreadSegment> {
+    let endian = file.endian();
+    let mut segments = file.elf_program_headers().iter();
+    let segment = segments.find(|s| s.p_type(endian) == elf::PT_TLS)?;
+    Some(ThreadSegment {
+        address: segment.p_vaddr(endian).into(),
+        size: segment.p_memsz(endian).into(),
+        alignment: segment.p_align(endian).into(),
+    })
+}
+
 fn segment<E: Elf>(header: &E::ProgramHeader, endian: Endianness) -> Segment {
     let flags = header.p_flags(endian);
     Segment {
@@ -175,11 +189,11 @@ fn eh_frame<'d, E: Elf>(
     bytes: &'d [u8],
     layout: &Layout,
     header: &Header,
-) -> Option<FrameSection<'d>> {
+) -> Option<Section<'d>> {
     let word = if header.class == Class::Elf64 { 8 } else { 4 };
     let named = section(file, bytes, b".eh_frame").filter(|(data, _)| !data.is_empty());
     let (bytes, address) = named.or_else(|| indexed_eh_frame(file, bytes, layout, word))?;
-    Some(FrameSection {
+    Some(Section {
         bytes,
         address,
         word,

@@ -9,7 +9,7 @@ use crate::glob;
 use crate::image::Image;
 
 /// How many names an error suggests.
-const SUGGESTIONS: usize = 3;
+pub(crate) const SUGGESTIONS: usize = 3;
 /// Names longer than this are not compared for likeness.
 const MAX_ALIKE: usize = 256;
 /// Names less alike than this are not suggested (1 is equal).
@@ -87,14 +87,6 @@ impl Image {
 
     /// Up to `count` names like this one, the best first.
     pub fn nearest(&self, name: &str, count: usize) -> Vec<String> {
-        if name.len() > MAX_ALIKE {
-            return Vec::new();
-        }
-        let wanted = name.to_lowercase();
-        let likeness = |text: &str| match text.len() <= MAX_ALIKE {
-            true => strsim::jaro_winkler(&wanted, &text.to_lowercase()),
-            false => 0.0,
-        };
         let entries = self.functions.iter().filter(|f| !f.is_cold);
         let shown = entries
             .flat_map(|f| f.names.iter())
@@ -102,22 +94,7 @@ impl Image {
                 Some(form) => form.bare,
                 None => name.to_string(),
             });
-        let mut alike: Vec<(f64, String)> = shown
-            .map(|shown| {
-                (
-                    likeness(&shown).max(likeness(last_part(&shown)) - 0.05),
-                    shown,
-                )
-            })
-            .filter(|(likeness, _)| *likeness >= MIN_LIKENESS)
-            .collect();
-        alike.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        alike.dedup_by(|one, other| one.1 == other.1);
-        alike
-            .into_iter()
-            .take(count)
-            .map(|(_, name)| name)
-            .collect()
+        alike(name, shown, count)
     }
 
     /// The functions that bear exactly this name.
@@ -252,6 +229,34 @@ impl Image {
             .iter()
             .any(|range| range.contains(&one) && range.contains(&other))
     }
+}
+
+/// Up to `count` of the names that are like this one, the best first.
+pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usize) -> Vec<String> {
+    if name.len() > MAX_ALIKE {
+        return Vec::new();
+    }
+    let wanted = name.to_lowercase();
+    let likeness = |text: &str| match text.len() <= MAX_ALIKE {
+        true => strsim::jaro_winkler(&wanted, &text.to_lowercase()),
+        false => 0.0,
+    };
+    let mut alike: Vec<(f64, String)> = names
+        .map(|shown| {
+            (
+                likeness(&shown).max(likeness(last_part(&shown)) - 0.05),
+                shown,
+            )
+        })
+        .filter(|(likeness, _)| *likeness >= MIN_LIKENESS)
+        .collect();
+    alike.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    alike.dedup_by(|one, other| one.1 == other.1);
+    alike
+        .into_iter()
+        .take(count)
+        .map(|(_, name)| name)
+        .collect()
 }
 
 /// Whether a demangled function may be asked for by this text (without spaces).

@@ -5,29 +5,11 @@
 //! shows in how its unwinding begins: at a function's entry the caller's frame
 //! starts one word above the stack pointer, in the middle of one it does not.
 
-use std::collections::HashMap;
-
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, CommonInformationEntry, EhFrame,
-    EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, UnwindContext, UnwindSection,
-    X86, X86_64,
+    BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, FrameDescriptionEntry, LittleEndian,
+    UnwindContext, X86, X86_64,
 };
-
-/// Longer common entries are taken as they come, without running them: the
-/// work per frame must not depend on what all frames share.
-const MAX_CIE: usize = 256;
-
-/// What the sections of one image say about unwinding.
-pub(crate) struct FrameSection<'d> {
-    /// The bytes of `.eh_frame`.
-    pub(crate) bytes: &'d [u8],
-    /// The link-time address of its first byte.
-    pub(crate) address: u64,
-    /// 4 or 8.
-    pub(crate) word: u8,
-    /// The register number of the stack pointer follows the instruction set.
-    pub(crate) x86_64: bool,
-}
+use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 
 /// One piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,35 +26,8 @@ pub(crate) struct Frame {
     pub(crate) outermost: bool,
 }
 
-type Reader<'d> = EndianSlice<'d, LittleEndian>;
-type Cie<'d> = CommonInformationEntry<Reader<'d>>;
-
-/// Shows each frame description, in the order of the section; damaged ones are passed over.
-pub(crate) fn each_description<'d>(
-    section: &FrameSection<'d>,
-    mut show: impl FnMut(&FrameDescriptionEntry<Reader<'d>>, &EhFrame<Reader<'d>>, &BaseAddresses),
-) {
-    let mut eh_frame = EhFrame::new(section.bytes, LittleEndian);
-    eh_frame.set_address_size(section.word);
-    let bases = BaseAddresses::default().set_eh_frame(section.address);
-    let mut cies: HashMap<usize, gimli::Result<Cie<'_>>> = HashMap::new();
-    let mut entries = eh_frame.entries(&bases);
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else {
-            continue;
-        };
-        let fde = partial.parse(|section, bases, EhFrameOffset(at)| {
-            let parse = || section.cie_from_offset(bases, EhFrameOffset(at));
-            cies.entry(at).or_insert_with(parse).clone()
-        });
-        if let Ok(fde) = fde {
-            show(&fde, &eh_frame, &bases);
-        }
-    }
-}
-
 /// All pieces, in the order of the section; damaged entries are passed over.
-pub(crate) fn frames(section: &FrameSection<'_>) -> Vec<Frame> {
+pub(crate) fn frames(section: &Section<'_>) -> Vec<Frame> {
     let mut context = UnwindContext::new();
     let mut found = Vec::new();
     each_description(section, |fde, eh_frame, bases| {
@@ -131,7 +86,7 @@ fn rules(
 }
 
 /// Whether a first rule is not that of a function's entry.
-fn inside(section: &FrameSection<'_>, cfa: &CfaRule<usize>) -> bool {
+fn inside(section: &Section<'_>, cfa: &CfaRule<usize>) -> bool {
     let stack_pointer = if section.x86_64 {
         X86_64::RSP
     } else {
@@ -187,7 +142,7 @@ mod tests {
     #[track_caller]
     fn check(common: &[u8], own: &[u8], outermost: bool) {
         let bytes = eh_frame(common, own);
-        let section = FrameSection {
+        let section = Section {
             bytes: &bytes,
             address: AT,
             word: 8,

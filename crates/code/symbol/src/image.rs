@@ -8,11 +8,12 @@ use crate::elf;
 use crate::error::Error;
 use crate::frames::frames;
 use crate::function::{Function, Source};
-use crate::header::Header;
+use crate::header::{Class, Header};
 use crate::layout::Layout;
 use crate::merge::merge;
 use crate::slots::Slots;
 use crate::tables::{Datum, Symbol, Symbols};
+use crate::variable::ThreadSegment;
 use crate::xz;
 
 /// The most that MiniDebugInfo may unpack to.
@@ -31,6 +32,8 @@ pub struct Image {
     /// Variables, ordered by name.
     pub(crate) data: Vec<Variable>,
     pub(crate) slots: Slots,
+    /// What each thread gets of it.
+    pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
 }
@@ -80,6 +83,7 @@ impl Image {
             header: contents.header,
             layout,
             slots: contents.slots,
+            thread_segment: contents.thread_segment,
         })
     }
 
@@ -98,6 +102,14 @@ impl Image {
         &self.functions
     }
 
+    /// The size of a pointer.
+    pub(crate) fn word(&self) -> u8 {
+        match self.header.class {
+            Class::Elf32 => 4,
+            Class::Elf64 => 8,
+        }
+    }
+
     /// The separate debug file that was used.
     pub fn debug_file(&self) -> Option<&std::path::Path> {
         self.debug_file.as_deref()
@@ -112,9 +124,23 @@ impl Image {
     /// The variable that a link-time address belongs to, and how far into it that is: the
     /// smallest one, where several do.
     pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
-        let here = self.data.iter().filter(|v| v.addresses.contains(&address));
-        let found = here.min_by_key(|v| v.addresses.end - v.addresses.start)?;
-        Some((&found.name, address - found.addresses.start))
+        let here = self
+            .data
+            .iter()
+            .filter(|v| v.addresses().contains(&address));
+        let found = here.min_by_key(|v| v.size())?;
+        Some((&found.name, address - found.start()))
+    }
+
+    /// The link-time addresses of the variables with this name: several of static ones.
+    pub fn variables_named(&self, name: &str) -> impl Iterator<Item = u64> {
+        let first = self.data.partition_point(|v| *v.name < *name);
+        let named = self.data[first..]
+            .iter()
+            .take_while(move |v| *v.name == *name);
+        named
+            .filter(|v| !v.addresses().is_empty())
+            .map(Variable::start)
     }
 
     /// The link-time addresses of the words in which the loader put what this
@@ -150,19 +176,42 @@ impl<'d> Tables<'d> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: Box<str>,
-    /// The link-time addresses that it takes; none of one that each thread has.
-    addresses: Range<u64>,
+    /// The link-time addresses that it takes; of one that each thread has, its place in the
+    /// thread's block.
+    range: Range<u64>,
+    thread_local: bool,
+}
+
+impl Variable {
+    pub(crate) fn start(&self) -> u64 {
+        self.range.start
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    pub(crate) fn is_thread_local(&self) -> bool {
+        self.thread_local
+    }
+
+    /// The link-time addresses; none of one that each thread has.
+    fn addresses(&self) -> Range<u64> {
+        match self.thread_local {
+            true => 0..0,
+            false => self.range.clone(),
+        }
+    }
 }
 
 /// All of them, each once, ordered.
 fn variables(mut data: Vec<Datum>) -> Vec<Variable> {
-    data.sort_unstable_by_key(|datum| (datum.name, datum.address));
-    data.dedup_by_key(|datum| (datum.name, datum.address));
+    data.sort_unstable_by_key(|datum| (datum.name, datum.address, datum.thread_local));
+    data.dedup_by_key(|datum| (datum.name, datum.address, datum.thread_local));
     let owned = data.into_iter().map(|datum| Variable {
         name: datum.name.into(),
-        addresses: datum
-            .address
-            .map_or(0..0, |at| at..at.saturating_add(datum.size)),
+        range: datum.address..datum.address.saturating_add(datum.size),
+        thread_local: datum.thread_local,
     });
     owned.collect()
 }
@@ -179,7 +228,7 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
 
 /// The first separate debug file that belongs to the image: it carries the
 /// same build-id, or, found by its name, the check sum that the link asks for.
-fn debug_file(header: &Header, source: &dyn DebugSource) -> Option<(PathBuf, Bytes)> {
+pub(crate) fn debug_file(header: &Header, source: &dyn DebugSource) -> Option<(PathBuf, Bytes)> {
     let build_id = header.build_id.as_deref();
     let same_id = |bytes: &[u8]| build_id.is_some() && elf::build_id(bytes).as_deref() == build_id;
     let by_id = debug::by_build_id(source, build_id.unwrap_or_default());

@@ -37,6 +37,16 @@ impl Layout {
         self.segments.iter().find_map(|s| s.offset_of(address))
     }
 
+    /// Whether a link-time address has memory when the file is loaded, zeros included.
+    pub fn has_memory(&self, address: u64) -> bool {
+        let holds = |s: &Segment| {
+            address
+                .checked_sub(s.address)
+                .is_some_and(|within| within < s.memory_size)
+        };
+        self.segments.iter().any(holds)
+    }
+
     /// Translates a file offset into the link-time address at which it is
     /// mapped, the executable mapping first where several segments share it.
     pub fn address_of(&self, offset: u64) -> Option<u64> {

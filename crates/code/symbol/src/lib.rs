@@ -1,4 +1,4 @@
-//! Functions and their names, out of the bytes of an ELF file.
+//! Functions and variables and their names, out of the bytes of an ELF file.
 //!
 //! An [`Image`] is one program or library. Its functions come from four
 //! places, because no single one knows them all: symbol tables (the file's
@@ -12,6 +12,8 @@
 //! the file's tables speak of, an *offset* is a position in the file, and only
 //! the caller knows a process's *run-time addresses* (an offset plus a
 //! mapping's start).
+//!
+//! [`variable`] names variables, and parts of what they hold or lead to, by DWARF.
 //!
 //! This crate makes no system call: it takes bytes, and fetches separate debug
 //! files through a [`DebugSource`]. The bytes are hostile: a traced process
@@ -28,7 +30,6 @@
 
 mod debug;
 mod demangle;
-mod depths;
 mod elf;
 mod error;
 mod find;
@@ -42,12 +43,41 @@ mod layout;
 mod merge;
 mod slots;
 mod tables;
+pub mod variable;
 mod xz;
 
 pub use debug::{Bytes, DebugLink, DebugSource, NoDebugFiles};
-pub use depths::depths;
 pub use error::Error;
 pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};
 pub use image::Image;
 pub use layout::{Layout, Segment};
+pub use tiptoe_stack::compile::Table;
+
+/// How frames are left, at each link-time address of a file; nothing where it does not say.
+pub fn unwind_table(bytes: &[u8]) -> Table {
+    let read = elf::read(bytes).ok();
+    let section = read.and_then(|read| read.eh_frame);
+    section.map_or_else(Table::default, |section| Table::compile(&section))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_stack::{Base, Rule};
+
+    #[test]
+    fn at_their_entries_functions_have_a_return_address_and_nothing_else() {
+        let bytes = std::fs::read("/proc/self/exe").expect("it can be read");
+        let frames = elf::read(&bytes).expect("an ELF file").eh_frame;
+        let frames = frames::frames(&frames.expect("it can be unwound"));
+        let entries = frames.iter().filter(|f| !f.inside && !f.outermost);
+        let (table, called) = (unwind_table(&bytes), Rule::new(Base::Sp, 8, None));
+        assert!(entries.clone().count() > 100);
+        for entry in entries {
+            assert_eq!(Some(table.rule(entry.address)), called);
+        }
+        assert_eq!(table.rule(1), Rule::UNKNOWN);
+        assert!(unwind_table(&bytes[..100]).rows().is_empty());
+    }
+}

@@ -21,6 +21,11 @@ pub(crate) struct Slots {
     resolved: Vec<(u64, u64)>,
     /// (imported name, slot), ascending.
     imported: Vec<(Box<str>, u64)>,
+    /// Words that hold the image's own number among those with thread-local variables.
+    modules: Vec<u64>,
+    /// (word, place in the image's block), where the word holds how far from the thread
+    /// pointer that place is.
+    thread_offsets: Vec<(u64, u64)>,
 }
 
 impl Slots {
@@ -34,6 +39,18 @@ impl Slots {
             .iter()
             .take_while(same)
             .map(|&(_, slot)| slot)
+    }
+
+    /// A word in which the loader puts the image's number among those with thread-local
+    /// variables.
+    pub(crate) fn module_number(&self) -> Option<u64> {
+        self.modules.first().copied()
+    }
+
+    /// A word in which the loader puts how far from the thread pointer a place in the image's
+    /// block is, and that place.
+    pub(crate) fn thread_offset(&self) -> Option<(u64, u64)> {
+        self.thread_offsets.first().copied()
     }
 
     /// The slots through which the image calls a function by name.
@@ -91,7 +108,28 @@ impl Slots {
                 self.imported
                     .extend(name.map(|name| (Box::from(name), slot)));
             }
+            elf::R_X86_64_DTPMOD64 => {
+                let own = thread_local(file, relocation);
+                self.modules.extend(own.map(|_| slot));
+            }
+            elf::R_X86_64_TPOFF64 => {
+                let own = thread_local(file, relocation);
+                let place = own.map(|at| at.wrapping_add_signed(addend));
+                self.thread_offsets.extend(place.map(|place| (slot, place)));
+            }
             _ => {}
         }
     }
+}
+
+/// Where in the image's own block the symbol of a relocation is; `None` if it is another's.
+fn thread_local<E: Elf>(file: &ElfFile<'_, E>, relocation: &E::Rela) -> Option<u64> {
+    let endian = file.endian();
+    let index = SymbolIndex(relocation.r_sym(endian, false) as usize);
+    if index.0 == 0 {
+        return Some(0);
+    }
+    let symbol = file.elf_dynamic_symbol_table().symbol(index).ok()?;
+    let own = symbol.st_shndx(endian) != elf::SHN_UNDEF;
+    own.then(|| symbol.st_value(endian).into())
 }

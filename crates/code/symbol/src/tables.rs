@@ -22,9 +22,10 @@ pub(crate) struct Symbol<'d> {
 /// One symbol of a variable.
 pub(crate) struct Datum<'d> {
     pub(crate) name: &'d str,
-    /// Where it is; each thread's own is at no address.
-    pub(crate) address: Option<u64>,
+    /// Where it is; of one that each thread has, where in the thread's block.
+    pub(crate) address: u64,
     pub(crate) size: u64,
+    pub(crate) thread_local: bool,
 }
 
 /// What one table defines.
@@ -89,8 +90,9 @@ pub(crate) fn symbols<'d, E: Elf>(
                 let address = symbol.st_value(endian).into();
                 found.data.extend(named(&mut strings).map(|name| Datum {
                     name,
-                    address: (kind == elf::STT_OBJECT).then_some(address),
+                    address,
                     size: symbol.st_size(endian).into(),
+                    thread_local: kind == elf::STT_TLS,
                 }));
             }
             kind if is_function(file, table, index, symbol) => found.functions.push(Symbol {

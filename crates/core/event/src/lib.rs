@@ -17,6 +17,7 @@ pub mod reading;
 pub mod records;
 pub mod spec;
 mod spec_parse;
+pub mod store;
 pub mod via;
 
 pub use cost::{Basis, Cost, Share};
@@ -30,4 +31,5 @@ pub use reading::Reading;
 pub use records::Records;
 pub use spec::{Function, Kind, Options, Spec, is_glob};
 pub use spec_parse::{SpecError, SpecFault};
+pub use store::Store;
 pub use via::{UnknownWord, Via};

@@ -135,6 +135,15 @@ macro_rules! atomic {
                 }
             }
 
+            /// Writes, and returns what was there.
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                step();
+                match has_lost(Edge::Exchange) {
+                    true => self.torn(|_| value),
+                    false => self.0.swap(value, access(order)),
+                }
+            }
+
             /// Writes where `current` is there, and returns what was there.
             pub fn compare_exchange(
                 &self,

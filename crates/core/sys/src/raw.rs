@@ -190,7 +190,7 @@ pub fn open(path: &core::ffi::CStr, flags: i32) -> Result<i32, Errno> {
 /// Futex operations on a shared 32-bit word.
 pub mod futex {
     use super::{Errno, call, nr};
-    use core::sync::atomic::AtomicU32;
+    use core::sync::atomic::{AtomicU32, AtomicU64};
 
     const WAIT: usize = 0;
     const WAKE: usize = 1;
@@ -204,9 +204,26 @@ pub mod futex {
         unsafe { call(nr::FUTEX, args) }.map(|_| ())
     }
 
+    /// Waits while the lower half of `word` holds `expected`.
+    pub fn wait_low(word: &AtomicU64, expected: u32) -> Result<(), Errno> {
+        // x86-64 has the lower half first.
+        let args = [word.as_ptr() as usize, WAIT, expected as usize, 0, 0, 0];
+        // SAFETY: the word is valid for the length of the call.
+        unsafe { call(nr::FUTEX, args) }.map(|_| ())
+    }
+
+    /// Wakes at most `count` who wait for the lower half of `word`.
+    pub fn wake_low(word: &AtomicU64, count: u32) {
+        wake_at(word.as_ptr() as usize, count);
+    }
+
     /// Wakes at most `count` waiters.
     pub fn wake(word: &AtomicU32, count: u32) {
-        let args = [word.as_ptr() as usize, WAKE, count as usize, 0, 0, 0];
+        wake_at(word.as_ptr() as usize, count);
+    }
+
+    fn wake_at(address: usize, count: u32) {
+        let args = [address, WAKE, count as usize, 0, 0, 0];
         // SAFETY: waking reads no memory of ours beyond the word's address.
         let _ = unsafe { call(nr::FUTEX, args) };
     }

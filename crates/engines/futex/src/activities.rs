@@ -1,10 +1,11 @@
 //! The waits that a thread is in: one, and inside of it those of its signal handlers.
 //!
-//! They are kept from the outermost on, each by the stack pointer at its call. A wait that
-//! never returns (it was cancelled, or a handler jumped out of it) stays until the thread
+//! They are kept from the outermost on, each by its place on the stack: where the caller's
+//! frame begins, or the stack pointer where that is not known. A wait that never
+//! returns (it was cancelled, or a handler jumped out of it) stays until the thread
 //! waits again at that place of its stack or above: then it cannot be on any more.
 //!
-//! A handler may come in at each instruction. A place is taken by its stack pointer before
+//! A handler may come in at each instruction. A slot is taken by its place on the stack before
 //! anything else is written to it, and is complete once its address is there; the
 //! collector, which looks on, passes over one that has none.
 
@@ -17,7 +18,7 @@ const STACK: u64 = 8 << 20;
 /// A wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// The stack pointer at the call.
+    /// Its place on the stack.
     pub sp: u64,
     /// The address that is waited at.
     pub address: u64,
@@ -41,40 +42,42 @@ fn at(index: u32, word: u32) -> usize {
     (head::ACTIVITIES + index * activity::WORDS + word) as usize
 }
 
+fn place(index: u32) -> usize {
+    (head::SPS + index) as usize
+}
+
 impl<'a> Activities<'a> {
     /// Those in the words of a thread.
     pub fn new(words: Words<'a>) -> Self {
         Activities(words)
     }
 
-    #[inline]
     fn sp(&self, index: u32) -> u64 {
-        self.0.load(at(index, activity::SP))
+        self.0.load(place(index))
     }
 
     /// Whether what is noted there may be on while the stack pointer is at `sp`.
-    #[inline]
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
     }
 
     /// A wait begins. False where there is no room to note it.
-    #[inline]
+    #[inline(always)]
     pub fn push(&self, wait: &Activity) -> bool {
-        let mut index = 0;
-        while self.may_be_on(index, wait.sp) {
-            index += 1;
-            if index == activity::DEPTH {
-                return false;
-            }
+        let index = match self.may_be_on(0, wait.sp) {
+            false => 0,
+            true => self.place_slow(wait.sp),
+        };
+        if index == activity::DEPTH {
+            return false;
         }
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
-        put(activity::SP, wait.sp);
+        self.0.store(place(index), wait.sp);
         // What was inside of a wait that is no more.
         if index + 1 < activity::DEPTH {
-            self.0.store(at(index + 1, activity::SP), 0);
+            self.0.store(place(index + 1), 0);
         }
         put(activity::SITE, wait.site);
         put(activity::VIA, wait.via);
@@ -85,34 +88,46 @@ impl<'a> Activities<'a> {
         true
     }
 
+    /// Where a wait goes that is inside of another.
+    #[cold]
+    #[inline(never)]
+    fn place_slow(&self, sp: u64) -> u32 {
+        let mut others = 1..activity::DEPTH;
+        let free = others.find(|index| !self.may_be_on(*index, sp));
+        free.unwrap_or(activity::DEPTH)
+    }
+
     /// A wait ends: the one that began at this stack pointer.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&self, sp: u64) -> Option<Activity> {
-        for index in 0..activity::DEPTH {
-            let its = self.sp(index);
-            if its == sp {
-                let wait = self.get(index);
-                self.0.store(at(index, activity::SP), 0);
-                return wait;
-            }
-            if its == 0 {
-                break;
-            }
-        }
-        None
+        let index = match self.sp(0) == sp {
+            true => 0,
+            false => self.of_slow(sp)?,
+        };
+        let wait = self.get(index, sp);
+        self.0.store(place(index), 0);
+        wait
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of_slow(&self, sp: u64) -> Option<u32> {
+        let mut noted = (0..activity::DEPTH).take_while(|index| self.sp(*index) != 0);
+        noted.find(|index| self.sp(*index) == sp)
     }
 
     /// Those that are on, from the outermost one.
     pub fn iter(&self) -> impl Iterator<Item = Activity> + '_ {
-        let noted = (0..activity::DEPTH).take_while(|index| self.sp(*index) != 0);
-        noted.filter_map(|index| self.get(index))
+        let noted = (0..activity::DEPTH).map(|index| (index, self.sp(index)));
+        let noted = noted.take_while(|(_, sp)| *sp != 0);
+        noted.filter_map(|(index, sp)| self.get(index, sp))
     }
 
-    #[inline]
-    fn get(&self, index: u32) -> Option<Activity> {
+    #[inline(always)]
+    fn get(&self, index: u32, sp: u64) -> Option<Activity> {
         let word = |word| self.0.load(at(index, word));
         let wait = Activity {
-            sp: word(activity::SP),
+            sp,
             address: word(activity::ADDRESS),
             site: word(activity::SITE),
             via: word(activity::VIA),

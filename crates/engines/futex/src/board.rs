@@ -1,25 +1,18 @@
 //! Who last woke somebody, by address: what tells a waiter who ended its wait.
 //!
-//! A cell for each hash of an address, a cache line each. Who wakes takes the cell, writes,
-//! and gives it back with the time; where another one has it he goes on without, as two
-//! wakes at one moment cannot be told apart anyway. Who has waited reads, and reads the
-//! time again.
+//! A cell for each hash of an address, a cache line each. Nobody takes a cell: who wakes writes
+//! its words one by one, as another one does at the same moment perhaps, and with them their sum.
+//! Who has waited believes a cell whose sum is that of what it read. So no order is needed among
+//! the words, and a wake neither waits for another CPU's line nor for its own earlier stores, as it
+//! would for an exchange.
 //!
-//! | edge | Release | Acquire |
-//! |---|---|---|
-//! | A: a cell is complete | its time in [`Board::note`] | the first load of it in [`Board::waker`] |
-//! | B: it was so all the while | the fence behind the taking exchange | the fence before the second load |
-//! | C: its last writer is done | its time in [`Board::note`] | the taking exchange |
+//! Words of two wakes at one address have the sum of neither: of time and call site, each
+//! changes it in its own way. Words of wakes at two addresses have it once in 2^64 times.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::board::{ADDRESS, BITS, SINCE, SITE, WORDS};
+use tiptoe_wire::futex::board::{ADDRESS, BITS, SINCE, SITE, SUM, WORDS};
 
 use crate::HASH;
-use crate::primitive::Ordering::{Acquire, Relaxed, Release};
-use crate::primitive::fence;
-
-/// The time of a cell that is being written.
-const TAKEN: u64 = u64::MAX;
 
 /// The cells, in the words of slab 0.
 #[derive(Clone, Copy)]
@@ -30,6 +23,12 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
+/// Of one address no two times with one site have the same, and no two sites with one time. All
+/// but the time is known before the clock is read.
+fn sum(address: u64, site: u64, since: u64) -> u64 {
+    (address.wrapping_mul(HASH) ^ site).wrapping_mul(HASH) ^ since
+}
+
 impl<'a> Board<'a> {
     /// The board in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
@@ -37,35 +36,24 @@ impl<'a> Board<'a> {
     }
 
     /// Somebody is about to wake whoever waits at `address`, called from `site`.
+    #[inline]
     pub fn note(&self, address: u64, site: u64, now: u64) {
         let cell = cell(address);
-        let Some(since) = self.0.at(cell + SINCE as usize) else {
-            return;
-        };
-        let before = since.load(Relaxed); // the exchange looks again
-        if before == TAKEN
-            || since
-                .compare_exchange(before, TAKEN, Acquire, Relaxed)
-                .is_err()
-        {
-            return; // edge C
-        }
-        fence(Release); // edge B
-        self.0.store(cell + ADDRESS as usize, address);
-        self.0.store(cell + SITE as usize, site);
-        since.store(now, Release); // edges A and C
+        let put = |word: u32, value| self.0.store(cell + word as usize, value);
+        put(ADDRESS, address);
+        put(SITE, site);
+        put(SINCE, now);
+        put(SUM, sum(address, site, now));
     }
 
     /// From where somebody woke those at `address` in this time, if that is known.
+    #[inline]
     pub fn waker(&self, address: u64, from: u64, until: u64) -> Option<u64> {
         let cell = cell(address);
-        let since = self.0.at(cell + SINCE as usize)?;
-        let then = since.load(Acquire); // edge A
-        let at = self.0.load(cell + ADDRESS as usize);
-        let site = self.0.load(cell + SITE as usize);
-        fence(Acquire); // edge B
-        let still = since.load(Relaxed) == then; // after the fence
-        (still && at == address && (from..=until).contains(&then)).then_some(site)
+        let get = |word: u32| self.0.load(cell + word as usize);
+        let [at, site, since] = [ADDRESS, SITE, SINCE].map(get);
+        let believed = get(SUM) == sum(at, site, since);
+        (believed && at == address && (from..=until).contains(&since)).then_some(site)
     }
 }
 
@@ -87,5 +75,35 @@ mod tests {
         assert_eq!(board.waker(0x7000, 21, 25), None, "before the wait");
         assert_eq!(board.waker(0x7000, 5, 15), None, "behind it");
         assert_eq!(board.waker(0x7004, 0, 99), None, "another one");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a whole board, word by word")]
+    fn what_two_wrote_at_once_is_nobodys() {
+        let room: Vec<_> = (0..WORDS << BITS).map(|_| AtomicU64::new(0)).collect();
+        let words = Words::new(&room);
+        let board = Board::new(words);
+        let cell = |word: u32| cell(0x7000) + word as usize;
+        let all = [ADDRESS, SITE, SINCE, SUM].map(cell);
+        for (site, now) in [(1, 20), (2, 10), (2, 20)] {
+            board.note(0x7000, 1, 10);
+            let one = all.map(|word| words.load(word));
+            board.note(0x7000, site, now);
+            let other = all.map(|word| words.load(word));
+            for which in 0..16 {
+                let from = |i: usize| {
+                    if which >> i & 1 == 0 {
+                        one[i]
+                    } else {
+                        other[i]
+                    }
+                };
+                (0..4).for_each(|i| words.store(all[i], from(i)));
+                let found = board.waker(0x7000, 10, 10);
+                let read = (words.load(all[1]), words.load(all[2]));
+                let is_one = [(1, 10), (site, now)].contains(&read);
+                assert!(found.is_none() || is_one, "{site} {now} {which}: {found:?}");
+            }
+        }
     }
 }

@@ -6,15 +6,18 @@
 //! gives this one back: whoever has waited for a mutex tells so when he unlocks it.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::{OPERATION_SHIFT, WAKES, entry, head};
+use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
 
 use crate::activities::{Activities, Activity};
 use crate::board::Board;
 use crate::entries::{Entries, Entry, Key};
+use crate::holds::{Holds, Turn};
 use crate::walk::Caller;
 
 /// Set beside a wait's operation where it begins an episode.
 const FIRST: u64 = 1 << 32;
+/// From this bit on: how many threads read.
+const READERS_SHIFT: u32 = 33;
 
 /// What a futex call does, by its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +86,7 @@ pub struct Call {
     pub address: u64,
     /// What is done with it.
     pub operation: u32,
-    /// The stack pointer.
+    /// Its place on the stack, the same in front and behind: see [`Activity::sp`].
     pub sp: u64,
     /// Who called.
     pub caller: Caller,
@@ -91,6 +94,8 @@ pub struct Call {
     pub at: u64,
     /// The time, in ticks.
     pub now: u64,
+    /// How many threads have the rwlock to read that it is about; 0 of another lock.
+    pub readers: u32,
     /// Whether somebody will tell when it is over.
     pub timed: bool,
 }
@@ -121,6 +126,7 @@ impl<'a> Thread<'a> {
     }
 
     /// A call is about to be made.
+    #[inline(always)]
     pub fn begins(&self, call: &Call) {
         match Kind::of(call.operation) {
             Kind::Wait => self.waits(call),
@@ -129,6 +135,7 @@ impl<'a> Thread<'a> {
         }
     }
 
+    #[inline(always)]
     fn waits(&self, call: &Call) {
         self.own.add_own(head::WAITS as usize, 1);
         let Caller { site, frame, .. } = call.caller;
@@ -138,7 +145,9 @@ impl<'a> Thread<'a> {
             site,
             via: call.via(),
             since: call.now,
-            operation: u64::from(call.operation) | self.episode(call),
+            operation: u64::from(call.operation)
+                | self.episode(call)
+                | u64::from(call.readers) << READERS_SHIFT,
             frame,
         };
         if !call.timed || !Activities::new(self.own).push(&wait) {
@@ -153,29 +162,22 @@ impl<'a> Thread<'a> {
         let Caller { site, frame, .. } = call.caller;
         if own.load(first) == call.address
             && own.load(first + 1) == site
-            && own.load(first + 2) == frame
+            && own.load(head::EPISODE_FRAME as usize) == frame
         {
             return 0;
         }
         own.store(first, call.address);
         own.store(first + 1, site);
-        own.store(first + 2, frame);
+        own.store(head::EPISODE_FRAME as usize, frame);
         FIRST
     }
 
+    #[inline(always)]
     fn wakes(&self, call: &Call) {
         self.own.add_own(head::WAKES as usize, 1);
         self.board.note(call.address, call.caller.site, call.now);
         if self.own.load(head::EPISODE as usize) == call.address {
             self.own.store(head::EPISODE as usize, 0);
-        }
-        let key = Key {
-            address: call.address,
-            site: call.caller.site,
-            via: call.via() | WAKES,
-        };
-        if let Some(entry) = self.entry(&key) {
-            entry.add(entry::CALLS, 1);
         }
     }
 
@@ -200,28 +202,55 @@ impl<'a> Thread<'a> {
         if wait.operation & FIRST != 0 {
             entry.add(entry::EPISODES, 1);
         }
+        let readers = wait.operation >> READERS_SHIFT;
+        if readers != 0 {
+            entry.found_readers(readers);
+        }
         Some(entry)
     }
 
-    /// A call that was made at this stack pointer has returned this; `ns` turns ticks into
-    /// nanoseconds. One that did not wait, or that began before anybody looked, is nobody's.
-    pub fn ends(&self, sp: u64, result: i64, now: u64, ns: impl Fn(u64) -> u64) {
+    /// A call that was made at this place of the stack has returned this; `clock` tells the time,
+    /// and `ns` turns ticks into nanoseconds. One that did not wait, or that began before anybody
+    /// looked, is nobody's. For how long one did not wait that returned at once nobody asks, and
+    /// reading the clock would be most of what it costs.
+    #[inline(always)]
+    pub fn ends(&self, sp: u64, result: i64, clock: impl Fn() -> u64, ns: impl Fn(u64) -> u64) {
         let Some(wait) = Activities::new(self.own).pop(sp) else {
             return;
         };
-        let end = End::of(result);
+        let (holds, end) = (Holds::new(self.own), End::of(result));
+        if end == End::AtOnce {
+            holds.waited(wait.site, wait.frame, clock);
+            self.counted(&wait, end);
+            return;
+        }
+        let now = clock();
+        holds.waited(wait.site, wait.frame, || now);
         let Some(entry) = self.counted(&wait, end) else {
             return;
         };
         let ns = ns(now.saturating_sub(wait.since));
-        if end == End::AtOnce {
-            return entry.add(entry::AT_ONCE_NS, ns);
-        }
         entry.slept(ns);
         if end == End::Woken
             && let Some(site) = self.board.waker(wait.address, wait.since, now)
         {
             entry.woken_from(site, ns);
+        }
+    }
+
+    /// A function is called that takes the lock whose holds are timed, or gives it back.
+    pub fn turns(&self, turn: Turn, lock: u64, caller: &Caller, now: u64, ns: impl Fn(u64) -> u64) {
+        let Some(held) = Holds::new(self.own).turn(turn, lock, caller, now) else {
+            return;
+        };
+        let key = Key {
+            address: lock,
+            site: held.site,
+            via: HOLDS,
+        };
+        if let Some(entry) = self.entry(&key) {
+            entry.add(entry::CALLS, 1);
+            entry.slept(ns(held.ticks));
         }
     }
 }
@@ -250,6 +279,7 @@ mod tests {
             },
             at: 0,
             now,
+            readers: 0,
             timed: true,
         }
     }
@@ -276,12 +306,11 @@ mod tests {
         let (waiting, waking) = (thread(&waiter), thread(&waker));
         waiting.begins(&call(WAIT, 5, 100));
         waking.begins(&call(WAKE, 6, 150));
-        waiting.ends(0x7000, 0, 200, |ticks| ticks * 10);
+        waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10);
         let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-        assert_eq!(words(&waker, 6, &[entry::CALLS, entry::WOKEN]), [1, 0]);
         // Behind a call that did not wait, or that began before.
-        waiting.ends(0x7000, 0, 300, |ticks| ticks);
+        waiting.ends(0x7000, 0, || 300, |ticks| ticks);
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
     }
 
@@ -292,7 +321,7 @@ mod tests {
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
         let wait = |result| {
             thread.begins(&call(WAIT, 5, 100));
-            thread.ends(0x7000, result, 200, |ticks| ticks);
+            thread.ends(0x7000, result, || 200, |ticks| ticks);
         };
         wait(-11);
         wait(0);
@@ -315,5 +344,19 @@ mod tests {
         });
         thread.begins(&call(8, 6, 100));
         assert_eq!(words(&own, 5, &[entry::CALLS, entry::OTHER]), [1, 1]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn readers_are_summed_up() {
+        let (own, shared) = (slab(), slab());
+        let thread = Thread::new(Words::new(&own), Words::new(&shared));
+        for readers in [3, 0, 5, 4] {
+            let call = call(WAIT, 5, 100);
+            thread.begins(&Call { readers, ..call });
+            thread.ends(0x7000, 0, || 200, |ticks| ticks);
+        }
+        let of_readers = [entry::CALLS, entry::READERS, entry::MOST_READERS];
+        assert_eq!(words(&own, 5, &of_readers), [4, 12, 5]);
     }
 }

@@ -20,7 +20,7 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// Where in libc it called, and [`tiptoe_wire::futex::WAKES`].
+    /// Where in libc it called, and the operation.
     pub via: u64,
 }
 
@@ -30,10 +30,7 @@ pub struct Entries<'a>(Words<'a>);
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub struct Entry<'a> {
-    words: Words<'a>,
-    first: u32,
-}
+pub struct Entry<'a>(Words<'a>);
 
 impl<'a> Entries<'a> {
     /// Those in the words of a thread.
@@ -42,31 +39,36 @@ impl<'a> Entries<'a> {
     }
 
     /// The entry of a key, a new one perhaps. `None` where there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
-        let mut place = (mixed.wrapping_mul(HASH) >> 32) as u32 % ENTRIES;
-        for _ in 0..LOOKS {
-            let entry = Entry {
-                words: self.0,
-                first: (place + 1) * ENTRY_WORDS,
-            };
-            if entry.is(key) || entry.take(key) {
-                return Some(entry);
-            }
-            place = if place + 1 == ENTRIES { 0 } else { place + 1 };
+        // As a part of one, of so many.
+        let part = mixed.wrapping_mul(HASH) >> 32;
+        let place = ((part * u64::from(ENTRIES)) >> 32) as u32;
+        let first = self.at(place)?;
+        match first.is(key) {
+            true => Some(first),
+            false => self.of_slow(place, key),
         }
-        None
+    }
+
+    #[inline(never)]
+    fn of_slow(&self, place: u32, key: &Key) -> Option<Entry<'a>> {
+        let places = (place..place + LOOKS).map(|place| place % ENTRIES);
+        let mut entries = places.filter_map(|place| self.at(place));
+        entries.find(|entry| entry.is(key) || entry.take(key))
+    }
+
+    fn at(&self, place: u32) -> Option<Entry<'a>> {
+        let first = (place + 1) * ENTRY_WORDS;
+        let words = self.0.part(first as usize, ENTRY_WORDS as usize);
+        words.map(Entry)
     }
 }
 
 impl Entry<'_> {
-    fn at(&self, word: u32) -> usize {
-        (self.first + word) as usize
-    }
-
     fn get(&self, word: u32) -> u64 {
-        self.words.load(self.at(word))
+        self.0.load(word as usize)
     }
 
     fn is(&self, key: &Key) -> bool {
@@ -76,26 +78,37 @@ impl Entry<'_> {
     }
 
     fn take(&self, key: &Key) -> bool {
-        let taken = self.get(entry::ADDRESS) == 0
-            && self.words.take_own(self.at(entry::ADDRESS), key.address);
+        let taken =
+            self.get(entry::ADDRESS) == 0 && self.0.take_own(entry::ADDRESS as usize, key.address);
         if taken {
-            self.words.store(self.at(entry::VIA), key.via);
-            self.words.store(self.at(entry::SITE), key.site);
+            self.0.store(entry::VIA as usize, key.via);
+            self.0.store(entry::SITE as usize, key.site);
         }
         taken
     }
 
     /// Adds to one of its numbers.
     pub fn add(&self, word: u32, count: u64) {
-        self.words.add_own(self.at(word), count);
+        self.0.add_own(word as usize, count);
+    }
+
+    /// Notes how many threads read when a wait began.
+    #[cold]
+    pub fn found_readers(&self, readers: u64) {
+        self.add(entry::READERS, readers);
+        self.at_least(entry::MOST_READERS, readers);
+    }
+
+    fn at_least(&self, word: u32, value: u64) {
+        if self.get(word) < value {
+            self.0.store(word as usize, value);
+        }
     }
 
     /// Notes how long a wait took.
     pub fn slept(&self, ns: u64) {
         self.add(entry::SLEPT_NS, ns);
-        if self.get(entry::LONGEST) < ns {
-            self.words.store(self.at(entry::LONGEST), ns);
-        }
+        self.at_least(entry::LONGEST, ns);
         let duration = match ns {
             0 => 0,
             _ => 1 + bucket_of(ns) as u32,
@@ -107,7 +120,7 @@ impl Entry<'_> {
     pub fn woken_from(&self, site: u64, ns: u64) {
         let wakers = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         let mine = |waker: &u32| match self.get(*waker) {
-            0 => self.words.take_own(self.at(*waker), site),
+            0 => self.0.take_own(*waker as usize, site),
             held => held == site,
         };
         match { wakers }.find(mine) {
@@ -148,7 +161,10 @@ mod tests {
             };
             entry.add(entry::CALLS, 1);
             let again = entries.of(&key(address)).expect("it is there");
-            assert_eq!((again.first, again.get(entry::CALLS)), (entry.first, 1));
+            assert_eq!(
+                (again.get(entry::ADDRESS), again.get(entry::CALLS)),
+                (address, 1)
+            );
             kept += 1;
         }
         assert!((200..=ENTRIES).contains(&kept), "{kept}");

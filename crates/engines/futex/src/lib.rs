@@ -8,7 +8,10 @@
 //! - [`activities`] knows the waits that a thread is in.
 //! - [`entries`] sums up what a thread did, by lock and call site.
 //! - [`board`] tells who last woke somebody at an address: the one shared thing here.
+//! - [`holds`] times how long one lock is held, where that is asked for.
+//! - [`rwlock`] tells how many read where others wait.
 //! - [`walk`] finds the user's call site above libc's frames.
+//! - [`paths`] knows the ways to it that a thread has come before.
 //! - [`calls`] puts these together: a wait, a wake, an episode.
 //!
 //! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller finds, takes
@@ -21,9 +24,12 @@ pub mod activities;
 pub mod board;
 pub mod calls;
 pub mod entries;
+pub mod holds;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
+pub mod paths;
 mod primitive;
+pub mod rwlock;
 pub mod walk;
 
 /// Multiplied by this, the upper bits of a word depend on all of it.

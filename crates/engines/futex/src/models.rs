@@ -9,15 +9,18 @@ use std::boxed::Box;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_sync::mutant::{AtomicU64, Edge, interrupt, lose, was_missed};
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, entry, head};
+use tiptoe_wire::futex::board::{ADDRESS, SINCE, SITE};
+use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, entry, frames, head};
 
 use crate::activities::{Activities, Activity};
 use crate::board::Board;
 use crate::calls::{Call, Thread};
+use crate::paths::Paths;
 use crate::primitive::Ordering::{Acquire, Release};
-use crate::walk::Caller;
+use crate::walk::{Caller, Frames, Library};
 
 struct Shared(Vec<AtomicU64>);
 
@@ -31,82 +34,78 @@ impl Shared {
     }
 }
 
+/// Who woke those at an address in a time, as the board tells.
+fn told(shared: &Shared, address: u64, from: u64, until: u64) -> Option<u64> {
+    shared.board().waker(address, from, until)
+}
+
+/// The same, with no look at the sum.
+fn believed(Shared(cell): &Shared, address: u64, from: u64, until: u64) -> Option<u64> {
+    let [at, site, since] = [ADDRESS, SITE, SINCE].map(|word| Words::new(cell).load(word as usize));
+    (at == address && (from..=until).contains(&since)).then_some(site)
+}
+
+type Waker = fn(&Shared, u64, u64, u64) -> Option<u64>;
+
 /// Each wakes at an address of its own from a call site of its own: whoever reads finds
 /// no mixture of the two, and never one that is not finished.
-fn wakes_do_not_mix() {
-    loom::model(|| {
+fn wakes_do_not_mix(waker: Waker) {
+    loom::model(move || {
         let shared = Shared::new();
-        let wake = |id: u64| {
-            let shared = shared.clone();
-            thread::spawn(move || shared.board().note(id, 100 + id, 10 + id))
-        };
-        let wakers = [wake(1), wake(2)];
+        let note = |shared: &Shared, id: u64| shared.board().note(id, 100 + id, 10 + id);
+        let other = shared.clone();
+        let wakes = thread::spawn(move || note(&other, 1));
+        note(&shared, 2);
         for id in [1, 2] {
-            let found = shared.board().waker(id, 0, 99);
+            let found = waker(&shared, id, 0, 99);
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
-        for waker in wakers {
-            waker.join().unwrap();
-        }
-        let last = [1, 2].map(|id| shared.board().waker(id, 0, 99));
-        assert_eq!(last.iter().flatten().count(), 1, "{last:?}");
+        wakes.join().unwrap();
+        // Of two who write at once none may be left.
+        let last = [1, 2].map(|id| waker(&shared, id, 0, 99));
+        assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
 }
 
 #[test]
 fn model_wakes_do_not_mix() {
-    wakes_do_not_mix();
+    wakes_do_not_mix(told);
+}
+
+#[test]
+#[should_panic]
+fn mutant_mixed_wakes_without_sum() {
+    wakes_do_not_mix(believed);
 }
 
 /// One wakes twice at an address, from two call sites: who asks for the time of either finds
 /// that one's, or none.
-fn times_and_sites_belong_together(waker: Option<Edge>, waiter: Option<Edge>) {
+fn times_and_sites_belong_together(waker: Waker) {
     loom::model(move || {
         let shared = Shared::new();
         let other = shared.clone();
         let wakes = thread::spawn(move || {
-            lose(waker);
             other.board().note(1, 101, 11);
             other.board().note(1, 201, 21);
         });
-        lose(waiter);
-        let first = shared.board().waker(1, 10, 15);
+        let first = waker(&shared, 1, 10, 15);
         assert!([None, Some(101)].contains(&first), "{first:?}");
-        let second = shared.board().waker(1, 20, 25);
+        let second = waker(&shared, 1, 20, 25);
         assert!([None, Some(201)].contains(&second), "{second:?}");
-        lose(None);
         wakes.join().unwrap();
-        assert_eq!(shared.board().waker(1, 20, 25), Some(201));
+        assert_eq!(waker(&shared, 1, 20, 25), Some(201));
     });
 }
 
 #[test]
 fn model_times_and_sites_belong_together() {
-    times_and_sites_belong_together(None, None);
+    times_and_sites_belong_together(told);
 }
 
 #[test]
 #[should_panic]
-fn mutant_note_without_release() {
-    times_and_sites_belong_together(Some(Edge::Access(Release)), None);
-}
-
-#[test]
-#[should_panic]
-fn mutant_note_without_fence() {
-    times_and_sites_belong_together(Some(Edge::Fence(Release)), None);
-}
-
-#[test]
-#[should_panic]
-fn mutant_waker_without_acquire() {
-    times_and_sites_belong_together(None, Some(Edge::Access(Acquire)));
-}
-
-#[test]
-#[should_panic]
-fn mutant_waker_without_fence() {
-    times_and_sites_belong_together(None, Some(Edge::Fence(Acquire)));
+fn mutant_times_and_sites_without_sum() {
+    times_and_sites_belong_together(believed);
 }
 
 fn leak(words: u32) -> Words<'static> {
@@ -197,9 +196,10 @@ fn every_call_counts(thread: Option<Edge>) {
                 caller,
                 at: 9,
                 now: 10,
+                readers: 0,
                 timed: true,
             });
-            thread.ends(sp, 0, 20, |ticks| ticks);
+            thread.ends(sp, 0, || 20, |ticks| ticks);
         };
         interrupt(nth, move || {
             calls(900, 0x80);
@@ -218,7 +218,7 @@ fn every_call_counts(thread: Option<Edge>) {
                 .map(|b| own.load((b * ENTRY_WORDS + word) as usize))
                 .sum()
         };
-        assert_eq!(sum(entry::CALLS) + own.load(head::FULL as usize), 3);
+        assert_eq!(sum(entry::CALLS) + own.load(head::FULL as usize), 2);
         let all = [head::WAITS, head::WAKES].map(|word| own.load(word as usize));
         assert_eq!(all, [2, 1]);
         assert_eq!(sum(entry::SLEPT_NS), 20);
@@ -235,4 +235,166 @@ fn model_every_call_counts() {
 #[should_panic]
 fn mutant_add_in_two_steps() {
     every_call_counts(Some(Edge::Exchange));
+}
+
+/// tiptoe adds a library while a thread walks out of it: it finds the user, or is not told of
+/// the library; and nothing wrong is kept.
+fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
+    loom::model(move || {
+        let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));
+        let rule = Rule::new(Base::Sp, 8, None).unwrap();
+        let adds = thread::spawn(move || {
+            lose(tiptoe);
+            let (base, start, end) = (0, 0x1000, 0x2000);
+            let is_libc = true;
+            let library = Library {
+                base,
+                start,
+                end,
+                is_libc,
+            };
+            assert!(Frames::new(words).add(&library, &[row(0, rule)]));
+        });
+        let walk = || {
+            let load = |at| if at == 0x10 { 0x1500 } else { 0x4000 };
+            let frame = Frame {
+                sp: 0x10,
+                ..Frame::default()
+            };
+            let paths = Paths::new(own);
+            Frames::new(words).caller(&paths, rule, frame, load).site
+        };
+        lose(walker);
+        let found = walk();
+        assert!([0x1500, 0x4000].contains(&found), "{found:#x}");
+        lose(None);
+        adds.join().unwrap();
+        assert_eq!(walk(), 0x4000);
+    });
+}
+
+#[test]
+fn model_a_library_is_added_as_a_whole() {
+    a_library_is_added_as_a_whole(None, None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_add_without_release() {
+    a_library_is_added_as_a_whole(Some(Edge::Access(Release)), None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_walk_without_acquire() {
+    a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
+}
+
+/// Two threads come by places that have one hash, and keep what they found: each finds its own,
+/// then and later.
+fn what_is_kept_is_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
+    loom::model(move || {
+        let words = leak(frames::ROWS + 2);
+        let rules = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());
+        let library = Library {
+            base: 0,
+            start: 0x1000,
+            end: 0x2000,
+            is_libc: true,
+        };
+        let rows = [row(0, rules[0]), row(0x1800, rules[1])];
+        assert!(Frames::new(words).add(&library, &rows));
+        let walk = move |inside: u64| {
+            let load = |at| match at {
+                0x10 => inside,
+                at => at,
+            };
+            let frame = Frame {
+                sp: 0x10,
+                ..Frame::default()
+            };
+            let site = Frames::new(words).walk(rules[0], frame, load).site;
+            assert_eq!(site, if inside < 0x1800 { 0x18 } else { 0x20 });
+        };
+        let walks = thread::spawn(move || {
+            lose(other);
+            walk(0x1a00);
+        });
+        lose(one);
+        walk(0x1500);
+        walk(0x1a00);
+        lose(None);
+        walks.join().unwrap();
+        walk(0x1a00);
+    });
+}
+
+#[test]
+fn model_what_is_kept_is_not_mixed_up() {
+    what_is_kept_is_not_mixed_up(None, None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_keep_in_two_steps() {
+    what_is_kept_is_not_mixed_up(Some(Edge::Exchange), None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_keep_without_release() {
+    what_is_kept_is_not_mixed_up(None, Some(Edge::Access(Release)));
+}
+
+#[test]
+#[should_panic]
+fn mutant_find_without_acquire() {
+    what_is_kept_is_not_mixed_up(Some(Edge::Access(Acquire)), None);
+}
+
+/// A handler comes two ways of its own while its thread notes one: each finds its own caller, then
+/// and later.
+fn ways_are_not_mixed_up(thread: Option<Edge>) {
+    at_each_access(move |nth| {
+        let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));
+        let rules = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());
+        let library = Library {
+            base: 0,
+            start: 0x1000,
+            end: 0x2000,
+            is_libc: true,
+        };
+        let rows = [row(0, rules[0]), row(0x1800, rules[1])];
+        assert!(Frames::new(shared).add(&library, &rows));
+        let comes = move |first: u64| {
+            let user = if first < 0x1800 { 0x18 } else { 0x20 };
+            let load = |at| if at == 0x10 { first } else { 0x4000 + at };
+            let frame = Frame {
+                sp: 0x10,
+                ..Frame::default()
+            };
+            let paths = Paths::new(own);
+            let caller = Frames::new(shared).caller(&paths, rules[0], frame, load);
+            assert_eq!((caller.site, caller.via), (0x4000 + user, first));
+        };
+        let all = [0x1500, 0x1a00, 0x1600];
+        interrupt(nth, move || [0x1a00, 0x1600].into_iter().for_each(comes));
+        lose(thread);
+        comes(all[0]);
+        lose(None);
+        let missed = was_missed();
+        all.into_iter().chain(all).for_each(comes);
+        missed
+    });
+}
+
+#[test]
+fn model_ways_are_not_mixed_up() {
+    ways_are_not_mixed_up(None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_way_in_two_steps() {
+    ways_are_not_mixed_up(Some(Edge::Exchange));
 }

@@ -1,80 +1,330 @@
-//! The user's call site: the first return address above libc's own frames.
+//! The user's call site: the first return address outside of the runtime's libraries.
 //!
-//! libc's functions keep no frame pointer, and need none here: how far above the stack
-//! pointer a frame begins is a constant at each call, which tiptoe reads from `.eh_frame`
-//! for the calls that may lead to a wait, and leaves in a table by their return addresses.
-//! A return address that is not there is the user's.
+//! Those keep no frame pointer. How their functions are left is in tables in slab 0, as tiptoe
+//! compiled them ([`tiptoe_stack`]): rows for each library, sorted, and the libraries by where
+//! their code is. A return address that is in none of them is the user's.
+//!
+//! Few of the rows are ever asked for, by every wait again. So what a search found is kept by a
+//! hash of the return address: two words, in the first place that is free, which whoever comes
+//! first takes by an exchange and does not give back. Once each way to a wait was gone nobody
+//! writes there any more.
+//!
+//! Whole ways that a thread has come before are kept besides ([`crate::paths`]).
+//!
+//! tiptoe adds libraries while threads walk, and does not take them away.
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | D: a library is complete | the end of its code in [`Frames::add`] | the load of it in a search |
+//! | E: what is kept is complete | its address, when it is kept | the load of it in a walk |
+//! | F: paths are of so many libraries | how many there are in [`Frames::add`] | the load of it in [`Frames::caller`] |
 
+use core::cell::Cell;
+
+use tiptoe_stack::{Frame, Rule, find};
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::frames::{BITS, FIRST, LOOKS};
+use tiptoe_wire::futex::frames::{
+    BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_TAKEN, LIBRARIES, LOOKS,
+    MOST_ROWS, ROWS, RWLOCKS, RWLOCKS_END, library,
+};
 
 use crate::HASH;
+use crate::paths::{Beginning, Known, Paths};
+use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// So many of libc's functions stand between a wait and the user, at most.
-const MOST: usize = 6;
+/// So many functions stand between a wait and the user, at most.
+const MOST: usize = 16;
 
 /// Who called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The user's call site: its return address.
     pub site: u64,
-    /// The last one in libc; 0 where the user called the function that waits itself.
+    /// The last one in libc; 0 where somebody else called the function that waits.
     pub via: u64,
     /// Where the user's frame begins: the stack pointer as it is after the return.
     pub frame: u64,
 }
 
-/// The table, in the words of slab 0.
+/// A library of the runtime, as it is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Library {
+    /// What the loader adds to its addresses.
+    pub base: u64,
+    /// The first address of its code.
+    pub start: u64,
+    /// The first address behind its code.
+    pub end: u64,
+    /// Its functions say what is waited for.
+    pub is_libc: bool,
+}
+
+/// The tables, in the words of slab 0.
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(Words<'a>);
 
-fn places(address: u64) -> impl Iterator<Item = usize> {
-    let first = (address.wrapping_mul(HASH) >> (64 - BITS)) as usize;
-    (0..LOOKS as usize).map(move |more| FIRST as usize + 2 * (first + more))
+/// How a function of the runtime is left, from the return address of a call that it makes.
+#[derive(Clone, Copy)]
+struct Way(u64);
+
+impl Way {
+    fn rule(self) -> Rule {
+        Rule::from_bits(self.0 as u32)
+    }
+
+    fn is_in_libc(self) -> bool {
+        self.0 & KNOWN_LIBC != 0
+    }
 }
 
 impl<'a> Frames<'a> {
-    /// The table in the words of slab 0.
+    /// The tables in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
         Frames(words)
     }
 
-    /// Enters a return address: how far above the stack pointer, as it is after the
-    /// return, the frame of that function begins. False where there is no room. (tiptoe)
-    pub fn insert(&self, address: u64, depth: u64) -> bool {
-        let free = |at: &usize| [0, address].contains(&self.0.load(*at));
-        let Some(at) = places(address).find(free) else {
+    /// Adds a library, of which this is the table. False where there is no room for it, or
+    /// nothing in it. (tiptoe)
+    pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
+        let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
+        let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
+        let number = (0..LIBRARIES).find(|number| held(number) == 0);
+        let used = (0..LIBRARIES).map(|number| held(&number));
+        let used = used.fold(0, u32::saturating_add);
+        let room = MOST_ROWS.saturating_sub(used) as usize;
+        let Some(number) = number.filter(|_| (1..=room).contains(&rows.len())) else {
             return false;
         };
-        self.0.store(at + 1, depth);
-        self.0.store(at, address);
+        for (index, row) in rows.iter().enumerate() {
+            self.0.store((ROWS + used) as usize + index, *row);
+        }
+        let libc = if added.is_libc { library::LIBC } else { 0 };
+        let rows = u64::from(used) | (rows.len() as u64) << 32 | libc;
+        self.0.store(word(number, library::ROWS), rows);
+        self.0.store(word(number, library::BASE), added.base);
+        self.0.store(word(number, library::START), added.start);
+        if let Some(end) = self.0.at(word(number, library::END)) {
+            end.store(added.end, Release); // edge D
+        }
+        let others = |which| (0..number).map(move |number| self.0.load(word(number, which)));
+        let first = others(library::START).fold(added.start, u64::min);
+        let last = others(library::END).fold(added.end, u64::max);
+        self.0.store(BEGIN as usize, first);
+        self.0.store(END as usize, last);
+        if let Some(count) = self.0.at(COUNT as usize) {
+            count.store(u64::from(number) + 1, Release); // edge F
+        }
         true
     }
 
-    fn depth(&self, address: u64) -> Option<u64> {
-        let mut held = places(address).map(|at| (self.0.load(at), at));
-        let found = held.find(|(held, _)| *held == address || *held == 0)?;
-        (found.0 == address && address != 0).then(|| self.0.load(found.1 + 1))
+    /// Says where the functions of libc's rwlocks are. (tiptoe)
+    pub fn tell_rwlocks(&self, functions: core::ops::Range<u64>) {
+        // A wait in between is of none.
+        self.0.store(RWLOCKS as usize, functions.start);
+        self.0.store(RWLOCKS_END as usize, functions.end);
     }
 
-    /// Walks from a frame that begins at `frame`; `load` reads a word of the stack.
-    pub fn caller(&self, frame: u64, load: impl Fn(u64) -> u64) -> Caller {
-        let above = |frame: u64| load(frame.wrapping_sub(8));
-        let mut caller = Caller {
-            site: above(frame),
-            via: 0,
-            frame,
+    /// Whether a place is in one of them.
+    #[inline]
+    pub fn is_of_rwlocks(&self, place: u64) -> bool {
+        let [first, end] = [RWLOCKS, RWLOCKS_END].map(|word| self.0.load(word as usize));
+        (first..end).contains(&place)
+    }
+
+    /// How to go on from a return address; None where it is the user's.
+    #[inline]
+    fn way(&self, address: u64) -> Option<Way> {
+        let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
+        let first = KNOWN as usize + 2 * hash;
+        let places = (0..LOOKS as usize).map(|more| first + 2 * more);
+        for place in places {
+            let known = self.0.at(place)?.load(Acquire); // edge E
+            if known == 0 {
+                break;
+            }
+            if known == address {
+                return Some(Way(self.0.load(place + 1)));
+            }
+        }
+        match self.is_far(address) {
+            true => None,
+            false => self.way_slow(address, first),
+        }
+    }
+
+    #[inline(never)]
+    fn way_slow(&self, address: u64, first: usize) -> Option<Way> {
+        // What called may end with the call.
+        let call = address.wrapping_sub(1);
+        let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
+        let inside = |number: &u32| {
+            let end = self.0.at(word(*number, library::END));
+            let end = end.map_or(0, |end| end.load(Acquire)); // edge D
+            call < end && call >= self.0.load(word(*number, library::START))
         };
+        let number = (0..LIBRARIES).find(inside)?;
+        let rows = self.0.load(word(number, library::ROWS));
+        let row = |index| {
+            self.0
+                .load((ROWS as usize).saturating_add((rows as u32).saturating_add(index) as usize))
+        };
+        let at = call.wrapping_sub(self.0.load(word(number, library::BASE)));
+        let rule = find(counted(rows), row, at as u32);
+        let libc = if rows & library::LIBC != 0 {
+            KNOWN_LIBC
+        } else {
+            0
+        };
+        let way = Way(u64::from(rule.bits()) | libc);
+        self.keep(address, first, way);
+        Some(way)
+    }
+
+    #[cold]
+    fn keep(&self, address: u64, first: usize, Way(found): Way) {
+        for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
+            let words = self.0.at(place).zip(self.0.at(place + 1));
+            let Some((known, value)) = words else { return };
+            // Relaxed: the address says that it is there.
+            let taken = value.compare_exchange(0, found | KNOWN_TAKEN, Relaxed, Relaxed);
+            if taken.is_ok() {
+                return known.store(address, Release); // edge E
+            }
+        }
+    }
+
+    /// Whether an address is nowhere near. Who is late to see that there is one more library takes
+    /// what is in it for the user's.
+    #[inline]
+    fn is_far(&self, address: u64) -> bool {
+        let [begin, end] = [BEGIN, END].map(|word| self.0.load(word as usize));
+        !(begin..end).contains(&address)
+    }
+
+    /// Who called, from a place that is left by `rule`; `paths` are the thread's, and `load` reads a
+    /// word of the stack. In line, as what is returned would else be written by vector registers.
+    #[inline(always)]
+    pub fn caller(
+        &self,
+        paths: &Paths,
+        rule: Rule,
+        frame: Frame,
+        load: impl Fn(u64) -> u64,
+    ) -> Caller {
+        let Some(top) = rule.cfa(&frame) else {
+            return self.walk_slow(rule, frame, &load);
+        };
+        let count = self.0.at(COUNT as usize);
+        let count = count.map_or(0, |count| count.load(Acquire)); // edge F
+        let first = load(top.wrapping_sub(8));
+        if self.is_far(first) {
+            return Caller {
+                site: first,
+                via: 0,
+                frame: top,
+            };
+        }
+        let begins = Beginning { first, top, count };
+        match paths.look(&begins, &load, |site| self.is_far(site)) {
+            Known::To(caller) => return caller,
+            Known::Nothing => self.learn(paths, &begins, &load),
+            Known::Unkept => {}
+        }
+        self.walk_slow(rule, frame, &load)
+    }
+
+    /// As `walk`, out of the way of those who know theirs.
+    #[inline(always)]
+    fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
+        let via = Cell::new(0);
+        let (site, frame) = self.walk_cold(rule, [from.pc, from.sp, from.bp], &via, load);
+        let via = via.get();
+        Caller { site, via, frame }
+    }
+
+    /// Two words are returned in registers; the third would be by memory, with vector registers.
+    #[cold]
+    #[inline(never)]
+    fn walk_cold(
+        &self,
+        rule: Rule,
+        [pc, sp, bp]: [u64; 3],
+        via: &Cell<u64>,
+        load: &impl Fn(u64) -> u64,
+    ) -> (u64, u64) {
+        let caller = self.walk(rule, Frame { pc, sp, bp }, load);
+        via.set(caller.via);
+        (caller.site, caller.frame)
+    }
+
+    /// Walks a way, and notes the path, if it is one.
+    #[cold]
+    #[inline(never)]
+    fn learn(&self, paths: &Paths, begins: &Beginning, load: &impl Fn(u64) -> u64) {
+        let Some(path) = paths.take(begins) else {
+            return;
+        };
+        let mut frame = Frame {
+            pc: begins.first,
+            sp: begins.top,
+            bp: 0,
+        };
+        let (mut in_libc, mut via) = (true, 0);
+        for step in 0.. {
+            let left = frame.pc;
+            let Some(way) = self.way(left) else {
+                return path.ends(via, left);
+            };
+            in_libc &= way.is_in_libc();
+            if in_libc {
+                via = left;
+            }
+            let rule = Some(way.rule()).filter(|rule| rule.is_by_sp());
+            let next = rule.and_then(|rule| rule.step(&frame, |at| Some(load(at))));
+            let Some(next) = next else { return };
+            if !path.leads(step, left, next.sp - begins.top) {
+                return;
+            }
+            frame = next;
+        }
+    }
+
+    /// Walks from a place that is left by `rule`.
+    #[inline(always)]
+    pub(crate) fn walk(
+        &self,
+        mut rule: Rule,
+        mut frame: Frame,
+        load: impl Fn(u64) -> u64,
+    ) -> Caller {
+        let mut caller = Caller {
+            frame: frame.sp,
+            ..Caller::default()
+        };
+        let mut in_libc = true;
         for _ in 0..MOST {
-            let Some(depth) = self.depth(caller.site) else {
+            let left = frame.pc;
+            let Some(next) = rule.step(&frame, |at| Some(load(at))) else {
                 break;
             };
-            caller.frame = caller.frame.wrapping_add(depth);
-            caller.via = caller.site;
-            caller.site = above(caller.frame);
+            if in_libc && caller.site != 0 {
+                caller.via = left;
+            }
+            (caller.site, caller.frame) = (next.pc, next.sp);
+            let Some(way) = self.way(next.pc) else {
+                break;
+            };
+            in_libc &= way.is_in_libc();
+            rule = way.rule();
+            frame = next;
         }
         caller
     }
+}
+
+/// How many rows a library has, by its word.
+fn counted(rows: u64) -> u32 {
+    (rows >> 32) as u32 & (u32::MAX >> 1)
 }
 
 #[cfg(all(test, not(tiptoe_loom)))]
@@ -83,34 +333,116 @@ mod tests {
     extern crate std;
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
-    use tiptoe_wire::futex::frames::ROOM;
+    use tiptoe_stack::{Base, row};
+    use tiptoe_wire::futex::WIDTH;
 
-    #[test]
-    fn libcs_frames_are_stepped_over() {
-        let room: Vec<_> = (0..FIRST + 2 * ROOM).map(|_| AtomicU64::new(0)).collect();
-        let frames = Frames::new(Words::new(&room));
-        assert!(frames.insert(0x7f01, 0x20) && frames.insert(0x7f02, 0x10));
-        assert!(frames.insert(0x7f02, 0x30), "it is there already");
-        // Return addresses at 0x100, 0x120 and 0x150.
-        let load = |at: u64| match at {
-            0x100 => 0x7f01,
-            0x120 => 0x7f02,
-            0x150 => 0x4001,
-            _ => 0,
+    fn slab() -> Vec<AtomicU64> {
+        (0..WIDTH).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn rule(cfa: u32) -> Rule {
+        Rule::new(Base::Sp, cfa, None).expect("it fits")
+    }
+
+    fn library(base: u64, is_libc: bool) -> Library {
+        let (start, end) = (base + 0x100, base + 0x200);
+        Library {
+            base,
+            start,
+            end,
+            is_libc,
+        }
+    }
+
+    /// Return addresses at 0x100, 0x120 and so on.
+    fn caller(frames: &Frames, stack: &[u64]) -> [u64; 3] {
+        let load = |at: u64| match (at - 0x100) % 0x20 {
+            0 => stack
+                .get((at as usize - 0x100) / 0x20)
+                .copied()
+                .unwrap_or(0),
+            _ => panic!("{at:#x}"),
         };
-        let caller = frames.caller(0x108, load);
-        let (site, via, frame) = (0x4001, 0x7f02, 0x158);
-        assert_eq!(caller, Caller { site, via, frame });
-        let direct = frames.caller(0x158, load);
-        assert_eq!((direct.site, direct.via), (0x4001, 0));
+        let sp = 0xf8;
+        let frame = Frame { sp, pc: 7, bp: 0 };
+        let Caller { site, via, frame } = frames.walk(rule(0x10), frame, load);
+        [site, via, frame]
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "takes minutes: a whole table, over and over")]
-    fn a_table_that_is_full_says_so() {
-        let room: Vec<_> = (0..FIRST + 2 * ROOM).map(|_| AtomicU64::new(0)).collect();
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn the_runtimes_frames_are_stepped_over() {
+        let room = slab();
         let frames = Frames::new(Words::new(&room));
-        let fit = (1..100_000u64).filter(|address| frames.insert(*address, 1));
-        assert!((1 << (BITS - 1)..=ROOM as usize).contains(&fit.count()));
+        let rows = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
+        assert!(frames.add(&library(0x1000, true), &rows));
+        assert!(frames.add(&library(0x8000, false), &rows));
+        // The second time it is known.
+        for _ in 0..2 {
+            assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
+            assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
+            let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
+            assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
+            // A call at the end of what is described; and one of what is not.
+            assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
+            assert_eq!(
+                caller(&frames, &[0x1101, 0x1181, 0x4001]),
+                [0x1181, 0x1101, 0x128]
+            );
+        }
+        let far = [0x1101; 40];
+        assert_eq!(caller(&frames, &far)[..2], [0x1101, 0x1101]);
+        let nobody = frames.walk(Rule::UNKNOWN, Frame::default(), |_| 1);
+        assert_eq!(nobody, Caller::default());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn what_has_no_room_is_the_users() {
+        let room = slab();
+        let frames = Frames::new(Words::new(&room));
+        let rows = std::vec![row(0x100, rule(0x20)); MOST_ROWS as usize];
+        assert!(!frames.add(&library(0x1000, true), &[]));
+        assert!(!frames.add(&library(0x1000, true), &[&rows[..], &rows[..1]].concat()));
+        assert!(frames.add(&library(0x1000, true), &rows[2..]));
+        assert!(!frames.add(&library(0x2000, true), &rows[..3]));
+        assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x2101);
+        assert!(frames.add(&library(0x2000, true), &rows[..2]));
+        assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x4001);
+        assert!(!frames.add(&library(0x3000, true), &rows[..1]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn there_are_so_many_libraries_and_no_more() {
+        let room = slab();
+        let frames = Frames::new(Words::new(&room));
+        let added = |number: u64| frames.add(&library(0x1000 * number, true), &[row(0, rule(8))]);
+        assert_eq!(
+            (1..99).take_while(|number| added(*number)).count(),
+            LIBRARIES as usize
+        );
+    }
+
+    /// More places than are kept: each has its rule all the same.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn what_is_not_kept_is_searched_for() {
+        let room = slab();
+        let frames = Frames::new(Words::new(&room));
+        let rows: Vec<u64> = (0..20_000)
+            .map(|at| row(at, rule(8 * (at % 100 + 1))))
+            .collect();
+        let all = Library {
+            base: 1,
+            start: 1,
+            end: 30_000,
+            is_libc: true,
+        };
+        assert!(frames.add(&all, &rows));
+        for at in (0..20_000).chain(0..20_000) {
+            let way = frames.way(2 + at).expect("it is inside");
+            assert_eq!(way.rule(), rule(8 * (at as u32 % 100 + 1)));
+        }
     }
 }

@@ -22,7 +22,7 @@
 //! the pair is not known, and the space is lacking until the list is read.
 //!
 //! A call that is about no file's code costs a look at its arguments, and a
-//! look into the tree where it takes away: nothing that is shared is written.
+//! look into the page table where it takes away: nothing that is shared is written.
 
 use core::ops::Range;
 
@@ -84,17 +84,17 @@ pub struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// How many words its storage needs.
-    pub const fn words(mappings: usize, files: usize) -> usize {
-        shape(mappings).words() + files::words_for(files)
+    /// How many words its storage needs; [`Shape`] says of how many tables.
+    pub const fn words(tables: usize, files: usize) -> usize {
+        shape(tables).words() + files::words_for(files)
     }
 
     /// An empty one over zeroed storage, which is lacking everything; `None` where
     /// that is too short. `files` is a power of two.
-    pub fn new(words: &'a [AtomicU64], mappings: usize, files: usize) -> Option<Self> {
+    pub fn new(words: &'a [AtomicU64], tables: usize, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
-            space: Space::new(words, shape(mappings))?,
+            space: Space::new(words, shape(tables))?,
             files: Files::new(slots),
             doubt: Doubt::new(),
         };
@@ -239,20 +239,19 @@ impl<'a> Feed<'a> {
 
     /// What of which file is at an address, for whoever patches there.
     pub fn place_of(&self, address: u64) -> Option<Place> {
-        let mapping = self.space.resolve(address).found()?;
-        Some(mapping.place_of(address))
+        self.space.resolve(address).found()
     }
 
     /// Whether the file at an address is the one that has `place` at `site`. In a signal
     /// handler, too.
     pub fn is_at(&self, address: u64, site: u64, place: Place) -> Answer {
-        let same = |mapping: Mapping| mapping.place_of(site) == place;
+        let expected = place.plus(address.wrapping_sub(site));
         if !self.doubt.is_none() {
             return Answer::Missed;
         }
         match self.space.resolve(address) {
-            Lookup::Speculative(mapping) if same(mapping) => Answer::Speculative,
-            Lookup::Locked(Some(mapping)) if same(mapping) => Answer::Locked,
+            Lookup::Speculative(found) if found == expected => Answer::Speculative,
+            Lookup::Locked(Some(found)) if found == expected => Answer::Locked,
             _ => {
                 self.doubt.lack();
                 Answer::Missed
@@ -294,17 +293,15 @@ impl<'a> Feed<'a> {
     fn mapping(&self, line: &Line) -> Option<Mapping> {
         let code = line.executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;
-        Some(Mapping {
+        let mapping = Mapping {
             start: line.start,
             end: line.end,
             place: Place::new(number, line.offset)?,
-        })
+        };
+        mapping.can_be_held().then_some(mapping)
     }
 }
 
-const fn shape(mappings: usize) -> Shape {
-    Shape {
-        mappings,
-        probes: 0,
-    }
+const fn shape(tables: usize) -> Shape {
+    Shape { tables, probes: 0 }
 }

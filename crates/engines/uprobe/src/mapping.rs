@@ -1,22 +1,27 @@
-//! What of which file is mapped where: an ordered tree.
+//! What of which file is mapped where: a page table.
 //!
-//! Its leaves are blocks of up to [`BLOCK`] mappings; above them stands an
-//! [`index`] of the blocks, in arrays. Both are searched by counting in cache
-//! lines, without a branch on an address, so that a processor runs ahead into the
-//! next search. A change moves part of a block, and once in some sixteen
-//! insertions rows of the index.
+//! [`LEVELS`] levels of tables, like the one that a processor walks, but with places
+//! in files instead of in memory. An entry speaks for a *span* of addresses: a page on
+//! level 0, and on each level above for all that a table below has.
+//!
+//! | entry | its span |
+//! |---|---|
+//! | 0 | has nothing of a file |
+//! | a place, and [`FILE`] | has one file: this place is at its first address, and so on |
+//! | a table's number, and [`TABLE`] | is of several kinds: that table says |
 //!
 //! | rule | holds |
 //! |---|---|
-//! | 1 | starts ascend, mappings do not overlap |
-//! | 2 | a mapping that continues its neighbour in the file is one with it |
-//! | 3 | no block is empty; its keys behind the last are [`NONE`] |
-//! | 4 | two neighbouring blocks hold more than half a block together |
-//! | 5 | whoever may write holds the lock of [`crate::lookup`]; the rules are broken only while its sequence is odd |
+//! | 1 | each table but the root has one entry that names it, and is not all 0 |
+//! | 2 | level 0 names no table |
+//! | 3 | whoever may write holds the lock of [`crate::lookup`]; the rules are broken only while its sequence is odd |
 //!
-//! A reader that speculates may find them broken. It is safe all the same: every
-//! index that it reads is looked up with its bound, every loop is bounded, and
-//! blocks are type-stable. By rule 4 a number of mappings bounds the blocks.
+//! A search is a load a level and compares nothing. A change writes two tables on each
+//! level at most, those at the edges of its range, however long that is.
+//!
+//! A reader that speculates may walk through a table that was given back, and is now
+//! of other addresses. It is safe all the same: a table's number is looked up with its
+//! bound, there are so many levels and no more, and tables are type-stable.
 
 use core::ops::Range;
 
@@ -24,137 +29,190 @@ use tiptoe_sync::Pool;
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-mod block;
 mod edit;
-mod index;
 mod place;
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests;
 
-use block::Block;
-use index::Index;
 pub use place::{Mapping, Place};
 
-/// Mappings in a block, and keys in a cache line. Models and unit tests split and
-/// join at a few.
-pub(crate) const BLOCK: usize = if cfg!(any(test, tiptoe_loom)) { 4 } else { 32 };
-const GROUP: usize = if cfg!(any(test, tiptoe_loom)) { 2 } else { 8 };
-/// Words in a block: keys, then the rest of each mapping.
-pub(crate) const BLOCK_WORDS: usize = 3 * BLOCK;
-/// Neighbours that hold no more than this together become one block.
-const JOIN: usize = BLOCK / 2;
-/// The key of a slot without a mapping.
-const NONE: u64 = u64::MAX;
+/// Bytes in a page, as a power of two: mappings are whole pages.
+const PAGE_BITS: u32 = 12;
+pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
+/// Entries in a table, as a power of two, and levels: all 47 bits of a program's
+/// addresses. Models and unit tests have enough in a few.
+const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
+    (true, _) => 1,
+    (_, true) => 2,
+    _ => 7,
+};
+const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
+/// Words in a table.
+pub(crate) const WIDTH: usize = 1 << BITS;
+/// No address from here on is of a file's code.
+pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
-/// Where a mapping stands.
-#[derive(Clone, Copy, Debug)]
-struct Position {
-    row: usize,
-    slot: usize,
+/// Marks of an entry, in the bits that a page's place has clear.
+const TABLE: u64 = 1;
+const FILE: u64 = 2;
+
+type Table = [AtomicU64; WIDTH];
+
+/// A word of a table, as above.
+#[derive(Clone, Copy)]
+struct Entry(u64);
+
+impl Entry {
+    const NOTHING: Entry = Entry(0);
+
+    fn file(place: Place) -> Entry {
+        Entry(place.0 | FILE)
+    }
+
+    fn below(table: u64) -> Entry {
+        Entry(table << 1 | TABLE)
+    }
+
+    #[inline]
+    fn load(word: &AtomicU64) -> Entry {
+        Entry(word.load(Relaxed)) // as all of the page table
+    }
+
+    fn store(self, word: &AtomicU64) {
+        word.store(self.0, Relaxed); // as all of the page table
+    }
+
+    #[inline]
+    fn table(self) -> Option<u64> {
+        (self.0 & TABLE != 0).then_some(self.0 >> 1)
+    }
+
+    /// Of one that names no table.
+    #[inline]
+    fn place(self) -> Option<Place> {
+        (self.0 != 0).then_some(Place(self.0 & !FILE))
+    }
 }
 
-/// The tree.
+/// What a whole span, or a part of one, has.
+struct Piece {
+    range: Range<u64>,
+    place: Option<Place>,
+}
+
+/// How many bytes an entry's span has on a level.
+#[inline]
+const fn span(level: u32) -> u64 {
+    1 << (PAGE_BITS + level * BITS)
+}
+
+/// The whole pages that a range has something of, below [`END`].
+pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
+    let end = range.end.min(END).next_multiple_of(PAGE);
+    range.start.min(END) / PAGE * PAGE..end
+}
+
+/// The page table.
 #[derive(Debug)]
 pub(crate) struct Mappings<'a> {
-    index: Index<'a>,
-    pool: Pool<'a, BLOCK_WORDS>,
-    len: AtomicU64,
-    capacity: u64,
+    root: &'a Table,
+    pool: Pool<'a, WIDTH>,
+    /// How many tables are free.
+    free: AtomicU64,
 }
 
-/// How many blocks so many mappings take at most, by rule 4.
-const fn blocks_for(mappings: usize) -> usize {
-    2 * mappings / (JOIN + 1) + 2
-}
-
-/// How many words a tree of so many mappings needs.
-pub(crate) const fn words_for(mappings: usize) -> usize {
-    let blocks = blocks_for(mappings);
-    blocks * BLOCK_WORDS + index::words_for(blocks)
+/// How many words so many tables need.
+pub(crate) const fn words_for(tables: usize) -> usize {
+    tables * WIDTH
 }
 
 // Relaxed throughout: writers are ordered by their lock (edge G), and what a
 // reader accepts is ordered by the sequence count (edges E and F).
 impl<'a> Mappings<'a> {
-    /// An empty tree over zeroed words, as many as [`words_for`] says.
-    pub(crate) fn new(words: &'a [AtomicU64], capacity: usize) -> Option<Self> {
-        let blocks = blocks_for(capacity);
-        let (bodies, rows) = words.split_at_checked(blocks * BLOCK_WORDS)?;
+    /// An empty one over zeroed words, as many as [`words_for`] says; the root is one
+    /// of its tables.
+    pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
+        let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {
-            index: Index::new(rows, blocks)?,
-            pool: Pool::new(bodies),
-            len: AtomicU64::new(0),
-            capacity: capacity as u64,
+            root,
+            pool: Pool::new(tables),
+            free: AtomicU64::new((tables.len() / WIDTH) as u64),
         })
     }
 
-    /// The mapping that holds an address: to be thrown away unless the sequence
-    /// or the lock says that nothing changed.
+    /// The level of the entry that speaks for an address, and that entry, which names
+    /// no table: to be thrown away unless the sequence or the lock says that nothing
+    /// changed.
     #[inline]
-    pub(crate) fn find_speculative(&self, address: u64) -> Option<Mapping> {
-        let (_, block) = self.locate_block(address)?;
-        let mapping = block.get(block.search(address))?;
-        (mapping.start <= address && address < mapping.end).then_some(mapping)
-    }
-
-    /// The last mapping that starts at or before an address, else the first.
-    #[inline]
-    fn locate(&self, address: u64) -> Option<Position> {
-        let (row, block) = self.locate_block(address)?;
-        let slot = block.search(address);
-        Some(Position { row, slot })
-    }
-
-    #[inline]
-    fn locate_block(&self, address: u64) -> Option<(usize, Block<'a>)> {
-        let row = self.index.search(address)?;
-        Some((row, self.block(row)?))
-    }
-
-    #[inline]
-    fn block(&self, row: usize) -> Option<Block<'a>> {
-        let words = self.pool.get(self.index.block(row)?)?;
-        Some(Block::new(words))
-    }
-
-    #[inline]
-    fn get(&self, at: Position) -> Option<Mapping> {
-        self.block(at.row)?.get(at.slot)
-    }
-
-    /// The first mapping of which something is in a range: of an empty one there
-    /// is none.
-    fn first_in(&self, range: &Range<u64>) -> Option<(Position, Mapping)> {
-        let mut at = self.locate(range.start)?;
-        let mut mapping = self.get(at)?;
-        if mapping.end <= range.start {
-            at = self.next(at)?;
-            mapping = self.get(at)?;
+    fn walk(&self, address: u64) -> (u32, Entry) {
+        let mut table = (address < END).then_some(self.root);
+        for level in (0..LEVELS).rev() {
+            let slot = address / span(level) % WIDTH as u64;
+            let Some(word) = table.and_then(|table| table.get(slot as usize)) else {
+                break;
+            };
+            let entry = Entry::load(word);
+            match entry.table() {
+                Some(below) => table = self.pool.get(below),
+                None => return (level, entry),
+            }
         }
-        let met = mapping.start.max(range.start) < mapping.end.min(range.end);
-        met.then_some((at, mapping))
+        (0, Entry::NOTHING)
     }
 
-    fn next(&self, at: Position) -> Option<Position> {
-        let here = Position {
-            slot: at.slot + 1,
-            ..at
+    /// What is at an address: speculative as [`Self::walk`].
+    #[inline]
+    pub(crate) fn find_speculative(&self, address: u64) -> Option<Place> {
+        let (level, entry) = self.walk(address);
+        Some(entry.place()?.plus(address % span(level)))
+    }
+
+    /// What is where in a range, span by span, up to [`END`].
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
+        let (mut at, end) = (range.start, range.end.min(END));
+        core::iter::from_fn(move || {
+            let (level, entry) = (at < end).then(|| self.walk(at))?;
+            let within = at % span(level);
+            let piece = Piece {
+                range: at..(at - within + span(level)).min(end),
+                place: entry.place().map(|place| place.plus(within)),
+            };
+            at = piece.range.end;
+            Some(piece)
+        })
+    }
+
+    /// Whether something is mapped in a range.
+    pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
+        self.pieces(range.clone())
+            .any(|piece| piece.place.is_some())
+    }
+
+    /// Whether this mapping, or one that it is a part of, is there.
+    pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
+        let range = mapping.start..mapping.end;
+        let is_it = |piece: Piece| piece.place == Some(mapping.place_of(piece.range.start));
+        range.end <= END && self.pieces(range).all(is_it)
+    }
+
+    /// All mappings of which something is in a range, in order, as far as they are in
+    /// it; those that continue each other are one. Only whoever holds the lock may call
+    /// this.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Mapping> + '_ {
+        let mapped = |Piece { range, place }| {
+            Some(Mapping {
+                start: range.start,
+                end: range.end,
+                place: place?,
+            })
         };
-        if here.slot < self.block(at.row)?.count() {
-            return Some(here);
-        }
-        let row = at.row + 1;
-        (row < self.index.len()).then_some(Position { row, slot: 0 })
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Relaxed) as usize
-    }
-
-    /// All of them, in order. Only whoever holds the lock may call this.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Mapping> + '_ {
-        let first = (self.index.len() > 0).then_some(Position { row: 0, slot: 0 });
-        core::iter::successors(first, |at| self.next(*at)).filter_map(|at| self.get(at))
+        let mut parts = self.pieces(range).filter_map(mapped).peekable();
+        core::iter::from_fn(move || {
+            let mut mapping = parts.next()?;
+            while let Some(next) = parts.next_if(|next| mapping.continues_in(next)) {
+                mapping.end = next.end;
+            }
+            Some(mapping)
+        })
     }
 }

@@ -41,7 +41,7 @@ pub(crate) const fn words_for(probes: usize) -> usize {
     2 * if slots < 2 * SLOTS { 2 * SLOTS } else { slots }
 }
 
-// Relaxed throughout, as in the tree of mappings.
+// Relaxed throughout, as in the page table.
 impl<'a> Registry<'a> {
     /// An empty one over zeroed words, as many as [`words_for`] says.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Self {

@@ -188,6 +188,17 @@ impl<'a> Table<'a> {
     /// The site whose window holds a head at `address`. Safe in a signal
     /// handler; `None` also where insertions kept overtaking the search.
     pub fn find(&self, address: u64) -> Option<Found> {
+        self.found(self.last_up_to(address)?, address)
+    }
+
+    /// Whether a byte is one that a site patches. Safe in a signal handler, as above.
+    pub fn covers(&self, address: u64) -> bool {
+        let site = self.last_up_to(address).and_then(|index| self.site(index));
+        site.is_some_and(|site| address - site.address < site.len.into())
+    }
+
+    /// The last site that begins at `address` or before.
+    fn last_up_to(&self, address: u64) -> Option<usize> {
         for _ in 0..TRIES {
             // Acquire: pairs with the Release in `insert` (edge D).
             let version = self.version.load(Ordering::Acquire);
@@ -196,7 +207,7 @@ impl<'a> Table<'a> {
             // pairs with the fence in `merge`.
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
-                return self.found(index?, address);
+                return index;
             }
         }
         None
@@ -249,5 +260,31 @@ impl<'a> Table<'a> {
             resume: site.trampoline.wrapping_add(head.resume as u64),
             offset,
         })
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    /// In front of a call and behind it: the second window begins where the first one's bytes,
+    /// eight of which are known, have not ended.
+    #[test]
+    fn the_windows_of_neighbours_are_told_apart() {
+        let words =
+            |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
+        let (records, first, second) = (words(2 * SITE_WORDS), words(2), words(2));
+        let table = Table::new(&records, [&first, &second]);
+        let sites = [(100, 1), (105, 5)].map(|(address, len)| Site {
+            address,
+            len,
+            head_count: 1,
+            ..Site::default()
+        });
+        table.insert(2, |at| sites.get(at).copied()).expect("room");
+        let covered = (98..112).filter(|at| table.covers(*at));
+        assert_eq!(covered.collect::<Vec<_>>(), [100, 105, 106, 107, 108, 109]);
     }
 }

@@ -21,7 +21,7 @@ use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resident::agent_in;
 use crate::resolve;
 use crate::run::Run;
-use crate::tracee::{Plan, Tracee, short_of_room};
+use crate::tracee::{Plan, Tracee, short_of_room, unpatchable};
 
 /// How often the loop looks whether to stop.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -175,6 +175,11 @@ fn start(
             .header()
             .refusal_in_process()
             .or_else(|| preload::gained_by(&path))
+            .or_else(|| {
+                plan.locks
+                    .then(|| unpatchable(object.image.header()))
+                    .flatten()
+            })
             .map(str::to_owned),
         // A shell runs it, or nobody does.
         Err(_) => None,
@@ -191,9 +196,11 @@ fn start(
         .with_hint(plan.instead_of_agent()));
     }
     match (plan.via, against) {
-        (Via::Kernel, _) => start_under_kernel((&program, &path), command, object?, plan, None),
-        (_, Some(reason)) => {
-            start_under_kernel((&program, &path), command, object?, plan, Some(reason))
+        (Via::Kernel, _) => {
+            start_under_kernel((&program, &path), command, object?, (plan, None), cache)
+        }
+        (_, reason @ Some(_)) => {
+            start_under_kernel((&program, &path), command, object?, (plan, reason), cache)
         }
         _ => start_with_agent(&program, command, plan, cache),
     }
@@ -288,8 +295,7 @@ fn without_agent(pid: u32, link: &Link, why: &str, plan: &Plan) -> Result<Tracee
     if plan.via == Via::Agent || link.is_gone() {
         return Err(Error::new("nothing was counted"));
     }
-    let mut tracee = Tracee::without_agent(pid, plan, &mut Cache::default())?;
-    tracee.notes.push(format!("traced by the kernel: {why}"));
+    let mut tracee = Tracee::without_agent(pid, why, plan, &mut Cache::default())?;
     if link.refusal().is_none() {
         let late = "the command ran already when counting began: earlier calls are not counted";
         tracee.notes.push(late.to_owned());
@@ -302,13 +308,15 @@ fn start_under_kernel(
     (program, path): (&Path, &Path),
     command: &[std::ffi::OsString],
     object: Object,
-    plan: &Plan,
-    reason: Option<String>,
+    (plan, reason): (&Plan, Option<String>),
+    cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started: Started = preload::start(program, command, None).map_err(failed)?;
     let modules = Module::before_exec(object, path.to_owned());
-    let tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
+    let mut tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
     plan.go_on()?;
-    Ok((tracee, started.proceed().map_err(failed)?))
+    let child = started.proceed().map_err(failed)?;
+    tracee.catch_start(&modules, cache);
+    Ok((tracee, child))
 }

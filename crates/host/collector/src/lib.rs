@@ -17,6 +17,7 @@
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and told by name |
+//! | [`watch`](mod@watch) | accesses to variables: the loop around breakpoints, what it learns, and its rows |
 //! | [`calibrate`] | what one hit costs on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
@@ -47,9 +48,11 @@ mod totals;
 mod tracee;
 mod ulocks;
 mod values;
+mod watch;
 mod words;
 
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
 pub use ulocks::now as lock_waits_now;
+pub use watch::{WatchRequest, watch};

@@ -17,7 +17,8 @@ use tiptoe_sys::host::{Process, capabilities, limits};
 use crate::driver::{TICK, cannot_start};
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
-use crate::run::{Ending, has_exited};
+use crate::run::{has_exited, wait_for_end};
+use crate::words;
 
 mod rows;
 
@@ -81,13 +82,13 @@ struct Target {
 
 impl Target {
     fn new(pid: u32) -> Result<Target, Error> {
-        let process = Process::new(pid).map_err(of_system)?;
-        let leader = process.status().map_err(of_system)?.tgid;
+        let process = Process::new(pid)?;
+        let leader = process.status()?.tgid;
         if leader != pid {
             let what = format!("{pid} is a thread of process {leader}");
             return Err(Error::new(what).with_hint(format!("-p {leader} --by thread")));
         }
-        let comm = process.comm().map_err(of_system)?;
+        let comm = process.comm()?;
         let before = process.cpu_time().unwrap_or_default();
         Ok(Target {
             process,
@@ -102,21 +103,6 @@ impl Target {
         let now = self.process.cpu_time();
         self.last = now.as_ref().copied().unwrap_or(self.last);
         now.is_ok()
-    }
-}
-
-fn of_system(error: tiptoe_sys::host::Error) -> Error {
-    with_hint(error.to_string(), error.hint())
-}
-
-fn of_kernel(error: tiptoe_kernel::Error) -> Error {
-    with_hint(error.to_string(), error.hint())
-}
-
-fn with_hint(what: String, hint: Option<String>) -> Error {
-    match hint {
-        Some(hint) => Error::new(what).with_hint(hint),
-        None => Error::new(what),
     }
 }
 
@@ -147,8 +133,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
         pids,
         by_thread: request.by == Some(LockBy::Thread),
         by_lock: request.by == Some(LockBy::Lock),
-    })
-    .map_err(of_kernel)?;
+    })?;
     let (mut targets, started) = targets(request, &mut waits)?;
     let started_at = SystemTime::now();
     // A command that must not be counted yet begins before the counting does.
@@ -157,7 +142,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
         (started, _) => (None, started),
     };
     delay(request, child.as_ref());
-    waits.start().map_err(of_kernel)?;
+    waits.start()?;
     for target in &mut targets {
         target.look();
         target.before = target.last;
@@ -181,11 +166,9 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     run.look();
     run.waits.stop();
     let mut session = run.session(duration)?;
-    let exit_status = run.child.as_mut().and_then(|child| {
-        let ended = Ending::of(child, &request.hand_on, observer);
-        session.notes.extend(ended.note);
-        ended.status
-    });
+    let child = run.child.as_mut();
+    let exit_status =
+        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
     Ok(Outcome {
         session,
         exit_status,
@@ -207,7 +190,7 @@ fn targets(
             let program = preload::find_program(&command[0])?;
             let started = preload::start(&program, command, None);
             let started = started.map_err(|error| cannot_start(command, &error))?;
-            waits.choose(&[started.pid]).map_err(of_kernel)?;
+            waits.choose(&[started.pid])?;
             let name = program.file_name().unwrap_or(&command[0]);
             let target = Target {
                 // It is still ours in name.
@@ -283,7 +266,7 @@ impl Run<'_> {
         now: Instant,
         observer: &mut dyn Observer,
     ) -> Result<(Instant, u64), Error> {
-        let total = self.waits.count().map_err(of_kernel)?;
+        let total = self.waits.count()?;
         let count = total.saturating_sub(before);
         let counts = (count > 0).then(|| Part::new(event(self.request.watched), count));
         let interval = Interval {
@@ -301,8 +284,8 @@ impl Run<'_> {
         // Before the programs are gone, whose own code has names too.
         let symbols = KernelSymbols::read().unwrap_or_default();
         let callsites = Callsites::new(symbols);
-        let found = self.waits.read().map_err(of_kernel)?;
-        let drops = self.waits.drops().map_err(of_kernel)?;
+        let found = self.waits.read()?;
+        let drops = self.waits.drops()?;
         let duration_ns = duration.as_nanos() as u64;
         // A command waited under our own name before it was one.
         let targets = self.targets.iter();
@@ -325,7 +308,7 @@ impl Run<'_> {
         session.waits = Some(tiptoe_session::Waits {
             by: rows::word(self.request.by).to_owned(),
             rows: rows::rows(&found, self.request.by, &callsites, &names),
-            unfinished: self.waits.waiting().map_err(of_kernel)?,
+            unfinished: self.waits.waiting()?,
             drops: dropped(drops),
         });
         session.intervals = std::mem::take(&mut self.intervals);
@@ -369,7 +352,7 @@ impl Run<'_> {
 
     /// What the programs took of the target: the kernel's own measure, where that is everybody.
     fn cost(&self, cpu_ns: u64) -> Result<Cost, Error> {
-        let own = self.waits.times().map_err(of_kernel)?;
+        let own = self.waits.times()?;
         let all = self.waits.times_of_all();
         let of_target = match self.request.target {
             None => all.unwrap_or(own),
@@ -397,7 +380,7 @@ fn notes(
             .to_owned()
     });
     let no_stack = (drops.no_stack > 0).then(|| {
-        let stacks = crate::words::counted(drops.no_stack, "wait");
+        let stacks = words::counted(drops.no_stack, "wait");
         format!("{stacks} without a call site: the stack could not be kept")
     });
     hidden.into_iter().chain(no_stack).collect()
@@ -405,7 +388,7 @@ fn notes(
 
 /// Each reason for which something was dropped, in words.
 fn dropped(drops: Drops) -> Vec<Dropped> {
-    let reasons = [
+    words::dropped([
         (
             drops.no_begin,
             "ends of waits whose begin was not seen; most began before the trace",
@@ -425,11 +408,5 @@ fn dropped(drops: Drops) -> Vec<Dropped> {
             drops.no_room_for_row,
             "there were more rows than there is room for",
         ),
-    ];
-    let some = reasons.into_iter().filter(|(count, _)| *count > 0);
-    some.map(|(count, reason)| Dropped {
-        reason: reason.to_owned(),
-        count,
-    })
-    .collect()
+    ])
 }

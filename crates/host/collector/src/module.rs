@@ -1,5 +1,6 @@
 //! The files that a target has mapped executable, and their functions.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -8,7 +9,8 @@ use std::rc::Rc;
 
 use memmap2::Mmap;
 use tiptoe_patch::{FunctionCode, Padding, padding};
-use tiptoe_symbol::{Bytes, DebugSource, Function, Image};
+use tiptoe_symbol::variable::Variables;
+use tiptoe_symbol::{Bytes, DebugSource, Function, Image, Table, unwind_table};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
@@ -19,11 +21,22 @@ pub struct Object {
     /// What is known of it.
     pub image: Image,
     bytes: Mmap,
+    /// Where its debug files are.
+    source: TargetFiles,
+    unwind_table: OnceCell<Table>,
     /// The open file: what the kernel's uprobes are given.
     pub file: File,
     /// Which file it is.
     pub key: FileKey,
+    is_go: OnceCell<bool>,
+    linked_libc: OnceCell<Option<u64>>,
 }
+
+/// The first function that a program takes from the C library that it is linked with.
+const FIRST_OF_LIBC: &str = "__libc_start_main";
+
+/// What every program of Go's has in it.
+const GO: &[u8] = b"\xff Go buildinf:";
 
 /// Which file a mapping is of: device and inode as `/proc/PID/maps` has them.
 pub type FileKey = (u32, u32, u64);
@@ -97,8 +110,12 @@ impl Object {
         Some(Object {
             image,
             bytes,
+            source,
+            unwind_table: OnceCell::new(),
             file,
             key,
+            is_go: OnceCell::new(),
+            linked_libc: OnceCell::new(),
         })
     }
 
@@ -117,14 +134,53 @@ impl Object {
         Ok(Object {
             image,
             bytes,
+            source,
+            unwind_table: OnceCell::new(),
             file,
             key,
+            is_go: OnceCell::new(),
+            linked_libc: OnceCell::new(),
         })
     }
 
-    /// All of the file.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Whether Go made it.
+    pub fn is_go(&self) -> bool {
+        let look = || self.bytes.windows(GO.len()).any(|some| some == GO);
+        *self.is_go.get_or_init(look)
+    }
+
+    /// The link-time address from which on a statically linked program's functions are the C library's, which
+    /// linkers put behind all others.
+    pub fn linked_libc(&self) -> Option<u64> {
+        let is_first = |function: &&Function| {
+            let mut names = function.names.iter();
+            names.any(|name| &**name == FIRST_OF_LIBC)
+        };
+        *self.linked_libc.get_or_init(|| {
+            let mut functions = self.image.functions().iter();
+            functions.find(is_first).map(|function| function.address)
+        })
+    }
+
+    /// Its code, by link-time address.
+    pub fn code_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let layout = self.image.layout();
+        layout.executable.iter().filter_map(|section| {
+            let start = usize::try_from(layout.offset_of(section.start)?).ok()?;
+            let len = usize::try_from(section.end - section.start).ok()?;
+            let code = self.bytes.get(start..start.checked_add(len)?)?;
+            Some((section.start, code))
+        })
+    }
+
+    /// Asks for its variables.
+    pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
+        self.image.variables(&self.bytes, &self.source, ask)
+    }
+
+    /// How its functions are left.
+    pub fn unwind_table(&self) -> &Table {
+        self.unwind_table.get_or_init(|| unwind_table(&self.bytes))
     }
 
     /// The function's bytes and those up to the next one, at `bias`.
@@ -166,6 +222,11 @@ impl Object {
 }
 
 impl Module {
+    /// Whether it is a program of Go's.
+    pub fn is_go(&self) -> bool {
+        self.is_program && self.object.is_go()
+    }
+
     /// The program and its libraries, as its own loader would map them, of a
     /// command that has not called exec yet. Load addresses are not known.
     pub fn before_exec(program: Object, path: PathBuf) -> Vec<Module> {
@@ -227,6 +288,21 @@ fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
 }
 
 impl Cache {
+    /// Takes files that were read before a command began, where they are mapped now; how many are.
+    pub fn adopt(&mut self, before: &[Module], maps: &[Mapping]) -> usize {
+        let here = |module: &&Module| {
+            let path = module.path.canonicalize().ok();
+            let mut mapped = maps.iter().filter(|mapping| mapping.perms.exec);
+            let found = mapped.find(|m| m.file().is_some() && m.file() == path.as_deref());
+            if let Some(mapping) = found {
+                let object = || Some(module.object.clone());
+                self.0.entry(key_of(mapping)).or_insert_with(object);
+            }
+            found.is_some()
+        };
+        before.iter().filter(here).count()
+    }
+
     fn object(&mut self, process: Process, mapping: &Mapping, path: &Path) -> Option<Rc<Object>> {
         let key = key_of(mapping);
         let open = || Object::open(process, mapping, path).map(Rc::new);
@@ -235,7 +311,7 @@ impl Cache {
 
     /// The modules of a process, the program first; the agent is none.
     pub fn modules(&mut self, process: Process, maps: &[Mapping]) -> Result<Vec<Module>, Error> {
-        let exe = process.exe().map_err(from_sys)?;
+        let exe = process.exe()?;
         let mut modules: Vec<Module> = Vec::new();
         for mapping in maps
             .iter()
@@ -316,13 +392,4 @@ fn bias(image: &Image, mapping: &Mapping) -> Option<u64> {
             .wrapping_add(segment.offset)
             .wrapping_sub(segment.address),
     )
-}
-
-/// An error of the host layer, with its hint.
-pub fn from_sys(error: tiptoe_sys::host::Error) -> Error {
-    let said = Error::new(error.to_string());
-    match error.hint() {
-        Some(hint) => said.with_hint(hint),
-        None => said,
-    }
 }

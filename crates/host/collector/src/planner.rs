@@ -5,11 +5,10 @@
 //! more memory than attaching once.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Hits, Notice, Patch, Planner, Shape, Space, Strategy, SyscallSite,
-    UsedArena, any_futex_site, shape, syscall_sites,
+    ARENA_LEN, Abi, Arena, Body, Hits, Notice, Patch, Planner, Shape, Strategy, SyscallSite,
+    any_futex_site, shape, syscall_sites,
 };
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
@@ -22,12 +21,16 @@ use crate::resolve::Probe;
 use crate::rows::{Row, Rows};
 
 mod follow;
+mod holds;
 mod intercept;
 mod locks;
+mod room;
+mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
-pub use locks::Locks;
+pub use locks::{Locks, name_of, rwlocks};
+pub use wrappers::{is_of_libc, wrappers};
 
 /// System calls that the agent sees first, so that the program finds its signals and
 /// credentials as they are without us, by what is done.
@@ -42,8 +45,6 @@ const HOOKED: &[u32] = &[
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
     157, 317, // prctl, seccomp: may put the program under a filter
 ];
-/// How far below a stack nothing is put, for it to grow.
-const STACK_ROOM: u64 = 128 << 20;
 
 /// A site that is to be armed, and whether the agent knows it already.
 pub struct Planned {
@@ -95,6 +96,8 @@ pub struct Ground<'a> {
     pub follows: bool,
     /// Contended locks are watched.
     pub locks: bool,
+    /// The address of the one whose holds are timed.
+    pub hold: Option<u64>,
     /// What the loader calls when its list of libraries changes, where it is to be seen.
     pub changed: Option<u64>,
     /// Where the agent's entries are.
@@ -125,7 +128,7 @@ pub fn first_free_slot(known: &[Site]) -> u32 {
 /// Plans hooks in the C library among `modules`, and all probes.
 pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
-        planner: Planner::new(ground.abi, space(ground.maps, ground.known)),
+        planner: Planner::new(ground.abi, room::space(ground.maps, ground.known)),
         ground,
         known: ground
             .known
@@ -150,6 +153,9 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     if ground.locks {
         draft.locks(modules, &mut plan.locks);
     }
+    if let Some(lock) = ground.hold {
+        draft.holds(modules, lock, &mut plan.locks);
+    }
     plan.probes = probes.iter().map(|probe| draft.probe(probe)).collect();
     if !ground.follows {
         // What is to be counted goes first.
@@ -166,6 +172,7 @@ fn known_calls(known: &[Site]) -> u32 {
         .count() as u32
 }
 
+/// Whether a module is the C library, or a part of it that users call.
 pub fn is_libc(module: &Module) -> bool {
     let name = module.name.as_str();
     name.starts_with("libc.so")
@@ -173,6 +180,13 @@ pub fn is_libc(module: &Module) -> bool {
         || name.starts_with("ld-musl")
         || name.starts_with("libc.musl")
         || name.starts_with("libpthread")
+}
+
+/// Whether a module belongs to the runtime of C or C++: whoever calls it is a user.
+pub fn is_runtime(module: &Module) -> bool {
+    const OTHERS: &[&str] = &["ld-linux", "librt.", "libstdc++", "libc++", "libgcc_s"];
+    let is = |name: &&str| module.name.starts_with(name);
+    is_libc(module) || OTHERS.iter().any(is)
 }
 
 impl Draft<'_> {
@@ -411,7 +425,10 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
             SiteFlags::VALUED,
         ),
         (intercept::stays(body), SiteFlags::STAYS),
-        (matches!(body, Body::Futex(_)), SiteFlags::FUTEX),
+        (
+            matches!(body, Body::Futex(_) | Body::Hold { .. }),
+            SiteFlags::FUTEX,
+        ),
     ];
     for (_, flag) in flags.into_iter().filter(|(set, _)| *set) {
         site.flags = site.flags.with(flag);
@@ -422,62 +439,6 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         writes: writes(patch),
         known: false,
     }
-}
-
-/// Where arenas may be: the gaps between mappings. Where the heap would grow is
-/// the last resort, and below a stack nothing is put at all.
-fn space(maps: &[Mapping], known: &[Site]) -> Space {
-    let mut space = Space {
-        arenas: arenas_of(known),
-        ..Space::default()
-    };
-    let mut end = 0x1_0000;
-    let mut above_heap = false;
-    for mapping in maps {
-        let path = mapping.path.as_deref().and_then(|path| path.to_str());
-        let is_stack = path == Some("[stack]");
-        let top = if is_stack {
-            mapping.start.saturating_sub(STACK_ROOM)
-        } else {
-            mapping.start
-        };
-        if top > end {
-            let gap = end..top;
-            match above_heap {
-                true => space.last_resort.push(gap),
-                false => space.preferred.push(gap),
-            }
-        }
-        end = end.max(mapping.end);
-        above_heap = path == Some("[heap]") || is_program_end(maps, mapping);
-    }
-    space
-}
-
-/// Whether the heap begins behind this mapping: the last of the program's own,
-/// which is the first file in the list, where there is no heap yet.
-fn is_program_end(maps: &[Mapping], mapping: &Mapping) -> bool {
-    let has_heap = maps
-        .iter()
-        .any(|m| m.path.as_deref().is_some_and(|p| p.as_os_str() == "[heap]"));
-    let program = maps.iter().find(|m| m.inode != 0).map(|m| (m.dev, m.inode));
-    let last = maps.iter().rfind(|m| Some((m.dev, m.inode)) == program);
-    !has_heap && last.is_some_and(|last| mapping.start >= last.start && mapping.start <= last.end)
-}
-
-fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
-    let mut arenas: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
-    for site in known {
-        let base = site.trampoline & !(ARENA_LEN - 1);
-        let code = site.trampoline..site.trampoline + u64::from(site.code_len);
-        let told = base + u64::from(site.told) * arena::UNIT;
-        let told = told..told + u64::from(site.told_len) * arena::UNIT;
-        arenas.entry(base).or_default().extend([code, told]);
-    }
-    arenas
-        .into_iter()
-        .map(|(base, used)| UsedArena { base, used })
-        .collect()
 }
 
 #[cfg(test)]

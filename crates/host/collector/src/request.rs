@@ -31,6 +31,8 @@ pub struct Request {
     pub record: bool,
     /// Whether waits for contended locks are watched, and what they are split by.
     pub locks: Option<ByLock>,
+    /// The lock of which it is told how long it is held: a variable, or an address.
+    pub hold: Option<String>,
     /// Of the timed calls, only those that take longer than this.
     pub slower_ns: Option<u64>,
     /// Only calls below this function, on the same thread; in the event grammar.
@@ -144,5 +146,23 @@ impl Error {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         self.hint.clone()
+    }
+}
+
+impl From<tiptoe_kernel::Error> for Error {
+    fn from(error: tiptoe_kernel::Error) -> Error {
+        Error {
+            what: error.to_string(),
+            hint: error.hint(),
+        }
+    }
+}
+
+impl From<tiptoe_sys::host::Error> for Error {
+    fn from(error: tiptoe_sys::host::Error) -> Error {
+        Error {
+            what: error.to_string(),
+            hint: error.hint(),
+        }
     }
 }

@@ -141,10 +141,10 @@ fn find(
 ) -> Result<(), Error> {
     let chosen: Vec<&Module> = modules
         .iter()
-        .filter(|module| matches(spec, process, module))
+        .filter(|module| matches(spec.binary, process, module))
         .collect();
     if chosen.is_empty() {
-        return Err(no_binary(spec, process, modules));
+        return Err(no_binary(spec.binary, process, modules));
     }
     let mut failure = None;
     let mut found = false;
@@ -191,10 +191,10 @@ fn wanted(spec: &Spec) -> String {
     }
 }
 
-/// Whether a module is the binary that the spec means: as given, by soname, by
+/// Whether a module is the binary that is meant: as given, by soname, by
 /// its last path component, through links, and the program by its comm.
-fn matches(spec: &Spec, process: Process, module: &Module) -> bool {
-    let Some(binary) = spec.binary else {
+pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
+    let Some(binary) = binary else {
         return module.is_program;
     };
     let soname = module.object.image.header().soname.as_deref();
@@ -343,8 +343,9 @@ fn one_line(hint: &str) -> String {
         .replace("hint: ", "")
 }
 
-fn no_binary(spec: &Spec, process: Process, modules: &[Module]) -> Error {
-    let binary = spec.binary.unwrap_or("the program");
+/// There is no such binary.
+pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {
+    let binary = binary.unwrap_or("the program");
     let said = Error::new(format!(
         "process {} has no binary `{binary}` mapped",
         process.pid()

@@ -19,7 +19,7 @@ mod loading;
 mod locks;
 mod under;
 
-pub use command::{Ending, has_exited};
+pub use command::{has_exited, wait_for_end};
 
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);

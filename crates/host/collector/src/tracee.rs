@@ -12,7 +12,7 @@ use tiptoe_wire::Site;
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
-use crate::module::{Cache, FileKey, Module, from_sys};
+use crate::module::{Cache, FileKey, Module};
 use crate::planner::Follow;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in};
@@ -25,6 +25,7 @@ mod calls;
 mod ended;
 mod enter;
 mod foreign;
+mod futexes;
 mod kernel;
 mod kind;
 mod later;
@@ -35,7 +36,7 @@ mod reads;
 mod records;
 mod space;
 
-pub use enter::short_of_room;
+pub use enter::{short_of_room, unpatchable};
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
 pub use reads::Reads;
@@ -171,10 +172,10 @@ impl Tracee {
 
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = Process::new(pid).map_err(from_sys)?;
+        let process = Process::new(pid)?;
         kind::check(process)?;
         let mut tracee = Tracee::new(process);
-        let maps = process.maps().map_err(from_sys)?;
+        let maps = process.maps()?;
         let modules = cache.modules(process, &maps)?;
         let resolved = plan.resolve(process, &modules)?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &modules);
@@ -192,10 +193,8 @@ impl Tracee {
                         .with_hint(plan.instead_of_agent()),
                 );
             }
-            tracee
-                .notes
-                .push(format!("process {pid} is traced by the kernel: {reason}"));
-            tracee.left_out.clone_from(&agent_refusal);
+            let said = format!("process {pid} is traced by the kernel: {reason}");
+            tracee.leave_out(plan, reason, said);
         }
         match tracee.begin(plan, resolved, &modules) {
             Ok(()) => Ok(tracee),
@@ -206,7 +205,7 @@ impl Tracee {
     /// Takes over a command, our child, that waits in the agent's constructor. Where that
     /// fails it is killed: its agent would else let it go on once the link is dropped.
     pub fn adopt(pid: u32, link: Link, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let mut tracee = Tracee::new(Process::new(pid).map_err(from_sys)?);
+        let mut tracee = Tracee::new(Process::new(pid)?);
         tracee.link = Some(link);
         tracee.take_over(plan, cache).inspect_err(|_| {
             // SAFETY: kill takes two numbers; nobody has waited for the child yet.
@@ -216,7 +215,7 @@ impl Tracee {
 
     fn take_over(mut self, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = self.process;
-        let maps = process.maps().map_err(from_sys)?;
+        let maps = process.maps()?;
         if let Some(base) = agent_in(&maps) {
             // Where it cannot be, the name stays the one that it was loaded by.
             let _ = loader::rename(process, base, base + AgentFile::parse(plan.agent)?.name);
@@ -241,10 +240,16 @@ impl Tracee {
     }
 
     /// Counts in a running command through the kernel.
-    pub fn without_agent(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
-        let process = Process::new(pid).map_err(from_sys)?;
+    pub fn without_agent(
+        pid: u32,
+        why: &str,
+        plan: &Plan,
+        cache: &mut Cache,
+    ) -> Result<Tracee, Error> {
+        let process = Process::new(pid)?;
         let mut tracee = Tracee::new(process);
-        let maps = process.maps().map_err(from_sys)?;
+        tracee.leave_out(plan, why, format!("traced by the kernel: {why}"));
+        let maps = process.maps()?;
         let modules = cache.modules(process, &maps)?;
         let resolved = plan.resolve(process, &modules)?;
         tracee.begin(plan, resolved, &modules)?;
@@ -259,20 +264,24 @@ impl Tracee {
         plan: &Plan,
         left_out: Option<String>,
     ) -> Result<Tracee, Error> {
-        let process = Process::new(pid).map_err(from_sys)?;
+        let process = Process::new(pid)?;
         let mut tracee = Tracee::new(process);
         tracee.comm = modules
             .first()
             .map(|program| program.name.clone())
             .unwrap_or_default();
-        let told = left_out.as_ref();
-        tracee
-            .notes
-            .extend(told.map(|reason| format!("traced by the kernel: {reason}")));
-        tracee.left_out = left_out;
+        if let Some(reason) = &left_out {
+            tracee.leave_out(plan, reason, format!("traced by the kernel: {reason}"));
+        }
         let resolved = plan.resolve(process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)
+    }
+
+    /// The agent does not enter, for this reason; `said` is how that is told of functions.
+    fn leave_out(&mut self, plan: &Plan, reason: &str, said: String) {
+        self.left_out = Some(reason.to_owned());
+        self.notes.extend((!plan.locks).then_some(said));
     }
 
     /// Patches what the agent can, leaves the rest to the kernel, and starts the clock.
@@ -309,6 +318,9 @@ impl Tracee {
         }
         if !to_kernel.is_empty() {
             self.count_in_kernel(plan, to_kernel)?;
+        }
+        if plan.locks && self.link.is_none() {
+            self.watch_in_kernel(plan, modules)?;
         }
         self.since = Instant::now();
         self.cpu_at_start = self.process.cpu_time().unwrap_or(self.cpu_at_start);

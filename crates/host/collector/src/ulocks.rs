@@ -6,15 +6,18 @@
 use std::collections::BTreeMap;
 
 use tiptoe_event::Histogram as Times;
-use tiptoe_session::{Blame, Histogram, Lock, Locks};
-use tiptoe_wire::futex::{ENTRY_WORDS, WAKES, activity, entry as e, head};
+use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
+use tiptoe_session::{Blame, Dropped, Histogram, Hold, Lock, Locks, Readers};
+use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 mod kind;
+mod named;
 mod names;
 mod now;
 
 pub use kind::Kind;
-pub use names::Names;
+pub use named::address_of;
+pub use names::{Names, Stacks};
 pub use now::now;
 
 /// What rows are made of.
@@ -62,6 +65,8 @@ struct Waits {
     episodes: u64,
     slept_ns: u64,
     longest: u64,
+    readers: u64,
+    most_readers: u64,
     times: Times,
     /// By call site: how many, and their nanoseconds.
     wakers: BTreeMap<u64, (u64, u64)>,
@@ -86,9 +91,32 @@ impl Waits {
             episodes: word(e::EPISODES),
             slept_ns: word(e::SLEPT_NS),
             longest: word(e::LONGEST),
+            readers: word(e::READERS),
+            most_readers: word(e::MOST_READERS),
             times,
             wakers: wakers
                 .map(|at| (word(at), (word(at + 1), word(at + 2))))
+                .collect(),
+        }
+    }
+
+    fn of(row: &FutexRow) -> Waits {
+        let wakers = row.wakers.iter();
+        Waits {
+            calls: row.calls,
+            at_once: row.at_once,
+            timed_out: row.timed_out,
+            interrupted: row.interrupted,
+            other: row.other,
+            episodes: row.episodes,
+            slept_ns: row.slept_ns,
+            longest: row.longest_ns,
+            // Nobody reads the lock's word there.
+            readers: 0,
+            most_readers: 0,
+            times: (*row.times).clone(),
+            wakers: wakers
+                .map(|waker| (waker.site, (waker.count, waker.total_ns)))
                 .collect(),
         }
     }
@@ -102,11 +130,13 @@ impl Waits {
             (&mut self.other, other.other),
             (&mut self.episodes, other.episodes),
             (&mut self.slept_ns, other.slept_ns),
+            (&mut self.readers, other.readers),
         ];
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
         self.longest = self.longest.max(other.longest);
+        self.most_readers = self.most_readers.max(other.most_readers);
         self.times.merge(&other.times);
         for (site, (count, ns)) in &other.wakers {
             let sum = self.wakers.entry(*site).or_default();
@@ -120,10 +150,14 @@ impl Waits {
 pub struct Noted {
     /// With the thread.
     waits: BTreeMap<(Key, String), Waits>,
+    /// How long the lock of `--hold` was held, by its address and the call site that took it.
+    holds: BTreeMap<(u64, u64), Waits>,
+    stacks: Stacks,
     all_waits: u64,
     all_wakes: u64,
     unfinished: u64,
     others: u64,
+    drops: Vec<Dropped>,
 }
 
 impl Noted {
@@ -133,14 +167,21 @@ impl Noted {
         let first = blocks.next().unwrap_or_default();
         let word = |word: u32| first.get(word as usize).copied().unwrap_or(0);
         self.others = self.others.saturating_add(word(head::FULL));
+        self.stacks.add(word(head::EPISODE_FRAME), thread);
         self.all_waits = self.all_waits.saturating_add(word(head::WAITS));
         self.all_wakes = self.all_wakes.saturating_add(word(head::WAKES));
-        let activities = (0..activity::DEPTH).map(|i| head::ACTIVITIES + i * activity::WORDS);
-        let on = activities.take_while(|at| word(at + activity::SP) != 0);
-        self.unfinished += on.filter(|at| word(at + activity::ADDRESS) != 0).count() as u64;
+        let on = (0..activity::DEPTH).take_while(|index| word(head::SPS + index) != 0);
+        let addresses = on.map(|index| head::ACTIVITIES + index * activity::WORDS);
+        let addresses = addresses.map(|activity| word(activity + activity::ADDRESS));
+        self.unfinished += addresses.filter(|address| *address != 0).count() as u64;
         for block in blocks {
             let [address, site, via] = [e::ADDRESS, e::SITE, e::VIA].map(|at| block[at as usize]);
-            if address == 0 || site == 0 && via == 0 || via & WAKES != 0 {
+            if address == 0 || site == 0 && via == 0 {
+                continue;
+            }
+            if via == HOLDS {
+                let sums = self.holds.entry((address, site)).or_default();
+                sums.add(&Waits::read(block));
                 continue;
             }
             let key = Key { address, site, via };
@@ -154,12 +195,38 @@ impl Noted {
         self.others = self.others.saturating_add(calls);
     }
 
+    /// Adds what was counted in the kernel.
+    pub fn add_in_kernel(&mut self, rows: &[FutexRow], calls: Calls, unfinished: u64) {
+        self.all_waits = self.all_waits.saturating_add(calls.waits);
+        self.all_wakes = self.all_wakes.saturating_add(calls.wakes);
+        self.unfinished = self.unfinished.saturating_add(unfinished);
+        for row in rows {
+            let FutexKey {
+                address,
+                site,
+                via,
+                tid,
+            } = row.key;
+            let thread = match tid {
+                0 => String::new(),
+                tid => format!("{tid} {}", row.comm),
+            };
+            let key = Key { address, site, via };
+            let sums = self.waits.entry((key, thread)).or_default();
+            sums.add(&Waits::of(row));
+        }
+    }
+
+    /// Adds what was not.
+    pub fn add_drops(&mut self, drops: Vec<Dropped>) {
+        self.drops.extend(drops);
+    }
+
     /// Tells it by name.
     pub fn tell(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
         for ((key, thread), waits) in &self.waits {
-            let kind = Kind::of(&names.via(key.via), key.via);
-            let group = Group::of(by, key, thread, &kind, names);
+            let group = self.group(by, key, thread, names);
             let rows = groups.entry(group).or_default();
             let site = rows.sites.entry(key.site).or_default();
             *site = site.saturating_add(waits.slept_ns);
@@ -171,12 +238,52 @@ impl Noted {
         Locks {
             by: by.word().to_owned(),
             rows,
+            holds: self.tell_holds(names),
             waits: self.all_waits,
             wakes: self.all_wakes,
             unfinished: self.unfinished,
             others: self.others,
+            drops: self.drops.clone(),
+            ..Locks::default()
         }
     }
+
+    fn tell_holds(&self, names: &Names) -> Vec<Hold> {
+        let each = self.holds.iter();
+        let mut told: Vec<Hold> = each
+            .map(|((lock, site), held)| Hold {
+                lock: names.lock(*lock, &Kind::of("", 0, false), &self.stacks),
+                callsite: names.code(*site),
+                count: held.calls,
+                total_ns: held.slept_ns,
+                histogram: (held.calls > 0).then(|| Histogram::new(&held.times, held.longest)),
+            })
+            .collect();
+        longest_first(&mut told);
+        told
+    }
+
+    /// The row that a wait belongs to.
+    fn group(&self, by: ByLock, key: &Key, thread: &str, names: &Names) -> Group {
+        let kind = names.kind(key.via, false);
+        let name = match by {
+            ByLock::Lock => names.lock(key.address, &kind, &self.stacks),
+            ByLock::Callsite => names.code(key.site),
+            ByLock::Thread => thread.to_owned(),
+            ByLock::Type => kind.name.to_owned(),
+        };
+        Group {
+            name,
+            kind: kind.name.to_owned(),
+            mode: kind.mode.map(str::to_owned),
+            idle: kind.idle,
+        }
+    }
+}
+
+/// Those that were held longest first.
+fn longest_first(holds: &mut [Hold]) {
+    holds.sort_by_key(|hold| u64::MAX - hold.total_ns);
 }
 
 /// Those that slept longest first; what threads wait for that nobody holds behind all others.
@@ -187,7 +294,10 @@ fn worst_first(rows: &mut [Lock]) {
 /// Adds what was seen in another process.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
+    all.drops.extend(more.drops);
     worst_first(&mut all.rows);
+    all.holds.extend(more.holds);
+    longest_first(&mut all.holds);
     let sums = [
         (&mut all.waits, more.waits),
         (&mut all.wakes, more.wakes),
@@ -206,23 +316,6 @@ struct Group {
     kind: String,
     mode: Option<String>,
     idle: bool,
-}
-
-impl Group {
-    fn of(by: ByLock, key: &Key, thread: &str, kind: &Kind, names: &Names) -> Group {
-        let name = match by {
-            ByLock::Lock => names.lock(key.address, kind),
-            ByLock::Callsite => names.code(key.site),
-            ByLock::Thread => thread.to_owned(),
-            ByLock::Type => kind.name.to_owned(),
-        };
-        Group {
-            name,
-            kind: kind.name.to_owned(),
-            mode: kind.mode.map(str::to_owned),
-            idle: kind.idle,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -270,6 +363,10 @@ impl Rows {
             timed_out: all.timed_out,
             interrupted: all.interrupted,
             total_ns: all.slept_ns,
+            readers: (all.most_readers > 0).then(|| Readers {
+                average: all.readers as f64 / all.calls.max(1) as f64,
+                most: all.most_readers,
+            }),
             histogram: (slept > 0).then(|| Histogram::new(&all.times, all.longest)),
             blame,
         }
@@ -286,18 +383,19 @@ mod tests {
             modules: Vec::new(),
             maps: Vec::new(),
             sites: Vec::new(),
+            jumps: Default::default(),
+            stacks: Stacks::default(),
         }
     }
 
-    /// A thread's words, with one entry of a wait and one of a wake.
+    /// A thread's words, with an entry of waits.
     fn thread(episodes: u64) -> Vec<u64> {
         let mut words = vec![0; WIDTH as usize];
         words[head::WAITS as usize] = 5;
         words[head::WAKES as usize] = 7;
         words[head::FULL as usize] = 1;
-        let on = head::ACTIVITIES as usize;
-        words[on + activity::SP as usize] = 0x7000;
-        words[on + activity::ADDRESS as usize] = 0x1000;
+        words[head::SPS as usize] = 0x7000;
+        words[(head::ACTIVITIES + activity::ADDRESS) as usize] = 0x1000;
         let mut entry = |block: u32, values: &[(u32, u64)]| {
             for (word, value) in values {
                 words[(block * ENTRY_WORDS + word) as usize] = *value;
@@ -314,12 +412,11 @@ mod tests {
             &[(e::AT_ONCE, 1), (e::EPISODES, episodes), (e::SLEPT_NS, 300)],
         );
         entry(3, &[(e::LONGEST, 200), (e::DURATIONS + 1, 3)]);
+        entry(3, &[(e::READERS, 10), (e::MOST_READERS, 6 - episodes)]);
         entry(
             3,
             &[(e::WAKERS, 0x50), (e::WAKERS + 1, 2), (e::WAKERS + 2, 250)],
         );
-        entry(9, &key);
-        entry(9, &[(e::VIA, WAKES), (e::CALLS, 7)]);
         words
     }
 
@@ -342,6 +439,8 @@ mod tests {
         let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
         assert_eq!(counts, [3, 6, 2, 600]);
         assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
+        let readers = row.readers.as_ref().expect("some read");
+        assert_eq!((readers.average, readers.most), (2.5, 5));
         let blame = &row.blame[0];
         assert_eq!(
             (&*blame.callsite, blame.count, blame.total_ns),
@@ -364,6 +463,6 @@ mod tests {
         hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
         noted.add_thread("3 c", &hostile);
         noted.add_thread("4 d", &hostile);
-        assert_eq!(noted.tell(&names(), ByLock::Callsite).rows.len(), 1);
+        assert_eq!(noted.tell(&names(), ByLock::Callsite).rows.len(), 2);
     }
 }

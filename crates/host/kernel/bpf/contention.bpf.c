@@ -55,7 +55,7 @@ INLINE void begin_spinning(void *ctx, struct cpu *cpu, u64 lock, u32 traits)
 	struct slot *free = 0;
 
 	for (int i = 0; i < SLOTS; i++) {
-		struct slot *slot = &cpu->slots[i];
+		struct slot *slot = &cpu->own.slots[i];
 
 		if (slot->lock == lock) {
 			drop(NO_END);
@@ -67,7 +67,7 @@ INLINE void begin_spinning(void *ctx, struct cpu *cpu, u64 lock, u32 traits)
 	}
 	if (!free) {
 		drop(NO_END);
-		free = &cpu->slots[0];
+		free = &cpu->own.slots[0];
 	}
 	free->lock = lock;
 	start(ctx, &free->wait, traits);
@@ -115,7 +115,7 @@ int contention_begin(u64 *args)
 INLINE int end_spinning(struct cpu *cpu, u64 lock, u32 outcome)
 {
 	for (int i = 0; i < SLOTS; i++) {
-		struct slot *slot = &cpu->slots[i];
+		struct slot *slot = &cpu->own.slots[i];
 
 		if (slot->lock != lock)
 			continue;

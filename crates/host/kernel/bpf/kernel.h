@@ -22,6 +22,7 @@ typedef long long s64;
 
 enum map_type {
 	MAP_HASH = 1,
+	MAP_ARRAY = 2,
 	MAP_PERCPU_ARRAY = 6,
 	MAP_STACK_TRACE = 7,
 	MAP_LRU_HASH = 9,
@@ -39,10 +40,17 @@ static long (*const bpf_map_update_elem)(void *map, const void *key, const void 
 static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*const bpf_get_current_comm)(void *to, u32 size) = (void *)16;
 static long (*const bpf_get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
 static u64 (*const bpf_get_current_task)(void) = (void *)35;
 static u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
+static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+struct task_struct;
+struct pt_regs;
+static struct task_struct *(*const bpf_get_current_task_btf)(void) = (void *)158;
+static struct pt_regs *(*const bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -57,6 +65,12 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	char comm[16];
+};
+
+struct pt_regs {
+	u64 bp;
+	u64 ip;
+	u64 sp;
 };
 
 struct trace_event_raw_mmap_lock {

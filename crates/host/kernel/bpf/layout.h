@@ -5,16 +5,13 @@
  */
 #pragma once
 
-#include "kernel.h"
+#include "histogram.h"
 
 /* The flags of contention_begin, as the kernel defines them. */
 enum { SPIN = 1, READER = 2, WRITER = 4, RT = 8, PERCPU = 16, MUTEX = 32 };
 
 /* What tiptoe adds to them: the lock is the waiting task's own mmap_lock; how the wait ended. */
 enum { MMAP = 1 << 8, FAILED = 1 << 9, DOWNGRADED = 1 << 10 };
-
-/* Buckets of a histogram: those of core/event, 8 for each doubling up to 2^42 ns. */
-enum { BUCKETS = 336 };
 
 /* Which waits are one row. What was not asked for is 0. */
 struct tiptoe_key {

@@ -29,17 +29,14 @@ struct slot {
 	struct tiptoe_wait wait;
 };
 
-struct cpu {
-	u64 busy;
-	/* What we take of those whose waits are wanted: so often, so long. */
-	u64 runs;
-	u64 run_ns;
-	u64 entered_ns;
+struct own {
 	/* The waits of those that spin. */
 	struct slot slots[SLOTS];
 	/* A new row is put together here: it is larger than our stack. */
 	struct tiptoe_row row;
 };
+
+#include "run.h"
 
 struct {
 	UINT(type, MAP_HASH);
@@ -47,13 +44,6 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, u32);
 } wanted SEC(".maps");
-
-struct {
-	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, struct cpu);
-} cpus SEC(".maps");
 
 struct {
 	UINT(type, MAP_HASH);
@@ -69,56 +59,9 @@ struct {
 	UINT(value_size, FRAMES * sizeof(u64));
 } stacks SEC(".maps");
 
-struct {
-	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, DROPS);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} drops SEC(".maps");
-
-INLINE void drop(u32 reason)
-{
-	u64 *count = bpf_map_lookup_elem(&drops, &reason);
-
-	if (count)
-		*count += 1;
-}
-
-INLINE struct cpu *this_cpu(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&cpus, &zero);
-}
-
 INLINE int is_wanted(u32 tgid)
 {
 	return !only_wanted || bpf_map_lookup_elem(&wanted, &tgid);
-}
-
-/* Keeps an interrupt, or a lock of a map, from coming in between. */
-INLINE struct cpu *enter(void)
-{
-	struct cpu *cpu = this_cpu();
-
-	if (!cpu)
-		return 0;
-	if (cpu->busy) {
-		drop(NESTED);
-		return 0;
-	}
-	cpu->busy = 1;
-	asm volatile("" ::: "memory");
-	cpu->entered_ns = bpf_ktime_get_ns();
-	return cpu;
-}
-
-INLINE void leave(struct cpu *cpu)
-{
-	cpu->runs += 1;
-	cpu->run_ns += bpf_ktime_get_ns() - cpu->entered_ns;
-	asm volatile("" ::: "memory");
-	cpu->busy = 0;
 }
 
 INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
@@ -146,47 +89,6 @@ INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 	return rest < FREE_NS ? rest : rest + (s64)wait->own_ns;
 }
 
-/* The bucket of a time: the arithmetic of core/event's histogram. */
-INLINE u32 bucket_of(u64 ns)
-{
-	static const u64 thresholds[8] = {
-		0x8b95c1e3ea8bd6e6, 0x9837f0518db8a96f, 0xa5fed6a9b15138ea, 0xb504f333f9de6484,
-		0xc5672a115506dadd, 0xd744fccad69d6af4, 0xeac0c6e7dd24392e, ~0ull,
-	};
-	u64 mantissa = ns;
-	u32 exponent = 63;
-	u32 eighth, bucket;
-
-#pragma unroll
-	for (u32 step = 32; step; step /= 2) {
-		if (!(mantissa >> (64 - step))) {
-			mantissa <<= step;
-			exponent -= step;
-		}
-	}
-	if (ns <= 1)
-		return 0;
-	eighth = mantissa >> 60 & 7;
-	bucket = 8 * exponent + eighth + (mantissa > thresholds[eighth]) - (mantissa << 1 == 0);
-	return bucket < BUCKETS ? bucket : BUCKETS - 1;
-}
-
-INLINE void raise(u64 *most, u64 value)
-{
-	u64 seen = *(volatile u64 *)most;
-
-	for (int tries = 0; tries < 4; tries++) {
-		u64 found;
-
-		if (value <= seen)
-			return;
-		found = __sync_val_compare_and_swap(most, seen, value);
-		if (found == seen)
-			return;
-		seen = found;
-	}
-}
-
 /* The first of its kind: named after its process, or its thread where that was asked for. */
 NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 {
@@ -196,10 +98,10 @@ NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 		return 0;
 	if (!by_thread)
 		task = READ(task, group_leader);
-	bpf_probe_read_kernel(cpu->row.comm, sizeof(cpu->row.comm),
+	bpf_probe_read_kernel(cpu->own.row.comm, sizeof(cpu->own.row.comm),
 			      __builtin_preserve_access_index(&task->comm));
 	/* Where another CPU was faster its row is the one. */
-	bpf_map_update_elem(&rows, key, &cpu->row, NO_EXIST);
+	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }
 

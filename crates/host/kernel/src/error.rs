@@ -45,7 +45,7 @@ pub enum Error {
     #[error("the kernel has no room for so many probes")]
     NoRoom,
     /// A capability is missing, or a security policy says no.
-    #[error("no permission to load BPF programs, which count waits for the kernel's locks")]
+    #[error("no permission to load BPF programs, which count waits for locks in the kernel")]
     BpfDenied,
     /// A kernel that does not describe its types.
     #[error(
@@ -63,6 +63,26 @@ pub enum Error {
     NoTracefs {
         /// Whether it is there at all.
         mounted: bool,
+    },
+    /// All debug registers are taken.
+    #[error("no debug register is left{}", cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}")))]
+    NoSlot {
+        /// The CPU, where it is one's.
+        cpu: Option<u32>,
+    },
+    /// Not everybody may watch what all threads do.
+    #[error("no permission for breakpoints on all CPUs")]
+    BreakpointDenied,
+    /// No debug registers, or a kernel without their use.
+    #[error("this kernel has no hardware breakpoints")]
+    NoBreakpoints,
+    /// The processor cannot watch this.
+    #[error("the processor cannot watch {len} bytes at {address:#x}")]
+    BadBreakpoint {
+        /// Where.
+        address: u64,
+        /// How many.
+        len: u8,
     },
     /// Something about the process or this one's limits.
     #[error(transparent)]
@@ -89,10 +109,14 @@ impl Error {
             Self::NoTracefs { mounted: false } => {
                 Some("`mount -t tracefs tracefs /sys/kernel/tracing` as root".into())
             }
+            Self::NoTracepoint { name } if name.starts_with("syscalls:") => {
+                Some("use a kernel that is built with CONFIG_FTRACE_SYSCALLS".into())
+            }
             Self::NoTracepoint { .. } => Some(
                 "use Linux 5.19 or later, or for mmap_lock:* (`--every`) 5.11, with CONFIG_TRACING"
                     .into(),
             ),
+            Self::BreakpointDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoRoom => Some("ask for fewer functions".into()),
             Self::System(error) => error.hint(),
             _ => None,

@@ -8,7 +8,8 @@
 //! virtual machine).
 //!
 //! The kernel's own locks are seen by nobody else: [`Waits`] times and counts
-//! waits for them, by BPF programs whose sources and built objects lie in `bpf/`.
+//! waits for them, by BPF programs whose sources and built objects lie in `bpf/`. [`Futexes`] does so
+//! at the futex calls of a program.
 //!
 //! Invariants:
 //!
@@ -23,17 +24,24 @@
 
 mod error;
 mod execs;
+pub mod futexes;
 mod instruction;
 mod process;
+mod programs;
+mod refusal;
 mod threads;
 mod uprobes;
 pub mod waits;
+pub mod watchpoints;
 
 pub use error::Error;
+pub use futexes::Futexes;
 pub use instruction::{Step, step, unprobeable};
+pub use programs::ProgramTimes;
 pub use tiptoe_sys::host::tracefs::ArmedUprobe;
 pub use uprobes::{KernelProbe, Refused, UprobeSet, Who};
 pub use waits::Waits;
+pub use watchpoints::Watchpoints;
 
 use tiptoe_sys::host::tracefs::Tracefs;
 

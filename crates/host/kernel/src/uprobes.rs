@@ -182,6 +182,7 @@ pub(crate) mod errno {
     pub const EBADF: i32 = 9;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
+    pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
     pub const ENFILE: i32 = 23;
     pub const EMFILE: i32 = 24;

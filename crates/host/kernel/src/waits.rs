@@ -20,31 +20,25 @@
 //! says nothing of it, and so do we.
 
 use std::collections::HashMap as Stacks;
-use std::os::fd::AsFd;
 
 use aya::maps::stack_trace::StackTraceMap;
-use aya::maps::{HashMap, MapData, PerCpuArray};
-use aya::programs::Program;
-use aya::programs::raw_trace_point::RawTracePointLink;
-use aya::programs::trace_point::TracePointLink;
+use aya::maps::{HashMap, MapData};
 use aya::sys::{Stats, enable_stats};
 use aya::{Ebpf, EbpfLoader};
 
-use tiptoe_sys::host::tracefs::Tracefs;
-
 use crate::Error;
+use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
+use crate::refusal::bpf_refusal;
 
 mod callsite;
 #[cfg(test)]
 mod edges;
 mod layout;
-mod refusal;
 
 pub use callsite::Callsites;
 pub use layout::{Drops, Mode, Outcome, RowKey, Traits, Waited};
 
-use layout::{Key, REASONS, Row};
-use refusal::{bpf_refusal, no_tracepoint};
+use layout::{Key, Row};
 
 /// Programs, as clang made them. The macro aligns them as their reader wants it.
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
@@ -90,15 +84,6 @@ pub struct WaitRow {
     pub waited: Waited,
 }
 
-/// What the programs themselves took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProgramTimes {
-    /// How often they ran.
-    pub runs: u64,
-    /// How long that took.
-    pub run_ns: u64,
-}
-
 /// Programs that count waits, from [`Waits::start`] to [`Waits::stop`].
 #[derive(Debug)]
 pub struct Waits {
@@ -110,27 +95,15 @@ pub struct Waits {
     stats: Option<std::os::fd::OwnedFd>,
 }
 
-/// A program at its tracepoint.
-#[derive(Debug)]
-enum Link {
-    Raw { _link: RawTracePointLink },
-    Classic { _link: TracePointLink },
-}
-
 impl Waits {
     /// Makes ready to count. Nothing of the kernel's is touched yet.
     pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
         if wanted.watched == Watched::EveryMmap {
-            // Its tracepoints are found there.
-            match Tracefs::detect() {
-                Tracefs::Readable(_) => {}
-                Tracefs::Unreadable(_) => return Err(Error::NoTracefs { mounted: true }),
-                Tracefs::NotMounted => return Err(Error::NoTracefs { mounted: false }),
-            }
+            programs::need_tracefs()?;
         }
         let mut bpf = load(wanted)?;
         for program in places(wanted.watched).map(|[program, ..]| program) {
-            load_program(&mut bpf, program)?;
+            load_program(&mut bpf, program, LOAD)?;
         }
         let mut waits = Self {
             bpf,
@@ -208,13 +181,7 @@ impl Waits {
 
     /// What was not counted so far, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
-        let failed = |error| bpf_refusal("read the drops", &error);
-        let drops = PerCpuArray::<_, u64>::try_from(self.map("drops")?).map_err(failed)?;
-        let mut counts = [0; REASONS];
-        for (reason, count) in (0..).zip(&mut counts) {
-            *count = drops.get(&reason, 0).map_err(failed)?.iter().sum();
-        }
-        let missed = self.programs().map(missed).sum();
+        let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
 
@@ -232,32 +199,15 @@ impl Waits {
     /// What the programs took of those whose waits count, by their own clock. The way in and out is
     /// not in it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        let failed = |error| bpf_refusal("read what the programs took", &error);
-        let cpus = PerCpuArray::<_, layout::Cpu>::try_from(self.map("cpus")?).map_err(failed)?;
-        let cpus = cpus.get(&0, 0).map_err(failed)?;
-        let mut sum = ProgramTimes::default();
-        for [runs, run_ns] in cpus.iter().map(layout::runs) {
-            sum.runs += runs;
-            sum.run_ns += run_ns;
-        }
-        Ok(sum)
+        let cpus = programs::cpus::<layout::Cpu>(&self.bpf)?;
+        Ok(ProgramTimes::sum(cpus.iter().map(layout::runs)))
     }
 
     /// What they took of all processes, as the kernel measured it; none where this user may not have
     /// it measured.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
-        let infos = self.programs().filter_map(|program| program.info().ok());
-        let mut sum = ProgramTimes::default();
-        for info in infos {
-            sum.runs += info.run_count();
-            sum.run_ns += info.run_time().as_nanos() as u64;
-        }
-        Some(sum)
-    }
-
-    fn programs(&self) -> impl Iterator<Item = &Program> {
-        self.bpf.programs().map(|(_, program)| program)
+        Some(programs::times_of_all(&self.bpf))
     }
 
     fn rows(&self) -> Result<HashMap<&MapData, Key, Row>, Error> {
@@ -311,47 +261,5 @@ fn places(watched: Watched) -> [[&'static str; 3]; 2] {
             ["contention_end", "lock", "contention_end"],
             ["contention_begin", "lock", "contention_begin"],
         ],
-    }
-}
-
-fn load_program(bpf: &mut Ebpf, name: &str) -> Result<(), Error> {
-    let loaded = match bpf.program_mut(name) {
-        Some(Program::RawTracePoint(program)) => program.load(),
-        Some(Program::TracePoint(program)) => program.load(),
-        _ => return Err(no_part(name)),
-    };
-    loaded.map_err(|error| bpf_refusal(LOAD, &error))
-}
-
-fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
-    let failed = |error| no_tracepoint(group, name, &error);
-    match bpf.program_mut(program) {
-        Some(Program::RawTracePoint(program)) => {
-            let id = program.attach(name).map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Raw { _link })
-        }
-        Some(Program::TracePoint(program)) => {
-            let id = program.attach(group, name).map_err(failed)?;
-            let _link = program.take_link(id).map_err(failed)?;
-            Ok(Link::Classic { _link })
-        }
-        _ => Err(no_part(program)),
-    }
-}
-
-/// How often the kernel did not run a program, because it ran already on that CPU.
-fn missed(program: &Program) -> u64 {
-    let Ok(fd) = program.fd() else {
-        return 0;
-    };
-    let about = tiptoe_sys::host::bpf::program_facts(fd.as_fd());
-    about.map_or(0, |facts| facts.recursion_misses)
-}
-
-fn no_part(name: &str) -> Error {
-    Error::Io {
-        what: format!("the BPF object has no `{name}`"),
-        source: std::io::ErrorKind::NotFound.into(),
     }
 }

@@ -19,6 +19,7 @@ mod refusals;
 mod table;
 mod text;
 mod waits;
+mod watch;
 
 use tiptoe_session::Session;
 

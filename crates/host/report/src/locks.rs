@@ -2,7 +2,7 @@
 //! the waits. What threads wait for without anybody holding it stands apart: idle workers
 //! would else drown the locks.
 
-use tiptoe_session::{Lock, Locks, Session};
+use tiptoe_session::{Histogram, Lock, Locks, Session};
 
 use crate::number::{grouped, plural, share, time};
 use crate::{Options, histogram, printable};
@@ -29,7 +29,45 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
         };
         blocks.push(table(heading, &idle, options));
     }
+    blocks.extend(holds(locks, options));
     blocks
+}
+
+/// How long the lock of `--hold` was held, by who took it.
+fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
+    let lock = &locks.holds.first()?.lock;
+    let line = |[total, times, p50, p99, max, from]: [String; 6]| {
+        options.fit(&format!(
+            "{total:>7}  {times:>9}  {p50:>6}  {p99:>6}  {max:>6}  {from}"
+        ))
+    };
+    let heading = ["total", "times", "p50", "p99", "max", "held from"].map(str::to_owned);
+    let shown = options.shown(locks.holds.len());
+    let rows = locks.holds[..shown].iter().map(|hold| {
+        let [p50, p99, max] = durations(hold.histogram.as_ref());
+        let total = time(hold.total_ns as f64);
+        // Of several processes each has a lock of that name.
+        let whose = match hold.lock == *lock {
+            true => String::new(),
+            false => format!("  {}", printable(&hold.lock)),
+        };
+        let from = printable(&hold.callsite) + &whose;
+        line([total, grouped(hold.count), p50, p99, max, from])
+    });
+    let title = format!("{} was held", printable(lock));
+    let mut lines = vec![title, options.heading(&line(heading))];
+    lines.extend(rows);
+    if shown < locks.holds.len() {
+        let more = locks.holds.len() - shown;
+        lines.push(format!("{more} more (--top 0 shows all)"));
+    }
+    Some(lines)
+}
+
+/// Median, 99th percentile and longest, as they are shown.
+fn durations(histogram: Option<&Histogram>) -> [String; 3] {
+    let times = histogram.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
+    times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64)))
 }
 
 /// The histogram of each of the locks that were waited for longest.
@@ -60,7 +98,12 @@ pub(crate) fn notes(locks: &Locks) -> Vec<String> {
             "{calls} that waited or woke not told apart: their threads had no room for more locks"
         )
     });
-    unfinished.into_iter().chain(others).collect()
+    let drops = locks.drops.iter();
+    let drops = drops.map(|dropped| {
+        let events = count(dropped.count, "event");
+        format!("{events} not counted: {}", dropped.reason)
+    });
+    unfinished.into_iter().chain(others).chain(drops).collect()
 }
 
 fn name(row: &Lock) -> String {
@@ -86,8 +129,6 @@ struct Row {
 
 impl Row {
     fn of(row: &Lock) -> Row {
-        let times = row.histogram.as_ref();
-        let times = times.map_or([None; 3], |h| [h.p50_ns, h.p99_ns, h.max_ns].map(Some));
         let others = match row.callsites {
             0 | 1 => String::new(),
             all => format!(" and {} more", grouped(all - 1)),
@@ -97,7 +138,7 @@ impl Row {
             episodes: grouped(row.episodes),
             slept: grouped(row.slept),
             at_once: grouped(row.at_once),
-            times: times.map(|ns| ns.map_or("-".to_owned(), |ns| time(ns as f64))),
+            times: durations(row.histogram.as_ref()),
             kind: printable(&row.kind),
             name: name(row),
             from: match row.lock == row.callsite {
@@ -146,7 +187,8 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     let mut lines = vec![options.heading(&options.fit(&heading.line(width)))];
     for (lock, row) in rows.iter().zip(&told) {
         lines.push(options.fit(&row.line(width)));
-        lines.extend(blame(lock).map(|line| options.fit(&line)));
+        let more = readers(lock).into_iter().chain(blame(lock));
+        lines.extend(more.map(|line| options.fit(&line)));
     }
     if shown < rows.len() {
         let rest = rows[shown..].iter().map(|row| row.total_ns as f64).sum();
@@ -155,6 +197,15 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         lines.push(format!("{:>7}  in {rows} (--top 0 shows all)", time(rest)));
     }
     lines
+}
+
+/// How many threads read meanwhile.
+fn readers(lock: &Lock) -> Option<String> {
+    let readers = lock.readers.as_ref()?;
+    let (average, most) = (readers.average, grouped(readers.most));
+    Some(format!(
+        "         readers {average:.1} on average, {most} at most"
+    ))
 }
 
 /// Who ended the waits, by their part of the time.
@@ -177,7 +228,7 @@ fn blame(lock: &Lock) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_session::{Blame, Histogram};
+    use tiptoe_session::{Blame, Readers};
 
     fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
         let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
@@ -202,6 +253,10 @@ mod tests {
                 max_ns: 2_500_000,
                 ..Histogram::default()
             }),
+            readers: (!idle).then_some(Readers {
+                average: 3.06,
+                most: 8,
+            }),
             blame: if idle { Vec::new() } else { blame.to_vec() },
             ..Lock::default()
         }
@@ -224,6 +279,7 @@ mod tests {
         let want = [
             "  total  contended      slept    at once     p50     p99     max  type         lock               mostly from",
             " 4.00ms      1,200        900        400  1.00us  2.50ms  2.50ms  rwlock       prog:cache (read)  prog:work+0x1c and 1 more",
+            "         readers 3.1 on average, 8 at most",
             "         ended by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
             "  total  contended      slept    at once     p50     p99     max  type         waited for  mostly from",
             "    9ns      1,200        900        400  1.00us  2.50ms  2.50ms  semaphore    0x1         prog:work+0x1c and 1 more",

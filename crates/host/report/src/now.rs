@@ -3,6 +3,7 @@
 use tiptoe_session::{Now, Waiting};
 
 use crate::locks::with_mode;
+use crate::number::time;
 use crate::{Options, printable};
 
 /// The threads that wait for a lock, then those that wait for something to happen, and
@@ -27,22 +28,39 @@ fn thread(now: &Now, tid: u32) -> String {
     format!("{tid}{}", comm.unwrap_or_default())
 }
 
+/// Who holds the lock.
+fn holders(now: &Now, wait: &Waiting) -> String {
+    match (wait.holder, wait.readers) {
+        (Some(tid), _) => thread(now, tid),
+        (None, Some(1)) => "1 reader".to_owned(),
+        (None, Some(readers)) => format!("{readers} readers"),
+        (None, None) => "-".to_owned(),
+    }
+}
+
 fn lock(wait: &Waiting) -> String {
     with_mode(&wait.lock, wait.mode.as_deref())
 }
 
 fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
     let shown = options.shown(waits.len());
-    let heading = ["thread", "type", heading, "held by", "from"].map(str::to_owned);
+    let heading = ["thread", "asleep", "type", heading, "held by", "from"].map(str::to_owned);
     let rows = waits[..shown].iter().map(|wait| {
-        let holder = wait.holder.map_or("-".to_owned(), |tid| thread(now, tid));
+        let asleep = wait.asleep_ns.map_or("-".to_owned(), |ns| time(ns as f64));
         let (kind, from) = (printable(&wait.kind), printable(&wait.callsite));
-        [thread(now, wait.tid), kind, lock(wait), holder, from]
+        [
+            thread(now, wait.tid),
+            asleep,
+            kind,
+            lock(wait),
+            holders(now, wait),
+            from,
+        ]
     });
-    let cells: Vec<[String; 5]> = std::iter::once(heading).chain(rows).collect();
+    let cells: Vec<[String; 6]> = std::iter::once(heading).chain(rows).collect();
     let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max();
-    let widths: [usize; 5] = std::array::from_fn(|at| width(at).unwrap_or(0));
-    let line = |row: &[String; 5]| {
+    let widths: [usize; 6] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    let line = |row: &[String; 6]| {
         let columns = row.iter().zip(widths);
         let padded = columns.map(|(cell, width)| format!("{cell:<width$}"));
         options.fit(&padded.collect::<Vec<_>>().join("  "))
@@ -80,6 +98,7 @@ mod tests {
             lock: lock.into(),
             kind: "mutex".into(),
             callsite: "p:f+0x9".into(),
+            asleep_ns: Some(1_500_000_000),
             holder,
             ..Waiting::default()
         };
@@ -87,14 +106,20 @@ mod tests {
             waits: vec![
                 wait(7, "one", "p:a", Some(8)),
                 wait(8, "t\two", "p:b", Some(7)),
+                Waiting {
+                    readers: Some(3),
+                    asleep_ns: None,
+                    ..wait(9, "w", "p:rw", None)
+                },
             ],
             deadlocks: vec![vec![7, 8]],
         };
         let text = blocks(&now, &Options::default()).concat();
         let want = [
-            "thread   type   waits for  held by  from",
-            "7 one    mutex  p:a        8 t\\two  p:f+0x9",
-            "8 t\\two  mutex  p:b        7 one    p:f+0x9",
+            "thread   asleep  type   waits for  held by    from",
+            "7 one    1.50s   mutex  p:a        8 t\\two    p:f+0x9",
+            "8 t\\two  1.50s   mutex  p:b        7 one      p:f+0x9",
+            "9 w      -       mutex  p:rw       3 readers  p:f+0x9",
             "deadlock: 7 one waits for p:a, which 8 t\\two holds, who waits for p:b, which 7 one holds",
         ];
         assert_eq!(text, want);

@@ -5,6 +5,7 @@ use tiptoe_session::{Now, Process, Session};
 use crate::number::{grouped, plural, seconds};
 use crate::{
     Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, table, waits,
+    watch,
 };
 
 /// How many processes the first line names.
@@ -18,6 +19,8 @@ pub fn text(session: &Session, options: &Options) -> String {
     let mut blocks = vec![vec![options.fit(&summary(session))]];
     if let Some(found) = &session.waits {
         blocks.push(waits::rows(found, options));
+    } else if let Some(found) = &session.watch {
+        blocks.extend(watch::blocks(found, options));
     } else if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }
@@ -33,6 +36,7 @@ pub fn text(session: &Session, options: &Options) -> String {
         .chain(calls::notes(session))
         .chain(session.waits.iter().flat_map(waits::notes))
         .chain(session.locks.iter().flat_map(locks::notes))
+        .chain(session.watch.iter().flat_map(watch::notes))
         .collect();
     let notes = notes.iter().chain(&session.notes);
     let notes = notes.map(|note| format!("note: {}", printable(note)));

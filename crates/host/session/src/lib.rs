@@ -18,7 +18,8 @@
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
-//!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "cpus"?: NUMBER}
+//!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH,
+//!  "cpus"?: NUMBER}
 //! ```
 //!
 //! ENDS are the keys of [`Ends`], all of them where calls were followed from
@@ -45,10 +46,10 @@
 //! the histogram of TIMES for the waits that slept.
 //!
 //! ```text
-//! LOCKS  {"by": WHAT, "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
+//! LOCKS  {"by": WHAT, "via": "agent"|"kernel", "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
 //!          "episodes", "slept", "at_once", "timed_out", "interrupted", "total_ns",
 //!          "histogram", "blame"?: [{"callsite", "count", "total_ns"}…]}…],
-//!         "waits", "wakes", "unfinished", "others"}
+//!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…]}
 //! ```
 //!
 //! NOW are the keys of [`Now`], of `tiptoe lock --now`: `{"waits": [{"tid", "comm", "lock", "type",
@@ -63,6 +64,19 @@
 //!          "outcome": "acquired"|"failed"|"downgraded", "key"?, "callsite"?, "callsites",
 //!          "callers"?: […], "count", "total_ns", "histogram": {…}}…],
 //!         "unfinished", "drops"?: [{"reason", "count"}…]}
+//! ```
+//!
+//! WATCH are the keys of [`Watch`], of `tiptoe watch`. Each variable is an event, too, such as
+//! `mem:redis-server:server/8,w/`.
+//!
+//! ```text
+//! WATCH  {"by": "comm"|"thread",
+//!         "variables": [{"name", "address", "len", "access": "w"|"rw"|"x", "hits", "count", "at_least"}…],
+//!         "rows": [{"variable", "at", "in_kernel", "comm", "tid"?, "count", "changed", "racy", "first_ns", "last_ns",
+//!          "last_old", "last_new", "values"?: [{"value", "count"}…], "other_values",
+//!          "stacks"?: [{"callers": […], "is_partial", "count"}…]}…],
+//!         "foreign", "sees_kernel", "allowance"?: {"hits", "window_ns", "windows", "used_up"},
+//!         "drops"?: [{"reason", "count"}…]}
 //! ```
 //!
 //! "cpus" is there with `-a`. PROGRAMS is what tiptoe's BPF programs took of the target, by their own
@@ -86,6 +100,7 @@ mod now;
 mod records;
 mod space;
 mod wait;
+mod watch;
 mod words;
 
 use serde::{Deserialize, Serialize};
@@ -94,12 +109,13 @@ pub use cost::{Basis, Cost, Programs};
 pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
-pub use lock::{Blame, Lock, Locks};
+pub use lock::{Blame, Hold, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;
 pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
+pub use watch::{Accesses, Allowance, Stack, Value, Variable, Watch};
 
 /// One run of the driver. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -141,6 +157,9 @@ pub struct Session {
     /// What was waited for, where the kernel's locks were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
+    /// What was seen of variables, where these were watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
     /// How many CPUs were traced, where it was the whole system: `cpu_ns` is their time, idle or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,

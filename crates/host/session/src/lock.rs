@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Histogram;
+use crate::{Dropped, Histogram, Via};
 
 /// What was seen of the locks of programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -10,8 +10,14 @@ use crate::Histogram;
 pub struct Locks {
     /// What one row is of.
     pub by: String,
+    /// Who told of them: an agent in the program, or the kernel's futex tracepoints.
+    #[serde(with = "crate::words")]
+    pub via: Via,
     /// The waits, those with the most time first.
     pub rows: Vec<Lock>,
+    /// How long the lock of `--hold` was held, by the call site that took it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<Hold>,
     /// Futex calls that wait, and those that wake: as the kernel counts them.
     pub waits: u64,
     /// As above.
@@ -20,6 +26,9 @@ pub struct Locks {
     pub unfinished: u64,
     /// Calls that were not told apart, as their threads had no room for more.
     pub others: u64,
+    /// What the tracepoints told and was not counted, by reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drops: Vec<Dropped>,
 }
 
 /// Waits for one lock, or whatever else a row is of.
@@ -53,11 +62,41 @@ pub struct Lock {
     pub interrupted: u64,
     /// Nanoseconds asleep.
     pub total_ns: u64,
+    /// Of a rwlock: how many threads had it to read when waits began. Nothing where it was none, and where only
+    /// the kernel's tracepoints told of the waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<Readers>,
     /// How long those that slept did.
     pub histogram: Option<Histogram>,
     /// From where waits were ended, those that ended the most time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
+}
+
+/// How long a lock was held that was taken from one call site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hold {
+    /// The lock.
+    pub lock: String,
+    /// From where it was taken.
+    pub callsite: String,
+    /// How often.
+    pub count: u64,
+    /// Nanoseconds.
+    pub total_ns: u64,
+    /// How long each time.
+    pub histogram: Option<Histogram>,
+}
+
+/// How many threads had a rwlock to read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Readers {
+    /// At the beginning of a wait, on average.
+    pub average: f64,
+    /// At that of any.
+    pub most: u64,
 }
 
 /// Who ended waits.

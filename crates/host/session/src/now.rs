@@ -34,6 +34,12 @@ pub struct Waiting {
     pub idle: bool,
     /// From where.
     pub callsite: String,
+    /// How long it has slept, in nanoseconds, where the kernel says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asleep_ns: Option<u64>,
+    /// How many threads hold the lock to read, of a rwlock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<u32>,
     /// The thread that holds the lock, where the lock says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,

@@ -1,7 +1,9 @@
 // The program that `tiptoe bench lock` measures. Each line of its stdin is a question; each answer is one line.
-//   pair mutex|read|write MS   CPU ns of an uncontended lock and unlock
+//   pair mutex|other|read|write MS   CPU ns of an uncontended lock and unlock
 //   wait MS                    CPU ns of a futex wait that returns at once
 //   wake MS                    CPU ns of an unlock that wakes nobody
+//   floor wait|wake MS         CPU ns that such a futex call takes more between the least of hooks
+//   floor wait|wake MS         CPU ns more of such a futex call between hooks that do nothing but read the clock once
 //   convoy THREADS MS          wall ns of a contended lock, a section of 150 ns and an unlock
 //   pingpong MS                wall ns of a turn of two threads on one CPU, each of which sleeps
 //   armed                      1 where libc's futex calls are patched
@@ -19,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, other_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
 static sem_t turns[2];
 static atomic_int stopped;
@@ -34,6 +36,11 @@ static double now(clockid_t clock) {
 static void pair_mutex(void) {
     pthread_mutex_lock(&mutex);
     pthread_mutex_unlock(&mutex);
+}
+
+static void pair_other(void) {
+    pthread_mutex_lock(&other_mutex);
+    pthread_mutex_unlock(&other_mutex);
 }
 
 static void pair_read(void) {
@@ -59,6 +66,35 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
+// The least that hooks take: a jump to a trampoline, past the red zone, a call of who saves what a function may change
+// and calls one, and all the way back. In front of the call that function reads the clock; a wait has one behind, too.
+__asm__(".macro enter name, hook\n"
+        "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
+        "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"
+        "pop %rax; pop %rcx; pop %rdx; pop %rbp; pop %rsi; pop %rdi; pop %r8; pop %r9; pop %r10; pop %r11; ret $8\n"
+        ".endm\n"
+        ".macro tell entry\n"
+        "lea -128(%rsp), %rsp; push $0; call \\entry; lea 128(%rsp), %rsp\n"
+        ".endm\n"
+        "reads_clock: rdtsc; ret\n"
+        "does_nothing: ret\n"
+        ".p2align 6; enter in_front, reads_clock\n"
+        ".p2align 6; enter behind, does_nothing\n"
+        ".p2align 6; futex_bare: xor %r10d, %r10d; mov $202, %eax; syscall; ret\n"
+        ".p2align 6; futex_wakes: xor %r10d, %r10d; mov $202, %eax; jmp 1f; 2: syscall; ret\n"
+        ".p2align 6; 1: tell in_front; jmp 2b\n"
+        ".p2align 6; futex_waits: xor %r10d, %r10d; mov $202, %eax; jmp 1f; 2: syscall; jmp 3f; 4: ret\n"
+        ".p2align 6; 1: tell in_front; jmp 2b\n"
+        ".p2align 6; 3: tell behind; jmp 4b\n");
+
+long futex_bare(int *, int, int), futex_wakes(int *, int, int), futex_waits(int *, int, int);
+static int nobodys;
+
+static void bare_wait(void) { futex_bare(&nobodys, FUTEX_WAIT_PRIVATE, 1); }
+static void bare_wake(void) { futex_bare(&nobodys, FUTEX_WAKE_PRIVATE, 1); }
+static void told_wait(void) { futex_waits(&nobodys, FUTEX_WAIT_PRIVATE, 1); }
+static void told_wake(void) { futex_wakes(&nobodys, FUTEX_WAKE_PRIVATE, 1); }
+
 static double each(void (*call)(void), double ms) {
     double begun = now(CLOCK_THREAD_CPUTIME_ID), took = 0;
     uint64_t calls = 0;
@@ -68,6 +104,13 @@ static double each(void (*call)(void), double ms) {
         took = now(CLOCK_THREAD_CPUTIME_ID) - begun;
     }
     return took / calls;
+}
+
+// What one call takes more than another: both in turns, as what else runs on the machine comes and goes.
+static double more(void (*call)(void), void (*than)(void), double ms) {
+    double sum = 0;
+    for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);
+    return sum / 16;
 }
 
 static void *contend(void *none) {
@@ -114,6 +157,8 @@ static double together(void *(*run)(void *), int threads, int ms) {
     return (now(CLOCK_MONOTONIC) - begun) / atomic_load(&done);
 }
 
+static void *ends(void *none) { return none; }
+
 static const unsigned char number[] = {0xb8, 0xca, 0, 0, 0};
 
 int main(void) {
@@ -121,14 +166,21 @@ int main(void) {
     int a, b;
     unsigned char *site = memmem((void *)sem_post, 256, number, sizeof number);
     setvbuf(stdout, NULL, _IOLBF, 0);
+    // With one thread, until there was a second, libc wakes nobody.
+    pthread_t second;
+    if (pthread_create(&second, NULL, ends, NULL) == 0) pthread_join(second, NULL);
     while (fgets(line, sizeof line, stdin) != NULL) {
         if (sscanf(line, "pair %15s %d", what, &a) == 2) {
-            void (*call)(void) = *what == 'm' ? pair_mutex : *what == 'r' ? pair_read : pair_write;
+            void (*call)(void) = *what == 'm'   ? pair_mutex
+                                 : *what == 'o' ? pair_other
+                                 : *what == 'r' ? pair_read : pair_write;
             printf("%.3f\n", each(call, a));
         } else if (sscanf(line, "wait %d", &a) == 1) {
             printf("%.3f\n", each(wait_at_once, a));
         } else if (sscanf(line, "wake %d", &a) == 1) {
             printf("%.3f\n", each(wake_nobody, a));
+        } else if (sscanf(line, "floor %15s %d", what, &a) == 2) {
+            printf("%.3f\n", strcmp(what, "wait") == 0 ? more(told_wait, bare_wait, a) : more(told_wake, bare_wake, a));
         } else if (sscanf(line, "convoy %d %d", &a, &b) == 2 && a <= 64) {
             printf("%.3f\n", together(contend, a, b));
         } else if (sscanf(line, "pingpong %d", &a) == 1) {

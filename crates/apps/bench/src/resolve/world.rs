@@ -26,10 +26,10 @@ const APART: u64 = 0x3d0;
 /// So many lookups between two looks at the flag that ends them.
 const BATCH: u64 = 4096;
 
-/// How much storage so many mappings need, with those that changes add.
+/// How much storage so many mappings need: eight share a table.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
-        mappings: mappings + mappings / 8 + 64,
+        tables: mappings / 7 + 64,
         probes: (FILES * PROBES) as usize,
     }
 }

@@ -3,7 +3,7 @@
 use tiptoe_collector::By;
 use tiptoe_event::Via;
 
-use crate::assembly::{DETOURS, OWN_TRAP, Site, TRAP};
+use crate::assembly::{BARE_RETURNS, DETOURS, OWN_TRAP, Site, TRAP};
 use crate::driver::{Calls, Traced};
 
 /// One way to trace.
@@ -11,6 +11,8 @@ use crate::driver::{Calls, Traced};
 pub(super) enum Case {
     /// Nothing but the way to a probe and back.
     Floor,
+    /// Nothing but the way to a probe, through the call, and back to its caller.
+    ReturnFloor,
     /// Each call is counted.
     Count,
     /// It is, unless a filter says no, which it does.
@@ -51,8 +53,9 @@ const AROUND: &str = "measure";
 const ELSEWHERE: &str = "gap";
 
 impl Case {
-    pub(super) const ALL: [Case; 12] = [
+    pub(super) const ALL: [Case; 13] = [
         Case::Floor,
+        Case::ReturnFloor,
         Case::Count,
         Case::Filtered,
         Case::EntryReturn,
@@ -71,6 +74,7 @@ impl Case {
         match self {
             Case::Floor if site == TRAP => "own_trap",
             Case::Floor => "detour",
+            Case::ReturnFloor => "bare_return",
             Case::Count if site == TRAP => "trap",
             Case::Count => "count",
             Case::Filtered => "filtered",
@@ -117,6 +121,18 @@ impl Case {
         }
     }
 
+    /// Of a floor, the same functions with nothing but that way.
+    pub(super) fn floor(self, site: Site) -> Option<Site> {
+        let same: &[Site] = match (self, kind(site)) {
+            (Case::Floor, "push") => &DETOURS,
+            (Case::Floor, _) if site == TRAP => &[OWN_TRAP],
+            (Case::ReturnFloor, "push") => &BARE_RETURNS,
+            _ => &[],
+        };
+        let of_its_size = |floor: &&Site| floor.functions == site.functions;
+        same.iter().find(of_its_size).copied()
+    }
+
     /// Whether hits count: a probe that sees nothing would look cheap.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
@@ -126,7 +142,7 @@ impl Case {
     pub(super) fn asks(self, asked: &Asked) -> bool {
         let Asked { site, threads, .. } = *asked;
         match self {
-            Case::Floor => threads == 1 && floor(site).is_some(),
+            Case::Floor | Case::ReturnFloor => threads == 1 && self.floor(site).is_some(),
             Case::Count => true,
             Case::EntryReturn | Case::Latency | Case::Record => site != TRAP,
             Case::Filtered | Case::Under | Case::NotUnder | Case::ByArg0 | Case::LatencyByArg0 => {
@@ -136,15 +152,6 @@ impl Case {
             // Each is an event of one thread, which takes 80 ms to close.
             Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,
         }
-    }
-}
-
-/// The same functions with nothing but the way to a probe and back.
-pub(super) fn floor(site: Site) -> Option<Site> {
-    let of_its_size = |detour: &&Site| detour.functions == site.functions;
-    match kind(site) {
-        "push" => DETOURS.iter().find(of_its_size).copied(),
-        _ => (site == TRAP).then_some(OWN_TRAP),
     }
 }
 

@@ -346,7 +346,7 @@ fn btf(can: &Capabilities) -> Row {
     match can.btf {
         Ok(()) => Row::ok(name, "/sys/kernel/btf/vmlinux"),
         Err(e) => Row::ok(name, e.to_string())
-            .no(Instrument::Lock, "no kernel locks")
+            .no(Instrument::Lock, "no kernel locks, no static programs")
             .no(Instrument::Stat, "perf's own cgroup mode")
             .fix("a kernel with CONFIG_DEBUG_INFO_BTF"),
     }

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tiptoe_collector::{ByLock, Request, RequestTarget};
-use tiptoe_event::Via;
 
 use crate::failure::Failure;
 use crate::lock::{LockArgs, LockByWord};
@@ -17,10 +16,6 @@ const TARGETS: &str =
 
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
-    if common.via == Via::Kernel {
-        let what = "the locks of programs through the kernel (--via kernel)";
-        return Err(Failure::not_yet(what, "leave out --via"));
-    }
     if common.interval.is_some() {
         let hint = "--duration ends a trace; the report comes then";
         return Err(Failure::not_yet("--interval for locks", hint));
@@ -35,12 +30,12 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         specs: Vec::new(),
         filter: None,
         target,
-        // Nobody else can: the kernel's uprobes do not see who waits.
-        via: Via::Agent,
+        via: common.via,
         by: None,
         latency: false,
         record: false,
         locks: Some(by),
+        hold: args.hold,
         slower_ns: None,
         under: None,
         duration: common.duration,

@@ -10,6 +10,10 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+mod breakpoint;
+
+pub use breakpoint::{Access, Breakpoint};
+
 /// The kernel's own structures and constants.
 pub use perf_event_open_sys::bindings as abi;
 

@@ -4,6 +4,7 @@
 //! [`Error::NoSuchProcess`](super::Error::NoSuchProcess) once the process is
 //! gone. Pid reuse is told by [`Process::start_time`]. Nothing is cached.
 
+mod asleep;
 mod files;
 mod find;
 mod maps;

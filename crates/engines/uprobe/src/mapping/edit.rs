@@ -1,231 +1,157 @@
-//! How the tree changes. All of this runs under the lock, and with the sequence
+//! How the page table changes. All of this runs under the lock, and with the sequence
 //! odd.
 
 use core::ops::Range;
 
-use super::{BLOCK, Block, JOIN, Mapping, Mappings, NONE, Place, Position};
-use crate::primitive::Ordering::Relaxed;
+use super::{Entry, LEVELS, Mapping, Mappings, Place, Table, span};
+use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// How many mappings the largest single change adds: a move out of the middle of
-/// one, into the middle of another, with a tail.
-const GROWTH: u64 = 4;
+/// What is to be in a range.
+struct Fill {
+    range: Range<u64>,
+    /// What is at its first address.
+    place: Option<Place>,
+}
 
-/// Slots that mappings in order leave free: with none, each block would be halved at
-/// its first change, and a search would go through one level more.
-const SLACK: usize = BLOCK.div_ceil(8);
+impl Fill {
+    fn at(&self, address: u64) -> Entry {
+        let place = self
+            .place
+            .map(|place| place.plus(address - self.range.start));
+        place.map_or(Entry::NOTHING, Entry::file)
+    }
+}
 
-// Relaxed throughout, as in the rest of the tree.
+// Relaxed throughout, as in the rest of the page table.
 impl Mappings<'_> {
-    /// Whether a change that adds mappings is sure to fit.
-    pub(crate) fn has_room(&self) -> bool {
-        self.len.load(Relaxed) + GROWTH <= self.capacity
+    /// Whether a range can be [filled](Self::fill), with a file or with nothing.
+    pub(crate) fn has_room(&self, range: &Range<u64>, file: bool) -> bool {
+        self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// Whether taking a range out leaves one mapping in two parts.
-    pub(crate) fn splits(&self, range: &Range<u64>) -> bool {
-        let first = self.first_in(range);
-        first.is_some_and(|(_, found)| found.start < range.start && range.end < found.end)
+    /// How many tables that takes: on each level one for each span that an edge divides,
+    /// and for which one entry has spoken.
+    pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
+        let divided = |edge: u64, on: u32| {
+            let (level, entry) = self.walk(edge);
+            let new = on <= level && (file || entry.place().is_some());
+            (new && !edge.is_multiple_of(span(on))).then_some(edge / span(on))
+        };
+        let on = |level| match (divided(range.start, level), divided(range.end, level)) {
+            (None, None) => 0,
+            (Some(one), Some(other)) if one != other => 2,
+            _ => 1,
+        };
+        (1..LEVELS).map(on).sum()
     }
 
-    /// Whether something is mapped in a range.
-    pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
-        self.first_in(range).is_some()
+    /// Whether [`Self::remap`] has room, however the tables are now: on each level there
+    /// are two edges for each range that it fills, or fewer spans.
+    pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
+        let most = |range: &Range<u64>, fills: u64| -> u64 {
+            let spans = |level| (range.end - range.start) / span(level) + 2;
+            (1..LEVELS).map(|level| spans(level).min(2 * fills)).sum()
+        };
+        let moved = self.within(from.clone()).count() as u64;
+        most(from, 2) + most(to, moved + 2) <= self.free.load(Relaxed)
     }
 
-    /// Whether this mapping, or one that it is a part of, is in the tree.
-    pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
-        let found = self.find_speculative(mapping.start);
-        found.is_some_and(|found| found.clip(&(mapping.start..mapping.end)) == *mapping)
-    }
-
-    /// Maps, in place of what was there.
-    pub(crate) fn insert(&self, mut mapping: Mapping) {
-        self.remove(mapping.start..mapping.end);
-        let left = mapping.start.checked_sub(1);
-        if let Some((at, left)) = left.and_then(|address| self.holder(address))
-            && left.continues_in(&mapping)
-        {
-            self.delete(at);
-            (mapping.start, mapping.place) = (left.start, left.place);
+    /// Puts a file, from a place on, or nothing into a range of whole pages, instead of
+    /// what was there.
+    pub(crate) fn fill(&self, range: Range<u64>, place: Option<Place>) {
+        if range.start < range.end {
+            self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, place });
         }
-        if let Some((at, right)) = self.holder(mapping.end)
-            && mapping.continues_in(&right)
-        {
-            self.delete(at);
-            mapping.end = right.end;
-        }
-        self.put(mapping);
     }
 
-    /// Unmaps a range: whole mappings, ends of some, the middle of one.
-    pub(crate) fn remove(&self, range: Range<u64>) {
-        while let Some((at, found)) = self.first_in(&range) {
-            let before = found.clip(&(found.start..range.start));
-            let after = found.clip(&(range.end..found.end));
-            match (before.start < before.end, after.start < after.end) {
-                (false, false) => self.delete(at),
-                (true, false) => self.replace(at, before),
-                (false, true) => self.replace(at, after),
-                (true, true) => {
-                    self.replace(at, before);
-                    self.put(after);
-                }
+    /// The part of it for which a table speaks: its level, and its first address.
+    fn fill_table(&self, table: &Table, level: u32, first: u64, fill: &Fill) {
+        let Range { start, end } = fill.range;
+        let from = start.saturating_sub(first) / span(level);
+        for (slot, word) in table.iter().enumerate().skip(from as usize) {
+            let at = first + slot as u64 * span(level);
+            if end <= at {
+                break;
             }
+            if start <= at && at + span(level) <= end {
+                self.set(word, fill.at(at));
+            } else {
+                self.fill_part(word, level, at, fill);
+            }
+        }
+    }
+
+    /// The same, of an entry of which only a part is in the range.
+    fn fill_part(&self, word: &AtomicU64, level: u32, first: u64, fill: &Fill) {
+        if Entry::load(word).0 == 0 && fill.place.is_none() {
+            return;
+        }
+        let Some((below, level)) = self.below(word, level) else {
+            debug_assert!(false, "there was room, for whole pages");
+            return;
+        };
+        self.fill_table(below, level, first, fill);
+        if below.iter().all(|word| Entry::load(word).0 == 0) {
+            self.set(word, Entry::NOTHING);
+        }
+    }
+
+    /// The table below an entry, which gets one where it has none, and its level.
+    fn below(&self, word: &AtomicU64, level: u32) -> Option<(&Table, u32)> {
+        let level = level.checked_sub(1)?;
+        let entry = Entry::load(word);
+        if let Some(number) = entry.table() {
+            return Some((self.pool.get(number)?, level));
+        }
+        let number = self.pool.take()?;
+        let table = self.pool.get(number)?;
+        self.free.store(self.free.load(Relaxed) - 1, Relaxed);
+        for (word, at) in table.iter().zip((0..).step_by(span(level) as usize)) {
+            let place = entry.place().map(|place| place.plus(at));
+            place.map_or(Entry::NOTHING, Entry::file).store(word);
+        }
+        Entry::below(number).store(word);
+        Some((table, level))
+    }
+
+    /// Changes an entry, and gives back all tables below.
+    fn set(&self, word: &AtomicU64, entry: Entry) {
+        let before = Entry::load(word);
+        entry.store(word);
+        if let Some(number) = before.table() {
+            let words = self.pool.get(number).into_iter().flatten();
+            words.for_each(|word| self.set(word, Entry::NOTHING));
+            self.pool.give(number);
+            self.free.store(self.free.load(Relaxed) + 1, Relaxed);
         }
     }
 
     /// What mremap does: the mappings in `from` go to `to`, which does not overlap
     /// it unless it starts there; what `to` is longer continues the last one.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
-        let source = self.find_speculative(from.start); // of a copy, where `from` is empty
         let len = (from.end - from.start).min(to.end - to.start);
-        self.remove(from.start + len..from.end);
+        let behind = match len {
+            0 => self.find_speculative(from.start), // of a copy
+            _ => self
+                .find_speculative(from.start + len - 1)
+                .map(|last| last.plus(1)),
+        };
+        self.fill(from.start + len..from.end, None);
         if from.start != to.start {
-            self.remove(to.clone());
-            self.relocate(from.start..from.start + len, to.start);
+            let moved = from.start..from.start + len;
+            self.fill(to.start..to.start + len, None);
+            for part in self.within(moved.clone()) {
+                let at = |address| address - from.start + to.start;
+                self.fill(at(part.start)..at(part.end), Some(part.place));
+            }
+            self.fill(moved, None);
         }
-        let tail = to.start + len..to.end;
-        let place = match len {
-            0 => source.map(|source| source.place_of(from.start)),
-            _ => self.place_behind(tail.start - 1),
-        };
-        self.remove(tail.clone());
-        let grown = place.map(|place| Mapping {
-            start: tail.start,
-            end: tail.end,
+        let tail = |place| Mapping {
+            start: to.start + len,
+            end: to.end,
             place,
-        });
-        if let Some(grown) = grown.filter(|grown| !tail.is_empty() && grown.is_in_one_file()) {
-            self.insert(grown);
-        }
-    }
-
-    /// What would be at the next address.
-    fn place_behind(&self, address: u64) -> Option<Place> {
-        let found = self.find_speculative(address)?;
-        Some(found.place_of(address + 1))
-    }
-
-    fn relocate(&self, from: Range<u64>, to: u64) {
-        while let Some((_, found)) = self.first_in(&from) {
-            let part = found.clip(&from);
-            self.remove(part.start..part.end);
-            self.insert(Mapping {
-                start: part.start - from.start + to,
-                end: part.end - from.start + to,
-                ..part
-            });
-        }
-    }
-
-    fn holder(&self, address: u64) -> Option<(Position, Mapping)> {
-        let at = self.locate(address)?;
-        let found = self.get(at)?;
-        (found.start <= address && address < found.end).then_some((at, found))
-    }
-
-    /// Puts a mapping where nothing is mapped.
-    fn put(&self, mapping: Mapping) {
-        let room = self.with_room(mapping.start);
-        let Some((row, block)) = room else {
-            debug_assert!(false, "rule 4 leaves a block");
-            return;
         };
-        let slot = match block.get(0) {
-            Some(first) if first.start < mapping.start => block.search(mapping.start) + 1,
-            _ => 0,
-        };
-        block.insert(slot, mapping);
-        self.len.store(self.len.load(Relaxed) + 1, Relaxed);
-        self.refresh(row, block);
-    }
-
-    /// The block for an address, with a free slot.
-    fn with_room(&self, address: u64) -> Option<(usize, Block<'_>)> {
-        let Some(row) = self.index.search(address) else {
-            return Some((0, self.add_row(0)?));
-        };
-        let block = self.block(row)?;
-        let last = block.get(BLOCK - 1)?.start;
-        if last == NONE {
-            return Some((row, block));
-        }
-        let upper = self.add_row(row + 1)?;
-        // What comes in order fills its blocks but for some room for what comes later;
-        // no row behind asks for rule 4.
-        let ascending = last < address && row + 2 == self.index.len();
-        let kept = if ascending { BLOCK - SLACK } else { BLOCK / 2 };
-        upper.append(0, &block, kept);
-        block.clear(kept);
-        self.refresh(row + 1, upper);
-        let behind = ascending || upper.get(0)?.start <= address;
-        Some(if behind {
-            (row + 1, upper)
-        } else {
-            (row, block)
-        })
-    }
-
-    /// Changes a mapping in place; its order among the others stays.
-    fn replace(&self, at: Position, mapping: Mapping) {
-        if let Some(block) = self.block(at.row) {
-            block.set(at.slot, mapping);
-            self.refresh(at.row, block);
-        }
-    }
-
-    fn delete(&self, at: Position) {
-        let Some(block) = self.block(at.row) else {
-            return;
-        };
-        self.len.store(self.len.load(Relaxed) - 1, Relaxed);
-        if block.count() == 1 {
-            return self.remove_row(at.row);
-        }
-        block.remove(at.slot);
-        self.refresh(at.row, block);
-        if !self.join(at.row) && at.row > 0 {
-            self.join(at.row - 1);
-        }
-    }
-
-    /// Makes a row's block and the next one's one, if that keeps it half empty.
-    fn join(&self, row: usize) -> bool {
-        if row + 1 >= self.index.len() {
-            return false;
-        }
-        let (Some(block), Some(next)) = (self.block(row), self.block(row + 1)) else {
-            return false;
-        };
-        let count = block.count();
-        if count + next.count() > JOIN {
-            return false;
-        }
-        block.append(count, &next, 0);
-        self.remove_row(row + 1);
-        true
-    }
-
-    /// A row's key is the first start in its block.
-    fn refresh(&self, row: usize, block: Block) {
-        if let Some(mapping) = block.get(0) {
-            self.index.set(row, mapping.start);
-        }
-    }
-
-    /// A new row with an empty block.
-    fn add_row(&self, row: usize) -> Option<Block<'_>> {
-        self.index.insert(row, self.pool.take()?)?;
-        let block = self.block(row)?;
-        block.clear(0);
-        Some(block)
-    }
-
-    /// Takes a row out and gives its block back.
-    fn remove_row(&self, row: usize) {
-        if let Some(block) = self.index.block(row) {
-            self.index.remove(row);
-            self.pool.give(block);
-        }
+        let grown = behind.filter(|place| tail(*place).is_in_one_file());
+        self.fill(to.start + len..to.end, grown);
     }
 }

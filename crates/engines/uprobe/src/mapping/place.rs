@@ -1,6 +1,6 @@
 //! Bytes of files, and where they are in memory.
 
-use core::ops::Range;
+use super::{END, PAGE};
 
 /// How many bits of a [`Place`] are the offset.
 const OFFSET_BITS: u32 = 44;
@@ -73,20 +73,16 @@ impl Mapping {
         self.place.plus(address.wrapping_sub(self.start))
     }
 
-    /// Is all of it in one file?
-    pub(crate) fn is_in_one_file(&self) -> bool {
-        let len = self.end.wrapping_sub(self.start);
-        len <= Place::MAX_OFFSET - self.place.offset()
+    /// Is it whole pages, at addresses and offsets that there are?
+    pub(crate) fn can_be_held(&self) -> bool {
+        let numbers = self.start | self.end | self.place.offset();
+        numbers.is_multiple_of(PAGE) && self.end <= END && self.is_in_one_file()
     }
 
-    /// What of it lies in `range`, which it meets.
-    pub(super) fn clip(&self, range: &Range<u64>) -> Mapping {
-        let start = self.start.max(range.start);
-        Mapping {
-            start,
-            end: self.end.min(range.end),
-            place: self.place_of(start),
-        }
+    /// Is all of it in one file?
+    pub(super) fn is_in_one_file(&self) -> bool {
+        let len = self.end.wrapping_sub(self.start);
+        len <= Place::MAX_OFFSET - self.place.offset()
     }
 
     /// Does the other one start where this one ends, here and in the file?

@@ -1,74 +1,109 @@
-//! The numbered rules, checked after every change, with blocks so small that
-//! rows come and go all the time.
+//! The numbered rules, checked after every change, with tables so small that they come
+//! and go all the time.
 
 extern crate std;
 use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{BLOCK, JOIN, Mapping, Mappings, NONE, Place, Position, words_for};
+use super::{END, Entry, LEVELS, Mapping, Mappings, PAGE, Place, Table, WIDTH, words_for};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
 fn cells(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn check(mappings: &Mappings) {
-    let all: Vec<Mapping> = mappings.iter().collect();
-    assert_eq!(all.len(), mappings.len());
-    for pair in all.windows(2) {
-        assert!(
-            pair[0].start < pair[0].end && pair[0].end <= pair[1].start,
-            "rule 1"
-        );
-        assert!(!pair[0].continues_in(&pair[1]), "rule 2");
-    }
-    let blocks = (0..mappings.index.len()).map(|row| mappings.block(row).expect("a block"));
-    let counts: Vec<usize> = blocks
-        .map(|block| {
-            let count = block.count();
-            let keys = block.keys().iter().map(|key| key.load(Relaxed));
-            assert!(keys.clone().take(count).all(|key| key != NONE), "rule 3");
-            assert!(keys.skip(count).all(|key| key == NONE), "rule 3");
-            count
-        })
-        .collect();
-    assert!(
-        counts.windows(2).all(|pair| pair[0] + pair[1] > JOIN),
-        "rule 4"
-    );
-    for row in 0..mappings.index.len() {
-        let first = mappings.get(Position { row, slot: 0 }).expect("rule 3");
-        assert_eq!(mappings.index.start(row), first.start, "a row's key");
-        assert_eq!(mappings.index.search(first.start), Some(row), "its levels");
-    }
-}
-
-proptest! {
-    #[test]
-    fn rules_hold_after_every_change(
-        changes in prop::collection::vec((0..400_u64, 0..40_u64, 0..6_u8), 1..if cfg!(miri) { 30 } else { 300 })
-    ) {
-        let capacity = 420;
-        let words = cells(words_for(capacity));
-        let mappings = Mappings::new(&words, capacity).expect("long enough");
-        for (start, len, kind) in changes {
-            match kind {
-                0 => mappings.remove(start..start + len),
-                1 => mappings.remap(start..start + len, 500 + start..500 + start + len / 2 + 1),
-                2 => mappings.remap(500 + start..500 + start + len, start..start + len),
-                _ => mappings.insert(Mapping {
-                    start,
-                    end: start + len % 4 + 1,
-                    place: Place::new(kind.into(), start).expect("small"),
-                }),
-            }
-            check(&mappings);
+/// Collects the numbers of all tables below one.
+fn check(mappings: &Mappings, table: &Table, level: u32, named: &mut Vec<u64>) {
+    for word in table {
+        if let Some(number) = Entry::load(word).table() {
+            assert!(level > 0, "rule 2");
+            assert!(!named.contains(&number), "rule 1");
+            named.push(number);
+            let below = mappings.pool.get(number).expect("rule 1");
+            assert!(below.iter().any(|word| word.load(Relaxed) != 0), "rule 1");
+            check(mappings, below, level - 1, named);
         }
     }
 }
 
+fn check_all(mappings: &Mappings, tables: usize) {
+    let mut named = Vec::new();
+    check(mappings, mappings.root, LEVELS - 1, &mut named);
+    let free = mappings.free.load(Relaxed) as usize;
+    assert_eq!(1 + named.len() + free, tables, "none is lost");
+}
+
+proptest! {
+    /// Few tables: what a change takes is foreseen, or an assertion of its own fails.
+    #[test]
+    fn rules_hold_after_every_change(
+        tables in 20..400_usize,
+        changes in prop::collection::vec((0..400_u64, 0..90_u64, 0..6_u8), 1..if cfg!(miri) { 30 } else { 300 })
+    ) {
+        let words = cells(words_for(tables));
+        let mappings = Mappings::new(&words).expect("long enough");
+        for (start, len, kind) in changes {
+            let pages = |start, len| start * PAGE..(start + len) * PAGE;
+            let (here, there) = (pages(start, len), pages(500 + start, len / 2 + 1));
+            let place = Place::new(kind.into(), start * PAGE).expect("small");
+            match kind {
+                0 if mappings.has_room(&here, false) => mappings.fill(here, None),
+                1 if mappings.can_move(&here, &there) => mappings.remap(here, there),
+                2 if mappings.can_move(&there, &here) && len > 0 => mappings.remap(there, here),
+                3.. if mappings.has_room(&here, true) => mappings.fill(here, Some(place)),
+                _ => {}
+            }
+            check_all(&mappings, tables);
+        }
+        mappings.fill(0..END, None);
+        check_all(&mappings, tables);
+        prop_assert_eq!(mappings.free.load(Relaxed) as usize, tables - 1);
+    }
+}
+
 #[test]
-fn blocks_are_small_here() {
-    assert_eq!(BLOCK, 4);
+fn tables_are_small_here() {
+    assert_eq!(WIDTH, 4);
+    let mapping = Mapping {
+        start: PAGE,
+        end: END,
+        place: Place::new(1, PAGE).expect("small"),
+    };
+    assert!(mapping.can_be_held());
+    let odd = Mapping {
+        start: PAGE - 1,
+        ..mapping
+    };
+    let high = Mapping {
+        end: END + PAGE,
+        ..mapping
+    };
+    let shifted = Mapping {
+        place: mapping.place.plus(1),
+        ..mapping
+    };
+    assert!(
+        [odd, high, shifted]
+            .iter()
+            .all(|other| !other.can_be_held())
+    );
+}
+
+/// However large a range is, its middle is of few entries.
+#[test]
+fn a_large_mapping_takes_tables_at_its_edges_alone() {
+    let words = cells(words_for(1 + 2 * (LEVELS as usize - 1)));
+    let mappings = Mappings::new(&words).expect("long enough");
+    let (all, place) = (PAGE..END - PAGE, Place::new(1, PAGE).expect("small"));
+    assert!(mappings.has_room(&all, true));
+    mappings.fill(all, Some(place));
+    assert_eq!(mappings.free.load(Relaxed), 0);
+    let at_an_edge = (WIDTH - 1) * (LEVELS as usize - 1) + 1;
+    assert_eq!(mappings.pieces(0..END).count(), WIDTH - 2 + 2 * at_an_edge);
+    assert_eq!(mappings.within(0..END).count(), 1);
+    assert_eq!(
+        mappings.find_speculative(END - PAGE - 1),
+        Some(place.plus(END - 2 * PAGE - 1))
+    );
 }

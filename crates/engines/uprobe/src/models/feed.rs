@@ -11,15 +11,15 @@ use crate::feed::{Answer, Feed};
 use crate::lookup::Place;
 use crate::primitive::{AtomicU64, Ordering::*};
 
-const MAPPINGS: usize = 5;
+const TABLES: usize = 7;
 const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
 /// A feed that has the one mapping, and the kernel's word that it is there.
 fn world() -> (&'static Feed<'static>, &'static KernelWord, Place) {
-    let words = leak_many(Feed::words(MAPPINGS, FILES), || AtomicU64::new(0));
-    let feed = leak(Feed::new(words, MAPPINGS, FILES).expect("long enough"));
+    let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
+    let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
     let kernel = leak(KernelWord::new(1));
     read(feed, kernel);
     let place = feed.place_of(START).expect("it was read");

@@ -1,37 +1,52 @@
 //! A lookup beside a writer finds what was there before or what is there after,
 //! never a mixture, and never misses what stays.
 
+use core::ops::Range;
+
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
 
 use super::{leak, leak_many};
 use crate::lookup::{Lookup, Mapping, Place, Shape, Space};
+use crate::mapping::PAGE;
 use crate::primitive::{AtomicU64, Ordering::*};
 
+/// Eight pages, a table for each two of them and each four, and a root.
 const SHAPE: Shape = Shape {
-    mappings: 6,
+    tables: 7,
     probes: 3,
 };
-const ASKED: u64 = 25;
+const WITHIN: u64 = 5;
 
-fn place(file: u32, offset: u64) -> Place {
-    Place::new(file, offset).expect("small")
+fn place(file: u32, page: u64) -> Place {
+    Place::new(file, page * PAGE).expect("small")
 }
 
-fn map(space: &Space, start: u64, end: u64, place: Place) {
-    let mapping = Mapping { start, end, place };
+fn map(space: &Space, pages: Range<u64>, place: Place) {
+    let mapping = Mapping {
+        start: pages.start * PAGE,
+        end: pages.end * PAGE,
+        place,
+    };
     if let Some(writer) = space.write(1) {
         writer.insert(mapping).expect("room");
     }
 }
 
-/// The first file's mapping, and the probes of both.
-fn space() -> &'static Space<'static> {
+fn unmap(space: &Space, page: u64) {
+    if let Some(writer) = space.write(1) {
+        writer.remove(page * PAGE..(page + 1) * PAGE).expect("room");
+    }
+}
+
+/// A mapping of the first file, from its first page on, and the probes of both.
+fn space(pages: Range<u64>) -> &'static Space<'static> {
     let words = leak_many(SHAPE.words(), || AtomicU64::new(0));
     let space = leak(Space::new(words, SHAPE).expect("long enough"));
-    map(space, 20, 30, place(1, 100));
+    map(space, pages, place(1, 1));
     let writer = space.write(1).expect("nobody is in");
-    for (at, probe) in [(place(1, 105), 1), (place(2, 210), 2), (place(2, 205), 3)] {
+    for (file, page, probe) in [(1, 1, 1), (2, 1, 2), (2, 3, 3)] {
+        let at = place(file, page).plus(WITHIN);
         writer.add_probe(at, probe).expect("room");
     }
     drop(writer);
@@ -40,15 +55,17 @@ fn space() -> &'static Space<'static> {
 
 /// A reader asks while a writer changes the space.
 fn find_against(
+    pages: Range<u64>,
     change: fn(&Space),
     allowed: &'static [Option<u32>],
     [writer, reader]: [Option<Edge>; 2],
 ) {
     loom::model(move || {
-        let space = space();
+        let space = space(pages.clone());
+        let asked = pages.start * PAGE + WITHIN;
         let thread = spawn(move || {
             lose(reader);
-            let found = match space.find(ASKED) {
+            let found = match space.find(asked) {
                 Lookup::Speculative(probe) => Some(probe),
                 Lookup::Locked(found) => found,
                 Lookup::Unsure => return,
@@ -61,58 +78,55 @@ fn find_against(
     });
 }
 
-/// Another file takes the place of the first. Its mapping begins elsewhere: one
-/// start with the other place leads to the third probe, or to none.
-fn replaced(lost: [Option<Edge>; 2]) {
-    let change = |space: &Space| map(space, 15, 35, place(2, 200));
-    find_against(change, &[Some(1), Some(2)], lost);
+/// The mapping becomes a part of another file's, and its table is of other addresses
+/// there: who walks on in it finds the third probe.
+fn reused(lost: [Option<Edge>; 2]) {
+    let change = |space: &Space| map(space, 2..7, place(2, 1));
+    find_against(2..3, change, &[Some(1), Some(2)], lost);
 }
 
-/// Mappings come below: what is asked for moves within its block, and to another.
-fn moved(lost: [Option<Edge>; 2]) {
-    let change = |space: &Space| {
-        map(space, 0, 5, place(2, 0));
-        map(space, 6, 8, place(2, 50));
-    };
-    find_against(change, &[Some(1)], lost);
+/// One entry speaks for all of the mapping, until its last page goes: then two tables
+/// do.
+fn split(lost: [Option<Edge>; 2]) {
+    find_against(4..8, |space| unmap(space, 7), &[Some(1)], lost);
 }
 
 #[test]
-fn one_file_or_the_other() {
-    replaced([None, None]);
+fn another_files_table_is_never_believed() {
+    reused([None, None]);
 }
 
 #[test]
 fn what_stays_is_never_missed() {
-    moved([None, None]);
+    split([None, None]);
 }
 
 #[test]
 #[should_panic(expected = "what is or was there")]
 fn mutant_change_without_fence() {
-    replaced([Some(Edge::Fence(Release)), None]);
+    reused([Some(Edge::Fence(Release)), None]);
 }
 
 #[test]
 #[should_panic(expected = "what is or was there")]
 fn mutant_change_without_release() {
-    replaced([Some(Edge::Access(Release)), None]);
+    reused([Some(Edge::Access(Release)), None]);
 }
 
 #[test]
 #[should_panic(expected = "what is or was there")]
 fn mutant_look_without_fence() {
-    replaced([None, Some(Edge::Fence(Acquire))]);
+    reused([None, Some(Edge::Fence(Acquire))]);
 }
 
 #[test]
 #[should_panic(expected = "what is or was there")]
 fn mutant_look_without_acquire() {
-    replaced([None, Some(Edge::Access(Acquire))]);
+    reused([None, Some(Edge::Access(Acquire))]);
 }
 
 #[test]
 #[should_panic(expected = "what is or was there")]
 fn mutant_fallback_without_lock() {
-    moved([None, Some(Edge::Exchange)]);
+    split([None, Some(Edge::Exchange)]);
 }

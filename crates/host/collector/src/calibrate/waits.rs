@@ -1,8 +1,8 @@
 //! What a wait for a lock and a wake cost, as they are noted.
 //!
-//! The engine that runs in targets is run here, over words of our own: one lock over and over, and as
-//! many as a thread has room for. That is all but the way in and out, which overlaps with the
-//! system call.
+//! The engine that runs in targets is run here, over words of our own: one lock over and over, whose
+//! waits return at once, and as many as a thread has room for, whose waits end later. That is all
+//! but the way in and out, which overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use tiptoe_event::Cost;
 use tiptoe_futex::calls::{Call, Thread};
-use tiptoe_futex::walk::{Caller, Frames};
+use tiptoe_futex::paths::Paths;
+use tiptoe_futex::walk::{Frames, Library};
+use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::WIDTH;
 
@@ -19,6 +21,15 @@ use crate::clock;
 const TURNS: u64 = 20_000;
 const WAIT: u32 = 0x80;
 const WAKE: u32 = 0x81;
+/// What a wait returns that did not wait.
+const AT_ONCE: i64 = -11;
+/// Where one function of libc stands between the call and the user.
+const LIBC: Library = Library {
+    base: 0x1000,
+    start: 0x1000,
+    end: 0x2000,
+    is_libc: true,
+};
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
 
@@ -26,37 +37,59 @@ const COLD: f64 = 2.0;
 pub fn wait_and_wake() -> [Cost; 2] {
     let words = || -> Vec<AtomicU64> { (0..WIDTH).map(|_| AtomicU64::new(0)).collect() };
     let (own, shared) = (words(), words());
-    let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    let frames = Frames::new(Words::new(&shared));
-    let each = |locks: u64, operation| {
+    let [own, shared] = [&own, &shared].map(|words| Words::new(words));
+    let noted = Noted {
+        thread: Thread::new(own, shared),
+        frames: Frames::new(shared),
+        paths: Paths::new(own),
+    };
+    let added = noted.frames.add(&LIBC, &[row(0, rule())]);
+    debug_assert!(added, "it is the only one");
+    let each = |locks: u64, operation, result| {
         let begun = Instant::now();
         for turn in 0..TURNS {
-            let address = 0x1000 + 64 * (turn % locks);
-            call(&thread, &frames, address, operation);
+            noted.call(0x1000 + 64 * (turn % locks), operation, result);
         }
         begun.elapsed().as_nanos() as f64 / TURNS as f64
     };
     [WAIT, WAKE].map(|operation| {
-        let _warm = each(1, operation);
-        let (one, many) = (each(1, operation), each(200, operation));
+        let _warm = each(1, operation, AT_ONCE);
+        let (one, many) = (each(1, operation, AT_ONCE), each(200, operation, 0));
         let [low, high] = [one.min(many), one.max(many)];
         Cost::between(low, (low + high) / 2.0, COLD * high)
     })
 }
 
-fn call(thread: &Thread, frames: &Frames, address: u64, operation: u32) {
-    let caller: Caller = frames.caller(black_box(0x7000), |at| at);
-    thread.begins(&Call {
-        address,
-        operation,
-        sp: 0x7000,
-        caller,
-        at: 0,
-        now: clock::ticks(),
-        timed: true,
-    });
-    if operation == WAIT {
-        thread.ends(0x7000, -11, clock::ticks(), |ticks| ticks);
+fn rule() -> Rule {
+    Rule::new(Base::Sp, 16, None).unwrap_or(Rule::UNKNOWN)
+}
+
+/// Where a thread notes its calls.
+struct Noted<'a> {
+    thread: Thread<'a>,
+    frames: Frames<'a>,
+    paths: Paths<'a>,
+}
+
+impl Noted<'_> {
+    fn call(&self, address: u64, operation: u32, result: i64) {
+        let (sp, pc, bp) = (black_box(0x7000), 0, 0);
+        let returns_to = |at| if at == 0x7008 { LIBC.start + 8 } else { at };
+        let frame = Frame { pc, sp, bp };
+        let caller = self.frames.caller(&self.paths, rule(), frame, returns_to);
+        self.thread.begins(&Call {
+            address,
+            operation,
+            sp,
+            caller,
+            at: 0,
+            now: clock::ticks(),
+            readers: 0,
+            timed: true,
+        });
+        if operation == WAIT {
+            self.thread.ends(sp, result, clock::ticks, |ticks| ticks);
+        }
     }
 }
 

@@ -167,6 +167,7 @@ fn converse(
     offer.close_plan().map_err(os("sealing a memfd"))?;
 
     talk.put(offset_of!(Mailbox, dlopen), &calls.dlopen.to_le_bytes())?;
+    talk.put(offset_of!(Mailbox, mode), &calls.mode.to_le_bytes())?;
     talk.put(
         offset_of!(Mailbox, errno_location),
         &calls.errno_location.to_le_bytes(),
@@ -206,18 +207,27 @@ fn explain(process: &Process, error: InjectError) -> InjectError {
 /// The functions of libc that the stub calls.
 struct Calls {
     dlopen: u64,
+    mode: u64,
     errno_location: u64,
 }
 
+/// RTLD_NOW | RTLD_LOCAL.
+const NOW: u64 = 2;
+/// What `dlopen` itself adds.
+const BY_DLOPEN: u64 = 0x8000_0000;
+
 impl Calls {
-    /// Before 2.34, glibc kept `dlopen` in a library of its own.
+    /// Before 2.34, glibc kept `dlopen` in a library of its own, which few programs have, and
+    /// another form of it, for its own use, in libc.
     fn find(stacks: &mut Stacks<'_>) -> Option<Self> {
-        let errno_location = stacks.libc()?.function("__errno_location")?;
-        let dlopen = stacks.libc()?.function("dlopen");
-        let dlopen = dlopen.or_else(|| stacks.libdl()?.function("dlopen"))?;
+        let libc = stacks.libc()?;
+        let of_its_own = || Some((libc.function("__libc_dlopen_mode")?, NOW | BY_DLOPEN));
+        let dlopen = libc.function("dlopen").map(|dlopen| (dlopen, NOW));
+        let (dlopen, mode) = dlopen.or_else(of_its_own)?;
         Some(Self {
             dlopen,
-            errno_location,
+            mode,
+            errno_location: libc.function("__errno_location")?,
         })
     }
 }

@@ -94,6 +94,8 @@ pub(super) struct Mailbox {
     pub result: u64,
     /// tiptoe's: `dlopen`.
     pub dlopen: u64,
+    /// tiptoe's: the mode to give to it.
+    pub mode: u64,
     /// tiptoe's: `__errno_location`.
     pub errno_location: u64,
     /// tiptoe's: the entry of an agent that is there already, or 0.
@@ -104,7 +106,7 @@ pub(super) struct Mailbox {
     pub tid: u64,
     /// The stub's own: pending signals, then a kernel `sigaction`.
     pub work: [u64; 5],
-    /// tiptoe's: the name to give to `dlopen`.
+    /// tiptoe's: the name to give to it.
     pub path: [u8; 128],
 }
 
@@ -126,7 +128,7 @@ pub(super) mod state {
 }
 
 const _: () = assert!(size_of::<Params>() == 16 + 26 * 8);
-const _: () = assert!(size_of::<Mailbox>() == 40 + 12 * 8 + 128);
+const _: () = assert!(size_of::<Mailbox>() == 40 + 13 * 8 + 128);
 
 std::arch::global_asm!(
     include_str!("stub.s"),
@@ -150,6 +152,7 @@ std::arch::global_asm!(
     base = const offset_of!(Mailbox, base),
     result = const offset_of!(Mailbox, result),
     dlopen = const offset_of!(Mailbox, dlopen),
+    mode = const offset_of!(Mailbox, mode),
     errno_location = const offset_of!(Mailbox, errno_location),
     entry = const offset_of!(Mailbox, entry),
     entry_offset = const offset_of!(Mailbox, entry_offset),

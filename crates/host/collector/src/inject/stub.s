@@ -243,7 +243,7 @@ tiptoe_work:
     mov r12, rax
     mov r13d, dword ptr [rax]
     lea rdi, [rbx + {path}]
-    mov esi, 2                          # RTLD_NOW | RTLD_LOCAL
+    mov esi, dword ptr [rbx + {mode}]
     call qword ptr [rbx + {dlopen}]
     mov dword ptr [r12], r13d
     mov ecx, 6                          # REFUSED

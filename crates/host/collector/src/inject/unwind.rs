@@ -83,11 +83,6 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
-    /// The image of the library that `dlopen` lived in once.
-    pub(super) fn libdl(&mut self) -> Option<&Image> {
-        self.image(|text| text.path.contains("/libdl"))
-    }
-
     fn image(&mut self, is_wanted: impl Fn(&Mapping) -> bool) -> Option<&Image> {
         let wanted = |text: &&Mapping| text.is_text() && is_wanted(text);
         let text = self.mappings.iter().find(wanted)?.clone();

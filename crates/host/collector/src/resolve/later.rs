@@ -28,7 +28,8 @@ pub fn may_come_later(
 
 /// Whether a spec may match a library that was never loaded before.
 pub fn may_come(spec: &Spec, process: Process, modules: &[Module]) -> bool {
-    let named = |binary| is_glob(binary) || !modules.iter().any(|m| matches(spec, process, m));
+    let named =
+        |binary| is_glob(binary) || !modules.iter().any(|m| matches(spec.binary, process, m));
     spec.binary.is_some_and(named)
 }
 
@@ -37,7 +38,7 @@ fn names_a_library(spec: &Spec, process: Process, modules: &[Module]) -> bool {
     let lasts = |module: &&Module| module.is_program || module.name.starts_with("libc.so");
     let mut named = modules
         .iter()
-        .filter(|module| matches(spec, process, module));
+        .filter(|module| matches(spec.binary, process, module));
     spec.binary.is_some() && named.any(|module| !lasts(&module))
 }
 

@@ -24,50 +24,45 @@ impl Run<'_> {
 
     /// Waits for the command's end.
     pub fn wait_for_command(&mut self, observer: &mut dyn Observer) -> Option<i32> {
-        let ending = Ending::of(self.child.as_mut()?, &self.request.hand_on, observer);
-        self.session.notes.extend(ending.note);
-        ending.status
+        let (child, notes) = (self.child.as_mut()?, &mut self.session.notes);
+        wait_for_end(child, &self.request.hand_on, observer, notes)
     }
 }
 
-/// How a command ended that was traced.
-pub struct Ending {
-    /// Its status, where it ended.
-    pub status: Option<i32>,
-    /// What the reader should know of it.
-    pub note: Option<String>,
-}
-
-impl Ending {
-    /// Waits for a command's end, and hands on to it what was sent to tiptoe to end both.
-    /// Sent once more, tiptoe waits no longer, and ends as by that signal.
-    pub fn of(child: &mut Child, hand_on: &AtomicUsize, observer: &mut dyn Observer) -> Ending {
-        let mut handed_on = false;
-        let mut tell_at = Some(Instant::now() + PATIENCE);
-        let ended = |status, note| Ending { status, note };
-        loop {
-            match child.try_wait() {
-                Ok(None) => {}
-                Ok(Some(status)) => return ended(status_of(status), None),
-                Err(_) => return ended(None, None),
-            }
-            // Relaxed: the number is all that is told.
-            let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
-            if signal != 0 && handed_on {
-                let note = format!("the command goes on: signal {signal} did not end it");
-                return ended(Some(128 + signal), Some(note));
-            }
-            if signal != 0 {
-                handed_on = true;
-                // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
-                unsafe { libc::kill(child.id().cast_signed(), signal) };
-            }
-            if tell_at.is_some_and(|at| Instant::now() > at) {
-                tell_at = None;
-                observer.note("the trace has ended; its report comes when the command ends");
-            }
-            std::thread::sleep(TICK);
+/// Waits for a command's end, and hands on to it what was sent to tiptoe to end both; its status, where it
+/// ended. Sent once more, tiptoe waits no longer, and ends as by that signal: a note says so.
+pub fn wait_for_end(
+    child: &mut Child,
+    hand_on: &AtomicUsize,
+    observer: &mut dyn Observer,
+    notes: &mut Vec<String>,
+) -> Option<i32> {
+    let mut handed_on = false;
+    let mut tell_at = Some(Instant::now() + PATIENCE);
+    loop {
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(Some(status)) => return status_of(status),
+            Err(_) => return None,
         }
+        // Relaxed: the number is all that is told.
+        let signal = hand_on.swap(0, Ordering::Relaxed) as i32;
+        if signal != 0 && handed_on {
+            notes.push(format!(
+                "the command goes on: signal {signal} did not end it"
+            ));
+            return Some(128 + signal);
+        }
+        if signal != 0 {
+            handed_on = true;
+            // SAFETY: kill takes two numbers; nobody has waited for the child, so the id is its own.
+            unsafe { libc::kill(child.id().cast_signed(), signal) };
+        }
+        if tell_at.is_some_and(|at| Instant::now() > at) {
+            tell_at = None;
+            observer.note("the trace has ended; its report comes when the command ends");
+        }
+        std::thread::sleep(TICK);
     }
 }
 

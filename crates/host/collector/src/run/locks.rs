@@ -1,11 +1,19 @@
 //! The contended locks of all processes of a run.
 
-use tiptoe_session::{Cost, Locks};
+use tiptoe_event::{Cost as Between, Via};
+use tiptoe_session::{Cost, Locks, Programs};
 
 use super::Run;
 use crate::calibrate::wait_and_wake;
+use crate::module::Module;
 use crate::request::Error;
+use crate::tracee::Tracee;
 use crate::ulocks;
+
+/// What waits in a program of Go's mean.
+const GO: &str = "a wait in Go's runtime is that of one of its threads (an M) that has nothing to run or wants a lock \
+                  of the runtime's, not of a goroutine that wants a sync.Mutex: for these see \
+                  runtime.SetMutexProfileFraction and `go tool pprof`";
 
 impl Run<'_> {
     /// Keeps what is needed to call locks and code by their names: a process may be no more
@@ -25,10 +33,33 @@ impl Run<'_> {
         let Some(locks) = &self.session.locks else {
             return false;
         };
-        let [wait, wake] = wait_and_wake();
-        let cost = wait.times(locks.waits).plus(wake.times(locks.wakes));
-        let calls = locks.waits.saturating_add(locks.wakes);
-        self.session.cost = Cost::estimated(calls, cost, self.session.cpu_ns);
+        let times = self.tracees.iter().filter_map(Tracee::times_in_kernel);
+        let times: Vec<_> = times.collect();
+        let run_ns = times.iter().map(|(own, _)| own.run_ns).sum();
+        let runs = times.iter().map(|(own, _)| own.runs).sum();
+        // All of its processes, or none.
+        let all = times.iter().filter_map(|(_, all)| *all);
+        let all: Option<Vec<_>> = (all.clone().count() == times.len()).then(|| all.collect());
+        let programs = Programs {
+            runs,
+            run_ns,
+            all_runs: all.as_ref().map(|all| all.iter().map(|all| all.runs).sum()),
+            all_run_ns: all.map(|all| all.iter().map(|all| all.run_ns).sum()),
+        };
+        let cpu_ns = self.session.cpu_ns;
+        self.session.cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
+            true => Cost::measured(programs, cpu_ns),
+            false => {
+                let [wait, wake] = wait_and_wake();
+                // A hold has a hook at both ends, as a wait has.
+                let holds = locks.holds.iter().map(|hold| hold.count);
+                let waits = holds.fold(locks.waits, u64::saturating_add);
+                let cost = wait.times(waits).plus(wake.times(locks.wakes));
+                let ns = run_ns as f64;
+                let calls = waits.saturating_add(locks.wakes);
+                Cost::estimated(calls, cost.plus(Between::between(ns, ns, ns)), cpu_ns)
+            }
+        };
         true
     }
 
@@ -38,18 +69,26 @@ impl Run<'_> {
             return Ok(());
         };
         let mut all = Locks::default();
+        self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
         for tracee in &self.tracees {
+            self.session.notes.extend(tracee.said_of_kernel());
             if let Some((noted, names)) = tracee.noted()? {
+                let go = names.modules.iter().any(Module::is_go);
+                self.session.notes.extend(go.then(|| GO.to_owned()));
                 let mut told = noted.tell(names, by);
                 if self.tracees.len() > 1 {
                     let pid = tracee.process.pid();
                     let rows = told.rows.iter_mut();
                     rows.for_each(|row| row.lock += &format!(" (process {pid})"));
+                    let holds = told.holds.iter_mut();
+                    holds.for_each(|hold| hold.lock += &format!(" (process {pid})"));
                 }
                 ulocks::add(&mut all, told);
             }
         }
         all.by = by.word().to_owned();
+        let in_kernel = self.tracees.iter().all(Tracee::is_in_kernel);
+        all.via = if in_kernel { Via::Kernel } else { Via::Agent };
         self.session.locks = Some(all);
         Ok(())
     }

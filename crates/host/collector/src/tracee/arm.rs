@@ -11,7 +11,7 @@ use super::{Counter, Plan, Source, Tracee};
 use crate::inject::{Masks, Words};
 use crate::link::Link;
 use crate::loader;
-use crate::module::{Module, from_sys};
+use crate::module::Module;
 use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_thread, dormant_agent, known_sites};
@@ -42,13 +42,14 @@ impl Tracee {
         self.agent_thread = agent_thread(self.process, link.data().thread());
         self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
-        let maps = self.process.maps().map_err(from_sys)?;
+        let maps = self.process.maps()?;
         let record = self.loader_record(plan, modules)?;
         let followed = probes.iter().filter(|probe| probe.follow.is_followed());
         let followed = followed.count();
         let ground = Ground {
             follows: followed > 0 || (record.is_some() && plan.follow().is_followed()),
             changed: record.map(|(_, changed)| changed),
+            hold: self.lock_to_hold(plan, modules, &maps)?,
             ..self.ground(link, plan, &maps)
         };
         let mut planned = planner::plan(&ground, modules, probes);
@@ -61,13 +62,17 @@ impl Tracee {
         self.masks = Some(masks);
         self.ready_to_follow(link, followed, &planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
-        install(link, &hooks, &lost)?;
+        let outcomes = install(link, &hooks, &lost)?;
+        let armed = hooks.iter().zip(outcomes).filter(|(_, why)| why.is_none());
+        let armed: Vec<u64> = armed.map(|(hook, _)| hook.site.address).collect();
         self.hooks = hooks.iter().map(|hook| hook.site.address).collect();
         let _ = masks.hand_over();
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
         if plan.locks {
-            self.watch_locks(link, std::mem::take(&mut planned.locks), &lost)?;
+            self.walk_over(link, modules);
+            let locks = std::mem::take(&mut planned.locks);
+            self.watch_locks(link, plan, locks, (&armed, &lost), modules)?;
         }
         // Before the first probe: what is loaded from then on is told of.
         if let Some((record, _)) = record {

@@ -27,7 +27,7 @@ impl Tracee {
 
     /// Why tracing ended before the program did, if so: what it did, and what follows.
     pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
-        if self.has_execed() {
+        if self.has_execed() || self.has_left_kernel() {
             return Some((
                 "ran another program",
                 "the trace of the old one ended there",

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::WIDTH;
@@ -31,6 +32,12 @@ const MUSL: &str = "it runs on musl, whose loader takes an agent only when a pro
                     (`-- CMD`)";
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
                        (`--force` enters all the same)";
+
+/// Why nothing tells of a program's locks where it is patched, if so.
+pub fn unpatchable(header: &Header) -> Option<&'static str> {
+    let musl = header.interpreter.as_deref().is_some_and(is_musl);
+    musl.then_some("it runs on musl, whose futex calls cannot be patched")
+}
 
 fn is_musl(loader: &str) -> bool {
     loader.contains("/ld-musl-")
@@ -64,6 +71,9 @@ impl Tracee {
             return Some(reason.to_owned());
         }
         let header = program.object.image.header();
+        if let Some(reason) = unpatchable(header).filter(|_| plan.locks) {
+            return Some(reason.to_owned());
+        }
         if header.interpreter.as_deref().is_some_and(is_musl) {
             return Some(MUSL.to_owned());
         }

@@ -26,7 +26,7 @@ impl Tracee {
         modules: &[Module],
         error: Error,
     ) -> Result<Tracee, Error> {
-        let may = plan.via != Via::Agent && plan.against_kernel().is_none();
+        let may = plan.via != Via::Agent && plan.against_kernel().is_none() && plan.hold.is_none();
         let Some(link) = self.link.as_ref().filter(|_| may) else {
             return Err(error);
         };
@@ -34,10 +34,9 @@ impl Tracee {
             return Err(error);
         }
         let mut tracee = Tracee::new(self.process);
-        tracee.notes.push(format!(
-            "process {} is traced by the kernel: {error}",
-            self.process.pid()
-        ));
+        let pid = self.process.pid();
+        let said = format!("process {pid} is traced by the kernel: {error}");
+        tracee.leave_out(plan, &error.to_string(), said);
         let resolved = plan.resolve(self.process, modules)?;
         tracee.begin(plan, resolved, modules)?;
         Ok(tracee)

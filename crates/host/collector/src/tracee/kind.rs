@@ -2,13 +2,12 @@
 
 use tiptoe_sys::host::procfs::Process;
 
-use crate::module::from_sys;
 use crate::request::Error;
 
 /// An error in words, where there is nothing to trace behind this id.
 pub(super) fn check(process: Process) -> Result<(), Error> {
     let pid = process.pid();
-    let status = process.status().map_err(from_sys)?;
+    let status = process.status()?;
     let comm = process.comm().unwrap_or_default();
     if pid == std::process::id() {
         return Err(Error::new(format!("process {pid} is this tiptoe itself"))
@@ -21,7 +20,7 @@ pub(super) fn check(process: Process) -> Result<(), Error> {
                 .with_hint(format!("-p {whole} traces it with all its threads")),
         );
     }
-    if process.is_kernel_thread().map_err(from_sys)? {
+    if process.is_kernel_thread()? {
         return Err(
             Error::new(format!("process {pid} ({comm}) is a thread of the kernel"))
                 .with_hint("tiptoe traces functions of programs"),

@@ -15,7 +15,7 @@ use tiptoe_wire::{Library, Site, State};
 use super::arm::{install, map_arenas};
 use super::{Plan, Tracee};
 use crate::link::Link;
-use crate::module::{Cache, FileKey, Module, from_sys};
+use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Ground, Planned};
 use crate::request::Error;
 use crate::resolve;
@@ -119,7 +119,7 @@ impl Tracee {
         news: &mut News,
     ) -> Result<(), Error> {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
-        let maps = self.process.maps().map_err(from_sys)?;
+        let maps = self.process.maps()?;
         let mut modules = cache.modules(self.process, &maps)?;
         let libraries = self.libraries(fresh, &mut modules);
         let armed = self.arm_later(link, plan, (&maps, &modules), news)?;
@@ -224,6 +224,7 @@ impl Tracee {
             unwinders: &self.later.unwinders,
             follows: plan.follow().is_followed(),
             locks: plan.locks,
+            hold: None,
             changed: None,
             abi: self.later.abi,
             hits: plan.hits,

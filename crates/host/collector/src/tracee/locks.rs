@@ -1,79 +1,182 @@
 //! Watching the contended locks of one process.
 
-use tiptoe_futex::walk::Frames;
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use tiptoe_event::Via;
+use tiptoe_futex::walk::{Frames, Library};
+use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
-use super::Tracee;
 use super::arm::install;
+use super::futexes::InKernel;
+use super::later::library;
+use super::{Plan, Tracee};
 use crate::counts;
 use crate::link::Link;
-use crate::module::{Cache, Module, from_sys};
-use crate::planner::{self, Planned};
+use crate::module::{Cache, Module};
+use crate::planner::{self, Planned, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{Names, Noted};
+use crate::ulocks::{self, Names, Noted, Stacks};
+
+/// Bytes of a `syscall`, and of a call of the function that has it.
+const BACK: [u64; 2] = [2, 5];
 
 /// What is known of them.
 #[derive(Default)]
 pub struct Watched {
+    pub(super) in_kernel: Option<InKernel>,
     sites: Vec<Site>,
+    /// Which libraries' frames the agent walks over, or has no room for: by their bias.
+    runtime: HashSet<u64>,
     names: Option<Names>,
 }
 
 impl Tracee {
+    /// The address of the lock whose holds are timed.
+    pub(super) fn lock_to_hold(
+        &self,
+        plan: &Plan,
+        modules: &[Module],
+        maps: &[Mapping],
+    ) -> Result<Option<u64>, Error> {
+        let lock = plan
+            .hold
+            .map(|name| ulocks::address_of(name, modules, maps));
+        let pid = self.process.pid();
+        lock.transpose().map_err(|why| {
+            let hint = "a variable (`cache_lock`, `libfoo.so:lock`, `pool+0x28`), or an address: as \
+                        tiptoe lock tells locks";
+            Error::new(format!("--hold in process {pid}: {why}")).with_hint(hint)
+        })
+    }
+
     /// Arms what tells of futex calls.
     pub(super) fn watch_locks(
         &mut self,
         link: &Link,
+        plan: &Plan,
         planned: planner::Locks,
-        lost: &[u64],
+        (hooked, lost): (&[u64], &[u64]),
+        modules: &[Module],
     ) -> Result<(), Error> {
-        let mut left_out = planned.left_out;
-        let shared = link.data().slab_words(0, link.lock_slot, WIDTH);
-        if let Some(frames) = shared.map(Frames::new) {
-            for (address, depth) in &planned.frames {
-                // One that finds no room is taken for the user's.
-                let _ = frames.insert(*address, *depth);
-            }
-        }
+        let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
+        let mut armed: Vec<u64> = hooked.to_vec();
         let sites: Vec<&Planned> = planned.sites.iter().collect();
         let outcomes = install(link, &sites, lost)?;
         self.note_sites(planned.sites.iter(), lost);
         let told = planned.sites.iter().zip(outcomes);
         for (site, outcome) in told {
             match outcome {
-                None => self.watched_locks.sites.push(site.site),
-                Some(why) => left_out.push((format!("futex:{:#x}", site.site.address), why)),
+                None => {
+                    self.watched_locks.sites.push(site.site);
+                    armed.push(site.site.address);
+                }
+                Some(why) => {
+                    let at = site.site.address;
+                    let is_call = planned.calls.iter().any(|(call, _)| *call == at);
+                    let left = if is_call { &mut left_out } else { &mut in_part };
+                    left.push((planner::name_of(modules, at), why));
+                }
             }
         }
-        self.refused.extend(left_out);
+        self.refused.extend(in_part);
+        if left_out.is_empty() {
+            return Ok(());
+        }
+        let calls = planned.calls.iter().filter(|(at, _)| armed.contains(at));
+        let patched: Vec<u64> = calls
+            .flat_map(|(_, call)| BACK.map(|len| call + len))
+            .collect();
+        let against = match plan.via {
+            Via::Agent => Some("only the agent was asked for".to_owned()),
+            _ => {
+                let watched = self.watch_left_out(plan, modules, &patched);
+                watched.err().map(|error| error.to_string())
+            }
+        };
+        match against {
+            None => self.notes.extend(left_out.into_iter().map(|(at, why)| {
+                format!("{at} is seen through the kernel's futex tracepoints: {why}")
+            })),
+            Some(against) => self.refused.extend(
+                left_out
+                    .into_iter()
+                    .map(|(at, why)| (at, format!("its calls are not seen: {why}; {against}"))),
+            ),
+        }
         Ok(())
     }
 
-    /// Looks what is mapped where, for names.
+    /// Has the agent walk over the frames of those of the modules that are the runtime's.
+    pub(super) fn walk_over(&mut self, link: &Link, modules: &[Module]) {
+        let Some(words) = link.data().slab_words(0, link.lock_slot, WIDTH) else {
+            return;
+        };
+        let runtime = modules.iter().filter(|module| is_runtime(module));
+        let (libc, others): (Vec<_>, Vec<_>) = runtime.partition(|module| is_libc(module));
+        // libc first: most walks end behind it.
+        for module in libc.into_iter().chain(others) {
+            let rows = module.object.unwind_table().rows();
+            let Some(code) = library(module).filter(|_| !rows.is_empty()) else {
+                continue;
+            };
+            if self.watched_locks.runtime.insert(code.base) {
+                let library = Library {
+                    base: code.base,
+                    start: code.start,
+                    end: code.end,
+                    is_libc: is_libc(module),
+                };
+                // One that finds no room is taken for the user's.
+                let frames = Frames::new(words);
+                let _ = frames.add(&library, rows);
+                let rwlocks = planner::rwlocks(module).filter(|_| library.is_libc);
+                rwlocks.into_iter().for_each(|at| frames.tell_rwlocks(at));
+            }
+        }
+    }
+
+    /// Looks what is mapped where, for names, and for libraries that have come.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
-        let maps = self.process.maps().map_err(from_sys)?;
+        let maps = self.process.maps()?;
         let known = self.watched_locks.names.as_ref();
+        if known.is_some() && self.has_left_kernel() {
+            return Ok(());
+        }
         if known.is_some_and(|names| names.maps == maps) {
             return Ok(());
         }
         let modules: Vec<Module> = cache.modules(self.process, &maps)?;
+        if let Some(link) = self.link.take() {
+            self.walk_over(&link, &modules);
+            self.link = Some(link);
+        }
+        self.step_over(&modules)?;
         let mut sites = self.watched_locks.sites.clone();
         sites.extend(self.later.known.iter().copied());
+        let threads = self.process.threads()?;
         self.watched_locks.names = Some(Names {
             modules,
             maps,
             sites,
+            jumps: RefCell::default(),
+            stacks: Stacks::of(self.process, &threads),
         });
         Ok(())
     }
 
     /// What its threads noted; None where nobody watches.
     pub fn noted(&self) -> Result<Option<(Noted, &Names)>, Error> {
-        let (Some(link), Some(names)) = (&self.link, &self.watched_locks.names) else {
+        let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
         let mut noted = Noted::default();
+        self.note_in_kernel(&mut noted)?;
+        let Some(link) = &self.link else {
+            return Ok(Some((noted, names)));
+        };
         let slots = link.lock_slot..link.lock_slot + WIDTH;
         let each = |owner: Option<String>, words: &[u64]| match owner {
             Some(thread) => noted.add_thread(&thread, words),

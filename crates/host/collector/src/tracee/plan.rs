@@ -12,7 +12,7 @@ use crate::clock;
 use crate::link::Terms;
 use crate::module::Module;
 use crate::planner::Follow;
-use crate::request::{By, Error, Request, RequestTarget};
+use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolved};
 
 /// What all processes of a run share.
@@ -37,6 +37,10 @@ pub struct Plan<'a> {
     pub record: bool,
     /// Contended locks are watched.
     pub locks: bool,
+    /// The one of which it is told how long it is held.
+    pub hold: Option<&'a str>,
+    /// And told by thread.
+    pub lock_threads: bool,
     /// What following them may cost.
     pub share: Share,
     /// The target is a command that is started.
@@ -79,6 +83,8 @@ impl<'a> Plan<'a> {
             calls: request.latency.then(timing),
             record: request.record,
             locks: request.locks.is_some(),
+            hold: request.hold.as_deref(),
+            lock_threads: request.locks == Some(ByLock::Thread),
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
             stop: &request.stop,
@@ -135,7 +141,7 @@ impl<'a> Plan<'a> {
     /// What to do where the agent cannot enter.
     pub fn instead_of_agent(&self) -> &'static str {
         match self.locks {
-            true => "only an agent sees a program's own locks; `--kernel` watches the kernel's",
+            true => "`--via kernel` watches its futex calls, each of which then costs more",
             false => "`--via kernel` counts the same functions",
         }
     }

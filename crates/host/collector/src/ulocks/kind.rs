@@ -1,7 +1,7 @@
 //! What kind of lock a wait is for: by the function of libc that the user called, and the
 //! operation that the kernel was asked for.
 
-use tiptoe_wire::futex::OPERATION_SHIFT;
+use tiptoe_futex::rwlock;
 
 /// A kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,41 +37,74 @@ const fn rwlock(mode: &'static str) -> Kind {
 }
 
 impl Kind {
-    /// By the name of the function in libc, and where it called with the operation above.
-    pub fn of(function: &str, via: u64) -> Kind {
-        let operation = via >> OPERATION_SHIFT & 0x7f;
+    /// By the name of the function in libc, the operation, and whether that function itself
+    /// asked the kernel for it, or had another one do so.
+    pub fn of(function: &str, operation: u32, itself: bool) -> Kind {
         let bare = function.trim_start_matches('_');
         let has = |word: &str| bare.contains(word);
         match bare {
             _ if has("rwlock") && (has("rdlock")) => rwlock("read"),
             _ if has("rwlock") => rwlock("write"),
-            _ if has("cond_") || has("cnd_") => match operation {
+            _ if has("cond_") || has("cnd_") => match operation & 0x7f {
                 // It takes its mutex again.
-                0 | 6 | 13 => lock("mutex"),
-                _ => idle("condition"),
+                0 | 6 | 13 if !itself => lock("mutex"),
+                _ if has("wait") => idle("condition"),
+                // For those who wait to have gone on.
+                _ => lock("condition"),
             },
             _ if has("mutex") || has("mtx_") => lock("mutex"),
             _ if has("sem_") => idle("semaphore"),
             _ if has("barrier") => idle("barrier"),
             _ if has("once") => lock("once"),
             _ if has("join") || has("thrd_") => idle("join"),
-            "syscall" => lock("futex"),
             "" => lock("futex"),
-            _ => lock("libc's own"),
+            _ if bare.starts_with("runtime.lock") => lock("Go's own"),
+            _ if bare.starts_with("runtime.") => Kind::PARKED,
+            // Where musl makes all its calls, and glibc's callers are not known.
+            _ if CALLS.iter().any(|call| bare.starts_with(call)) => lock("futex"),
+            _ => lock(LIBCS_OWN),
+        }
+    }
+
+    /// A thread of Go's runtime has nothing to run.
+    pub const PARKED: Kind = idle("parked M");
+
+    /// The same of a function that is not libc's.
+    pub fn of_the_users(self) -> Kind {
+        match self.name {
+            LIBCS_OWN => lock("futex"),
+            _ => self,
         }
     }
 }
 
+const LIBCS_OWN: &str = "libc's own";
+/// Functions of libc that make futex calls for whatever lock.
+const CALLS: [&str; 6] = [
+    "syscall",
+    "lll_lock_wait",
+    "futex",
+    "timedwait",
+    "wait",
+    "wake",
+];
+
 impl Kind {
-    /// Where a lock begins, as threads wait at words inside of it: those of glibc's own. `offset`
-    /// is how far its variable begins before.
-    pub fn beginning(&self, offset: u64) -> u64 {
-        match (self.name, offset % 8) {
-            // The word of writers is the fourth, that of the phase the third.
-            ("rwlock", 4) => offset.saturating_sub(12),
-            ("rwlock", _) => offset.saturating_sub(8),
-            // It has two groups of waiters; where they are depends on the version.
-            ("condition", _) if (32..48).contains(&offset) => 0,
+    /// One address for a lock of which threads wait at several words.
+    pub fn object(&self, waited_at: u64) -> u64 {
+        match self.name {
+            "rwlock" => rwlock::beginning(waited_at),
+            // It has two groups of waiters.
+            "condition" => waited_at & !7,
+            _ => waited_at,
+        }
+    }
+
+    /// How far behind its variable's beginning an object is, if `offset` is what is between.
+    pub fn within(&self, offset: u64) -> u64 {
+        match (self.name, offset) {
+            // Where the groups are depends on the version.
+            ("condition", 0..48) => 0,
             _ => offset,
         }
     }
@@ -83,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_function_tells_the_kind() {
-        let check = |function: &str, operation: u64, want: (&str, Option<&str>, bool)| {
-            let kind = Kind::of(function, operation << OPERATION_SHIFT);
+        let check = |function: &str, operation: u32, want: (&str, Option<&str>, bool)| {
+            let kind = Kind::of(function, operation, false);
             assert_eq!((kind.name, kind.mode, kind.idle), want, "{function}");
         };
         check("__pthread_mutex_lock", 0, ("mutex", None, false));
@@ -103,5 +136,20 @@ mod tests {
         check("sem_wait", 9, ("semaphore", None, true));
         check("malloc", 0, ("libc's own", None, false));
         check("syscall", 0, ("futex", None, false));
+        let itself = |function| Kind::of(function, 0, true);
+        assert_eq!(itself("pthread_cond_wait"), idle("condition"));
+        assert_eq!(itself("pthread_cond_signal"), lock("condition"));
+    }
+
+    #[test]
+    fn one_object_is_waited_for_at_several_words() {
+        let rwlock = Kind::of("pthread_rwlock_rdlock", 0, false);
+        assert_eq!([0x1008, 0x100c].map(|at| rwlock.object(at)), [0x1000; 2]);
+        let condition = Kind::of("pthread_cond_wait", 9, false);
+        assert_eq!([0x1028, 0x102c].map(|at| condition.object(at)), [0x1028; 2]);
+        assert_eq!(
+            [0, 40, 48].map(|offset| condition.within(offset)),
+            [0, 0, 48]
+        );
     }
 }

@@ -1,17 +1,57 @@
 //! What stands at an address: code, and locks.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_patch::transfers;
+use tiptoe_symbol::Function;
+use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::Site;
+use tiptoe_wire::futex::OPERATION_SHIFT;
 
 use super::Kind;
 use crate::module::Module;
+use crate::planner::is_of_libc;
 
 /// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
+/// Where the stacks of threads are: an address in each, with the thread.
+#[derive(Clone, Debug, Default)]
+pub struct Stacks(BTreeMap<u64, String>);
+
+impl Stacks {
+    /// Those of threads that sleep.
+    pub fn of(process: Process, threads: &[u32]) -> Stacks {
+        let mut stacks = Stacks::default();
+        for tid in threads {
+            // One that is no more has no stack.
+            if let Ok(Some(sp)) = process.thread_stack_pointer(*tid) {
+                let comm = process.thread_comm(*tid).unwrap_or_default();
+                stacks.add(sp, &format!("{tid} {comm}"));
+            }
+        }
+        stacks
+    }
+
+    /// A thread has a frame here.
+    pub fn add(&mut self, frame: u64, thread: &str) {
+        self.0.insert(frame, thread.to_owned());
+    }
+
+    /// Whose stack a mapping is.
+    fn whose(&self, mapping: &Mapping) -> Option<&str> {
+        // What has a name of its own may hold the stacks of several: the heap does.
+        let is_stack = mapping.path.as_deref().is_none_or(|path| path == "[stack]");
+        let mut within = self.0.range(mapping.start..mapping.end);
+        let (_, thread) = within.next().filter(|_| is_stack)?;
+        Some(thread)
+    }
+}
+
 /// What a process has where, as it was looked at last.
+#[derive(Default)]
 pub struct Names {
     /// Its files with code.
     pub modules: Vec<Module>,
@@ -19,35 +59,94 @@ pub struct Names {
     pub maps: Vec<Mapping>,
     /// Where our own trampolines are, by whom they stand.
     pub sites: Vec<Site>,
+    /// By a module's place: who jumps to its functions that have no name, where it was asked for.
+    pub jumps: RefCell<BTreeMap<u64, BTreeMap<u64, String>>>,
+    /// Where threads slept.
+    pub stacks: Stacks,
 }
 
 impl Names {
-    /// The name of the function in libc that a wait was made by; empty where it has none.
-    pub fn via(&self, via: u64) -> String {
-        let address = via & ADDRESS;
-        let ours = self.sites.iter().find(|site| {
-            let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
-            code.contains(&address)
-        });
-        let address = ours.map_or(address, |site| site.address + 1);
-        let function = self.function(address.wrapping_sub(1));
-        function.map_or_else(String::new, |(_, name, _)| name)
+    /// The kind of lock, by where in libc the user's call led; `itself` says that the call is
+    /// made there, which our own trampoline, if that is the place, says too.
+    pub fn kind(&self, via: u64, itself: bool) -> Kind {
+        let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
+        let ours = self.patched(address);
+        let address = ours.unwrap_or(address);
+        let name = self.entered(address.wrapping_sub(1)).unwrap_or_default();
+        let itself = itself || ours.is_some() || self.is_behind_a_call(address);
+        let kind = Kind::of(&name, operation, itself);
+        match self.function(address.wrapping_sub(1)) {
+            Some((module, function)) if !is_of_libc(module, function) => kind.of_the_users(),
+            None if self.is_in_go(address) => Kind::PARKED,
+            _ => kind,
+        }
     }
 
-    /// The module, its function and the offset in it.
-    fn function(&self, address: u64) -> Option<(&Module, String, u64)> {
+    /// Whether an address is in the code of a program of Go's.
+    fn is_in_go(&self, address: u64) -> bool {
+        let mut modules = self.modules.iter();
+        modules.any(|m| m.is_go() && m.text.iter().any(|text| text.contains(&address)))
+    }
+
+    /// Whether a system call stands in front of an address.
+    fn is_behind_a_call(&self, address: u64) -> bool {
+        let Some((module, function)) = self.function(address.wrapping_sub(1)) else {
+            return false;
+        };
+        let code = module.object.code(function, module.bias);
+        code.is_some_and(|code| {
+            let end = address.wrapping_sub(code.address) as usize;
+            let two = end
+                .checked_sub(2)
+                .and_then(|start| code.bytes.get(start..end));
+            two == Some(&[0x0f, 0x05])
+        })
+    }
+
+    /// The name of the runtime's function at an address, or of the one that jumps to it where it has none:
+    /// that is the one that was called.
+    fn entered(&self, address: u64) -> Option<String> {
+        let found = self.function(address);
+        let (module, function) =
+            found.filter(|(module, function)| is_of_libc(module, function) || module.is_go())?;
+        let name = function.display_name().to_string();
+        if !function.names.is_empty() {
+            return Some(name);
+        }
+        let mut jumps = self.jumps.borrow_mut();
+        let jumps = jumps
+            .entry(module.bias)
+            .or_insert_with(|| jumps_to_nameless(module));
+        Some(jumps.get(&function.address).cloned().unwrap_or(name))
+    }
+
+    /// The module and its function.
+    fn function(&self, address: u64) -> Option<(&Module, &Function)> {
         let mut modules = self.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
         let linked = address.wrapping_sub(module.bias);
         let function = module.object.image.function_containing(linked)?;
-        let name = function.display_name().to_string();
-        Some((module, name, linked - function.address))
+        Some((module, function))
+    }
+
+    /// One more than the address where a trampoline of ours, if this address is in one, stands for
+    /// what is patched.
+    fn patched(&self, address: u64) -> Option<u64> {
+        let ours = self.sites.iter().find(|site| {
+            let code = site.trampoline..=site.trampoline + u64::from(site.code_len);
+            code.contains(&address)
+        });
+        ours.map(|site| site.address + 1)
     }
 
     /// A call site, by the address that it returns to.
     pub fn code(&self, address: u64) -> String {
+        let address = self.patched(address).unwrap_or(address);
         match self.function(address.wrapping_sub(1)) {
-            Some((module, name, offset)) => format!("{}:{name}+{:#x}", module.name, offset + 1),
+            Some((module, function)) => {
+                let offset = address.wrapping_sub(module.bias) - function.address;
+                format!("{}:{}+{offset:#x}", module.name, function.display_name())
+            }
             None => match self.mapping(address) {
                 Some((path, offset)) => format!("{path}+{offset:#x}"),
                 None => format!("{address:#x}"),
@@ -55,21 +154,26 @@ impl Names {
         }
     }
 
-    /// A lock, by the address that is waited at.
-    pub fn lock(&self, address: u64, kind: &Kind) -> String {
+    /// A lock, by the address that is waited at. More is known of where `stacks` are.
+    pub fn lock(&self, waited_at: u64, kind: &Kind, stacks: &Stacks) -> String {
+        let address = kind.object(waited_at);
         if let Some(module) = self.modules.iter().find(|m| self.is_of(m, address)) {
             let linked = address.wrapping_sub(module.bias);
             let variable = module.object.image.variable_at(linked);
-            let variable = variable.map(|(name, offset)| (name, kind.beginning(offset)));
+            let variable = variable.map(|(name, offset)| (name, kind.within(offset)));
             return match variable {
                 Some((name, 0)) => format!("{}:{name}", module.name),
                 Some((name, offset)) => format!("{}:{name}+{offset:#x}", module.name),
                 None => format!("{}:{linked:#x}", module.name),
             };
         }
-        match self.mapping(address) {
-            Some((path, _)) => format!("{address:#x} {path}"),
-            None => format!("{address:#x}"),
+        let mapping = self.maps.iter().find(|mapping| mapping.contains(address));
+        let known = [stacks, &self.stacks].into_iter();
+        let whose = mapping.and_then(|mapping| known.filter_map(|s| s.whose(mapping)).next());
+        match (whose, self.mapping(address)) {
+            (Some(thread), _) => format!("{address:#x} stack of thread {thread}"),
+            (None, Some((path, _))) => format!("{address:#x} {path}"),
+            (None, None) => format!("{address:#x}"),
         }
     }
 
@@ -94,12 +198,39 @@ impl Names {
     fn mapping(&self, address: u64) -> Option<(String, u64)> {
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address))?;
         let name = match mapping.path.as_deref() {
+            // What the kernel calls memory that processes share without a file of theirs.
+            Some(path) if path.starts_with("/dev/zero") => "[shared memory]".to_owned(),
             Some(path) if mapping.inode != 0 => name(path),
             Some(path) => path.display().to_string(),
             None => "[anonymous]".to_owned(),
         };
         Some((name, address - mapping.start))
     }
+}
+
+/// The names of functions that end with a jump to one that has none, by the address of this.
+fn jumps_to_nameless(module: &Module) -> BTreeMap<u64, String> {
+    let functions = module.object.image.functions();
+    let named = functions
+        .iter()
+        .filter(|function| !function.names.is_empty());
+    let mut found = BTreeMap::new();
+    for function in named {
+        let Some(code) = module.object.code(function, module.bias) else {
+            continue;
+        };
+        let jumps = transfers(&code)
+            .into_iter()
+            .filter(|(_, returns)| returns.is_none());
+        for linked in jumps.map(|(target, _)| target.wrapping_sub(module.bias)) {
+            let at = functions.binary_search_by_key(&linked, |function| function.address);
+            if at.is_ok_and(|at| functions[at].names.is_empty()) {
+                let name = function.display_name().to_string();
+                found.entry(linked).or_insert(name);
+            }
+        }
+    }
+    found
 }
 
 fn name(path: &Path) -> String {

@@ -11,47 +11,52 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tiptoe_futex::calls::Kind as Does;
+use tiptoe_futex::rwlock;
 use tiptoe_session::{Now, Process as Target, Session, Waiting};
-use tiptoe_symbol::depths;
+use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
 
-use super::{Kind, Names};
-use crate::module::{Cache, Module, from_sys};
-use crate::planner::is_libc;
+use super::{Kind, Names, Stacks};
+use crate::module::{Cache, Module};
+use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
 
 /// The number of futex calls.
 const FUTEX: u64 = 202;
-/// So many of libc's functions stand between a wait and the user, at most.
-const MOST: usize = 6;
-/// Where a mutex has its holder, and a rwlock its writer.
+/// So many functions stand between a wait and the user, at most.
+const MOST: usize = 16;
+/// Where a mutex has its holder.
 const MUTEX_OWNER: u64 = 8;
-const RWLOCK_WRITER: u64 = 24;
 /// The bits of a priority inheriting mutex's word that are its holder.
 const PI_OWNER: u32 = 0x3fff_ffff;
 
 /// What the threads of a process wait for now.
 pub fn now(pid: u32) -> Result<Session, Error> {
-    let process = Process::new(pid).map_err(from_sys)?;
-    let maps = process.maps().map_err(from_sys)?;
+    let process = Process::new(pid)?;
+    let maps = process.maps()?;
     let modules = Cache::default().modules(process, &maps)?;
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| denied(pid, &error))?;
-    let threads = process.threads().map_err(from_sys)?;
+    let threads = process.threads()?;
     let look = Look {
         process,
         names: Names {
             modules,
             maps,
             sites: Vec::new(),
+            jumps: RefCell::default(),
+            stacks: Stacks::of(process, &threads),
         },
         memory,
-        depths: RefCell::default(),
     };
-    let mut waits = Vec::new();
+    let mut asleep = Vec::new();
     for tid in threads {
-        waits.extend(look.thread(tid)?);
+        asleep.extend(look.asleep(tid)?.map(|asleep| (tid, asleep)));
     }
+    let told = asleep
+        .iter()
+        .filter_map(|(tid, asleep)| look.tell(*tid, asleep));
+    let mut waits: Vec<Waiting> = told.collect();
     waits.sort_by_key(|wait| wait.tid);
     let deadlocks = rings(&waits);
     let words = process.command_line().unwrap_or_default().into_iter();
@@ -75,8 +80,6 @@ struct Look {
     process: Process,
     names: Names,
     memory: File,
-    /// How far above the stack pointer a frame begins, by where the thread is.
-    depths: RefCell<BTreeMap<u64, Option<u16>>>,
 }
 
 /// A thread that sleeps in a futex call.
@@ -110,8 +113,8 @@ impl Asleep {
 }
 
 impl Look {
-    /// What a thread waits for; nothing where it does not, or is no more.
-    fn thread(&self, tid: u32) -> Result<Option<Waiting>, Error> {
+    /// How a thread waits; nothing where it does not, or is no more.
+    fn asleep(&self, tid: u32) -> Result<Option<Asleep>, Error> {
         let pid = self.process.pid();
         let text = match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
             Ok(text) => text,
@@ -120,49 +123,61 @@ impl Look {
             }
             Err(_) => return Ok(None),
         };
-        let Some(asleep) = Asleep::parse(&text) else {
-            return Ok(None);
-        };
-        let (site, via) = self.walk(&asleep);
-        let via = via | u64::from(asleep.operation & 0x7f) << OPERATION_SHIFT;
-        let kind = Kind::of(&self.names.via(via), via);
-        Ok(Some(Waiting {
+        Ok(Asleep::parse(&text))
+    }
+
+    /// What a thread waits for; nothing where it is no more.
+    fn tell(&self, tid: u32, asleep: &Asleep) -> Option<Waiting> {
+        let slept = self.process.thread_asleep(tid).ok()?;
+        let (site, via) = self.walk(asleep);
+        let operation = u64::from(asleep.operation & 0x7f) << OPERATION_SHIFT;
+        let kind = self.names.kind(via | operation, via == asleep.pc);
+        Some(Waiting {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
-            lock: self.names.lock(asleep.address, &kind),
+            lock: self.names.lock(asleep.address, &kind, &Stacks::default()),
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
             idle: kind.idle,
             callsite: self.names.code(site),
-            holder: self.holder(&asleep, &kind),
-        }))
+            asleep_ns: slept.and_then(|time| time.as_nanos().try_into().ok()),
+            readers: self.readers(asleep, &kind),
+            holder: self.holder(asleep, &kind),
+        })
     }
 
-    /// The user's call site, and the last one in libc.
+    /// The user's call site, and the last place in libc. The kernel does not tell %rbp: where
+    /// a function goes by it the walk ends.
     fn walk(&self, asleep: &Asleep) -> (u64, u64) {
-        let (mut pc, mut sp, mut via) = (asleep.pc, asleep.sp, 0);
+        let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
+        let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
+        let mut in_libc = true;
         for _ in 0..MOST {
-            let Some(depth) = self.depth(pc) else { break };
-            via = pc;
-            sp = sp.wrapping_add(depth.into());
-            let Some(above) = self.word(sp.wrapping_sub(8)) else {
+            let Some(module) = self.runtime(looked_at) else {
                 break;
             };
-            pc = above;
+            in_libc &= is_libc(module);
+            if in_libc {
+                via = at.pc;
+            }
+            let linked = looked_at.wrapping_sub(module.bias);
+            let rule = module.object.unwind_table().rule(linked);
+            let Some(next) = rule.step(&at, |at| self.word(at)) else {
+                break;
+            };
+            (at, looked_at) = (next, next.pc.wrapping_sub(1));
         }
-        (pc, via)
+        (at.pc, via)
     }
 
-    /// Of places in libc only.
-    fn depth(&self, pc: u64) -> Option<u16> {
-        let modules = self.names.modules.iter();
-        let inside = |module: &&Module| module.text.iter().any(|text| text.contains(&pc));
-        let module = modules.filter(|module| is_libc(module)).find(inside)?;
-        let mut known = self.depths.borrow_mut();
-        *known.entry(pc).or_insert_with(|| {
-            let linked = pc.wrapping_sub(module.bias);
-            depths(module.object.bytes(), &[linked])[0]
-        })
+    /// The module of the runtime in which an address is.
+    fn runtime(&self, pc: u64) -> Option<&Module> {
+        let mut modules = self
+            .names
+            .modules
+            .iter()
+            .filter(|module| is_runtime(module));
+        modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))
     }
 
     fn word(&self, at: u64) -> Option<u64> {
@@ -176,17 +191,17 @@ impl Look {
         let owner = match (kind.name, asleep.operation & 0x7f) {
             ("mutex", 6 | 13) => number(asleep.address)? as u32 & PI_OWNER,
             ("mutex", _) => number(asleep.address + MUTEX_OWNER)? as u32,
-            ("rwlock", _) => {
-                let inside = if asleep.address.is_multiple_of(8) {
-                    8
-                } else {
-                    12
-                };
-                number(asleep.address - inside + RWLOCK_WRITER)? as u32
-            }
+            ("rwlock", _) => number(rwlock::beginning(asleep.address) + rwlock::WRITER)? as u32,
             _ => 0,
         };
         (owner != 0).then_some(owner)
+    }
+
+    /// Of a rwlock.
+    fn readers(&self, asleep: &Asleep, kind: &Kind) -> Option<u32> {
+        let word = || self.word(rwlock::beginning(asleep.address));
+        let readers = (kind.name == "rwlock").then(word)??;
+        Some(rwlock::readers(readers as u32)).filter(|readers| *readers != 0)
     }
 }
 

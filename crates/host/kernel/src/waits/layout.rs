@@ -4,6 +4,8 @@
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
+use crate::programs::name_of;
+
 /// A row's key: the lock, the cgroup, the thread above its process, the traits above the stack.
 pub(super) type Key = [u64; 4];
 /// A row: four counts, the name, and the buckets by twos.
@@ -161,14 +163,12 @@ pub(super) fn waited(row: &Row) -> Waited {
         .flat_map(|word| [word & 0xffff_ffff, word >> 32]);
     let mut times = Histogram::default();
     times.add_counts(*zero_count, &halves.collect::<Vec<_>>());
-    let name: Vec<u8> = name.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let end = name.iter().position(|byte| *byte == 0);
     Waited {
         count: *count,
         total_ns: *total_ns,
         max_ns: *max_ns,
         times,
-        comm: String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned(),
+        comm: name_of(name),
     }
 }
 

@@ -11,6 +11,8 @@ use crate::host::error::{Error, Result};
 
 /// Fields of `/proc/PID/stat`, counted from 1 as in proc(5).
 const FLAGS: usize = 9;
+const CHILDREN_USER: usize = 16;
+const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
 const START_BRK: usize = 47;
 
@@ -54,12 +56,13 @@ impl Process {
 
     /// When it started, after boot. With the pid it names a process for ever.
     pub fn start_time(self) -> Result<Duration> {
-        // SAFETY: sysconf only reads a constant.
-        let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
-        let ticks = self.stat_field(START_TIME)?;
-        Ok(Duration::from_nanos(
-            ticks * (1_000_000_000 / ticks_per_second),
-        ))
+        Ok(of_ticks(self.stat_field(START_TIME)?))
+    }
+
+    /// CPU time of its children that have ended, with theirs.
+    pub fn children_cpu_time(self) -> Result<Duration> {
+        let ticks = self.stat_field(CHILDREN_USER)? + self.stat_field(CHILDREN_SYSTEM)?;
+        Ok(of_ticks(ticks))
     }
 
     /// The heap that brk(2) grows, upwards from its end. Empty before its first growth.
@@ -92,10 +95,17 @@ impl Process {
 }
 
 /// The name, field 2, is in parentheses and may itself hold some: fields count from the last one.
-fn field_of(stat: &[u8], field: usize) -> Option<u64> {
+pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let behind = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(behind..)?).ok()?;
     text.split_whitespace().nth(field - 3)?.parse().ok()
+}
+
+/// A time in the unit of these files.
+fn of_ticks(ticks: u64) -> Duration {
+    // SAFETY: sysconf only reads a constant.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / per_second))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io;
 use crate::Error;
 
 /// Why something about BPF did not work, in our words.
-pub(super) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
+pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.raw_os_error() {
         _ if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() => Error::NoBtf,
@@ -19,7 +19,7 @@ pub(super) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
 }
 
 /// Why a program was not attached to a tracepoint.
-pub(super) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'static)) -> Error {
+pub(crate) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.kind() {
         io::ErrorKind::NotFound => Error::NoTracepoint {

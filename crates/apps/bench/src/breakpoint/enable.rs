@@ -1,0 +1,103 @@
+//! `enable`: one of the kernel's breakpoints is switched off and on, over threads that sleep and threads that run. No
+//! accounting is in it: a slot is held from open to close, switched on or not.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tiptoe_sys::host::perf::PerfEvent;
+use tiptoe_sys::raw::futex;
+
+use super::inherited;
+use crate::error::Error;
+use crate::table::{Row, Table, median_and_spread};
+
+/// How long the threads have to begin.
+const SETTLE: Duration = Duration::from_millis(10);
+
+/// What is measured, and how much of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Enable {
+    /// How often it is switched off and on.
+    pub repeat: u32,
+    /// How many threads sleep meanwhile.
+    pub passive: u32,
+    /// How many run.
+    pub active: u32,
+    /// How often all of it is measured.
+    pub rounds: usize,
+}
+
+impl Enable {
+    pub(super) fn run(&self) -> Result<Table, Error> {
+        let times = (0..self.rounds).map(|_| self.measure());
+        let times = times.collect::<std::io::Result<Vec<f64>>>();
+        let mut table = Table {
+            bench: "breakpoint enable",
+            ..Table::default()
+        };
+        match times {
+            Ok(times) => {
+                let (value, spread) = median_and_spread(&times);
+                table.rows.push(Row {
+                    case: "kernel".to_owned(),
+                    threads: Some(self.passive + self.active),
+                    value,
+                    spread: Some(spread),
+                    unit: "usecs/op",
+                    ..Row::default()
+                });
+                table.notes.push(format!(
+                    "an op is a switch off and a switch on, over {} sleeping and {} running threads; {} rounds of {}",
+                    self.passive, self.active, self.rounds, self.repeat
+                ));
+            }
+            Err(error) => table.notes.push(format!("skipped: kernel ({error})")),
+        }
+        Ok(table)
+    }
+
+    fn measure(&self) -> std::io::Result<f64> {
+        let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // In a thread of its own, so that only its threads inherit.
+            let work = scope.spawn(|| {
+                let events = inherited(1)?;
+                std::thread::scope(|scope| {
+                    for _ in 0..self.passive {
+                        scope.spawn(|| {
+                            while is_done.load(Ordering::SeqCst) == 0 {
+                                let _ = futex::wait(&is_done, 0, None); // it looks again
+                            }
+                        });
+                    }
+                    for _ in 0..self.active {
+                        scope.spawn(|| {
+                            while !is_over.load(Ordering::Relaxed) {
+                                std::hint::spin_loop();
+                            }
+                        });
+                    }
+                    std::thread::sleep(SETTLE);
+                    let took = switch(&events, self.repeat);
+                    is_over.store(true, Ordering::Relaxed); // only ends the loops
+                    is_done.store(1, Ordering::SeqCst);
+                    futex::wake(&is_done, i32::MAX as u32);
+                    took
+                })
+            });
+            work.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+fn switch(events: &[PerfEvent], repeat: u32) -> std::io::Result<f64> {
+    let begun = Instant::now();
+    for _ in 0..repeat {
+        for event in events {
+            event.disable()?;
+            event.enable()?;
+        }
+    }
+    Ok(begun.elapsed().as_secs_f64() * 1e6 / f64::from(repeat))
+}

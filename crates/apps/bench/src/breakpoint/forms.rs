@@ -1,0 +1,131 @@
+//! The forms of accounting that stand beside each other.
+
+use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
+
+use tiptoe_breakpoint::{Accounting, Geometry, Registers, Request, Side, Wait};
+use tiptoe_sys::raw;
+
+/// Looks for some microseconds, and then sleeps on a futex.
+pub(super) struct Futex;
+
+impl Wait for Futex {
+    const LOOKS: u32 = 100;
+
+    fn park(&self, word: &AtomicU64, seen: u64) {
+        // An error is a word that has changed, or a signal: who parks looks again.
+        let _ = raw::futex::wait_low(word, seen as u32);
+    }
+
+    fn unpark(&self, word: &AtomicU64) {
+        raw::futex::wake_low(word, 1);
+    }
+
+    fn now_ns(&self) -> u64 {
+        raw::monotonic_ns()
+    }
+}
+
+/// A form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Form {
+    /// The same calls, accounting off.
+    Ideal,
+    Tiptoe,
+    /// The same accounting, all of it under one mutex.
+    GlobalMutex,
+}
+
+impl Form {
+    pub(super) const ALL: [Form; 3] = [Form::Ideal, Form::Tiptoe, Form::GlobalMutex];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Form::Ideal => "ideal",
+            Form::Tiptoe => "tiptoe",
+            Form::GlobalMutex => "global_mutex",
+        }
+    }
+}
+
+/// What all forms can do.
+pub(super) trait Slots: Sync {
+    fn reserve(&self, request: &Request) -> bool;
+    fn release(&self, request: &Request);
+    /// For how long threads waited for a lock so far.
+    fn waited_ns(&self) -> u64;
+}
+
+/// Accounting switched off.
+pub(super) struct Off;
+
+impl Slots for Off {
+    #[inline(never)]
+    fn reserve(&self, request: &Request) -> bool {
+        black_box(request);
+        true
+    }
+
+    #[inline(never)]
+    fn release(&self, request: &Request) {
+        black_box(request);
+    }
+
+    fn waited_ns(&self) -> u64 {
+        0
+    }
+}
+
+impl Slots for Accounting<'_, Futex> {
+    fn reserve(&self, request: &Request) -> bool {
+        Accounting::reserve(self, request).is_ok()
+    }
+
+    fn release(&self, request: &Request) {
+        // Only what was reserved is released.
+        let _ = Accounting::release(self, request);
+    }
+
+    fn waited_ns(&self) -> u64 {
+        let sides = [Side::Reader, Side::Writer];
+        sides.map(|side| self.stats(side).waited_ns).iter().sum()
+    }
+}
+
+/// The words of both forms that have any.
+pub(super) struct Storage {
+    geometry: Geometry,
+    words: [Vec<AtomicU64>; 2],
+}
+
+impl Storage {
+    /// For so many reservations at once; none where the numbers make no sense.
+    pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
+        let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
+        let words = [geometry, geometry.with_shards(1)].map(|geometry| {
+            let zero = || AtomicU64::new(0);
+            std::iter::repeat_with(zero)
+                .take(geometry.words())
+                .collect()
+        });
+        Some(Storage { geometry, words })
+    }
+
+    /// Does something with a form.
+    pub(super) fn with<T>(&self, form: Form, act: impl Act<T>) -> T {
+        let [sharded, single] = &self.words;
+        let ours = |geometry: Geometry, words| {
+            Accounting::new(geometry, words, &Futex).expect("as many words as it takes")
+        };
+        match form {
+            Form::Ideal => act.on(&Off),
+            Form::Tiptoe => act.on(&ours(self.geometry, sharded)),
+            Form::GlobalMutex => act.on(&ours(self.geometry.with_shards(1), single)),
+        }
+    }
+}
+
+/// What is done with any form, compiled for each.
+pub(super) trait Act<T> {
+    fn on(self, slots: &impl Slots) -> T;
+}

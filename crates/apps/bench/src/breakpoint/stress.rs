@@ -1,0 +1,256 @@
+//! `stress`: each thread reserves and releases for itself, and nothing else; every so many pairs are for a CPU.
+//!
+//! Times are the threads' own CPU time, so that other programs do not count: who looks at a lock that is taken is in
+//! it, who sleeps for one is not. The share of waiting is of the time by the clock, and has both.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tiptoe_breakpoint::{Kind, Request, Target};
+
+use super::forms::{Act, Form, Slots, Storage};
+use crate::error::Error;
+use crate::resolve::thread_counts;
+use crate::table::{Row, Table, median_and_spread};
+
+/// Pairs between two looks at the flag that ends them: a whole number of hundreds, so that percentages come out.
+const BATCH: u32 = 200;
+
+/// What is measured, and how much of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stress {
+    /// Up to how many threads.
+    pub threads: u32,
+    /// How many pairs in a hundred are for a CPU; 0, 1 and 10 where this is none.
+    pub cpu_targets: Option<u32>,
+    /// How many slots a CPU has.
+    pub slots: u32,
+    /// How many CPUs the accounting is of.
+    pub cpus: u32,
+    /// How often every case is measured.
+    pub rounds: usize,
+    /// For how long.
+    pub ms: u32,
+}
+
+/// One case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    cpu_targets: u32,
+    threads: u32,
+    form: Form,
+}
+
+/// What one measurement of it gave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// CPU time for each pair.
+    pub(super) ns: f64,
+    /// The part of the time in which threads waited for each other.
+    waiting: f64,
+}
+
+impl Stress {
+    /// With four slots, on this machine's CPUs.
+    pub fn new(rounds: usize, ms: u32, threads: u32) -> Stress {
+        Stress {
+            threads,
+            cpu_targets: None,
+            slots: super::SLOTS,
+            cpus: super::cpus(),
+            rounds,
+            ms,
+        }
+    }
+
+    pub(super) fn run(&self) -> Result<Table, Error> {
+        let asked = self.asked();
+        let mut measured: BTreeMap<Asked, Vec<Measured>> = BTreeMap::new();
+        for round in 0..self.rounds {
+            for turn in 0..asked.len() {
+                let asked = asked[(turn + round) % asked.len()];
+                let found = self.measure(asked)?;
+                measured.entry(asked).or_default().push(found);
+            }
+        }
+        let mut table = Table {
+            bench: "breakpoint stress",
+            ..Table::default()
+        };
+        let rows = measured.iter().map(|(asked, found)| row(asked, found));
+        table.rows.extend(rows);
+        table.notes.push(format!(
+            "CPU time of a pair of reserve and release; medians of {} alternating rounds of {} ms, \
+             {} slots, {} CPUs",
+            self.rounds, self.ms, self.slots, self.cpus
+        ));
+        Ok(table)
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        let percentages = self.cpu_targets.map_or(vec![0, 1, 10], |one| vec![one]);
+        let mut asked = Vec::new();
+        for cpu_targets in percentages {
+            for threads in thread_counts(self.threads) {
+                asked.extend(Form::ALL.map(|form| Asked {
+                    cpu_targets,
+                    threads,
+                    form,
+                }));
+            }
+        }
+        asked
+    }
+
+    fn measure(&self, asked: Asked) -> Result<Measured, Error> {
+        let storage = Storage::new(self.cpus, self.slots, 16 * self.threads + 64);
+        let storage = storage.ok_or(Error::Numbers)?;
+        Ok(storage.with(
+            asked.form,
+            Pairs {
+                asked,
+                cpus: self.cpus,
+                time: Duration::from_millis(u64::from(self.ms)),
+            },
+        ))
+    }
+
+    /// What a pair costs each of so many threads.
+    pub(super) fn pair(&self, threads: u32) -> Result<f64, Error> {
+        let asked = Asked {
+            cpu_targets: 0,
+            threads,
+            form: Form::Tiptoe,
+        };
+        let found = (0..self.rounds).map(|_| Ok(self.measure(asked)?.ns));
+        let found: Vec<f64> = found.collect::<Result<_, Error>>()?;
+        Ok(median_and_spread(&found).0)
+    }
+}
+
+struct Pairs {
+    asked: Asked,
+    cpus: u32,
+    time: Duration,
+}
+
+impl Act<Measured> for Pairs {
+    fn on(self, slots: &impl Slots) -> Measured {
+        let Asked {
+            cpu_targets,
+            threads,
+            ..
+        } = self.asked;
+        let is_over = AtomicBool::new(false);
+        let start = Barrier::new(threads as usize + 1);
+        let ((pairs, cpu), took) = std::thread::scope(|scope| {
+            let started: Vec<_> = (0..threads)
+                .map(|thread| {
+                    let (is_over, start) = (&is_over, &start);
+                    scope.spawn(move || {
+                        let mine = requests(thread, cpu_targets, self.cpus);
+                        start.wait();
+                        let begun = cpu_ns();
+                        let mut pairs = 0u64;
+                        while !is_over.load(Relaxed) {
+                            batch(slots, &mine);
+                            pairs += u64::from(BATCH);
+                        }
+                        (pairs, cpu_ns() - begun)
+                    })
+                })
+                .collect();
+            start.wait();
+            let begun = Instant::now();
+            std::thread::sleep(self.time);
+            is_over.store(true, Relaxed); // only ends the loops
+            let done = started.into_iter().flat_map(|thread| thread.join().ok());
+            let sum = done.fold((0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            (sum, begun.elapsed())
+        });
+        let time_ns = took.as_nanos() as f64 * f64::from(threads);
+        Measured {
+            ns: cpu / pairs.max(1) as f64,
+            waiting: slots.waited_ns() as f64 / time_ns,
+        }
+    }
+}
+
+/// The calling thread's CPU time.
+fn cpu_ns() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// What a thread asks for in a batch: a percentage of it, evenly, for CPUs in turn.
+fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
+    let holder = u64::from(thread);
+    let of = |at: u32| {
+        let is_for_cpu = (at + 1) * cpu_targets / 100 > at * cpu_targets / 100;
+        let target = match is_for_cpu {
+            true => Target::Cpu((at + thread) % cpus),
+            false => Target::Task {
+                task: 1_000 + holder,
+                cpu: None,
+            },
+        };
+        Request::new(target, Kind::Data, holder)
+    };
+    (0..BATCH).map(of).collect()
+}
+
+fn batch(slots: &impl Slots, requests: &[Request]) {
+    for request in requests {
+        if slots.reserve(request) {
+            slots.release(request);
+        }
+    }
+}
+
+fn row(asked: &Asked, found: &[Measured]) -> Row {
+    let of = |part: fn(&Measured) -> f64| {
+        let values: Vec<f64> = found.iter().map(part).collect();
+        median_and_spread(&values)
+    };
+    let (value, spread) = of(|found| found.ns);
+    Row {
+        case: asked.form.name().to_owned(),
+        threads: Some(asked.threads),
+        cpu_targets: Some(asked.cpu_targets),
+        waiting_percent: Some(100.0 * of(|found| found.waiting).0),
+        value,
+        spread: Some(spread),
+        unit: "ns",
+        ..Row::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_in_a_hundred_are_for_cpus() {
+        for percent in [0, 1, 10, 33, 100] {
+            let requests = requests(3, percent, 2);
+            let of_cpus = requests
+                .iter()
+                .filter(|one| matches!(one.target, Target::Cpu(_)));
+            assert_eq!(of_cpus.count() as u32, percent * BATCH / 100);
+        }
+    }
+
+    #[test]
+    fn every_form_is_measured() {
+        let stress = Stress {
+            threads: 2,
+            ..Stress::new(1, 2, 2)
+        };
+        let table = stress.run().expect("measured");
+        assert_eq!(table.rows.len(), 3 * 2 * 3);
+        assert!(table.rows.iter().all(|row| row.value > 0.0));
+    }
+}

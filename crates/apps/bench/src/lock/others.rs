@@ -1,0 +1,62 @@
+//! What others do to see contention: libraries that are preloaded, and replace the lock
+//! functions. Each has a program of its own, as none can be taken out again.
+
+use std::path::PathBuf;
+
+use super::program::{Program, Workshop};
+use crate::error::Error;
+
+/// LTTng's wrapper of pthread, with no session; by its versions.
+const LTTNG: [&str; 2] = [
+    "liblttng-ust-pthread-wrapper.so.1",
+    "liblttng-ust-pthread-wrapper.so.0",
+];
+const MUTRACE: [&str; 1] = ["libmutrace.so"];
+/// Where such libraries may be.
+const FOLDERS: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+];
+
+/// A program with a library in front of its lock functions.
+pub(super) struct Other {
+    /// How its rows are called.
+    pub(super) case: &'static str,
+    /// The program.
+    pub(super) program: Program,
+}
+
+/// All that can be had here, and the names of those that are not installed.
+pub(super) fn all(workshop: &Workshop) -> Result<(Vec<Other>, Vec<&'static str>), Error> {
+    let built = [
+        ("try_first", include_str!("try_first.c")),
+        ("timed", include_str!("timed.c")),
+    ];
+    let mut libraries = Vec::new();
+    for (case, source) in built {
+        libraries.push((case, Some(workshop.library(case, source)?)));
+    }
+    libraries.push(("lttng_wrapper", installed(&LTTNG)));
+    libraries.push(("mutrace", installed(&MUTRACE)));
+    let (mut others, mut missing) = (Vec::new(), Vec::new());
+    for (case, library) in libraries {
+        match library {
+            Some(library) => others.push(Other {
+                case,
+                program: workshop.start(Some(&library))?,
+            }),
+            None => missing.push(case),
+        }
+    }
+    Ok((others, missing))
+}
+
+fn installed(names: &[&str]) -> Option<PathBuf> {
+    let places = FOLDERS.iter().flat_map(|folder| {
+        let folder = PathBuf::from(folder);
+        names.iter().map(move |name| folder.join(name))
+    });
+    places.into_iter().find(|path| path.exists())
+}

@@ -1,0 +1,74 @@
+//! Rows, sorted by address: from there on a rule holds, up to the next row.
+
+use crate::Rule;
+
+/// A row: an address, as a distance from where its file is loaded, and a rule.
+#[inline]
+pub const fn row(start: u32, rule: Rule) -> u64 {
+    (start as u64) << 32 | rule.bits() as u64
+}
+
+/// The rule that holds at an address, by `len` rows that are read one by one. Rows that are
+/// not sorted give any rule that stands there, or none.
+#[inline]
+pub fn find(len: u32, row: impl Fn(u32) -> u64, at: u32) -> Rule {
+    let (mut first, mut left) = (0, len);
+    // It halves: 32 turns at most.
+    while left > 1 {
+        let half = left / 2;
+        if row(first + half) >> 32 <= u64::from(at) {
+            first += half;
+        }
+        left -= half;
+    }
+    let found = if len > 0 { row(first) } else { u64::MAX };
+    match found >> 32 <= u64::from(at) {
+        true => Rule::from_bits(found as u32),
+        false => Rule::UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_holds_up_to_the_next_row() {
+        let rules = [1, 2, 3].map(Rule::from_bits);
+        let rows = [
+            row(10, rules[0]),
+            row(20, rules[1]),
+            row(u32::MAX, rules[2]),
+        ];
+        let find = |len, at| find(len, |index| rows[index as usize], at);
+        let expected = [
+            (9, 0),
+            (10, 1),
+            (19, 1),
+            (20, 2),
+            (u32::MAX - 1, 2),
+            (u32::MAX, 3),
+        ];
+        for (at, bits) in expected {
+            assert_eq!(find(3, at).bits(), bits, "{at}");
+        }
+        assert_eq!((find(2, u32::MAX).bits(), find(0, 10)), (2, Rule::UNKNOWN));
+    }
+
+    /// Every length, every place: as a search from one end finds it.
+    #[test]
+    fn no_place_is_missed() {
+        for len in 0..20u32 {
+            let start = |index: u32| 2 * index + 1;
+            for at in 0..45 {
+                let found = find(
+                    len,
+                    |index| row(start(index), Rule::from_bits(index + 1)),
+                    at,
+                );
+                let last = (0..len).rfind(|index| start(*index) <= at);
+                assert_eq!(found.bits(), last.map_or(0, |index| index + 1));
+            }
+        }
+    }
+}

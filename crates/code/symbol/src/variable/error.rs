@@ -1,0 +1,326 @@
+//! Why a variable cannot be watched.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use super::watch::LENGTHS;
+
+/// Why an expression leads to no address, or to one that cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VariableError {
+    /// No variable has this name.
+    #[error("no variable `{name}`{}{}", near(nearest), note(missing))]
+    NoSuchVariable {
+        /// The name as it was asked for.
+        name: String,
+        /// The names that come nearest, the best first.
+        nearest: Vec<String>,
+        /// Debug information that could name it and is not there, in words.
+        missing: Option<String>,
+    },
+    /// Several variables have this name.
+    #[error("`{name}` is the name of several variables: {}", list(choices))]
+    Ambiguous {
+        /// The name as it was asked for.
+        name: String,
+        /// Names by which one of them can be asked for.
+        choices: Vec<String>,
+    },
+    /// The name belongs to a function.
+    #[error("`{name}` is a function, not a variable (`{name}:x` watches its execution)")]
+    IsFunction {
+        /// The name as it was asked for.
+        name: String,
+    },
+    /// The name belongs to no function, and execution was to be watched.
+    #[error(
+        "no function `{name}` whose execution could be watched{}",
+        near(nearest)
+    )]
+    NoSuchFunction {
+        /// The name as it was asked for.
+        name: String,
+        /// The names that come nearest, the best first.
+        nearest: Vec<String>,
+    },
+    /// A local variable of a function, which exists while that runs.
+    #[error(
+        "`{name}` is a local variable of `{function}`, on its stack or in a register: only what is always at one address has a name here; watch it by its address"
+    )]
+    Local {
+        /// The name as it was asked for.
+        name: String,
+        /// The function that it belongs to.
+        function: String,
+    },
+    /// The compiler or linker left it no place in memory.
+    #[error(
+        "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",
+        constant(value)
+    )]
+    OptimisedOut {
+        /// The name as it was asked for.
+        name: String,
+        /// Its value, where that is a constant.
+        value: Option<i64>,
+    },
+    /// The place is computed in a way that is not understood.
+    #[error("`{name}` is in no single place that could be watched ({what}); watch an address")]
+    NoSinglePlace {
+        /// The name as it was asked for.
+        name: String,
+        /// What its debug information says, in words.
+        what: &'static str,
+    },
+    /// It is defined in another file.
+    #[error("`{name}` is declared here and defined in another file: name that as `BINARY:{name}`")]
+    Elsewhere {
+        /// The name as it was asked for.
+        name: String,
+    },
+    /// There is no debug information that tells its type.
+    #[error("nothing tells the type of `{name}`, so that `{operator}` cannot be followed: {why}")]
+    NoType {
+        /// The variable.
+        name: String,
+        /// What was asked of it.
+        operator: String,
+        /// What is missing, in words.
+        why: String,
+    },
+    /// A member that its type does not have.
+    #[error("`{type_name}` has no member `{member}`; it has {}", list(members))]
+    NoSuchMember {
+        /// The type.
+        type_name: String,
+        /// The name as it was asked for.
+        member: String,
+        /// Those that it has.
+        members: Vec<String>,
+    },
+    /// `.` or `->` behind what has no members.
+    #[error("`{expression}` is of type `{type_name}`, which has no members")]
+    NoMembers {
+        /// What the operator stands behind.
+        expression: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// `*` or `[]` with what is neither a pointer nor an array.
+    #[error("`{expression}` is of type `{type_name}`, which is neither a pointer nor an array")]
+    NotAPointer {
+        /// What the operator belongs to.
+        expression: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// An index that its array does not have.
+    #[error("`{expression}` has {count} elements, so there is no [{index}]")]
+    OutOfBounds {
+        /// The array.
+        expression: String,
+        /// How many it has.
+        count: u64,
+        /// The index as it was asked for.
+        index: i64,
+    },
+    /// A bit field: no breakpoint is finer than a byte.
+    #[error("`{expression}` is a bit field ({}); a byte is the least that can be watched: {}", of_bits(bits), holder(bits, *address))]
+    BitField {
+        /// The member.
+        expression: String,
+        /// Its bits, counted from the first of the structure (or of what it is pointed to).
+        bits: Range<u64>,
+        /// The link-time address of that structure, where it is known.
+        address: Option<u64>,
+    },
+    /// A base class whose place only the object knows.
+    #[error(
+        "`{member}` is in a virtual base class of `{type_name}`, whose place is only known in the object; watch an address"
+    )]
+    VirtualBase {
+        /// The type.
+        type_name: String,
+        /// The name as it was asked for.
+        member: String,
+    },
+    /// A type without a size: `void`, a function, a structure that is only declared.
+    #[error(
+        "`{expression}` is of type `{type_name}`, which has no size: say how many bytes (`{expression}:4`)"
+    )]
+    NoSize {
+        /// What was to be watched.
+        expression: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// A size that no breakpoint has.
+    #[error(
+        "`{expression}` is of type `{type_name}`, of {size} bytes, and a watch covers 1, 2, 4 or 8: name a part of it, or say how many bytes (`{expression}:8`)"
+    )]
+    BadSize {
+        /// What was to be watched.
+        expression: String,
+        /// Its type.
+        type_name: String,
+        /// The size of that.
+        size: u64,
+    },
+    /// An address without a length.
+    #[error("say how many bytes at {address:#x} (`{address:#x}:8`)")]
+    NoLength {
+        /// The address as it was asked for.
+        address: u64,
+    },
+    /// An address that is no multiple of the length.
+    #[error("{address:#x} is no multiple of {length}, as a watch of {length} bytes must be; {}", aligned(*address, *length))]
+    Unaligned {
+        /// Where the watch would be.
+        address: u64,
+        /// How many bytes it would cover.
+        length: u8,
+    },
+    /// A pointer on the way is null.
+    #[error("`{pointer}` is null")]
+    NullPointer {
+        /// The pointer, as an expression.
+        pointer: String,
+    },
+    /// A pointer on the way is itself in no memory.
+    #[error("`{pointer}` cannot be read: the process has no memory at {address:#x}")]
+    Unmapped {
+        /// The pointer, as an expression.
+        pointer: String,
+        /// Where it should be.
+        address: u64,
+    },
+    /// Each thread has its own, and none was named.
+    #[error("each thread has its own `{name}`: say of which thread")]
+    WhichThread {
+        /// The variable.
+        name: String,
+    },
+    /// Where a thread keeps its own variables could not be found out.
+    #[error("cannot tell where a thread keeps its own variables of this file: {why}")]
+    NoThreadBlock {
+        /// What is missing, in words.
+        why: &'static str,
+    },
+    /// The debug information contradicts itself, or is too much to follow.
+    #[error("damaged debug information: {what}")]
+    Damaged {
+        /// What does not hold together.
+        what: &'static str,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    let mut quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let last = quoted.pop();
+    match (quoted.is_empty(), last) {
+        (_, None) => "none".to_owned(),
+        (true, Some(last)) => last,
+        (false, Some(last)) => format!("{} and {last}", quoted.join(", ")),
+    }
+}
+
+fn near(nearest: &[String]) -> String {
+    match nearest.is_empty() {
+        true => String::new(),
+        false => format!("; the nearest: {}", list(nearest)),
+    }
+}
+
+fn note(missing: &Option<String>) -> String {
+    missing
+        .as_ref()
+        .map_or_else(String::new, |missing| format!("; {missing}"))
+}
+
+fn constant(value: &Option<i64>) -> String {
+    value.map_or_else(String::new, |value| format!(", as it is always {value}"))
+}
+
+fn of_bits(bits: &Range<u64>) -> String {
+    match bits.end.saturating_sub(bits.start) {
+        1 => "one bit".to_owned(),
+        count => format!("{count} bits"),
+    }
+}
+
+/// The bytes that hold these bits, by their addresses where those are known.
+fn holder(bits: &Range<u64>, address: Option<u64>) -> String {
+    let (first, last) = (bits.start / 8, bits.end.saturating_sub(1) / 8);
+    let from = address.unwrap_or(0);
+    let bytes = match first == last {
+        true => format!("byte {:#x}", from.wrapping_add(first)),
+        false => format!(
+            "bytes {:#x} to {:#x}",
+            from.wrapping_add(first),
+            from.wrapping_add(last)
+        ),
+    };
+    match address {
+        Some(_) => format!(
+            "it is in {bytes} of the file (`BINARY:ADDRESS:1`), which other fields may share"
+        ),
+        None => format!("it is in {bytes} of its structure, which other fields may share"),
+    }
+}
+
+/// The watches near an address that are aligned.
+fn aligned(address: u64, length: u8) -> String {
+    let length = u64::from(length);
+    let below = address - address % length;
+    let mut choices = vec![format!("{below:#x}:{length}")];
+    choices.extend(
+        below
+            .checked_add(length)
+            .map(|above| format!("{above:#x}:{length}")),
+    );
+    let fits = LENGTHS
+        .iter()
+        .rev()
+        .find(|&&fit| address.is_multiple_of(fit.into()));
+    choices.extend(fits.map(|fit| format!("{address:#x}:{fit}")));
+    let wide = address - address % 8;
+    if length < 8 && address % 8 + length <= 8 {
+        choices.push(format!("{wide:#x}:8"));
+    }
+    format!("those are: {}", list(&choices))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_alternatives() {
+        let error = |address, length| VariableError::Unaligned { address, length }.to_string();
+        assert_eq!(
+            error(0x1002, 4),
+            "0x1002 is no multiple of 4, as a watch of 4 bytes must be; \
+             those are: `0x1000:4`, `0x1004:4`, `0x1002:2` and `0x1000:8`"
+        );
+        assert!(error(0x1006, 8).ends_with("`0x1000:8`, `0x1008:8` and `0x1006:2`"));
+        assert!(error(u64::MAX, 8).ends_with("`0xfffffffffffffff8:8` and `0xffffffffffffffff:1`"));
+    }
+
+    #[test]
+    fn bit_fields_name_their_bytes() {
+        let error = |bits, address| {
+            let expression = "s.flag".to_owned();
+            VariableError::BitField {
+                expression,
+                bits,
+                address,
+            }
+            .to_string()
+        };
+        assert!(error(35..38, Some(0x4010)).contains("it is in byte 0x4014 of the file"));
+        assert!(error(6..9, None).contains("(3 bits)"));
+        assert!(error(6..9, None).contains("bytes 0x0 to 0x1 of its structure"));
+    }
+}

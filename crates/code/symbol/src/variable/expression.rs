@@ -1,0 +1,223 @@
+//! A variable, or a part of what it holds or leads to, by name.
+//!
+//! ```text
+//! EXPRESSION = {"*"} POSTFIX
+//! POSTFIX    = (NAME | "(" EXPRESSION ")") {"." MEMBER | "->" MEMBER | "[" NUMBER "]"}
+//! NAME       = ["'" FILE "'" "::"] ["::"] PART {"::" PART}
+//! PART       = an identifier with its template arguments; anything between single quotes
+//! ```
+//!
+//! There is no operator with two sides, so that an expression is a name and what is done
+//! with it, in that order: `(*a).b[2]` is `a`, what it points to, its `b`, that one's third.
+
+use std::fmt;
+
+use super::parser::plain_length;
+use crate::demangle::is_mangled;
+
+/// How C++ shows a namespace without a name.
+pub(super) const ANONYMOUS: &str = "(anonymous namespace)";
+
+/// A variable, or a part of what it holds or leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expression {
+    /// Where it begins.
+    pub root: Root,
+    /// What is done from there, in order.
+    pub operators: Vec<Operator>,
+}
+
+/// Where an expression begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Root {
+    /// An address, which has no type.
+    Address(u64),
+    /// A variable.
+    Name(Name),
+}
+
+/// The name of a variable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The source file in which it is defined.
+    pub file: Option<String>,
+    /// Whether it begins with `::`: nothing is in front of its first part.
+    pub global: bool,
+    /// Namespaces, classes or functions, the variable last; never empty.
+    pub parts: Vec<String>,
+}
+
+/// What is done with a variable or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operator {
+    /// `.member`
+    Dot(String),
+    /// `->member`
+    Arrow(String),
+    /// `[number]`
+    Index(i64),
+    /// `*`
+    Deref,
+}
+
+impl Name {
+    /// The parts, with `::` in between.
+    pub fn path(&self) -> String {
+        self.parts.join("::")
+    }
+
+    /// The variable's own name.
+    pub fn last(&self) -> &str {
+        self.parts.last().map_or("", String::as_str)
+    }
+}
+
+impl Expression {
+    /// The text of the expression up to and without an operator.
+    pub fn before(&self, operator: usize) -> String {
+        let mut text = match &self.root {
+            Root::Address(address) => format!("{address:#x}"),
+            Root::Name(name) => name.to_string(),
+        };
+        for operator in self.operators.iter().take(operator) {
+            if text.starts_with('*') && *operator != Operator::Deref {
+                text = format!("({text})");
+            }
+            text = match operator {
+                Operator::Dot(member) => format!("{text}.{}", quoted(member)),
+                Operator::Arrow(member) => format!("{text}->{}", quoted(member)),
+                Operator::Index(index) => format!("{text}[{index}]"),
+                Operator::Deref => format!("*{text}"),
+            };
+        }
+        text
+    }
+}
+
+/// A member's name, between quotes where it needs them.
+fn quoted(part: &str) -> String {
+    match plain_length(part) == part.len() {
+        true => part.to_owned(),
+        false => format!("'{part}'"),
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "'{file}'::")?;
+        }
+        let global = if self.global { "::" } else { "" };
+        let plain = self
+            .parts
+            .iter()
+            .all(|part| plain_length(part) == part.len());
+        let number = self.parts[0].starts_with(|first: char| first.is_ascii_digit());
+        let mangled = self.parts.iter().any(|part| is_mangled(part));
+        match plain && !number && !mangled {
+            true => write!(f, "{global}{}", self.path()),
+            false => write!(f, "{global}'{}'", self.path()),
+        }
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.before(self.operators.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Expression {
+        Expression::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn operators_in_the_order_in_which_they_are_done() {
+        use Operator::{Arrow, Deref, Dot, Index};
+        let check = |text: &str, operators: &[Operator], shown: &str| {
+            let expression = parse(text);
+            assert_eq!(expression.operators, operators, "{text}");
+            assert_eq!(expression.to_string(), shown);
+            assert_eq!(parse(shown), expression, "{text}");
+        };
+        let [a, b] = ["a", "b"].map(String::from);
+        check("x", &[], "x");
+        check("x.a", &[Dot(a.clone())], "x.a");
+        check("x->a", &[Arrow(a.clone())], "x->a");
+        check("t[3]->b", &[Index(3), Arrow(b.clone())], "t[3]->b");
+        check("t[0x10] [-1]", &[Index(16), Index(-1)], "t[16][-1]");
+        check("*x", &[Deref], "*x");
+        check("**x.a", &[Dot(a.clone()), Deref, Deref], "**x.a");
+        check("(*x).a", &[Deref, Dot(a)], "(*x).a");
+        check("(x)->b", &[Arrow(b.clone())], "x->b");
+        check("((*(x)))[2].b", &[Deref, Index(2), Dot(b)], "(*x)[2].b");
+        check("x.0", &[Dot("0".into())], "x.0");
+        check("x.'a b'", &[Dot("a b".into())], "x.'a b'");
+    }
+
+    #[test]
+    fn names() {
+        let check = |text: &str, file: Option<&str>, global, parts: &[&str], shown: &str| {
+            let expression = parse(text);
+            let Root::Name(name) = &expression.root else {
+                panic!("{text}")
+            };
+            assert_eq!(name.file.as_deref(), file, "{text}");
+            assert_eq!(
+                (name.global, &name.parts[..]),
+                (
+                    global,
+                    &*parts.iter().map(|p| p.to_string()).collect::<Vec<_>>()
+                )
+            );
+            assert_eq!(expression.to_string(), shown);
+            assert_eq!(parse(shown), expression, "{text}");
+        };
+        check("ns::x", None, false, &["ns", "x"], "ns::x");
+        check("::x", None, true, &["x"], "::x");
+        check("'ns::x'", None, false, &["ns", "x"], "ns::x");
+        check("'a.c'::x", Some("a.c"), false, &["x"], "'a.c'::x");
+        check(
+            "'../src/a.c'::f::x",
+            Some("../src/a.c"),
+            false,
+            &["f", "x"],
+            "'../src/a.c'::f::x",
+        );
+        check("'f(int)'::n", None, false, &["f(int)", "n"], "'f(int)::n'");
+        check(
+            "Box<ns::T, 2>::n",
+            None,
+            false,
+            &["Box<ns::T, 2>", "n"],
+            "Box<ns::T, 2>::n",
+        );
+        check(
+            "(anonymous namespace)::x",
+            None,
+            false,
+            &[ANONYMOUS, "x"],
+            "(anonymous namespace)::x",
+        );
+        check(
+            "p::{impl#0}::X",
+            None,
+            false,
+            &["p", "{impl#0}", "X"],
+            "p::{impl#0}::X",
+        );
+        check("'count.0'", None, false, &["count.0"], "'count.0'");
+        check(
+            "_ZN2ns7counterE",
+            None,
+            false,
+            &["ns", "counter"],
+            "ns::counter",
+        );
+        check("größe", None, false, &["größe"], "größe");
+    }
+}

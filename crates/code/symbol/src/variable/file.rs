@@ -1,0 +1,144 @@
+//! One file's units: where they are, and what the first entry of each says of all others.
+//!
+//! Tables of abbreviations are cut where the next one begins, so that overlapping ones do not
+//! cost their product.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use gimli::constants as dw;
+use gimli::{
+    Abbreviations, Attribute, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugInfo,
+    DebugTypes, EndianSlice, Format, LittleEndian, UnitHeader, UnitType,
+};
+
+use super::sections::Sections;
+
+pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
+pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
+
+/// A unit: what one compiler's run left, or a part that several have in common.
+pub(super) struct Unit<'d> {
+    pub(super) header: UnitHeader<Slice<'d>>,
+    pub(super) root: OnceCell<Option<Root<'d>>>,
+}
+
+/// What the first entry of a unit says of all others.
+pub(super) struct Root<'d> {
+    pub(super) abbreviations: Rc<Abbreviations>,
+    pub(super) name: Option<Value<'d>>,
+    pub(super) string_offsets: Option<usize>,
+    pub(super) addresses: Option<usize>,
+    pub(super) is_skeleton: bool,
+}
+
+/// The units of one file, those of `.debug_types` behind those of `.debug_info`.
+pub(super) struct File<'d> {
+    pub(super) sections: &'d Sections<'d>,
+    pub(super) units: Vec<Unit<'d>>,
+    pub(super) in_info: usize,
+    /// Where tables of abbreviations begin, ascending.
+    tables: Vec<usize>,
+    abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
+}
+
+impl<'d> File<'d> {
+    pub(super) fn new(sections: &'d Sections<'d>) -> File<'d> {
+        let mut headers = Vec::new();
+        let mut units = DebugInfo::new(&sections.info, LittleEndian).units();
+        while let Ok(Some(header)) = units.next() {
+            headers.push(header);
+        }
+        let in_info = headers.len();
+        let mut units = DebugTypes::new(&sections.types, LittleEndian).units();
+        while let Ok(Some(header)) = units.next() {
+            headers.push(header);
+        }
+        let table = |header: &UnitHeader<Slice>| header.debug_abbrev_offset().0;
+        let mut tables: Vec<usize> = headers.iter().map(table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        let unit = |header| Unit {
+            header,
+            root: OnceCell::new(),
+        };
+        File {
+            sections,
+            units: headers.into_iter().map(unit).collect(),
+            in_info,
+            tables,
+            abbreviations: RefCell::default(),
+        }
+    }
+
+    pub(super) fn root(&self, header: &UnitHeader<Slice<'d>>) -> Option<Root<'d>> {
+        let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
+        let mut attributes = Vec::new();
+        {
+            let mut raw = header.entries_raw(&abbreviations, None).ok()?;
+            let first = raw.read_abbreviation().ok()??;
+            raw.read_attributes(first.attributes(), &mut attributes)
+                .ok()?;
+        }
+        let value = |name| {
+            let mut attributes = attributes.iter();
+            attributes
+                .find(|a: &&Attribute<_>| a.name() == name)
+                .map(Attribute::value)
+        };
+        let base = |name| {
+            value(name).and_then(|value| match value {
+                AttributeValue::DebugStrOffsetsBase(base) => Some(base.0),
+                AttributeValue::DebugAddrBase(base) => Some(base.0),
+                AttributeValue::SecOffset(base) => Some(base),
+                _ => None,
+            })
+        };
+        let is_skeleton = matches!(header.type_(), UnitType::Skeleton(_))
+            || value(dw::DW_AT_GNU_dwo_name).is_some();
+        Some(Root {
+            name: value(dw::DW_AT_name),
+            string_offsets: base(dw::DW_AT_str_offsets_base),
+            addresses: base(dw::DW_AT_addr_base).or_else(|| base(dw::DW_AT_GNU_addr_base)),
+            is_skeleton,
+            abbreviations,
+        })
+    }
+
+    /// The table that begins there, and ends where the next one begins.
+    fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
+        if let Some(known) = self.abbreviations.borrow().get(&start) {
+            return known.clone();
+        }
+        let next = self
+            .tables
+            .get(self.tables.partition_point(|&table| table <= start));
+        let end = next.map_or(self.sections.abbrev.len(), |&next| next);
+        let section = self
+            .sections
+            .abbrev
+            .get(start..end.min(self.sections.abbrev.len()));
+        let read = section.and_then(|section| {
+            let section = DebugAbbrev::new(section, LittleEndian);
+            section
+                .abbreviations(DebugAbbrevOffset(0))
+                .ok()
+                .map(Rc::new)
+        });
+        self.abbreviations.borrow_mut().insert(start, read.clone());
+        read
+    }
+}
+
+pub(super) fn slice(bytes: &[u8]) -> Slice<'_> {
+    EndianSlice::new(bytes, LittleEndian)
+}
+
+/// Where a table begins that a unit does not say more of: behind the first header.
+pub(super) fn header_length(format: Format) -> usize {
+    match format {
+        Format::Dwarf32 => 8,
+        Format::Dwarf64 => 16,
+    }
+}

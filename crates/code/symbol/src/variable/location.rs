@@ -1,0 +1,89 @@
+//! Where a variable is, as its entry says.
+
+use gimli::constants as dw;
+use gimli::{AttributeValue, Operation};
+
+use super::file::Slice;
+use super::units::{Entry, Units};
+
+/// Where a variable is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    /// At a link-time address.
+    Address(u64),
+    /// So far into the block that each thread has of the file.
+    ThreadLocal(u64),
+    /// In another file, or in this one where only the symbol table knows it.
+    Declared,
+    /// In a register, on a stack, or in both by turns.
+    Local,
+    /// Nowhere; its value, where that is a constant.
+    Nowhere(Option<i64>),
+    /// In a way that is not understood.
+    Other(&'static str),
+}
+
+impl Location {
+    /// Whether it is always in one place.
+    pub(super) fn is_fixed(self) -> bool {
+        matches!(self, Location::Address(_) | Location::ThreadLocal(_))
+    }
+}
+
+/// Reads where an entry's variable is.
+pub(super) fn location<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Location {
+    match entry.attribute(dw::DW_AT_location) {
+        Some(AttributeValue::Exprloc(expression)) => evaluate(units, entry, expression),
+        Some(_) => Location::Local,
+        None if entry.has(dw::DW_AT_const_value) => {
+            Location::Nowhere(entry.number(dw::DW_AT_const_value))
+        }
+        None if entry.has(dw::DW_AT_declaration) => Location::Declared,
+        None => Location::Nowhere(None),
+    }
+}
+
+fn evaluate<'d>(
+    units: &Units<'d>,
+    entry: &Entry<'d>,
+    expression: gimli::Expression<Slice<'d>>,
+) -> Location {
+    let Some(unit) = units.unit(entry.die.file, entry.die.unit) else {
+        return Location::Nowhere(None);
+    };
+    let (mut value, mut thread_local) = (None, false);
+    let mut operations = expression.operations(unit.header.encoding());
+    while let Ok(Some(operation)) = operations.next() {
+        match operation {
+            Operation::Address { address } if value.is_none() => value = Some(address),
+            Operation::UnsignedConstant { value: offset } if value.is_none() => {
+                value = Some(offset);
+            }
+            Operation::AddressIndex { index } | Operation::ConstantIndex { index }
+                if value.is_none() =>
+            {
+                value = units.address(entry.die, index);
+            }
+            Operation::PlusConstant { value: more } => {
+                value = value.map(|value| value.wrapping_add(more));
+            }
+            Operation::TLS => thread_local = true,
+            Operation::Nop => {}
+            Operation::Register { .. }
+            | Operation::RegisterOffset { .. }
+            | Operation::FrameOffset { .. }
+            | Operation::CallFrameCFA
+            | Operation::EntryValue { .. } => return Location::Local,
+            Operation::StackValue
+            | Operation::ImplicitValue { .. }
+            | Operation::ImplicitPointer { .. } => return Location::Nowhere(None),
+            Operation::Piece { .. } => return Location::Other("the optimiser split it up"),
+            _ => return Location::Other("its address is computed"),
+        }
+    }
+    match (value, thread_local) {
+        (Some(offset), true) => Location::ThreadLocal(offset),
+        (Some(address), false) => Location::Address(address),
+        (None, _) => Location::Nowhere(None),
+    }
+}

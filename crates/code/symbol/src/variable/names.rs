@@ -1,0 +1,334 @@
+//! From a name to the variables that bear it.
+//!
+//! A variable's path is the namespaces, classes and functions around it, and its name.
+//! A name fits exactly if it is the whole path, where namespaces without a name may be left
+//! out, and loosely if it is the end of one: `counter` finds `main::counter` where no
+//! variable is called `counter` alone.
+
+use gimli::DwTag;
+use gimli::constants as dw;
+
+use super::error::VariableError;
+use super::expression::{ANONYMOUS, Name};
+use super::location::{Location, location};
+use super::scan::Sought;
+use super::units::{Die, Entry, Units};
+use crate::demangle::{squeeze, without_arguments};
+
+/// How many variables of one name are looked at.
+const MAX_FOUND: usize = 4096;
+/// How many that are at no fixed place are.
+const MAX_OTHERS: usize = 64;
+/// How often an entry may refer on to the one that has its name or type.
+const MAX_CHAIN: usize = 8;
+
+/// A variable with the name that was asked for.
+pub(super) struct Found<'d> {
+    pub(super) entry: Entry<'d>,
+    pub(super) location: Location,
+    pub(super) path: Vec<Part>,
+    pub(super) fit: Fit,
+}
+
+/// How well a name fits a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fit {
+    Loose,
+    Exact,
+}
+
+/// A part of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) text: String,
+    /// May be left out: a namespace without a name, or an inline one.
+    optional: bool,
+}
+
+/// The variables that a name fits.
+pub(super) fn find<'d>(units: &Units<'d>, name: &Name) -> Result<Vec<Found<'d>>, VariableError> {
+    let mut found = Vec::new();
+    let mut others = 0;
+    let wanted = name.last();
+    let tags = [
+        dw::DW_TAG_variable,
+        dw::DW_TAG_member,
+        dw::DW_TAG_formal_parameter,
+    ];
+    let sought = Sought::called(units, &tags, wanted);
+    for unit in units.all() {
+        if !is_of(units, unit, name.file.as_deref()) {
+            continue;
+        }
+        units.scan(unit, &sought, |entry, above| {
+            if !is_called(units, entry, wanted)? {
+                return Ok(());
+            }
+            let location = location_of(units, entry)?;
+            others += usize::from(!location.is_fixed());
+            let full = match location.is_fixed() {
+                true => found.len() >= MAX_FOUND,
+                false => others > MAX_OTHERS,
+            };
+            if full {
+                return Ok(());
+            }
+            let path = path(units, entry, above)?;
+            found.extend(fit(&path, name).map(|fit| Found {
+                entry: entry.clone(),
+                location,
+                path,
+                fit,
+            }));
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+/// Whether a unit was made from this source file, or is a part that several have in common.
+fn is_of(units: &Units<'_>, (file, unit): (usize, usize), wanted: Option<&str>) -> bool {
+    let Some(wanted) = wanted else { return true };
+    let source = units.source_file(file, unit);
+    source.is_some_and(|source| {
+        let end = source.strip_suffix(wanted);
+        end.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    })
+}
+
+/// Whether an entry is of a variable with this name: its own, or that of its declaration.
+fn is_called<'d>(
+    units: &Units<'d>,
+    entry: &Entry<'d>,
+    wanted: &str,
+) -> Result<bool, VariableError> {
+    if let Some(name) = entry.attribute(dw::DW_AT_name) {
+        let is_static = entry.tag != dw::DW_TAG_member || entry.has(dw::DW_AT_declaration);
+        return Ok(is_static && units.is(entry.die, name, wanted));
+    }
+    if !matches!(
+        location(units, entry),
+        Location::Address(_) | Location::ThreadLocal(_)
+    ) {
+        return Ok(false);
+    }
+    let mut names = origins(units, entry)?.into_iter();
+    let name = names.find_map(|origin| Some((origin.die, origin.attribute(dw::DW_AT_name)?)));
+    Ok(name.is_some_and(|(die, name)| units.is(die, name, wanted)))
+}
+
+/// Where an entry's variable is; what a member or parameter looks like from here is no answer.
+fn location_of<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Result<Location, VariableError> {
+    if entry.tag == dw::DW_TAG_formal_parameter {
+        return Ok(Location::Local);
+    }
+    Ok(location(units, entry))
+}
+
+/// The entries that say what this one leaves out: its declaration, or the function that it
+/// is a copy from.
+pub(super) fn origins<'d>(
+    units: &Units<'d>,
+    entry: &Entry<'d>,
+) -> Result<Vec<Entry<'d>>, VariableError> {
+    let mut origins: Vec<Entry<'d>> = Vec::new();
+    while origins.len() < MAX_CHAIN {
+        let last = origins.last().unwrap_or(entry);
+        let Some(origin) = origin(units, last) else {
+            break;
+        };
+        let origin = units.entry(origin)?;
+        origins.push(origin);
+    }
+    Ok(origins)
+}
+
+fn origin<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Die> {
+    let reference = entry.attribute(dw::DW_AT_specification);
+    let reference = reference.or_else(|| entry.attribute(dw::DW_AT_abstract_origin));
+    units.follow(entry.die, reference?)
+}
+
+/// The path of an entry, of which the places of those above it are known.
+pub(super) fn path<'d>(
+    units: &Units<'d>,
+    entry: &Entry<'d>,
+    above: &[usize],
+) -> Result<Vec<Part>, VariableError> {
+    path_within(units, entry, above, 0)
+}
+
+fn path_within<'d>(
+    units: &Units<'d>,
+    entry: &Entry<'d>,
+    above: &[usize],
+    depth: usize,
+) -> Result<Vec<Part>, VariableError> {
+    // A definition stands outside of what it was declared in.
+    if let Some(origin) = origin(units, entry).filter(|_| depth < MAX_CHAIN) {
+        let origin = units.entry(origin)?;
+        let above = units.above(origin.die)?;
+        return path_within(units, &origin, &above, depth + 1);
+    }
+    let mut parts = match above.split_last() {
+        None => Vec::new(),
+        Some((&parent, above)) => {
+            let parent = units.entry(Die {
+                offset: parent,
+                ..entry.die
+            })?;
+            path_within(units, &parent, above, depth)?
+        }
+    };
+    parts.extend(part(units, entry));
+    Ok(parts)
+}
+
+/// What an entry adds to the paths of those below it.
+fn part<'d>(units: &Units<'d>, entry: &Entry<'d>) -> Option<Part> {
+    let name = units.name(entry);
+    match entry.tag {
+        dw::DW_TAG_namespace => Some(Part {
+            optional: name.is_none() || entry.has(dw::DW_AT_export_symbols),
+            text: name.unwrap_or_else(|| ANONYMOUS.to_owned()),
+        }),
+        dw::DW_TAG_lexical_block | dw::DW_TAG_inlined_subroutine => None,
+        _ => Some(Part {
+            text: name?,
+            optional: false,
+        }),
+    }
+}
+
+/// How well a name fits a path.
+fn fit(path: &[Part], name: &Name) -> Option<Fit> {
+    let mut left = path;
+    for wanted in name.parts.iter().rev() {
+        loop {
+            let (part, before) = left.split_last()?;
+            left = before;
+            if is(&part.text, wanted) {
+                break;
+            }
+            if !part.optional {
+                return None;
+            }
+        }
+    }
+    match left.iter().all(|part| part.optional) {
+        true => Some(Fit::Exact),
+        false if name.global => None,
+        false => Some(Fit::Loose),
+    }
+}
+
+/// Whether a part may be asked for by this text: functions also with their parameters,
+/// classes without their template arguments.
+fn is(part: &str, wanted: &str) -> bool {
+    let same = |part: &str| squeeze(part) == squeeze(wanted);
+    let function = wanted.split('(').next().unwrap_or_default();
+    same(part)
+        || !function.is_empty() && function.len() < wanted.len() && function == part
+        || without_arguments(part).is_some_and(same)
+}
+
+/// A path as it is asked for.
+pub(super) fn joined(path: &[Part]) -> String {
+    let texts: Vec<&str> = path.iter().map(|part| &*part.text).collect();
+    texts.join("::")
+}
+
+/// The function that a local variable belongs to.
+pub(super) fn function_of(path: &[Part]) -> String {
+    joined(path.split_last().map_or(&[], |(_, above)| above))
+}
+
+/// Shows the name of each variable, or declaration of one, that is no function's own.
+pub(super) fn each_name(
+    units: &Units<'_>,
+    mut show: impl FnMut(String),
+) -> Result<(), VariableError> {
+    for unit in units.all() {
+        units.scan(unit, &Sought::all(&[dw::DW_TAG_variable]), |entry, _| {
+            let is_fixed = location(units, entry).is_fixed();
+            if is_fixed && entry.attribute(dw::DW_AT_name).is_some() {
+                units.name(entry).into_iter().for_each(&mut show);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The definition of a structure that is only declared there: one of the same name and path.
+pub(super) fn definition<'d>(
+    units: &Units<'d>,
+    declared: &Entry<'d>,
+) -> Result<Option<Entry<'d>>, VariableError> {
+    if let Some(signature) = declared.attribute(dw::DW_AT_signature) {
+        let defined = units.follow(declared.die, signature);
+        return defined.map(|die| units.entry(die)).transpose();
+    }
+    let Some(name) = units.name(declared) else {
+        return Ok(None);
+    };
+    let wanted = path(units, declared, &units.above(declared.die)?)?;
+    let sought = Sought::called(units, same_kind(declared.tag), &name);
+    let mut found = None;
+    for unit in units.all() {
+        units.scan(unit, &sought, |entry, above| {
+            let is_definition = !entry.has(dw::DW_AT_declaration);
+            if found.is_none() && is_definition && path(units, entry, above)? == wanted {
+                found = Some(entry.clone());
+            }
+            Ok(())
+        })?;
+        if found.is_some() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// `class` in one file may be `struct` in another.
+fn same_kind(tag: DwTag) -> &'static [DwTag] {
+    match tag {
+        dw::DW_TAG_union_type => &[dw::DW_TAG_union_type],
+        dw::DW_TAG_enumeration_type => &[dw::DW_TAG_enumeration_type],
+        _ => &[dw::DW_TAG_structure_type, dw::DW_TAG_class_type],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expression::{Expression, Root};
+    use super::*;
+
+    #[test]
+    fn names_fit_the_ends_of_paths() {
+        let part = |text: &&str| Part {
+            text: text.trim_start_matches('?').into(),
+            optional: text.starts_with('?'),
+        };
+        let check = |path: &[&str], text: &str, wanted| {
+            let path: Vec<Part> = path.iter().map(part).collect();
+            let Root::Name(name) = Expression::parse(text).unwrap().root else {
+                panic!("{text}")
+            };
+            assert_eq!(fit(&path, &name), wanted, "{text} in {}", joined(&path));
+        };
+        check(&["x"], "x", Some(Fit::Exact));
+        check(&["ns", "x"], "ns::x", Some(Fit::Exact));
+        check(&["ns", "x"], "x", Some(Fit::Loose));
+        check(&["ns", "x"], "::x", None);
+        check(&["ns", "x"], "other::x", None);
+        check(&["x"], "ns::x", None);
+        check(&["?(anonymous namespace)", "x"], "x", Some(Fit::Exact));
+        check(&["ns", "?__1", "x"], "ns::x", Some(Fit::Exact));
+        check(&["ns", "?__1", "x"], "ns::__1::x", Some(Fit::Exact));
+        check(&["f", "n"], "'f(int)::n'", Some(Fit::Exact));
+        check(&["Box<int>", "n"], "Box<int>::n", Some(Fit::Exact));
+        check(&["Box<int>", "n"], "Box::n", Some(Fit::Exact));
+        check(&["Box<int>", "n"], "Box<long>::n", None);
+    }
+}

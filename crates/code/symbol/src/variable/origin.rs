@@ -1,0 +1,194 @@
+//! From a name to the one variable that is meant: by DWARF, by symbol, or by both.
+
+use gimli::constants as dw;
+
+use super::error::VariableError;
+use super::expression::Name;
+use super::location::Location;
+use super::names::{self, Fit, Found};
+use super::plan::Start;
+use super::resolve::{MAX_LISTED, Variables};
+use super::symbols;
+use super::types::{self, TypeRef};
+use crate::find::{SUGGESTIONS, alike};
+use crate::image::Variable;
+
+/// Where a variable is, and its type, where anything tells it.
+pub(super) struct Origin {
+    pub(super) start: Start,
+    pub(super) type_of: Option<TypeRef>,
+    pub(super) symbol_size: Option<u64>,
+}
+
+impl<'d> Variables<'d> {
+    /// Where the variable with this name is.
+    pub(super) fn origin(&self, name: &Name) -> Result<Origin, VariableError> {
+        let mut found = names::find(&self.units, name)?;
+        let dropped = |found: &Found<'d>| match found.location {
+            // What the linker left out is at no address of the program, or at 0.
+            Location::Address(address) => address == 0 || !self.image.layout().has_memory(address),
+            _ => false,
+        };
+        for found in found.iter_mut().filter(|found| dropped(found)) {
+            found.location = Location::Nowhere(None);
+        }
+        for fit in [Fit::Exact, Fit::Loose] {
+            let fitting: Vec<&Found<'d>> = found.iter().filter(|f| f.fit == fit).collect();
+            if let Some(fixed) = self.choose(name, &fitting)? {
+                return self.of_entry(fixed, fixed.location, None);
+            }
+            let symbols = symbols::named(self.image, name, fit);
+            if let Some(origin) = self.of_symbol(name, &symbols, &fitting)? {
+                return Ok(origin);
+            }
+            if let Some(error) = nowhere(name, &fitting) {
+                return Err(error);
+            }
+        }
+        Err(self.unknown(name)?)
+    }
+
+    /// The one that is meant among those at fixed places: a global one before static ones.
+    fn choose<'f>(
+        &self,
+        name: &Name,
+        fitting: &[&'f Found<'d>],
+    ) -> Result<Option<&'f Found<'d>>, VariableError> {
+        let fixed = fitting.iter().filter(|found| found.location.is_fixed());
+        let mut places: Vec<&'f Found<'d>> = Vec::new();
+        for found in fixed {
+            if !places.iter().any(|known| known.location == found.location) {
+                places.push(found);
+            }
+        }
+        let global = places.iter().filter(|found| self.is_global(found));
+        let mut global = global.copied();
+        match (&places[..], global.next(), global.next()) {
+            ([], ..) => Ok(None),
+            (&[one], ..) | ([_, ..], Some(one), None) => Ok(Some(one)),
+            _ => Err(VariableError::Ambiguous {
+                name: name.path(),
+                choices: self.choices(&places),
+            }),
+        }
+    }
+
+    fn is_global(&self, found: &Found<'d>) -> bool {
+        let origins = names::origins(&self.units, &found.entry).unwrap_or_default();
+        let mut entries = std::iter::once(&found.entry).chain(&origins);
+        entries.any(|entry| entry.has(dw::DW_AT_external))
+    }
+
+    /// Names that tell variables apart: by their paths, and failing that by their files.
+    fn choices(&self, places: &[&Found<'d>]) -> Vec<String> {
+        let paths: Vec<String> = places
+            .iter()
+            .map(|found| names::joined(&found.path))
+            .collect();
+        let named = places
+            .iter()
+            .zip(&paths)
+            .take(MAX_LISTED)
+            .map(|(found, path)| {
+                let same = paths.iter().filter(|other| *other == path).count();
+                let die = found.entry.die;
+                let file = self.units.source_file(die.file, die.unit);
+                match file.filter(|_| same > 1) {
+                    Some(file) => format!("'{file}'::{path}"),
+                    None => path.clone(),
+                }
+            });
+        named.collect()
+    }
+
+    fn of_entry(
+        &self,
+        found: &Found<'d>,
+        location: Location,
+        symbol_size: Option<u64>,
+    ) -> Result<Origin, VariableError> {
+        let start = match location {
+            Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
+            Location::Address(address) => Start::Module(address),
+            _ => Start::Module(0),
+        };
+        Ok(Origin {
+            start,
+            type_of: Some(types::type_of(&self.units, &found.entry)?),
+            symbol_size,
+        })
+    }
+
+    /// A symbol's place, with the type of what is declared under its name.
+    fn of_symbol(
+        &self,
+        name: &Name,
+        symbols: &[&Variable],
+        fitting: &[&Found<'d>],
+    ) -> Result<Option<Origin>, VariableError> {
+        let [symbol] = symbols[..] else {
+            let choices = symbols.iter().take(MAX_LISTED);
+            let shown = |symbol: &&Variable| format!("{:#x}", symbol.start());
+            return match symbols.is_empty() {
+                true => Ok(None),
+                false => Err(VariableError::Ambiguous {
+                    name: name.path(),
+                    choices: choices.map(shown).collect(),
+                }),
+            };
+        };
+        let location = match symbol.is_thread_local() {
+            true => Location::ThreadLocal(symbol.start()),
+            false => Location::Address(symbol.start()),
+        };
+        let size = Some(symbol.size()).filter(|&size| size > 0);
+        let declared = fitting
+            .iter()
+            .find(|found| found.location == Location::Declared);
+        if let Some(declared) = declared {
+            return self.of_entry(declared, location, size).map(Some);
+        }
+        let start = match location {
+            Location::ThreadLocal(offset) => Start::ThreadLocal(offset),
+            _ => Start::Module(symbol.start()),
+        };
+        Ok(Some(Origin {
+            start,
+            type_of: None,
+            symbol_size: size,
+        }))
+    }
+
+    fn unknown(&self, name: &Name) -> Result<VariableError, VariableError> {
+        let path = name.path();
+        let functions = self.image.find(&path).unwrap_or_default();
+        if functions.iter().any(|function| !function.names.is_empty()) {
+            return Ok(VariableError::IsFunction { name: path });
+        }
+        let mut names: Vec<String> = symbols::names(self.image).collect();
+        self.units.refill();
+        names::each_name(&self.units, |name| names.push(name))?;
+        Ok(VariableError::NoSuchVariable {
+            nearest: alike(&path, names.into_iter(), SUGGESTIONS),
+            missing: self.hint(),
+            name: path,
+        })
+    }
+}
+
+/// What to say where all that fits is at no fixed place.
+fn nowhere(name: &Name, fitting: &[&Found<'_>]) -> Option<VariableError> {
+    let asked = name.path();
+    let is_local = |found: &&&Found<'_>| found.location == Location::Local;
+    let gone = fitting.iter().find(|found| !is_local(found));
+    let found = gone.or_else(|| fitting.first())?;
+    Some(match found.location {
+        Location::Nowhere(value) => VariableError::OptimisedOut { name: asked, value },
+        Location::Other(what) => VariableError::NoSinglePlace { name: asked, what },
+        Location::Declared => VariableError::Elsewhere { name: asked },
+        _ => VariableError::Local {
+            name: asked,
+            function: names::function_of(&found.path),
+        },
+    })
+}

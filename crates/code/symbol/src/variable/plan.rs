@@ -1,0 +1,216 @@
+//! How to get to a variable in a process: from where, by which steps, and what is there.
+
+use super::error::VariableError;
+use super::value::Type;
+use super::watch::LENGTHS;
+
+/// Where a plan begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// An address of the process.
+    Absolute(u64),
+    /// A link-time address of the file.
+    Module(u64),
+    /// So far into the block that each thread has of the file.
+    ThreadLocal(u64),
+}
+
+/// One step on the way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// That many bytes on.
+    Add(i64),
+    /// To where the pointer there leads.
+    Load {
+        /// The pointer, as an expression.
+        pointer: String,
+    },
+}
+
+/// How to get to a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What it leads to, as it was asked for.
+    pub expression: String,
+    /// Where it begins.
+    pub start: Start,
+    /// What is done from there, in order.
+    pub steps: Vec<Step>,
+    /// What is there.
+    pub value: Type,
+    /// The size of a pointer.
+    pub word: u8,
+}
+
+/// A file in one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// What to add to link-time addresses.
+    pub bias: u64,
+    /// Where the thread in question has its own variables of this file
+    /// (see [`Image::thread_block`](crate::Image::thread_block)).
+    pub thread_block: Option<u64>,
+}
+
+/// Fills the bytes with what is at an address; `false` where not all of it can be read.
+pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
+
+impl Plan {
+    /// How many bytes to watch: as many as was asked for, or as the type has.
+    pub fn length(&self, asked: Option<u8>) -> Result<u8, VariableError> {
+        if let Some(length) = asked {
+            return Ok(length);
+        }
+        let (expression, type_name) = (self.expression.clone(), self.value.name.clone());
+        match (self.value.size, self.start) {
+            (None, Start::Absolute(address)) => Err(VariableError::NoLength { address }),
+            (None, _) => Err(VariableError::NoSize {
+                expression,
+                type_name,
+            }),
+            (Some(size), _) => {
+                let length = u8::try_from(size).ok();
+                let length = length.filter(|length| LENGTHS.contains(length));
+                length.ok_or(VariableError::BadSize {
+                    expression,
+                    type_name,
+                    size,
+                })
+            }
+        }
+    }
+
+    /// Whether it goes through pointers, so that it may lead elsewhere later.
+    pub fn is_dynamic(&self) -> bool {
+        let is_load = |step: &Step| matches!(step, Step::Load { .. });
+        self.steps.iter().any(is_load)
+    }
+
+    /// The address in a process, whose memory is read where pointers are followed.
+    pub fn locate(&self, place: &Place, read: &mut Read<'_>) -> Result<u64, VariableError> {
+        let mut address = match self.start {
+            Start::Absolute(address) => address,
+            Start::Module(address) => address.wrapping_add(place.bias),
+            Start::ThreadLocal(offset) => {
+                let name = self.expression.clone();
+                let block = place.thread_block;
+                let block = block.ok_or(VariableError::WhichThread { name })?;
+                block.wrapping_add(offset)
+            }
+        };
+        for step in &self.steps {
+            address = match step {
+                Step::Add(offset) => address.wrapping_add_signed(*offset),
+                Step::Load { pointer } => self.load(pointer, address, read)?,
+            };
+        }
+        Ok(match self.word {
+            4 => address & u64::from(u32::MAX),
+            _ => address,
+        })
+    }
+
+    fn load(&self, pointer: &str, address: u64, read: &mut Read<'_>) -> Result<u64, VariableError> {
+        let pointer = || pointer.to_owned();
+        let mut bytes = [0; 8];
+        let word = usize::from(self.word).min(bytes.len());
+        if !read(address, &mut bytes[..word]) {
+            let pointer = pointer();
+            return Err(VariableError::Unmapped { pointer, address });
+        }
+        match u64::from_le_bytes(bytes) {
+            0 => Err(VariableError::NullPointer { pointer: pointer() }),
+            target => Ok(target),
+        }
+    }
+}
+
+/// Whether a watch of this length may be there.
+pub fn check_alignment(address: u64, length: u8) -> Result<(), VariableError> {
+    match address.is_multiple_of(length.into()) {
+        true => Ok(()),
+        false => Err(VariableError::Unaligned { address, length }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Kind;
+    use super::*;
+
+    fn plan(start: Start, steps: Vec<Step>) -> Plan {
+        let value = Type {
+            name: "int".into(),
+            size: Some(4),
+            kind: Kind::Integer { signed: true },
+        };
+        Plan {
+            expression: "p->x".into(),
+            start,
+            steps,
+            value,
+            word: 8,
+        }
+    }
+
+    fn load() -> Step {
+        Step::Load {
+            pointer: "p".into(),
+        }
+    }
+
+    /// A memory of two words: 0x5010 holds 0x5018, that holds 0.
+    fn memory(address: u64, bytes: &mut [u8]) -> bool {
+        let value: u64 = match address {
+            0x5010 => 0x5018,
+            0x5018 => 0,
+            _ => return false,
+        };
+        bytes.copy_from_slice(&value.to_le_bytes()[..bytes.len()]);
+        true
+    }
+
+    #[test]
+    fn steps_are_taken_from_the_start() {
+        let place = Place {
+            bias: 0x5000,
+            thread_block: None,
+        };
+        let check = |start, steps: &[Step], found| {
+            let plan = plan(start, steps.to_vec());
+            assert_eq!(plan.locate(&place, &mut memory), found);
+        };
+        let thread_less = VariableError::WhichThread {
+            name: "p->x".into(),
+        };
+        check(Start::Module(0x10), &[], Ok(0x5010));
+        check(Start::Module(0x10), &[load(), Step::Add(-8)], Ok(0x5010));
+        check(Start::Absolute(0x10), &[Step::Add(4)], Ok(0x14));
+        check(Start::ThreadLocal(0x10), &[], Err(thread_less));
+        let null = VariableError::NullPointer {
+            pointer: "p".into(),
+        };
+        check(Start::Module(0x10), &[load(), load()], Err(null));
+        let (pointer, address) = ("p".into(), 0x6000);
+        let unmapped = VariableError::Unmapped { pointer, address };
+        check(Start::Module(0x1000), &[load()], Err(unmapped));
+    }
+
+    #[test]
+    fn lengths() {
+        let mut plan = plan(Start::Module(0), Vec::new());
+        assert_eq!((plan.length(None), plan.length(Some(1))), (Ok(4), Ok(1)));
+        plan.value.size = Some(24);
+        let error = plan.length(None).unwrap_err().to_string();
+        assert!(
+            error.contains("of 24 bytes") && error.contains("`p->x:8`"),
+            "{error}"
+        );
+        plan.value.size = None;
+        assert!(matches!(
+            plan.length(None),
+            Err(VariableError::NoSize { .. })
+        ));
+        assert!(check_alignment(0x1004, 4).is_ok() && check_alignment(0x1004, 8).is_err());
+    }
+}

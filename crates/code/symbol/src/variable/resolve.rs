@@ -1,0 +1,279 @@
+//! From an expression to a plan.
+
+use super::error::VariableError;
+use super::expression::{Expression, Name, Operator, Root};
+use super::members;
+use super::plan::{Plan, Start, Step};
+use super::types::{self, Shape, TypeRef};
+use super::units::Units;
+use super::value::Type;
+use super::watch::{Access, Watch};
+use crate::find::SUGGESTIONS;
+use crate::image::Image;
+
+/// How many functions or variables an error lists.
+pub(super) const MAX_LISTED: usize = 6;
+
+/// The variables of one file, ready to be asked for.
+pub struct Variables<'d> {
+    pub(super) image: &'d Image,
+    pub(super) units: Units<'d>,
+    /// A file that several share, and that is not there.
+    pub(super) missing: Option<String>,
+}
+
+/// A plan in the making.
+struct Walk<'v, 'd> {
+    variables: &'v Variables<'d>,
+    expression: &'v Expression,
+    start: Start,
+    steps: Vec<Step>,
+    here: TypeRef,
+}
+
+impl Variables<'_> {
+    /// How to get to what is to be watched in this file.
+    pub fn plan(&self, watch: &Watch) -> Result<Plan, VariableError> {
+        self.units.refill();
+        let expression = &watch.expression;
+        match &expression.root {
+            Root::Address(address) => Ok(self.address(*address, watch)),
+            Root::Name(name) if watch.access == Access::Execute => self.code(name, expression),
+            Root::Name(name) => self.variable(name, expression),
+        }
+    }
+
+    fn plain(&self, expression: &Expression, start: Start, size: Option<u64>) -> Plan {
+        Plan {
+            expression: expression.to_string(),
+            start,
+            steps: Vec::new(),
+            value: Type::unknown(size),
+            word: self.image.word(),
+        }
+    }
+
+    /// With a binary in front it is one of the file's own addresses.
+    fn address(&self, address: u64, watch: &Watch) -> Plan {
+        let start = match watch.binary {
+            Some(_) => Start::Module(address),
+            None => Start::Absolute(address),
+        };
+        let size = (watch.access == Access::Execute).then_some(1);
+        self.plain(&watch.expression, start, size)
+    }
+
+    fn code(&self, name: &Name, expression: &Expression) -> Result<Plan, VariableError> {
+        let found = self.image.find(&name.path()).unwrap_or_default();
+        let Some(function) = found.first().filter(|_| expression.operators.is_empty()) else {
+            let (name, nearest) = (name.path(), self.image.nearest(&name.path(), SUGGESTIONS));
+            return Err(VariableError::NoSuchFunction { name, nearest });
+        };
+        if found.len() > 1 {
+            let choices = found.iter().take(MAX_LISTED);
+            let shown = |f: &std::borrow::Cow<'_, crate::Function>| {
+                f.full_name().unwrap_or_else(|| f.hex())
+            };
+            return Err(VariableError::Ambiguous {
+                name: name.path(),
+                choices: choices.map(shown).collect(),
+            });
+        }
+        Ok(self.plain(expression, Start::Module(function.address), Some(1)))
+    }
+
+    fn variable(&self, name: &Name, expression: &Expression) -> Result<Plan, VariableError> {
+        let origin = self.origin(name)?;
+        let Some(type_of) = origin.type_of else {
+            return match expression.operators.is_empty() {
+                true => Ok(self.plain(expression, origin.start, origin.symbol_size)),
+                false => Err(self.without_type(name, expression)),
+            };
+        };
+        let mut walk = Walk {
+            variables: self,
+            expression,
+            start: origin.start,
+            steps: Vec::new(),
+            here: type_of,
+        };
+        for (at, operator) in expression.operators.iter().enumerate() {
+            walk.apply(at, operator)?;
+        }
+        walk.finish()
+    }
+
+    fn without_type(&self, name: &Name, expression: &Expression) -> VariableError {
+        let (one, whole) = (expression.before(0), expression.before(1));
+        let why = match self.hint() {
+            Some(hint) => hint,
+            None if self.units.is_empty() => {
+                "the file has no debug information (build it with -g, or install that of its package)"
+                    .to_owned()
+            }
+            None => "no debug information describes it (was its source built with -g?)".to_owned(),
+        };
+        VariableError::NoType {
+            name: name.path(),
+            operator: whole.strip_prefix(&one).unwrap_or("*").to_owned(),
+            why,
+        }
+    }
+
+    /// What of the debug information is not there.
+    pub(super) fn hint(&self) -> Option<String> {
+        let stubs = self.units.skeletons();
+        if stubs > 0 {
+            return Some(format!(
+                "{stubs} of its source files have their debug information in `.dwo` files, \
+                 which are not read (build without -gsplit-dwarf)"
+            ));
+        }
+        let missing = self.missing.as_ref()?;
+        Some(format!(
+            "a part of the debug information is in `{missing}`, which is not there"
+        ))
+    }
+}
+
+impl<'v, 'd> Walk<'v, 'd> {
+    fn units(&self) -> &'v Units<'d> {
+        &self.variables.units
+    }
+
+    fn apply(&mut self, at: usize, operator: &Operator) -> Result<(), VariableError> {
+        self.refer(at)?;
+        match operator {
+            Operator::Dot(member) | Operator::Arrow(member) => self.member(at, member),
+            Operator::Index(index) => self.element(at, *index),
+            Operator::Deref => self.element(at, 0),
+        }
+    }
+
+    /// A reference is what it refers to.
+    fn refer(&mut self, at: usize) -> Result<(), VariableError> {
+        if let Shape::Reference(target) = types::shape(self.units(), self.here)? {
+            self.load(at, target);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, at: usize, target: TypeRef) {
+        let pointer = self.expression.before(at);
+        self.steps.push(Step::Load { pointer });
+        self.here = target;
+    }
+
+    fn add(&mut self, offset: i64) {
+        match self.steps.last_mut() {
+            Some(Step::Add(sum)) => *sum = sum.wrapping_add(offset),
+            _ if offset == 0 => {}
+            _ => self.steps.push(Step::Add(offset)),
+        }
+    }
+
+    fn type_name(&self) -> Result<String, VariableError> {
+        types::name(self.units(), self.here)
+    }
+
+    fn member(&mut self, at: usize, wanted: &str) -> Result<(), VariableError> {
+        let whole = self.here;
+        let mut shape = types::shape(self.units(), whole)?;
+        if let Shape::Pointer(target)
+        | Shape::Array {
+            element: target, ..
+        } = shape
+        {
+            // As gdb has it: `.` and `->` are the same, and an array is its first element.
+            if matches!(shape, Shape::Pointer(_)) {
+                self.load(at, target);
+            }
+            shape = types::shape(self.units(), target)?;
+        }
+        let Shape::Compound(compound) = shape else {
+            return Err(VariableError::NoMembers {
+                expression: self.expression.before(at),
+                type_name: types::name(self.units(), whole)?,
+            });
+        };
+        let member = members::find(self.units(), &compound, wanted)?;
+        if let Some(bits) = member.bits {
+            return Err(VariableError::BitField {
+                expression: self.expression.before(at + 1),
+                bits,
+                address: self.link_time_address(),
+            });
+        }
+        self.add(member.offset.cast_signed());
+        self.here = member.type_of;
+        Ok(())
+    }
+
+    /// Where the walk is, if the file alone tells.
+    fn link_time_address(&self) -> Option<u64> {
+        let Start::Module(start) = self.start else {
+            return None;
+        };
+        match self.steps[..] {
+            [] => Some(start),
+            [Step::Add(offset)] => Some(start.wrapping_add_signed(offset)),
+            _ => None,
+        }
+    }
+
+    fn element(&mut self, at: usize, index: i64) -> Result<(), VariableError> {
+        let (element, count) = match types::shape(self.units(), self.here)? {
+            Shape::Pointer(target) => {
+                self.load(at, target);
+                (target, None)
+            }
+            Shape::Array { element, count } => (element, count),
+            _ => {
+                return Err(VariableError::NotAPointer {
+                    expression: self.expression.before(at),
+                    type_name: self.type_name()?,
+                });
+            }
+        };
+        // An array of none, or of one, at the end of a structure may have more.
+        if let Some(count) = count.filter(|&count| count > 1)
+            && !u64::try_from(index).is_ok_and(|index| index < count)
+        {
+            return Err(VariableError::OutOfBounds {
+                expression: self.expression.before(at),
+                count,
+                index,
+            });
+        }
+        self.here = element;
+        if index != 0 {
+            let size = types::size(self.units(), element)?;
+            let size = size.and_then(|size| i64::try_from(size).ok());
+            let Some(offset) = size.and_then(|size| size.checked_mul(index)) else {
+                return Err(VariableError::NoSize {
+                    expression: self.expression.before(at + 1),
+                    type_name: self.type_name()?,
+                });
+            };
+            self.add(offset);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Plan, VariableError> {
+        self.refer(self.expression.operators.len())?;
+        let value = Type {
+            name: self.type_name()?,
+            size: types::size(self.units(), self.here)?,
+            kind: types::kind(self.units(), self.here)?,
+        };
+        let steps = self.steps.into_iter().filter(|step| *step != Step::Add(0));
+        Ok(Plan {
+            expression: self.expression.to_string(),
+            start: self.start,
+            steps: steps.collect(),
+            value,
+            word: self.variables.image.word(),
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! Variables as the symbol table knows them: by place and size, without a type.
+
+use super::expression::Name;
+use super::names::Fit;
+use crate::demangle::{demangle, is_mangled, squeeze};
+use crate::image::{Image, Variable};
+
+/// The symbols with this name, as they are or, failing that, demangled; each place once.
+/// Where a loose fit will do, the name may be the end of a demangled one.
+pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: Fit) -> Vec<&'i Variable> {
+    if name.file.is_some() {
+        return Vec::new();
+    }
+    let path = name.path();
+    let first = image.data.partition_point(|v| *v.name < *path);
+    let same = image.data[first..].iter().take_while(|v| *v.name == *path);
+    let mut found: Vec<&Variable> = same.collect();
+    if found.is_empty() {
+        let wanted = squeeze(&path);
+        let is = |bare: &str| {
+            let before = squeeze(bare).strip_suffix(&*wanted).map(String::from);
+            before.is_some_and(|before| {
+                before.is_empty() || fit == Fit::Loose && !name.global && before.ends_with("::")
+            })
+        };
+        let fits = |symbol: &str| {
+            is_mangled(symbol)
+                && symbol.contains(name.last())
+                && demangle(symbol).is_some_and(|form| !is_about(&form.bare) && is(&form.bare))
+        };
+        found = image.data.iter().filter(|v| fits(&v.name)).collect();
+    }
+    found.sort_by_key(|v| (v.is_thread_local(), v.start()));
+    found.dedup_by_key(|v| (v.is_thread_local(), v.start()));
+    found
+}
+
+/// Whether it is no variable's name but one derived from it: `guard variable for ns::x`.
+fn is_about(bare: &str) -> bool {
+    bare.contains(" for ")
+}
+
+/// All names, as people write them.
+pub(super) fn names(image: &Image) -> impl Iterator<Item = String> {
+    let shown = |v: &Variable| match demangle(&v.name) {
+        Some(form) => form.bare,
+        None => v.name.to_string(),
+    };
+    image.data.iter().map(shown)
+}

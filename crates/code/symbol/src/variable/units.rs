@@ -1,0 +1,336 @@
+//! The entries of debug information, each at its place, and how they refer to each other.
+//!
+//! The bytes are hostile. No entry is read that was not paid for: [`Units`] has a budget for
+//! entries and their attributes that is proportional to the bytes there are, and whoever reads
+//! on after it was spent gets an error. Names are never looked at beyond [`MAX_NAME`].
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+
+use gimli::constants as dw;
+use gimli::{
+    Abbreviations, Attribute, AttributeValue, DebugAddr, DebugAddrBase, DebugAddrIndex,
+    DebugStrOffsets, DebugStrOffsetsBase, DwAt, DwTag, UnitOffset, UnitType,
+};
+
+use super::error::VariableError;
+use super::file::{File, Root, Slice, Unit, Value, header_length, slice};
+use super::sections::Sections;
+
+/// Longer names are cut off.
+const MAX_NAME: usize = 4 << 10;
+/// What may be read for each byte of debug information, and at least.
+const BUDGET_PER_BYTE: u64 = 16;
+const MIN_BUDGET: u64 = 1 << 20;
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Die {
+    pub(super) file: usize,
+    pub(super) unit: usize,
+    pub(super) offset: usize,
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<'d> {
+    pub(super) die: Die,
+    pub(super) tag: DwTag,
+    pub(super) attributes: Vec<Attribute<Slice<'d>>>,
+}
+
+impl<'d> Entry<'d> {
+    /// One that is not read yet.
+    pub(super) fn at(die: Die) -> Entry<'d> {
+        Entry {
+            die,
+            tag: DwTag(0),
+            attributes: Vec::new(),
+        }
+    }
+
+    pub(super) fn attribute(&self, name: DwAt) -> Option<Value<'d>> {
+        let mut attributes = self.attributes.iter();
+        attributes.find(|a| a.name() == name).map(Attribute::value)
+    }
+
+    pub(super) fn has(&self, name: DwAt) -> bool {
+        match self.attribute(name) {
+            Some(AttributeValue::Flag(set)) => set,
+            found => found.is_some(),
+        }
+    }
+
+    /// A number, which is negative only where its form says so.
+    pub(super) fn number(&self, name: DwAt) -> Option<i64> {
+        let value = self.attribute(name)?;
+        let unsigned = value.udata_value().map(u64::cast_signed);
+        unsigned.or_else(|| value.sdata_value())
+    }
+
+    pub(super) fn unsigned(&self, name: DwAt) -> Option<u64> {
+        self.attribute(name)?.udata_value()
+    }
+}
+
+/// All units.
+pub(super) struct Units<'d> {
+    files: Vec<File<'d>>,
+    budget: Cell<u64>,
+    signatures: OnceCell<HashMap<u64, Die>>,
+    /// Where structures that were only declared are defined, if anywhere.
+    pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
+}
+
+impl<'d> Units<'d> {
+    /// Those of a file, and of the one that it shares with others.
+    pub(super) fn new(own: &'d Sections<'d>, shared: Option<&'d Sections<'d>>) -> Units<'d> {
+        let files = [Some(own), shared].into_iter().flatten();
+        let units = Units {
+            files: files.map(File::new).collect(),
+            budget: Cell::new(0),
+            signatures: OnceCell::new(),
+            definitions: RefCell::default(),
+        };
+        units.refill();
+        units
+    }
+
+    /// Fills the budget up again.
+    pub(super) fn refill(&self) {
+        let bytes = |file: &File| file.sections.info.len() + file.sections.types.len();
+        let bytes: usize = self.files.iter().map(bytes).sum();
+        let budget = (bytes as u64).saturating_mul(BUDGET_PER_BYTE);
+        self.budget.set(budget.saturating_add(MIN_BUDGET));
+    }
+
+    /// Takes from the budget.
+    pub(super) fn spend(&self, work: usize) -> Result<(), VariableError> {
+        let left = self.budget.get().checked_sub(work as u64);
+        let what = "it refers to itself over and over";
+        self.budget
+            .set(left.ok_or(VariableError::Damaged { what })?);
+        Ok(())
+    }
+
+    /// Whether there is anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.iter().all(|file| file.units.is_empty())
+    }
+
+    /// Each unit, by file and number.
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, usize)> {
+        let files = self.files.iter().enumerate();
+        files.flat_map(|(file, of)| (0..of.units.len()).map(move |unit| (file, unit)))
+    }
+
+    /// How many units are only stubs of what a `.dwo` file has.
+    pub(super) fn skeletons(&self) -> usize {
+        let is_skeleton = |&(file, unit): &(usize, usize)| {
+            self.root(file, unit).is_some_and(|root| root.is_skeleton)
+        };
+        self.all().filter(is_skeleton).count()
+    }
+
+    pub(super) fn unit(&self, file: usize, unit: usize) -> Option<&Unit<'d>> {
+        self.files.get(file)?.units.get(unit)
+    }
+
+    /// The source file that a unit was made from.
+    pub(super) fn source_file(&self, file: usize, unit: usize) -> Option<String> {
+        let name = self.root(file, unit)?.name?;
+        self.owned(file, unit, name)
+    }
+
+    /// Reads one entry.
+    pub(super) fn entry(&self, die: Die) -> Result<Entry<'d>, VariableError> {
+        let mut found = None;
+        self.walk(die, |entry, depth| {
+            found = (depth == 0).then_some(entry);
+            Ok(false)
+        })?;
+        let what = "a reference leads nowhere";
+        found.ok_or(VariableError::Damaged { what })
+    }
+
+    /// The entries directly below one.
+    pub(super) fn children(&self, die: Die) -> Result<Vec<Entry<'d>>, VariableError> {
+        let mut found = Vec::new();
+        self.walk(die, |entry, depth| {
+            if depth == 1 {
+                found.push(entry);
+            }
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Shows an entry and all below it, with their depth, until it is `false`.
+    fn walk(
+        &self,
+        die: Die,
+        mut show: impl FnMut(Entry<'d>, usize) -> Result<bool, VariableError>,
+    ) -> Result<(), VariableError> {
+        let Some((unit, root)) = self
+            .unit(die.file, die.unit)
+            .zip(self.root(die.file, die.unit))
+        else {
+            return Ok(());
+        };
+        let start = UnitOffset(die.offset);
+        let Ok(mut raw) = unit.header.entries_raw(&root.abbreviations, Some(start)) else {
+            return Ok(());
+        };
+        while !raw.is_empty() {
+            let depth = usize::try_from(raw.next_depth()).unwrap_or(0);
+            let offset = raw.next_offset().0;
+            let Ok(abbreviation) = raw.read_abbreviation() else {
+                return Ok(());
+            };
+            if let Some(abbreviation) = abbreviation {
+                let specifications = abbreviation.attributes();
+                self.spend(1 + specifications.len())?;
+                let mut attributes = Vec::new();
+                let read = match depth {
+                    0 | 1 => raw.read_attributes(specifications, &mut attributes),
+                    _ => raw.skip_attributes(specifications),
+                };
+                if read.is_err() {
+                    return Ok(());
+                }
+                let entry = Entry {
+                    die: Die { offset, ..die },
+                    tag: abbreviation.tag(),
+                    attributes,
+                };
+                if !show(entry, depth)? {
+                    return Ok(());
+                }
+            }
+            if raw.next_depth() <= 0 {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Each file's table of strings.
+    pub(super) fn strings(&self) -> impl Iterator<Item = &[u8]> {
+        self.files.iter().map(|file| &*file.sections.strings)
+    }
+
+    /// The kinds of entries that a unit has.
+    pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<&Abbreviations> {
+        Some(&self.root(file, unit)?.abbreviations)
+    }
+
+    /// The entry that an attribute refers to.
+    pub(super) fn follow(&self, from: Die, value: Value<'d>) -> Option<Die> {
+        match value {
+            AttributeValue::UnitRef(offset) => Some(Die {
+                offset: offset.0,
+                ..from
+            }),
+            AttributeValue::DebugInfoRef(offset) => self.at(from.file, offset.0),
+            AttributeValue::DebugInfoRefSup(offset) => self.at(1, offset.0),
+            AttributeValue::DebugTypesRef(signature) => self.signed(signature.0),
+            _ => None,
+        }
+    }
+
+    /// The entry at an offset in a file's `.debug_info`.
+    fn at(&self, file: usize, offset: usize) -> Option<Die> {
+        let of = self.files.get(file)?;
+        let start = |unit: &Unit| {
+            unit.header
+                .debug_info_offset()
+                .map_or(usize::MAX, |at| at.0)
+        };
+        let unit = of.units[..of.in_info].partition_point(|unit| start(unit) <= offset);
+        let unit = unit.checked_sub(1)?;
+        let offset = offset - start(&of.units[unit]);
+        Some(Die { file, unit, offset })
+    }
+
+    /// The type with a signature, which has a unit of its own.
+    fn signed(&self, signature: u64) -> Option<Die> {
+        let types = self.signatures.get_or_init(|| {
+            let signed = |(file, unit): (usize, usize)| {
+                let UnitType::Type {
+                    type_signature,
+                    type_offset,
+                } = self.unit(file, unit)?.header.type_()
+                else {
+                    return None;
+                };
+                let offset = type_offset.0;
+                Some((type_signature.0, Die { file, unit, offset }))
+            };
+            self.all().filter_map(signed).collect()
+        });
+        types.get(&signature).copied()
+    }
+
+    /// Whether a name is this one.
+    pub(super) fn is(&self, die: Die, name: Value<'d>, wanted: &str) -> bool {
+        let text = self.text(die.file, die.unit, name).unwrap_or_default();
+        text.get(..wanted.len()) == Some(wanted.as_bytes())
+            && matches!(text.get(wanted.len()), None | Some(0))
+    }
+
+    /// An entry's own name.
+    pub(super) fn name(&self, entry: &Entry<'d>) -> Option<String> {
+        let name = entry.attribute(dw::DW_AT_name)?;
+        self.owned(entry.die.file, entry.die.unit, name)
+    }
+
+    fn owned(&self, file: usize, unit: usize, name: Value<'d>) -> Option<String> {
+        let text = self.text(file, unit, name)?;
+        let window = &text[..text.len().min(MAX_NAME)];
+        let end = window
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(window.len());
+        // Many entries may share one long name.
+        self.spend(end / 4).ok()?;
+        Some(String::from_utf8_lossy(&window[..end]).into_owned())
+    }
+
+    /// Where a text begins; it goes on until a zero, or the end.
+    fn text(&self, file: usize, unit: usize, value: Value<'d>) -> Option<&'d [u8]> {
+        let of = self.files.get(file)?;
+        let strings = |file: usize, at: usize| self.files.get(file)?.sections.strings.get(at..);
+        match value {
+            AttributeValue::String(text) => Some(text.slice()),
+            AttributeValue::DebugStrRef(offset) => strings(file, offset.0),
+            AttributeValue::DebugStrRefSup(offset) => strings(1, offset.0),
+            AttributeValue::DebugLineStrRef(offset) => of.sections.line_strings.get(offset.0..),
+            AttributeValue::DebugStrOffsetsIndex(index) => {
+                let base = self.root(file, unit)?.string_offsets;
+                let format = of.units.get(unit)?.header.format();
+                let base = DebugStrOffsetsBase(base.unwrap_or(header_length(format)));
+                let section = slice(&of.sections.string_offsets);
+                let offsets = DebugStrOffsets::from(section);
+                let offset = offsets.get_str_offset(format, base, index).ok()?;
+                strings(file, offset.0)
+            }
+            _ => None,
+        }
+    }
+
+    /// An address from the table of them.
+    pub(super) fn address(&self, die: Die, index: DebugAddrIndex<usize>) -> Option<u64> {
+        let of = self.files.get(die.file)?;
+        let header = &of.units.get(die.unit)?.header;
+        let base = self.root(die.file, die.unit)?.addresses;
+        let base = DebugAddrBase(base.unwrap_or(header_length(header.format())));
+        let section = DebugAddr::from(slice(&of.sections.addresses));
+        section.get_address(header.address_size(), base, index).ok()
+    }
+
+    fn root(&self, file: usize, unit: usize) -> Option<&Root<'d>> {
+        let of = self.files.get(file)?;
+        let unit = of.units.get(unit)?;
+        unit.root.get_or_init(|| of.root(&unit.header)).as_ref()
+    }
+}

@@ -1,0 +1,214 @@
+//! What is at an address, and its value as people write it.
+
+use std::fmt::Write as _;
+
+/// The type of what is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Type {
+    /// Its name, `struct` and the like left out: `client *`.
+    pub name: String,
+    /// How many bytes it has, where it says so.
+    pub size: Option<u64>,
+    /// How its values are written.
+    pub kind: Kind,
+}
+
+/// How values are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Integer {
+        /// Whether it can be negative.
+        signed: bool,
+    },
+    /// A character, of one byte or of Unicode.
+    Character {
+        /// Whether it can be negative.
+        signed: bool,
+    },
+    /// `true` or `false`.
+    Boolean,
+    /// A floating-point number.
+    Float,
+    /// An address.
+    Pointer,
+    /// One of some names.
+    Enumeration {
+        /// Whether it can be negative.
+        signed: bool,
+        /// Each value's name.
+        names: Vec<(i64, String)>,
+    },
+    /// A structure, union or array.
+    Compound,
+    /// Nothing tells.
+    Unknown,
+}
+
+impl Type {
+    /// Of which nothing is known but perhaps its size.
+    pub fn unknown(size: Option<u64>) -> Type {
+        Type {
+            name: "unknown".to_owned(),
+            size,
+            kind: Kind::Unknown,
+        }
+    }
+
+    /// The value in these bytes, little-endian. Where they are not as many as the type has
+    /// (`x:1` of an `int`), they are a number.
+    pub fn describe(&self, bytes: &[u8]) -> String {
+        let whole = self.size == Some(bytes.len() as u64);
+        let (Some(value), true) = (unsigned(bytes), !bytes.is_empty()) else {
+            return hex(bytes);
+        };
+        let signed = sign_extended(value, bytes.len());
+        if !whole && self.kind != Kind::Unknown {
+            return value.to_string();
+        }
+        match &self.kind {
+            Kind::Integer { signed: true } => signed.to_string(),
+            Kind::Integer { signed: false } | Kind::Unknown => value.to_string(),
+            Kind::Character { signed: is_signed } => {
+                let number = if *is_signed {
+                    signed.to_string()
+                } else {
+                    value.to_string()
+                };
+                with_character(number, value)
+            }
+            Kind::Boolean if value < 2 => (value == 1).to_string(),
+            Kind::Boolean => value.to_string(),
+            Kind::Float => float(bytes).unwrap_or_else(|| hex(bytes)),
+            Kind::Pointer | Kind::Compound => format!("{value:#x}"),
+            Kind::Enumeration {
+                signed: is_signed,
+                names,
+            } => {
+                let wanted = if *is_signed {
+                    signed
+                } else {
+                    value.cast_signed()
+                };
+                let named = names.iter().find(|(value, _)| *value == wanted);
+                match named {
+                    Some((_, name)) => name.clone(),
+                    None if *is_signed => signed.to_string(),
+                    None => value.to_string(),
+                }
+            }
+        }
+    }
+}
+
+fn unsigned(bytes: &[u8]) -> Option<u64> {
+    let mut word = [0; 8];
+    word.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(word))
+}
+
+fn sign_extended(value: u64, bytes: usize) -> i64 {
+    let unused = 64_u32.saturating_sub(8 * bytes as u32);
+    (value << (unused & 63)).cast_signed() >> (unused & 63)
+}
+
+/// A character's number with what it looks like, where it looks like something.
+fn with_character(number: String, value: u64) -> String {
+    let shown = u32::try_from(value).ok().and_then(char::from_u32);
+    match shown.filter(|c| !c.is_control() && (c.is_ascii() || value > 0xff)) {
+        Some(shown) => format!("{number} '{shown}'"),
+        None => number,
+    }
+}
+
+fn float(bytes: &[u8]) -> Option<String> {
+    if let Ok(bytes) = bytes.try_into() {
+        return Some(f32::from_le_bytes(bytes).to_string());
+    }
+    let bytes = bytes.try_into().ok()?;
+    Some(f64::from_le_bytes(bytes).to_string())
+}
+
+/// More bytes than a number has, the first one first.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        let separator = if text.is_empty() { "" } else { " " };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{separator}{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: Kind, bytes: &[u8], text: &str) {
+        let size = Some(bytes.len() as u64);
+        let name = String::new();
+        let described = Type { name, size, kind }.describe(bytes);
+        assert_eq!(described, text, "{bytes:?}");
+    }
+
+    #[test]
+    fn numbers() {
+        let (signed, unsigned) = (
+            Kind::Integer { signed: true },
+            Kind::Integer { signed: false },
+        );
+        check(signed.clone(), &[0xff], "-1");
+        check(unsigned.clone(), &[0xff], "255");
+        check(signed.clone(), &[0xfe, 0xff], "-2");
+        check(
+            signed.clone(),
+            &i64::MIN.to_le_bytes(),
+            "-9223372036854775808",
+        );
+        check(unsigned, &u64::MAX.to_le_bytes(), "18446744073709551615");
+        check(
+            signed,
+            &[1; 16],
+            "01 01 01 01 01 01 01 01 01 01 01 01 01 01 01 01",
+        );
+        check(Kind::Pointer, &0x7fff_1000_u64.to_le_bytes(), "0x7fff1000");
+        check(Kind::Float, &1.5_f32.to_le_bytes(), "1.5");
+        check(Kind::Float, &(-0.25_f64).to_le_bytes(), "-0.25");
+        check(Kind::Unknown, &[7, 0], "7");
+        check(Kind::Compound, &[1, 0, 0, 0, 2, 0, 0, 0], "0x200000001");
+    }
+
+    #[test]
+    fn words() {
+        let character = |signed| Kind::Character { signed };
+        check(character(true), b"A", "65 'A'");
+        check(character(true), &[0xff], "-1");
+        check(character(false), &[0xff], "255");
+        check(character(false), &0x20ac_u32.to_le_bytes(), "8364 '€'");
+        check(character(false), &[0], "0");
+        check(Kind::Boolean, &[1], "true");
+        check(Kind::Boolean, &[0], "false");
+        check(Kind::Boolean, &[2], "2");
+        let names = vec![(-1, "NONE".to_owned()), (2, "RED".to_owned())];
+        let colour = Kind::Enumeration {
+            signed: true,
+            names,
+        };
+        check(colour.clone(), &(-1_i32).to_le_bytes(), "NONE");
+        check(colour.clone(), &2_i32.to_le_bytes(), "RED");
+        check(colour, &(-3_i32).to_le_bytes(), "-3");
+    }
+
+    #[test]
+    fn a_part_of_a_value_is_a_number() {
+        let int = Type {
+            name: "int".into(),
+            size: Some(4),
+            kind: Kind::Integer { signed: true },
+        };
+        assert_eq!(int.describe(&[0xff]), "255");
+        assert_eq!(int.describe(&[0xff; 4]), "-1");
+        assert_eq!(int.describe(&[]), "");
+        assert_eq!(Type::unknown(None).describe(&[1, 0]), "1");
+    }
+}

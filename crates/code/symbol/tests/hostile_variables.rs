@@ -1,0 +1,218 @@
+//! Malicious debug information: an answer or an error, soon, and no panic.
+
+#[path = "common/dwarf.rs"]
+mod dwarf;
+#[path = "common/elf.rs"]
+mod elf;
+
+use std::time::{Duration, Instant};
+
+use dwarf::{Dwarf, dw};
+use proptest::prelude::*;
+use tiptoe_symbol::variable::{Plan, VariableError, Watch};
+use tiptoe_symbol::{Image, NoDebugFiles};
+
+/// A variable's location: at 0x100.
+const AT: &[u8] = &[9, 3, 0, 1, 0, 0, 0, 0, 0, 0];
+
+fn plan(sections: &[(&str, &[u8])], text: &str) -> Result<Plan, VariableError> {
+    let file = elf::elf(sections);
+    let image = Image::parse(&file, &NoDebugFiles).unwrap();
+    let watch = Watch::parse(text).unwrap();
+    let start = Instant::now();
+    let plan = image.variables(&file, &NoDebugFiles, |variables| variables.plan(&watch));
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{text}: {:?}",
+        start.elapsed()
+    );
+    plan
+}
+
+fn of_unit(dwarf: Dwarf, text: &str) -> Result<Plan, VariableError> {
+    let (info, abbrev) = dwarf.finish();
+    plan(&[(".debug_info", &info), (".debug_abbrev", &abbrev)], text)
+}
+
+fn variable(dwarf: &mut Dwarf) -> u8 {
+    let attributes = [
+        (dw::NAME, dw::STRING),
+        (dw::TYPE, dw::REF4),
+        (dw::LOCATION, dw::EXPRLOC),
+    ];
+    dwarf.kind(dw::VARIABLE, false, &attributes)
+}
+
+#[test]
+fn the_unit_made_here_is_read() {
+    let mut dwarf = Dwarf::new();
+    let variable = variable(&mut dwarf);
+    let base = dwarf.kind(
+        0x24,
+        false,
+        &[(dw::NAME, dw::STRING), (dw::SIZE, dw::DATA1)],
+    );
+    let int = dwarf.entry(base, &[b"int\0", &[4]]);
+    dwarf.entry(variable, &[b"x\0", &int.to_le_bytes(), AT]);
+    let plan = of_unit(dwarf, "x").unwrap();
+    assert_eq!(
+        (plan.value.name.as_str(), plan.length(None)),
+        ("int", Ok(4))
+    );
+}
+
+#[test]
+fn types_that_stand_for_themselves() {
+    for tag in [dw::TYPEDEF, dw::POINTER, dw::ARRAY] {
+        let mut dwarf = Dwarf::new();
+        let variable = variable(&mut dwarf);
+        let alias = dwarf.kind(tag, false, &[(dw::TYPE, dw::REF4)]);
+        let at = dwarf.here();
+        dwarf.entry(alias, &[&at.to_le_bytes()]);
+        dwarf.entry(variable, &[b"x\0", &at.to_le_bytes(), AT]);
+        let text = ["x", "******x"][usize::from(tag == dw::POINTER)];
+        let plan = of_unit(dwarf, text);
+        println!("{tag:#x}: {plan:?}");
+        assert_eq!(plan.is_ok(), tag != dw::TYPEDEF);
+    }
+}
+
+/// Each structure has two nameless members of the next: 2^16 ways down, and a circle.
+#[test]
+fn structures_that_multiply() {
+    for circle in [false, true] {
+        let mut dwarf = Dwarf::new();
+        let variable = variable(&mut dwarf);
+        let structure = dwarf.kind(dw::STRUCTURE, true, &[]);
+        let member = dwarf.kind(
+            dw::MEMBER,
+            false,
+            &[(dw::TYPE, dw::REF4), (dw::PLACE, dw::DATA1)],
+        );
+        let first = dwarf.here();
+        for _ in 0..40 {
+            dwarf.entry(structure, &[]);
+            let next = if circle { first } else { dwarf.here() + 19 };
+            for _ in 0..3 {
+                dwarf.entry(member, &[&next.to_le_bytes(), &[0]]);
+            }
+            dwarf.end();
+        }
+        dwarf.entry(structure, &[]);
+        dwarf.end();
+        dwarf.entry(variable, &[b"x\0", &first.to_le_bytes(), AT]);
+        let error = of_unit(dwarf, "x.y").unwrap_err();
+        println!("{error}");
+        assert!(matches!(
+            error,
+            VariableError::Damaged { .. } | VariableError::NoType { .. }
+        ));
+    }
+}
+
+#[test]
+fn declarations_in_a_circle() {
+    let mut dwarf = Dwarf::new();
+    let nameless = [(dw::SPECIFICATION, dw::REF4), (dw::LOCATION, dw::EXPRLOC)];
+    let nameless = dwarf.kind(dw::VARIABLE, false, &nameless);
+    for _ in 0..10_000 {
+        let at = dwarf.here();
+        dwarf.entry(nameless, &[&at.to_le_bytes(), AT]);
+    }
+    let error = of_unit(dwarf, "x").unwrap_err();
+    assert!(
+        matches!(error, VariableError::NoSuchVariable { .. }),
+        "{error}"
+    );
+}
+
+/// An entry of one byte has a million attributes that take none.
+#[test]
+fn attributes_without_bytes() {
+    let mut dwarf = Dwarf::new();
+    let flags = vec![(0x3f, dw::PRESENT); 250_000];
+    let kind = dwarf.kind(dw::VARIABLE, false, &flags);
+    for _ in 0..250_000 {
+        dwarf.entry(kind, &[]);
+    }
+    let error = of_unit(dwarf, "x").unwrap_err();
+    assert!(matches!(error, VariableError::Damaged { .. }), "{error}");
+}
+
+/// Many units, and each one's table of abbreviations begins within that of another.
+#[test]
+fn tables_that_overlap() {
+    let mut abbrev = Vec::new();
+    for _ in 0..100_000 {
+        abbrev.extend([1, dw::VARIABLE, 0, 0, 0]);
+    }
+    let mut info = Vec::new();
+    for unit in 0..50_000_u32 {
+        info.extend([8, 0, 0, 0, 4, 0]);
+        info.extend((unit * 5).to_le_bytes());
+        info.extend([8, 1]);
+    }
+    let sections = [(".debug_info", &info[..]), (".debug_abbrev", &abbrev[..])];
+    let error = plan(&sections, "x").unwrap_err();
+    assert!(
+        matches!(error, VariableError::NoSuchVariable { .. }),
+        "{error}"
+    );
+}
+
+/// Many variables whose names are the ends of one long text.
+#[test]
+fn names_that_overlap() {
+    let mut dwarf = Dwarf::new();
+    let kind = [(dw::NAME, dw::STRP), (dw::LOCATION, dw::EXPRLOC)];
+    let kind = dwarf.kind(dw::VARIABLE, false, &kind);
+    for at in 0..100_000_u32 {
+        dwarf.entry(kind, &[&at.to_le_bytes(), AT]);
+    }
+    let (info, abbrev) = dwarf.finish();
+    let strings = vec![b'a'; 200_000];
+    let sections = [
+        (".debug_info", &info[..]),
+        (".debug_abbrev", &abbrev[..]),
+        (".debug_str", &strings[..]),
+    ];
+    let error = plan(&sections, "x").unwrap_err();
+    println!("{error}");
+}
+
+fn program() -> Option<Vec<u8>> {
+    static PROGRAM: std::sync::OnceLock<Option<Vec<u8>>> = std::sync::OnceLock::new();
+    let build = || {
+        let folder = tempfile::TempDir::new().ok()?;
+        let (from, to) = (folder.path().join("a.c"), folder.path().join("a"));
+        std::fs::write(&from, include_str!("fixtures/variables.c")).ok()?;
+        std::fs::write(folder.path().join("b.c"), include_str!("fixtures/hidden.c")).ok()?;
+        let mut gcc = std::process::Command::new("gcc");
+        let files = [&from, &folder.path().join("b.c")];
+        let built = gcc.arg("-g").args(files).arg("-o").arg(&to).status().ok()?;
+        built.success().then(|| std::fs::read(&to).ok())?
+    };
+    PROGRAM.get_or_init(build).clone()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Bytes changed where the debug information is.
+    #[test]
+    fn changed_anywhere(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
+        let Some(mut bytes) = program() else { return Ok(()) };
+        let start = bytes.len() / 3;
+        for (at, value) in changes {
+            let at = start + at.index(bytes.len() - start);
+            bytes[at] = value;
+        }
+        let Ok(image) = Image::parse(&bytes, &NoDebugFiles) else { return Ok(()) };
+        image.variables(&bytes, &NoDebugFiles, |variables| {
+            for text in ["stats.hits", "table[3]->next->inner.b", "hidden->self->first", "mine", "statz"] {
+                let plan = variables.plan(&Watch::parse(text).unwrap());
+                let _ = plan.map(|plan| plan.value.describe(&[0; 8]));
+            }
+        });
+    }
+}

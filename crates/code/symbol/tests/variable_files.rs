@@ -1,0 +1,272 @@
+//! Where debug information is, and is not: in the file, beside it, packed, split, or left out.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use common::{Disk, image, tool};
+use tempfile::TempDir;
+use tiptoe_symbol::Image;
+use tiptoe_symbol::variable::{Kind, Plan, Start, Watch, check_alignment};
+
+struct Program {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl Program {
+    /// The program of C, compiled.
+    fn build(compiler: &str, options: &[&str]) -> Program {
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        fs::write(path("variables.c"), include_str!("fixtures/variables.c")).unwrap();
+        fs::write(path("hidden.c"), include_str!("fixtures/hidden.c")).unwrap();
+        let (out, main, hidden) = (path("prog"), path("variables.c"), path("hidden.c"));
+        let files = ["-o", &out, &main, &hidden, "-Wl,--build-id"];
+        tool(compiler, &[options, &files].concat()).unwrap();
+        let path = folder.path().join("prog");
+        Program { folder, path }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn objcopy(&self, options: &[&str], to: &str) -> PathBuf {
+        let (from, to) = (self.file("prog"), self.file(to));
+        tool("objcopy", &[options, &[&from, &to]].concat()).unwrap();
+        to.into()
+    }
+}
+
+fn plan(path: &Path, text: &str) -> Result<Plan, String> {
+    let bytes = fs::read(path).unwrap();
+    let watch = Watch::parse(text).unwrap();
+    let image = image(path).unwrap();
+    let plan = image.variables(&bytes, &Disk::of(path), |variables| variables.plan(&watch));
+    println!("{text}: {plan:?}");
+    plan.map_err(|error| error.to_string())
+}
+
+fn refused(path: &Path, text: &str, parts: &[&str]) {
+    let error = plan(path, text).unwrap_err();
+    for part in parts {
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+/// All that is asked here has the same answer as where the debug information is in the file.
+fn same(plain: &Path, other: &Path) {
+    for text in [
+        "stats.hits",
+        "count",
+        "table[1]->next->weight",
+        "hidden->second",
+        "mine",
+    ] {
+        assert_eq!(plan(other, text), plan(plain, text), "{text}");
+    }
+}
+
+#[test]
+fn beside_the_file() {
+    let program = Program::build("gcc", &["-g"]);
+    let debug = program.objcopy(&["--only-keep-debug"], "prog.debug");
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    for strip in ["--strip-all", "--strip-debug"] {
+        let stripped = program.objcopy(&[strip, &link], "stripped");
+        same(&program.path, &stripped);
+    }
+}
+
+#[test]
+fn packed_or_in_units_of_types() {
+    let plain = Program::build("gcc", &["-g"]);
+    let mixes = [
+        ("gcc", &["-g", "-gz"][..]),
+        ("gcc", &["-gdwarf-4", "-fdebug-types-section"]),
+        ("gcc", &["-gdwarf-5", "-fdebug-types-section"]),
+        ("gcc", &["-gdwarf-5", "-gdwarf64"]),
+    ];
+    for (compiler, options) in mixes {
+        same(&plain.path, &Program::build(compiler, options).path);
+    }
+    // Another compiler lays the program out in another way.
+    for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
+        let program = Program::build("clang", &[dwarf]);
+        let found = plan(&program.path, "stats.colour").unwrap();
+        let symbol = image(&program.path)
+            .unwrap()
+            .variables_named("stats")
+            .next();
+        assert_eq!(found.start, Start::Module(symbol.unwrap()));
+        assert!(matches!(
+            found.value.kind,
+            Kind::Enumeration { signed: true, .. }
+        ));
+    }
+}
+
+#[test]
+fn nowhere() {
+    let program = Program::build("gcc", &["-g0"]);
+    let counter = plan(&program.path, "counter").unwrap();
+    assert_eq!(
+        (counter.length(None), &*counter.value.name),
+        (Ok(8), "unknown")
+    );
+    let mine = plan(&program.path, "mine").unwrap();
+    assert!(matches!(mine.start, Start::ThreadLocal(_)));
+    assert!(plan(&program.path, "stats").unwrap().length(None).is_err());
+    refused(
+        &program.path,
+        "stats.hits",
+        &[
+            "nothing tells the type of `stats`",
+            "`.hits`",
+            "build it with -g",
+        ],
+    );
+    refused(
+        &program.path,
+        "statz",
+        &["no variable `statz`; the nearest: `stats`"],
+    );
+    refused(
+        &program.path,
+        "twin",
+        &["the name of several variables: `0x"],
+    );
+    let count = image(&program.path)
+        .unwrap()
+        .variables_named("count.0")
+        .next();
+    assert_eq!(
+        plan(&program.path, "'count.0'").unwrap().start,
+        Start::Module(count.unwrap())
+    );
+}
+
+#[test]
+fn in_files_that_are_not_read() {
+    let program = Program::build("gcc", &["-g", "-gsplit-dwarf"]);
+    refused(
+        &program.path,
+        "stats.hits",
+        &["2 of its source files", "`.dwo` files", "-gsplit-dwarf"],
+    );
+    assert_eq!(plan(&program.path, "counter").unwrap().length(None), Ok(8));
+    refused(
+        &program.path,
+        "tick::count",
+        &["no variable", "`.dwo` files"],
+    );
+    let program = Program::build("gcc", &["-g"]);
+    let link = program.file("link");
+    fs::write(&link, b"../shared.debug\0\x01\x02\x03").unwrap();
+    let link = format!("--add-section=.gnu_debugaltlink={link}");
+    let linked = program.objcopy(&[&link], "linked");
+    refused(
+        &linked,
+        "nothing_here",
+        &["in `../shared.debug`, which is not there"],
+    );
+}
+
+/// A variable of a library: where the program has a copy of it, and where not.
+#[test]
+fn in_another_file() {
+    let program = Program::build("gcc", &["-g", "-no-pie", "-fno-pie"]);
+    let copy = plan(&program.path, "environ").unwrap();
+    assert_eq!((&*copy.value.name, copy.length(None)), ("char **", Ok(8)));
+    let program = Program::build("gcc", &["-g", "-fPIC"]);
+    refused(
+        &program.path,
+        "environ",
+        &["defined in another file", "`BINARY:environ`"],
+    );
+}
+
+#[test]
+fn variables_that_were_left_out() {
+    let program = Program::build("gcc", &["-g", "-O2"]);
+    refused(
+        &program.path,
+        "dead",
+        &["no place in memory", "optimised out"],
+    );
+    refused(&program.path, "main::at", &["`main::at`"]);
+    let unused = [
+        "-g",
+        "-fdata-sections",
+        "-ffunction-sections",
+        "-Wl,--gc-sections",
+    ];
+    let program = Program::build("gcc", &unused);
+    refused(&program.path, "pointer_to_ptr", &["no place in memory"]);
+    refused(
+        &program.path,
+        "tick::local",
+        &["a local variable of `tick`", "address"],
+    );
+    refused(&program.path, "tick", &["is a function", "`tick:x`"]);
+    let code = plan(&program.path, "tick:x").unwrap();
+    let tick = image(&program.path).unwrap().find("tick").unwrap()[0].address;
+    assert_eq!(code.start, Start::Module(tick));
+    refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
+}
+
+#[test]
+fn addresses_and_alignment() {
+    let program = Program::build("gcc", &["-g"]);
+    let (absolute, own) = (
+        plan(&program.path, "0x1234:8"),
+        plan(&program.path, "prog:0x1234"),
+    );
+    assert_eq!(absolute.unwrap().start, Start::Absolute(0x1234));
+    assert_eq!(own.as_ref().unwrap().start, Start::Module(0x1234));
+    assert!(own.unwrap().length(None).is_err());
+    let packed = plan(&program.path, "packed.value").unwrap();
+    let Start::Module(address) = packed.start else {
+        panic!("{packed:?}")
+    };
+    let error = check_alignment(address + 1, packed.length(None).unwrap()).unwrap_err();
+    println!("{error}");
+    refused(&program.path, "function->x", &["no members"]);
+    let error = plan(&program.path, "*nothing")
+        .unwrap()
+        .length(None)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("`void`, which has no size"),
+        "{error}"
+    );
+}
+
+/// Times of what grows with the file; no limits are asserted.
+#[test]
+#[ignore = "prints times, asserts nothing"]
+fn time() {
+    let file = std::env::var("TIPTOE_TIME_FILE").unwrap_or_else(|_| "/proc/self/exe".into());
+    let texts = std::env::var("TIPTOE_TIME_VARIABLE").unwrap_or_else(|_| "environ".into());
+    let path = Path::new(&file);
+    let bytes = fs::read(path).unwrap();
+    let start = Instant::now();
+    let image = Image::parse(&bytes, &Disk::of(path)).unwrap();
+    println!("{file}: parsed in {:?}", start.elapsed());
+    let start = Instant::now();
+    image.variables(&bytes, &Disk::of(path), |variables| {
+        println!("ready to be asked in {:?}", start.elapsed());
+        for text in texts.split(' ') {
+            let (watch, start) = (Watch::parse(text).unwrap(), Instant::now());
+            let plan = variables.plan(&watch);
+            println!("{text}: {:?}", start.elapsed());
+            match plan {
+                Ok(plan) => println!("{plan:?}"),
+                Err(error) => println!("{error}"),
+            }
+        }
+    });
+}

@@ -1,0 +1,221 @@
+//! The shards under loom: each model, then its mutants.
+
+extern crate std;
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread::spawn;
+use std::vec::Vec;
+
+use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
+use crate::shards::{Shards, Wait};
+
+/// A futex: nobody parks once the word has changed, and whoever is parked sleeps until woken,
+/// so that a wake that is lost is a deadlock.
+struct Futex {
+    /// Wakes one, as a futex does. There is one queue for all words: where several are waited
+    /// for everybody is woken.
+    wakes_one: bool,
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    fn new(wakes_one: bool) -> Self {
+        Futex {
+            wakes_one,
+            queue: Mutex::new(()),
+            woken: Condvar::new(),
+        }
+    }
+}
+
+impl Wait for Futex {
+    const LOOKS: u32 = 1;
+
+    fn park(&self, word: &AtomicU64, seen: u64) {
+        let queue = self.queue.lock().expect("nobody panics");
+        if word.load(Relaxed) == seen {
+            drop(self.woken.wait(queue).expect("nobody panics"));
+        }
+    }
+
+    fn unpark(&self, _: &AtomicU64) {
+        let _queue = self.queue.lock().expect("nobody panics");
+        match self.wakes_one {
+            true => self.woken.notify_one(),
+            false => self.woken.notify_all(),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+struct Shared {
+    words: Vec<AtomicU64>,
+    futex: Futex,
+}
+
+impl Shared {
+    /// Two shards: the lock, and a counter.
+    fn new(wakes_one: bool) -> Arc<Shared> {
+        Arc::new(Shared {
+            words: (0..4).map(|_| AtomicU64::new(0)).collect(),
+            futex: Futex::new(wakes_one),
+        })
+    }
+
+    fn shards(&self) -> Shards<'_, Futex> {
+        Shards::new(&self.words, 2, &self.futex)
+    }
+
+    fn add(&self, index: usize) {
+        let counter = &self.words[index * 2 + 1];
+        counter.store(counter.load(Relaxed) + 1, Relaxed);
+    }
+
+    fn add_one(&self, index: usize) {
+        let _one = self.shards().one(index).expect("there");
+        self.add(index);
+    }
+
+    fn add_all(&self) {
+        let shards = self.shards();
+        let _all = shards.all();
+        self.add(0);
+        self.add(1);
+    }
+
+    fn check(&self, expected: [u64; 2]) {
+        let counts = [1, 3].map(|at| self.words[at].load(Relaxed));
+        assert_eq!(counts, expected, "everybody was alone");
+        let is_free = self.shards().try_all().is_some();
+        assert!(is_free, "all was given back");
+    }
+}
+
+/// Two of the same shard.
+fn one_and_one(first: Option<Edge>, second: Option<Edge>) {
+    loom::model(move || {
+        let shared = Shared::new(true);
+        let thread = spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                lose(first);
+                shared.add_one(1);
+            }
+        });
+        lose(second);
+        shared.add_one(1);
+        lose(None);
+        thread.join().expect("added");
+        shared.check([0, 2]);
+    });
+}
+
+/// One of a shard, one of all, one of the other shard.
+fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
+    loom::model(move || {
+        let shared = Shared::new(false);
+        let run = |lost, act: fn(&Shared)| {
+            let shared = Arc::clone(&shared);
+            spawn(move || {
+                lose(lost);
+                act(&shared);
+            })
+        };
+        let threads = [run(all, Shared::add_all), run(None, |s| s.add_one(0))];
+        lose(one);
+        shared.add_one(1);
+        lose(None);
+        for thread in threads {
+            thread.join().expect("added");
+        }
+        shared.check([2, 2]);
+    });
+}
+
+/// Two of all, one of whom does not wait.
+fn all_and_all() {
+    loom::model(|| {
+        let shared = Shared::new(false);
+        let thread = spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.add_all()
+        });
+        let tried = {
+            let shards = shared.shards();
+            let all = shards.try_all();
+            all.is_some_and(|_all| {
+                shared.add(0);
+                shared.add(1);
+                true
+            })
+        };
+        thread.join().expect("added");
+        shared.check([1 + u64::from(tried); 2]);
+    });
+}
+
+#[test]
+fn who_has_a_shard_is_alone() {
+    one_and_one(None, None);
+}
+
+/// Two may be parked at once, and each wake is for one.
+#[test]
+fn nobody_sleeps_for_ever() {
+    loom::model(|| {
+        let shared = Shared::new(true);
+        let threads = [(); 2].map(|()| {
+            let shared = Arc::clone(&shared);
+            spawn(move || shared.add_one(1))
+        });
+        shared.add_one(1);
+        for thread in threads {
+            thread.join().expect("added");
+        }
+        shared.check([0, 3]);
+    });
+}
+
+#[test]
+fn who_has_all_is_alone() {
+    one_and_all(None, None);
+}
+
+#[test]
+fn who_tries_all_gives_all_back() {
+    all_and_all();
+}
+
+#[test]
+#[should_panic(expected = "everybody was alone")]
+fn mutant_one_without_acquire() {
+    one_and_one(Some(Edge::Access(Acquire)), None);
+}
+
+#[test]
+#[should_panic(expected = "everybody was alone")]
+fn mutant_one_without_release() {
+    one_and_one(Some(Edge::Access(Release)), None);
+}
+
+#[test]
+#[should_panic]
+fn mutant_one_in_two_steps() {
+    one_and_one(Some(Edge::Exchange), None);
+}
+
+#[test]
+#[should_panic(expected = "everybody was alone")]
+fn mutant_all_without_acquire() {
+    one_and_all(None, Some(Edge::Access(Acquire)));
+}
+
+#[test]
+#[should_panic(expected = "everybody was alone")]
+fn mutant_all_without_release() {
+    one_and_all(None, Some(Edge::Access(Release)));
+}

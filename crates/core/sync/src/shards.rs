@@ -1,0 +1,281 @@
+//! Mutexes that together are a reader-writer lock.
+//!
+//! Rules: (1) Who needs the state of one shard takes its mutex, and no other one. (2) Who
+//! needs everybody's takes all, in ascending order, so that two who do never wait for each
+//! other. (3) So one shard is the reader's side of a lock whose readers share no word, and
+//! all of them are the writer's side: what only writers change stands still for readers.
+//! (4) Of one shard both sides are the same.
+//!
+//! A reader's lock of its own beside the mutex would cost each reader two more exchanges,
+//! and give nothing: it would be held exactly as long.
+//!
+//! | word | means |
+//! |---|---|
+//! | `FREE` | nobody has the shard |
+//! | `HELD` | somebody has it, nobody is parked |
+//! | `AWAITED` | somebody has it, somebody may be parked |
+
+use crate::primitive::{AtomicU64, Ordering, spin_loop};
+
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const AWAITED: u64 = 2;
+
+/// How a thread waits: there are no system calls here.
+pub trait Wait {
+    /// How often a thread looks at a word before it parks.
+    const LOOKS: u32;
+
+    /// Parks the calling thread while `word` is `seen`. May return early. A futex on the
+    /// word's low half will do.
+    fn park(&self, word: &AtomicU64, seen: u64);
+
+    /// Lets a thread go on that is parked at `word`, if there is one.
+    fn unpark(&self, word: &AtomicU64);
+
+    /// The time, which only those read who have to wait.
+    fn now_ns(&self) -> u64;
+}
+
+/// The shards: the first word of each is its mutex, the others are the caller's. Zeroed
+/// words are free.
+#[derive(Debug)]
+pub struct Shards<'a, W> {
+    words: &'a [AtomicU64],
+    stride: usize,
+    wait: &'a W,
+}
+
+impl<'a, W: Wait> Shards<'a, W> {
+    /// As many shards of `stride` words as there are words for.
+    pub fn new(words: &'a [AtomicU64], stride: usize, wait: &'a W) -> Self {
+        Shards {
+            words,
+            stride,
+            wait,
+        }
+    }
+
+    /// Waits for a shard; none if there is no such.
+    #[inline]
+    pub fn one(&self, index: usize) -> Option<One<'a, W>> {
+        let word = self.word(index)?;
+        let waited_ns = lock(word, self.wait);
+        Some(One {
+            word,
+            wait: self.wait,
+            waited_ns,
+        })
+    }
+
+    /// A shard, unless somebody has it.
+    pub fn try_one(&self, index: usize) -> Option<One<'a, W>> {
+        let word = self.word(index).filter(|word| try_lock(word))?;
+        Some(One {
+            word,
+            wait: self.wait,
+            waited_ns: None,
+        })
+    }
+
+    /// Waits for all shards.
+    pub fn all(&self) -> All<'_, 'a, W> {
+        let mut all = All::none(self);
+        for word in self.locks() {
+            let waited_ns = lock(word, self.wait);
+            all.held += 1;
+            all.waited_ns = match (all.waited_ns, waited_ns) {
+                (Some(before), Some(more)) => Some(before.saturating_add(more)),
+                (before, more) => before.or(more),
+            };
+        }
+        all
+    }
+
+    /// All shards, unless somebody has one.
+    pub fn try_all(&self) -> Option<All<'_, 'a, W>> {
+        let mut all = All::none(self);
+        for word in self.locks() {
+            if !try_lock(word) {
+                return None; // the guard gives back what it has
+            }
+            all.held += 1;
+        }
+        Some(all)
+    }
+
+    fn word(&self, index: usize) -> Option<&'a AtomicU64> {
+        self.words.get(index.checked_mul(self.stride)?)
+    }
+
+    fn locks(&self) -> impl Iterator<Item = &'a AtomicU64> {
+        let shards = self.words.chunks_exact(self.stride.max(1));
+        shards.filter_map(|shard| shard.first())
+    }
+}
+
+/// While it lives nobody else has the shard, and nobody has all.
+#[derive(Debug)]
+pub struct One<'a, W: Wait> {
+    word: &'a AtomicU64,
+    wait: &'a W,
+    /// For how long it had to be waited for, if it had to be.
+    pub waited_ns: Option<u64>,
+}
+
+impl<W: Wait> Drop for One<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        unlock(self.word, self.wait);
+    }
+}
+
+/// While it lives nobody else has any shard.
+#[derive(Debug)]
+pub struct All<'s, 'a, W: Wait> {
+    shards: &'s Shards<'a, W>,
+    held: usize,
+    /// For how long they had to be waited for, if they had to be.
+    pub waited_ns: Option<u64>,
+}
+
+impl<'s, 'a, W: Wait> All<'s, 'a, W> {
+    fn none(shards: &'s Shards<'a, W>) -> Self {
+        All {
+            shards,
+            held: 0,
+            waited_ns: None,
+        }
+    }
+}
+
+impl<W: Wait> Drop for All<'_, '_, W> {
+    fn drop(&mut self) {
+        for word in self.shards.locks().take(self.held) {
+            unlock(word, self.shards.wait);
+        }
+    }
+}
+
+#[inline]
+fn try_lock(word: &AtomicU64) -> bool {
+    // Acquire: pairs with the Release in `unlock` (edge H). Relaxed where it fails: nothing
+    // is read then.
+    let taken = word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+    taken.is_ok()
+}
+
+#[inline]
+fn lock<W: Wait>(word: &AtomicU64, wait: &W) -> Option<u64> {
+    match try_lock(word) {
+        true => None,
+        false => Some(lock_slow(word, wait)),
+    }
+}
+
+#[cold]
+fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
+    let since = wait.now_ns();
+    let is_taken = (0..W::LOOKS).any(|_| {
+        spin_loop();
+        // Relaxed: only saves an exchange that would fail.
+        word.load(Ordering::Relaxed) == FREE && try_lock(word)
+    });
+    if !is_taken {
+        // Who was parked does not know whether others still are, so says that they are.
+        // Acquire: pairs with the Release in `unlock` (edge H).
+        while word.swap(AWAITED, Ordering::Acquire) != FREE {
+            wait.park(word, AWAITED);
+        }
+    }
+    wait.now_ns().saturating_sub(since)
+}
+
+#[inline]
+fn unlock<W: Wait>(word: &AtomicU64, wait: &W) {
+    // Release: pairs with every way to take it (edge H).
+    if word.swap(FREE, Ordering::Release) == AWAITED {
+        wait.unpark(word);
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec::Vec;
+
+    struct Yields;
+
+    impl Wait for Yields {
+        const LOOKS: u32 = 3;
+        fn park(&self, _: &AtomicU64, _: u64) {
+            std::thread::yield_now();
+        }
+        fn unpark(&self, _: &AtomicU64) {}
+        fn now_ns(&self) -> u64 {
+            0
+        }
+    }
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn shards_are_apart_and_all_are_all() {
+        let words = words(6);
+        let shards = Shards::new(&words, 2, &Yields);
+        let (one, two) = (shards.try_one(0), shards.try_one(2));
+        assert!(one.is_some() && two.is_some());
+        assert!(shards.try_one(2).is_none() && shards.try_all().is_none());
+        assert!(shards.try_one(1).is_some(), "what gave up holds nothing");
+        assert!(shards.try_one(3).is_none(), "there is no such shard");
+        drop((one, two));
+        let all = shards.try_all().expect("free");
+        assert!((0..3).all(|index| shards.try_one(index).is_none()));
+        drop(all);
+        assert_eq!(shards.one(1).expect("there").waited_ns, None);
+        assert_eq!(shards.all().waited_ns, None);
+    }
+
+    /// Each shard's counter is changed by who has it, and all of them by who has all.
+    #[test]
+    fn nothing_is_lost_between_threads() {
+        let words = words(8);
+        let shards = Shards::new(&words, 2, &Yields);
+        let add = |index: usize| {
+            let counter = &words[index * 2 + 1];
+            counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        };
+        let rounds = if cfg!(miri) { 20 } else { 2_000 };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (shards, add) = (&shards, &add);
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        if (round + thread) % 8 == 0 {
+                            let _all = shards.all();
+                            (0..4).for_each(add);
+                        } else {
+                            let index = (round / 8 + thread) % 4;
+                            let _one = shards.one(index).expect("there");
+                            add(index);
+                        }
+                    }
+                });
+            }
+        });
+        let all: u64 = (0..4)
+            .map(|index| words[index * 2 + 1].load(Ordering::Relaxed))
+            .sum();
+        let alls = (0..4)
+            .map(|thread| {
+                (0..rounds)
+                    .filter(|round| (round + thread) % 8 == 0)
+                    .count()
+            })
+            .sum::<usize>() as u64;
+        assert_eq!(all, 4 * rounds as u64 + 3 * alls);
+    }
+}

@@ -1,0 +1,116 @@
+//! Breakpoints of the processor: accesses to an address.
+
+use std::prelude::rust_2024::*;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use perf_event_open_sys::ioctls;
+
+use super::{Attr, On, PerfEvent, abi, attr};
+
+/// Which accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Stores.
+    Write,
+    /// Stores and loads: x86 cannot tell of loads alone.
+    ReadWrite,
+    /// An instruction that is run.
+    Execute,
+}
+
+/// What an event is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Breakpoint {
+    /// A multiple of the length.
+    pub address: u64,
+    /// 1, 2, 4 or 8 bytes; of code always as many as an address has.
+    pub len: u8,
+    /// Which accesses.
+    pub access: Access,
+}
+
+impl Breakpoint {
+    fn attr(&self) -> Attr {
+        let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
+        attr.bp_type = match self.access {
+            Access::Write => abi::HW_BREAKPOINT_W,
+            Access::ReadWrite => abi::HW_BREAKPOINT_RW,
+            Access::Execute => abi::HW_BREAKPOINT_X,
+        };
+        attr.__bindgen_anon_3.bp_addr = self.address;
+        attr.__bindgen_anon_4.bp_len = match self.access {
+            Access::Execute => size_of::<u64>() as u64,
+            _ => u64::from(self.len),
+        };
+        attr
+    }
+}
+
+impl PerfEvent {
+    /// A breakpoint that is off. Each access is a sample, which nobody is told of before it has a
+    /// program. `in_kernel` is whether accesses of the kernel's count, which not every user may ask for.
+    ///
+    /// `StorageFull` where all slots of a CPU, or of the thread, are taken.
+    pub fn open_breakpoint(at: &Breakpoint, on: On, in_kernel: bool) -> io::Result<Self> {
+        let mut attr = at.attr();
+        attr.__bindgen_anon_1.sample_period = 1;
+        attr.__bindgen_anon_2.wakeup_events = 1;
+        attr.set_disabled(1);
+        attr.set_exclude_kernel(u64::from(!in_kernel));
+        attr.set_exclude_hv(1);
+        Self::open(attr, on)
+    }
+
+    /// A breakpoint that counts accesses of the program's own, switched on; inherited, of threads that
+    /// begin later, too.
+    ///
+    /// `StorageFull` as above.
+    pub fn count_accesses(at: &Breakpoint, on: On, is_inherited: bool) -> io::Result<Self> {
+        let mut attr = at.attr();
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        attr.set_inherit(u64::from(is_inherited));
+        Self::open(attr, on)
+    }
+
+    /// Runs a BPF program of type perf_event at each sample.
+    pub fn run_program(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd() as u32;
+        // SAFETY: both are open descriptors; the kernel checks what they are.
+        answer(unsafe { ioctls::SET_BPF(self.0.as_raw_fd(), program) })
+    }
+
+    /// Switches it on, and what others inherited of it.
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: an open descriptor and a number.
+        answer(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) })
+    }
+
+    /// Switches it off, likewise.
+    pub fn disable(&self) -> io::Result<()> {
+        // SAFETY: an open descriptor and a number.
+        answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
+    }
+
+    /// Switches it on until so many more samples were let pass by its program.
+    ///
+    /// A breakpoint that has come to rest so is heard again only when its period is set anew: it would
+    /// else stop its program at each access, and tell nobody (seen on Linux 6.18).
+    pub fn refresh(&self, samples: u32) -> io::Result<()> {
+        let period = 1u64;
+        let samples = i32::try_from(samples).unwrap_or(i32::MAX);
+        // SAFETY: an open descriptor and a number.
+        answer(unsafe { ioctls::REFRESH(self.0.as_raw_fd(), samples) })?;
+        // SAFETY: an open descriptor, and the address of a number that outlives the call.
+        answer(unsafe { ioctls::PERIOD(self.0.as_raw_fd(), (&raw const period) as u64) })
+    }
+}
+
+fn answer(result: i32) -> io::Result<()> {
+    match result {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

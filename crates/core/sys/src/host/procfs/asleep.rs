@@ -1,0 +1,114 @@
+//! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
+//!
+//! The scheduler notes when a thread was last charged for running, on the clock of the CPU where that
+//! was. Such clocks leave out what interrupts and the hypervisor took, and drift apart: it is
+//! compared with what that very CPU's clock says now, by going there.
+
+use std::prelude::rust_2024::*;
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
+
+use super::stat::field_of;
+use super::{Error, Process, Result};
+
+/// The field of a stat file with the CPU where a thread ran last.
+const PROCESSOR: usize = 39;
+/// What a sched file calls the time of the last charge, in milliseconds.
+const CHARGED: &str = "se.exec_start";
+
+impl Process {
+    /// The stack pointer of one of its threads; `None` where that runs, or is in a page fault.
+    pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
+        let text = self.read(&format!("task/{tid}/syscall"))?;
+        Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
+    }
+
+    /// How long ago one of its threads ran. `None` where the kernel does not tell, or tiptoe
+    /// may not run on the CPU where that was. The calling thread goes to that CPU and comes
+    /// back.
+    pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
+        let stat = self.read(&format!("task/{tid}/stat"))?;
+        let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;
+        let Ok(sched) = self.read(&format!("task/{tid}/sched")) else {
+            return Ok(None);
+        };
+        let then = charged(&sched);
+        let now = clock_of(cpu as usize);
+        Ok(then.zip(now).map(|(then, now)| now.saturating_sub(then)))
+    }
+}
+
+/// What the scheduler's clock of a CPU says.
+fn clock_of(cpu: usize) -> Option<Duration> {
+    let allowed = sched_getaffinity(None).ok()?;
+    if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+        return None;
+    }
+    let mut there = CpuSet::new();
+    there.set(cpu);
+    sched_setaffinity(None, &there).ok()?;
+    sched_yield(); // charges the caller up to now
+    let own = fs::read("/proc/thread-self/sched");
+    // It may run wherever it might before.
+    let _ = sched_setaffinity(None, &allowed);
+    charged(&own.ok()?)
+}
+
+/// From the text of a syscall file: the last but one of its words.
+fn stack_pointer(syscall: &str) -> Option<u64> {
+    let word = syscall.split_whitespace().rev().nth(1)?;
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+}
+
+/// From the text of a sched file.
+fn charged(sched: &[u8]) -> Option<Duration> {
+    let text = str::from_utf8(sched).ok()?;
+    let mut lines = text.lines();
+    let (_, value) = lines
+        .find(|line| line.starts_with(CHARGED))?
+        .split_once(':')?;
+    let milliseconds: f64 = value.trim().parse().ok()?;
+    Duration::try_from_secs_f64(milliseconds / 1e3).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_pointer_stands_before_the_last_word() {
+        let asleep = "202 0x5580 0x80 0x2 0x0 0x0 0x0 0x7ffd10 0x7f0012\n";
+        assert_eq!(stack_pointer(asleep), Some(0x7f_fd10));
+        assert_eq!(stack_pointer("-1 0x7ffd 0x7f\n"), Some(0x7ffd));
+        assert_eq!(stack_pointer("running\n"), None);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_has_slept_ever_longer() {
+        let text =
+            b"x (1, #threads: 2)\n---\nse.exec_start     :      70649384.219859\nse.vruntime : 7\n";
+        assert_eq!(
+            charged(text),
+            Some(Duration::from_nanos(70_649_384_219_859))
+        );
+        assert_eq!(charged(b"se.exec_start : much"), None);
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid())
+                .expect("somebody listens");
+            let _ = ended.recv();
+        });
+        let tid = told.recv().expect("a number").as_raw_nonzero().get() as u32;
+        let asleep = || Process::current().thread_asleep(tid).expect("it is there");
+        std::thread::sleep(Duration::from_millis(20));
+        let first = asleep();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(first < asleep() || first.is_none());
+        drop(end);
+        sleeper.join().expect("it ended");
+    }
+}

@@ -1,0 +1,250 @@
+//! How large a state is and what lies where.
+//!
+//! ```text
+//! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
+//! ```
+//!
+//! Words are O(reservations of tasks + CPUs): a shard's buckets are its share of the
+//! reservations, and there are a few shards for each CPU.
+
+use crate::request::Kind;
+use crate::stats;
+
+/// Most CPUs that a state is for.
+pub const MAX_CPUS: u32 = 1 << 14;
+/// Most slots of a register file.
+pub const MAX_SLOTS: u32 = 16;
+/// Most reservations of tasks.
+const MAX_RESERVATIONS: u32 = 1 << 24;
+/// Most shards.
+const MAX_SHARDS: u32 = 1 << 16;
+
+/// Words that no two CPUs fight for: two cache lines, as they are fetched in pairs.
+const LINE: usize = 16;
+
+/// The header's words.
+pub(crate) mod header {
+    use super::LINE;
+    /// For each register file the most CPU-wide slots that any CPU has.
+    pub(crate) const WIDEST: usize = 0;
+    /// The writers' counters.
+    pub(crate) const STATS: usize = 2;
+    /// The backend's lock.
+    pub(crate) const BACKEND: usize = LINE;
+    /// How many entries were ever taken.
+    pub(crate) const FRESH: usize = LINE + 1;
+    pub(crate) const WORDS: usize = 2 * LINE;
+}
+
+/// A shard's words.
+pub(crate) mod head {
+    /// One more than the first free entry. The lock is in front of it.
+    pub(crate) const FREE: usize = 1;
+    /// The readers' counters.
+    pub(crate) const STATS: usize = 2;
+    /// For each register file the tasks by slots that they hold on all CPUs.
+    pub(crate) const HISTOGRAMS: usize = STATS + super::stats::WORDS;
+}
+/// With as many slots as x86 has a shard's first two lines are used, and no more.
+pub(crate) const HEAD: usize = (head::HISTOGRAMS + 2 * MAX_SLOTS as usize).next_multiple_of(LINE);
+
+/// Words of an entry.
+pub(crate) const ENTRY: usize = 4;
+
+/// The debug registers of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registers {
+    /// Each takes data as well as instructions (x86).
+    Mixed(u32),
+    /// Those for data and those for instructions are different ones (arm64).
+    Separate {
+        /// How many are for data.
+        data: u32,
+        /// How many are for instructions.
+        instruction: u32,
+    },
+}
+
+/// The size of everything. All who share a state must agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    cpus: u32,
+    registers: Registers,
+    reservations: u32,
+    shards: u32,
+}
+
+impl Geometry {
+    /// For so many CPUs, numbered from 0, with these registers, and at most so many
+    /// reservations of tasks at once: twice what is expected, or a shard that has no room
+    /// often stops everybody to look for some. None where a number is 0 or beyond all machines.
+    pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
+        let (fewest, most) = match registers {
+            Registers::Mixed(slots) => (slots, slots),
+            Registers::Separate { data, instruction } => {
+                (data.min(instruction), data.max(instruction))
+            }
+        };
+        let is_sane = (1..=MAX_CPUS).contains(&cpus)
+            && (1..=MAX_RESERVATIONS).contains(&reservations)
+            && fewest >= 1
+            && most <= MAX_SLOTS;
+        let geometry = Geometry {
+            cpus,
+            registers,
+            reservations,
+            shards: 1,
+        };
+        is_sane.then(|| geometry.with_shards(4 * cpus))
+    }
+
+    /// With at least so many shards: four for each CPU unless this is called. Of one CPU
+    /// there is always one: all its requests exclude each other.
+    pub fn with_shards(self, shards: u32) -> Geometry {
+        let shards = match self.cpus {
+            1 => 1,
+            _ => shards.clamp(1, MAX_SHARDS).next_power_of_two(),
+        };
+        Geometry { shards, ..self }
+    }
+
+    /// How many words the state takes. They should begin at a multiple of 128 bytes.
+    pub fn words(&self) -> usize {
+        Layout::new(self).words
+    }
+
+    /// How many CPUs.
+    #[inline]
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// How many slots there are for a kind.
+    #[inline]
+    pub fn slots(&self, kind: Kind) -> u32 {
+        match (self.registers, kind) {
+            (Registers::Mixed(slots), _) => slots,
+            (Registers::Separate { data, .. }, Kind::Data) => data,
+            (Registers::Separate { instruction, .. }, Kind::Instruction) => instruction,
+        }
+    }
+
+    /// The register file that a kind is in.
+    #[inline]
+    pub(crate) fn file(&self, kind: Kind) -> usize {
+        match (self.registers, kind) {
+            (Registers::Separate { .. }, Kind::Instruction) => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// What follows from a [`Geometry`], worked out once: strides, masks and places, in words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// How many register files there are.
+    pub(crate) files: usize,
+    /// The slots of the larger one.
+    pub(crate) levels: usize,
+    pub(crate) shards: usize,
+    /// Of each shard.
+    pub(crate) buckets: usize,
+    /// From one shard's buckets to the next one's.
+    pub(crate) bucket_stride: usize,
+    /// How many entries a shard takes at once that has none: a part of its share, so that it
+    /// seldom has to and others keep theirs.
+    pub(crate) batch: usize,
+    /// A CPU's register file: how many slots are taken CPU-wide, by whom, and the tasks by
+    /// slots that they hold there.
+    pub(crate) file_words: usize,
+    pub(crate) cpu_stride: usize,
+    pub(crate) buckets_at: usize,
+    pub(crate) cpus_at: usize,
+    pub(crate) entries_at: usize,
+    pub(crate) words: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let (files, slots) = match geometry.registers {
+            Registers::Mixed(slots) => (1, slots),
+            Registers::Separate { data, instruction } => (2, data.max(instruction)),
+        };
+        let (levels, shards) = (slots as usize, geometry.shards as usize);
+        let share = geometry.reservations / geometry.shards;
+        let buckets = share.max(1).next_power_of_two() as usize;
+        let bucket_stride = buckets.next_multiple_of(LINE);
+        let file_words = 1 + 2 * levels;
+        let cpu_stride = (files * file_words).next_multiple_of(LINE / 2);
+        let buckets_at = header::WORDS + shards * HEAD;
+        let cpus_at = buckets_at + shards * bucket_stride;
+        let entries_at = cpus_at + geometry.cpus as usize * cpu_stride;
+        let reservations = geometry.reservations as usize;
+        Layout {
+            files,
+            levels,
+            shards,
+            buckets,
+            bucket_stride,
+            batch: (share / 4).clamp(1, 32) as usize,
+            file_words,
+            cpu_stride,
+            buckets_at,
+            cpus_at,
+            entries_at,
+            words: entries_at + reservations * ENTRY,
+        }
+    }
+
+    /// A task's shard, and its word among all buckets.
+    #[inline]
+    pub(crate) fn place(&self, task: u64) -> (usize, usize) {
+        let hash = hash(task);
+        let shard = hash as usize & (self.shards - 1);
+        let bucket = (hash >> 16) as usize & (self.buckets - 1);
+        (shard, shard * self.bucket_stride + bucket)
+    }
+}
+
+/// Its lower half depends on all of the task.
+#[inline]
+fn hash(task: u64) -> u64 {
+    let mixed = task.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_all_machines_are_refused() {
+        let mixed = Registers::Mixed(4);
+        assert!(Geometry::new(0, mixed, 1).is_none());
+        assert!(Geometry::new(MAX_CPUS + 1, mixed, 1).is_none());
+        assert!(Geometry::new(1, mixed, 0).is_none());
+        assert!(Geometry::new(1, Registers::Mixed(MAX_SLOTS + 1), 1).is_none());
+        let none = Registers::Separate {
+            data: 4,
+            instruction: 0,
+        };
+        assert!(Geometry::new(1, none, 1).is_none());
+    }
+
+    #[test]
+    fn memory_is_of_the_order_of_tasks_and_cpus() {
+        let words = |cpus, tasks: u32| {
+            let geometry = Geometry::new(cpus, Registers::Mixed(4), tasks * 4);
+            geometry.expect("sane").words()
+        };
+        assert!(words(256, 4_000) < 16 * 4_000 * 2 + 256 * 300);
+        let more = words(256, 40_000) - words(256, 4_000);
+        assert!(more < 36_000 * 4 * 8, "{more}");
+    }
+
+    #[test]
+    fn one_cpu_has_one_shard() {
+        let geometry = Geometry::new(1, Registers::Mixed(4), 100).expect("sane");
+        assert_eq!(geometry.with_shards(64).shards, 1);
+    }
+}

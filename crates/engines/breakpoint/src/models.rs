@@ -1,0 +1,288 @@
+//! The accounting under loom: a task against a task, against CPUs, and a debugger against
+//! both, each model with mutants in which a thread has lost one guarantee.
+//!
+//! Slots are counted beside: who is granted one notes it, checks the rule, and takes the note
+//! away before the release. Notes are added to even where they are only read, as that reads
+//! the last value and orders nothing.
+
+extern crate std;
+
+use loom::sync::atomic::{AtomicU32 as Note, Ordering::Relaxed};
+use loom::thread::{self, JoinHandle, spawn};
+use std::sync::Arc;
+use std::vec::Vec;
+
+use tiptoe_sync::mutant::{AtomicU64, Edge, lose};
+
+use crate::geometry::Layout;
+use crate::primitive::Ordering::{Acquire, Release};
+use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
+
+/// Another task than 0, and of another shard.
+const OTHER: u64 = 3;
+const CPUS: u32 = 2;
+
+struct Yields;
+
+impl Wait for Yields {
+    const LOOKS: u32 = 0;
+
+    fn park(&self, _: &AtomicU64, _: u64) {
+        thread::yield_now();
+    }
+
+    fn unpark(&self, _: &AtomicU64) {}
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+struct Shared {
+    words: Vec<AtomicU64>,
+    slots: u32,
+    tasks: [Note; 2],
+    cpus: [Note; CPUS as usize],
+}
+
+impl Shared {
+    fn new(slots: u32) -> Arc<Shared> {
+        let notes = || Note::new(0);
+        let words = Self::geometry(slots).words();
+        Arc::new(Shared {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            slots,
+            tasks: [notes(), notes()],
+            cpus: [notes(), notes()],
+        })
+    }
+
+    /// Two shards.
+    fn geometry(slots: u32) -> Geometry {
+        let geometry = Geometry::new(CPUS, Registers::Mixed(slots), 4).expect("sane");
+        let geometry = geometry.with_shards(2);
+        let layout = Layout::new(&geometry);
+        assert_ne!(layout.place(0).0, layout.place(OTHER).0);
+        geometry
+    }
+
+    fn ours(&self) -> Accounting<'_, Yields> {
+        Accounting::new(Self::geometry(self.slots), &self.words, &Yields).expect("enough")
+    }
+
+    fn note(&self, request: &Request) -> &Note {
+        match request.target {
+            Target::Task { task, .. } => &self.tasks[usize::from(task == OTHER)],
+            Target::Cpu(cpu) => &self.cpus[cpu as usize],
+        }
+    }
+
+    /// The rule, as all targets here cover CPU 0.
+    fn check(&self) {
+        let tasks = self
+            .tasks
+            .iter()
+            .map(|note| note.fetch_add(0, Relaxed))
+            .max();
+        let cpus = self
+            .cpus
+            .iter()
+            .map(|note| note.fetch_add(0, Relaxed))
+            .max();
+        let sum = tasks.unwrap_or(0) + cpus.unwrap_or(0);
+        assert!(sum <= self.slots, "no slot is given twice");
+    }
+
+    /// Whether it was granted.
+    fn reserve(&self, request: &Request) -> bool {
+        match self.ours().reserve(request) {
+            Ok(()) => {
+                self.note(request).fetch_add(1, Relaxed);
+                self.check();
+                true
+            }
+            Err(Error::NoSlot(_)) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn release(&self, request: &Request) {
+        self.note(request).fetch_sub(1, Relaxed);
+        let done = self.ours().release(request);
+        assert!(done.is_ok(), "no slot is lost");
+    }
+
+    fn pair(&self, request: Request) {
+        if self.reserve(&request) {
+            self.release(&request);
+        }
+    }
+
+    /// All was given back and counted so.
+    fn check_end(&self) {
+        assert!(self.ours().is_empty(), "no slot is lost");
+    }
+}
+
+fn task(task: u64, cpu: Option<u32>) -> Request {
+    Request::new(Target::Task { task, cpu }, Kind::Data, 1)
+}
+
+fn wide(cpu: u32) -> Request {
+    Request::new(Target::Cpu(cpu), Kind::Data, 2)
+}
+
+/// A thread that has lost something.
+fn run(
+    shared: &Arc<Shared>,
+    lost: Option<Edge>,
+    act: impl FnOnce(&Shared) + Send + 'static,
+) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    spawn(move || {
+        lose(lost);
+        act(&shared);
+    })
+}
+
+/// One thread for `one`, this one for `two`, and one slot.
+fn pairs(one: Request, two: Request, lost: [Option<Edge>; 2]) {
+    loom::model(move || {
+        let shared = Shared::new(1);
+        let thread = run(&shared, lost[0], move |shared| shared.pair(one));
+        lose(lost[1]);
+        shared.pair(two);
+        lose(None);
+        let failed = thread.join().is_err();
+        assert!(!failed, "no slot is given twice");
+        shared.check_end();
+    });
+}
+
+#[test]
+fn two_tasks() {
+    pairs(task(0, None), task(OTHER, None), [None; 2]);
+}
+
+#[test]
+fn two_tasks_on_the_same_cpu() {
+    pairs(task(0, Some(0)), task(OTHER, Some(0)), [None; 2]);
+}
+
+#[test]
+fn a_task_twice() {
+    pairs(task(0, None), task(0, Some(0)), [None; 2]);
+}
+
+#[test]
+fn a_task_and_a_cpu() {
+    pairs(task(0, None), wide(0), [None; 2]);
+}
+
+#[test]
+fn a_task_on_a_cpu_and_that_cpu() {
+    pairs(task(OTHER, Some(0)), wide(0), [None; 2]);
+}
+
+#[test]
+fn a_cpu_twice() {
+    pairs(wide(0), wide(0), [None; 2]);
+}
+
+/// Each mutant breaks the lock between a task and a CPU, or two requests of one task.
+macro_rules! mutants {
+    ($($name:ident: $one:expr, $two:expr, $lost:expr;)*) => {$(
+        #[test]
+        #[should_panic(expected = "no slot is")]
+        fn $name() {
+            pairs($one, $two, $lost);
+        }
+    )*};
+}
+
+mutants! {
+    mutant_task_without_acquire: task(0, None), wide(0), [Some(Edge::Access(Acquire)), None];
+    mutant_task_without_release: task(0, None), wide(0), [Some(Edge::Access(Release)), None];
+    mutant_cpu_without_acquire: task(0, None), wide(0), [None, Some(Edge::Access(Acquire))];
+    mutant_cpu_without_release: task(0, None), wide(0), [None, Some(Edge::Access(Release))];
+    mutant_same_task_without_acquire:
+        task(0, None), task(0, None), [Some(Edge::Access(Acquire)), None];
+    mutant_additions_in_two_steps:
+        task(0, Some(0)), task(OTHER, Some(0)), [Some(Edge::Exchange), None];
+}
+
+/// Nobody comes between the release and the reservation of a `modify`; where the new one is
+/// refused the old one stands.
+#[test]
+fn what_is_modified_is_never_free() {
+    loom::model(|| {
+        let shared = Shared::new(1);
+        let (old, beside) = (task(0, None), task(OTHER, Some(1)));
+        assert!(shared.reserve(&old) && shared.reserve(&beside));
+        let other = run(&shared, None, |shared| {
+            assert!(!shared.reserve(&wide(0)), "the slot is taken all the while");
+        });
+        let moved = task(0, Some(0));
+        let ours = shared.ours();
+        ours.modify(&old, &moved).expect("its own slot");
+        let refused = ours.modify(&moved, &wide(1));
+        assert!(matches!(refused, Err(Error::NoSlot(_))), "{refused:?}");
+        ours.modify(&moved, &old).expect("its own slot");
+        other.join().expect("refused");
+        shared.release(&old);
+        shared.release(&beside);
+        shared.check_end();
+    });
+}
+
+/// A debugger gets a slot, none, or is told that others are at it; it never waits, and what
+/// it has others do not have.
+#[test]
+fn a_debugger_beside_a_task_or_a_cpu() {
+    let (task, cpu) = (task(0, None), wide(0));
+    for (tried, beside) in [(task, task), (task, cpu), (cpu, task), (cpu, cpu)] {
+        loom::model(move || {
+            let shared = Shared::new(1);
+            let thread = run(&shared, None, move |shared| shared.pair(beside));
+            let ours = shared.ours();
+            let mut is_held = match ours.try_reserve(&tried) {
+                Ok(()) => {
+                    shared.note(&tried).fetch_add(1, Relaxed);
+                    shared.check();
+                    shared.note(&tried).fetch_sub(1, Relaxed);
+                    true
+                }
+                Err(Error::NoSlot(_) | Error::Busy) => false,
+                Err(error) => panic!("{error}"),
+            };
+            if is_held {
+                is_held = ours.try_release(&tried).is_err();
+            }
+            thread.join().expect("a pair");
+            if is_held {
+                ours.try_release(&tried).expect("nobody is at it any more");
+            }
+            shared.check_end();
+        });
+    }
+}
+
+/// A set is reserved whole or not at all, whatever comes between.
+#[test]
+fn all_or_nothing_beside_a_task() {
+    loom::model(|| {
+        let shared = Shared::new(1);
+        let other = run(&shared, None, |shared| shared.pair(task(OTHER, None)));
+        let set = [task(0, None), task(OTHER, Some(0))];
+        let ours = shared.ours();
+        if ours.reserve_all(&set).is_ok() {
+            assert_eq!(ours.held(set[0].target, Kind::Data), 1);
+            assert_eq!(ours.held(set[1].target, Kind::Data), 1);
+            ours.release_all(&set).expect("held");
+        } else {
+            assert_eq!(ours.held(set[0].target, Kind::Data), 0, "nothing of it");
+        }
+        other.join().expect("a pair");
+        shared.check_end();
+    });
+}

@@ -1,0 +1,327 @@
+//! The tasks and what they hold: a multimap of task to reservations, a part of it in each
+//! shard, which belongs to who holds the shard. Entries that are free belong to a shard, too.
+//!
+//! The reservations of a task are found by one chain, in which those of one CPU and register
+//! file stand together, so that they are summed up in one pass.
+
+use core::iter::Peekable;
+
+use crate::geometry::{ENTRY, HEAD, MAX_SLOTS, head};
+use crate::histogram::Histogram;
+use crate::primitive::AtomicU64;
+use crate::request::Request;
+use crate::stats::{self, Counters};
+use crate::words::{Plain, Words};
+
+/// What every shard begins with.
+pub(crate) type Head = [AtomicU64; HEAD];
+/// An entry's words.
+pub(crate) type Cell = [AtomicU64; ENTRY];
+
+const TASK: usize = 0;
+/// One more than the index of the next one.
+const NEXT: usize = 1;
+/// [`class`]
+const CLASS: usize = 2;
+const HOLDER: usize = 3;
+
+/// The entries of all shards.
+#[derive(Debug)]
+pub(crate) struct Entries<'a> {
+    pub(crate) cells: &'a [Cell],
+    /// How many were ever taken.
+    pub(crate) fresh: &'a AtomicU64,
+    /// How many a shard takes at once.
+    pub(crate) batch: usize,
+}
+
+/// A shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shard<'a> {
+    pub(crate) head: &'a Head,
+    pub(crate) entries: &'a Entries<'a>,
+}
+
+/// A task in its shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) id: u64,
+    pub(crate) shard: Shard<'a>,
+    /// Names the first entry of its chain.
+    pub(crate) bucket: &'a AtomicU64,
+}
+
+/// A reservation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// One more than its index.
+    link: u64,
+    next: u64,
+    pub(crate) task: u64,
+    class: u64,
+    pub(crate) holder: u64,
+}
+
+/// What a task holds in a register file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// On all CPUs.
+    pub(crate) everywhere: u32,
+    /// More of it on the CPU that was asked for.
+    pub(crate) here: u32,
+    /// Whether there is more of it on other CPUs.
+    pub(crate) elsewhere: bool,
+}
+
+/// Slots of a task on one CPU, or on all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) cpu: Option<u32>,
+    pub(crate) slots: u32,
+}
+
+/// CPU, register file and weight in a word.
+#[inline]
+fn class(cpu: Option<u32>, file: usize, weight: u32) -> u64 {
+    let cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
+    (cpu << 1 | file as u64) << 8 | u64::from(weight)
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) fn weight(&self) -> u32 {
+        (self.class & 0xff) as u32
+    }
+
+    #[inline]
+    pub(crate) fn file(&self) -> usize {
+        (self.class >> 8 & 1) as usize
+    }
+
+    #[inline]
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        ((self.class >> 9) as u32).checked_sub(1)
+    }
+}
+
+impl Held {
+    /// Adds one of the task's, for who asked about a CPU.
+    #[inline]
+    fn add(&mut self, entry: &Entry, cpu: Option<u32>) {
+        let sum = match entry.cpu() {
+            None => &mut self.everywhere,
+            on if on == cpu => &mut self.here,
+            _ => return self.elsewhere = true,
+        };
+        *sum = sum.saturating_add(entry.weight());
+    }
+
+    /// Whether the task holds anything on just what was asked for.
+    #[inline]
+    fn has_like(&self, cpu: Option<u32>) -> bool {
+        match cpu {
+            Some(_) => self.here > 0,
+            None => self.everywhere > 0,
+        }
+    }
+}
+
+/// The entry that a link names.
+#[inline]
+fn cell(cells: &[Cell], link: u64) -> Option<&Cell> {
+    cells.get(usize::try_from(link.checked_sub(1)?).ok()?)
+}
+
+impl<'a> Entries<'a> {
+    #[inline]
+    fn cell(&self, link: u64) -> Option<&'a Cell> {
+        cell(self.cells, link)
+    }
+
+    /// The entries of a bucket.
+    #[inline]
+    pub(crate) fn chain(&self, bucket: &AtomicU64) -> Chain<'a> {
+        Chain {
+            cells: self.cells,
+            next: bucket.read(),
+            left: self.cells.len(),
+        }
+    }
+}
+
+impl<'a> Shard<'a> {
+    /// The tasks by slots that they hold on all CPUs.
+    #[inline]
+    pub(crate) fn histogram(&self, file: usize) -> Histogram<'a> {
+        let levels = MAX_SLOTS as usize;
+        let words = Words::new(self.head);
+        Histogram(words.part(head::HISTOGRAMS + file * levels, levels))
+    }
+
+    #[inline]
+    pub(crate) fn counters(&self) -> Counters<'a> {
+        Counters(Words::new(self.head).part(head::STATS, stats::WORDS))
+    }
+
+    #[inline]
+    fn free(&self) -> &'a AtomicU64 {
+        &self.head[head::FREE]
+    }
+
+    /// Makes sure that [`Shard::take`] finds an entry, if there is one that no shard has.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.free().read() != 0 || self.take_fresh()
+    }
+
+    /// Takes entries that nobody ever had.
+    #[cold]
+    fn take_fresh(&self) -> bool {
+        let &Entries {
+            cells,
+            fresh,
+            batch,
+        } = self.entries;
+        if fresh.read() >= cells.len() as u64 {
+            return false;
+        }
+        let first = fresh.add_shared(batch as u64) as usize;
+        let taken = first..cells.len().min(first.saturating_add(batch));
+        taken.rev().for_each(|index| self.give(index as u64 + 1));
+        self.free().read() != 0
+    }
+
+    /// Takes a free entry.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<(u64, &'a Cell)> {
+        let link = self.free().read();
+        let cell = self.entries.cell(link)?;
+        self.free().write(cell[NEXT].read());
+        Some((link, cell))
+    }
+
+    /// Gives an entry back that is in no chain.
+    #[inline]
+    pub(crate) fn give(&self, link: u64) {
+        if let Some(cell) = self.entries.cell(link) {
+            cell[NEXT].write(self.free().read());
+            self.free().write(link);
+        }
+    }
+}
+
+impl<'a> Task<'a> {
+    /// Its reservations in a register file.
+    #[inline]
+    pub(crate) fn all(&self, file: usize) -> impl Iterator<Item = Entry> {
+        let (id, chain) = (self.id, self.shard.entries.chain(self.bucket));
+        chain.filter(move |entry| entry.task == id && entry.file() == file)
+    }
+
+    /// What it holds in a register file: on all CPUs, and on this one.
+    #[inline]
+    pub(crate) fn held(&self, file: usize, cpu: Option<u32>) -> Held {
+        let mut held = Held::default();
+        self.all(file).for_each(|entry| held.add(&entry, cpu));
+        held
+    }
+
+    /// What it holds by CPU, each once.
+    pub(crate) fn runs(&self, file: usize) -> Runs<impl Iterator<Item = Entry>> {
+        Runs(self.all(file).peekable())
+    }
+
+    /// Notes a reservation, beside its like, while it holds so much.
+    #[inline]
+    pub(crate) fn insert(&self, request: &Request, file: usize, held: &Held) {
+        let class = class(request.cpu(), file, request.weight);
+        let Some((link, cell)) = self.shard.take() else {
+            return; // who checked found room
+        };
+        cell[TASK].write(self.id);
+        cell[CLASS].write(class);
+        cell[HOLDER].write(request.holder);
+        let like = held.has_like(request.cpu()).then(|| {
+            let mut chain = self.shard.entries.chain(self.bucket);
+            chain.find(|entry| entry.task == self.id && entry.class >> 8 == class >> 8)
+        });
+        let before = self.link(like.flatten().map(|like| like.link));
+        cell[NEXT].write(before.read());
+        before.write(link);
+    }
+
+    /// Forgets a reservation, and tells what is still held; none where there is none.
+    #[inline]
+    pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<Held> {
+        let cpu = request.cpu();
+        let class = class(cpu, file, request.weight);
+        let (mut held, mut found, mut before) = (Held::default(), None, None);
+        for entry in self.shard.entries.chain(self.bucket) {
+            if entry.task == self.id {
+                let is_it = entry.class == class && entry.holder == request.holder;
+                if is_it && found.is_none() {
+                    found = Some((before, entry));
+                } else if entry.file() == file {
+                    held.add(&entry, cpu);
+                }
+            }
+            before = Some(entry.link);
+        }
+        let (before, entry) = found?;
+        self.link(before).write(entry.next);
+        self.shard.give(entry.link);
+        Some(held)
+    }
+
+    /// The word that names what comes behind an entry, or first.
+    #[inline]
+    fn link(&self, entry: Option<u64>) -> &'a AtomicU64 {
+        let cell = entry.and_then(|link| self.shard.entries.cell(link));
+        cell.map_or(self.bucket, |cell| &cell[NEXT])
+    }
+}
+
+/// The entries of a bucket; ends even where the links lead in a circle.
+pub(crate) struct Chain<'a> {
+    cells: &'a [Cell],
+    next: u64,
+    left: usize,
+}
+
+impl Iterator for Chain<'_> {
+    type Item = Entry;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry> {
+        let link = self.next;
+        let cell = cell(self.cells, link)?;
+        self.left = self.left.checked_sub(1)?;
+        self.next = cell[NEXT].read();
+        Some(Entry {
+            link,
+            next: self.next,
+            task: cell[TASK].read(),
+            class: cell[CLASS].read(),
+            holder: cell[HOLDER].read(),
+        })
+    }
+}
+
+/// Sums of entries that stand together.
+pub(crate) struct Runs<I: Iterator<Item = Entry>>(Peekable<I>);
+
+impl<I: Iterator<Item = Entry>> Iterator for Runs<I> {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        let first = self.0.next()?;
+        let mut slots = first.weight();
+        while let Some(more) = self.0.next_if(|entry| entry.cpu() == first.cpu()) {
+            slots = slots.saturating_add(more.weight());
+        }
+        Some(Run {
+            cpu: first.cpu(),
+            slots,
+        })
+    }
+}

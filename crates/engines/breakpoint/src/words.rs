@@ -1,0 +1,94 @@
+//! Words of the state. What lies outside reads as 0 and is not written: whoever shares the
+//! memory may have written anything, and nothing here panics.
+
+use crate::primitive::{AtomicU64, Ordering::Relaxed};
+
+/// A word as a plain variable. Relaxed throughout: the shards' locks order them.
+pub(crate) trait Plain {
+    fn read(&self) -> u64;
+    fn write(&self, value: u64);
+    /// Adds where only the caller writes.
+    fn add(&self, value: u64);
+    /// Adds where others add, too, and returns what was there.
+    fn add_shared(&self, value: u64) -> u64;
+}
+
+impl Plain for AtomicU64 {
+    #[inline]
+    fn read(&self) -> u64 {
+        self.load(Relaxed)
+    }
+
+    #[inline]
+    fn write(&self, value: u64) {
+        self.store(value, Relaxed);
+    }
+
+    #[inline]
+    fn add(&self, value: u64) {
+        self.write(self.read().wrapping_add(value));
+    }
+
+    #[inline]
+    fn add_shared(&self, value: u64) -> u64 {
+        self.fetch_add(value, Relaxed)
+    }
+}
+
+/// Some words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words<'a>(&'a [AtomicU64]);
+
+impl<'a> Words<'a> {
+    #[inline]
+    pub(crate) fn new(words: &'a [AtomicU64]) -> Self {
+        Words(words)
+    }
+
+    /// Part of them; nothing where there are not as many.
+    #[inline]
+    pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
+        let end = from.saturating_add(count);
+        Words(self.0.get(from..end).unwrap_or_default())
+    }
+
+    /// The `index`th of parts of equal size.
+    #[inline]
+    pub(crate) fn piece(&self, index: usize, size: usize) -> Words<'a> {
+        self.part(index.saturating_mul(size), size)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> Option<&'a AtomicU64> {
+        self.0.get(at)
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, at: usize) -> u64 {
+        self.get(at).map_or(0, Plain::read)
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.get(at) {
+            word.write(value);
+        }
+    }
+
+    /// Adds where only the caller writes.
+    #[inline]
+    pub(crate) fn add(&self, at: usize, value: u64) {
+        if let Some(word) = self.get(at) {
+            word.add(value);
+        }
+    }
+
+    /// All of them, as they are.
+    pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + 'a {
+        self.0.iter().map(Plain::read)
+    }
+
+    pub(crate) fn slice(&self) -> &'a [AtomicU64] {
+        self.0
+    }
+}

@@ -1,0 +1,205 @@
+//! How long a thread holds one lock, the one that is asked about.
+//!
+//! Seen are the calls of libc's functions that take it and give it back, not their returns: a
+//! hold begins with the call, or with the end of the last wait in it, and ends with the call
+//! that gives the lock back. Where a call may fail ([`Turn::Tries`]) nobody knows whether it
+//! took the lock until it is given back. A condition gives it back for the time of its wait,
+//! perhaps by a function that tells of it, too; from when on it has it again the end of its
+//! wait says.
+
+use tiptoe_wire::Words;
+use tiptoe_wire::futex::head::HELD;
+use tiptoe_wire::futex::hold;
+
+use crate::walk::Caller;
+
+const LOCK: usize = HELD as usize;
+const SITE: usize = LOCK + 1;
+const FRAME: usize = LOCK + 2;
+const SINCE: usize = LOCK + 3;
+const TIMES: usize = LOCK + 4;
+
+/// What becomes of the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is taken.
+    Takes,
+    /// Perhaps it is.
+    Tries,
+    /// It is given back.
+    Gives,
+    /// It is given back until a condition holds.
+    Leaves,
+}
+
+impl Turn {
+    /// As the hook is told; `None` where it is told of a futex call.
+    #[inline]
+    pub fn of(what: i32) -> Option<Turn> {
+        match what & tiptoe_wire::futex::HOLD {
+            hold::TAKES => Some(Turn::Takes),
+            hold::TRIES => Some(Turn::Tries),
+            hold::GIVES => Some(Turn::Gives),
+            hold::LEAVES => Some(Turn::Leaves),
+            _ => None,
+        }
+    }
+}
+
+/// A hold that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The call site that took the lock.
+    pub site: u64,
+    /// How long, in ticks.
+    pub ticks: u64,
+}
+
+/// The lock in a thread's words.
+#[derive(Clone, Copy)]
+pub struct Holds<'a>(Words<'a>);
+
+impl<'a> Holds<'a> {
+    /// That in the words of a thread.
+    pub fn new(words: Words<'a>) -> Self {
+        Holds(words)
+    }
+
+    /// A function is called that does this with `lock`.
+    pub fn turn(&self, turn: Turn, lock: u64, caller: &Caller, now: u64) -> Option<Held> {
+        let holds = self.0.load(LOCK) == lock;
+        let timed = holds && self.0.load(SINCE) != 0;
+        let times = if timed { self.0.load(TIMES) } else { 0 };
+        match turn {
+            // A recursive lock.
+            Turn::Takes if times > 0 => self.0.store(TIMES, times + 1),
+            Turn::Tries if times > 0 => {}
+            Turn::Takes => self.begins(lock, caller, now, 1),
+            Turn::Tries => self.begins(lock, caller, now, 0),
+            Turn::Gives if times > 1 => self.0.store(TIMES, times - 1),
+            Turn::Gives if timed => {
+                self.0.store(LOCK, 0);
+                return self.ends(now);
+            }
+            Turn::Gives => {}
+            Turn::Leaves => {
+                let held = timed.then(|| self.ends(now)).flatten();
+                self.begins(lock, caller, 0, 1);
+                return held;
+            }
+        }
+        None
+    }
+
+    fn begins(&self, lock: u64, caller: &Caller, now: u64, times: u64) {
+        self.0.store(SITE, caller.site);
+        self.0.store(FRAME, caller.frame);
+        self.0.store(SINCE, now);
+        self.0.store(TIMES, times);
+        self.0.store(LOCK, lock);
+    }
+
+    fn ends(&self, now: u64) -> Option<Held> {
+        let since = self.0.load(SINCE);
+        self.0.store(SINCE, 0);
+        (since != 0).then(|| Held {
+            site: self.0.load(SITE),
+            ticks: now.saturating_sub(since),
+        })
+    }
+
+    /// A wait is over that began in the user's call from `site`: if it is that call that takes
+    /// the lock, it has it from now on.
+    #[inline]
+    pub fn waited(&self, site: u64, frame: u64, clock: impl FnOnce() -> u64) {
+        if self.0.load(LOCK) != 0 && self.0.load(SITE) == site && self.0.load(FRAME) == frame {
+            self.0.store(SINCE, clock());
+        }
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::AtomicU64;
+    use std::vec::Vec;
+
+    const LOCK: u64 = 0x1000;
+    const OTHER: u64 = 0x2000;
+
+    fn from(site: u64) -> Caller {
+        Caller {
+            site,
+            via: 0,
+            frame: 0x7000 + site,
+        }
+    }
+
+    /// Each turn with its lock, call site and time; the holds that end: call site and ticks.
+    fn holds(turns: &[(Turn, u64, u64, u64)]) -> Vec<(u64, u64)> {
+        let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
+        let holds = Holds::new(Words::new(&words));
+        let each = turns.iter();
+        let ended =
+            each.filter_map(|(turn, lock, site, now)| holds.turn(*turn, *lock, &from(*site), *now));
+        ended.map(|held| (held.site, held.ticks)).collect()
+    }
+
+    use Turn::{Gives, Leaves, Takes, Tries};
+
+    #[test]
+    fn from_the_call_that_takes_to_the_one_that_gives() {
+        let once = [
+            (Takes, LOCK, 1, 10),
+            (Gives, LOCK, 2, 25),
+            (Gives, LOCK, 2, 30),
+        ];
+        assert_eq!(holds(&once), [(1, 15)]);
+        let other = [(Takes, LOCK, 1, 10), (Gives, OTHER, 2, 25)];
+        assert_eq!(holds(&other), []);
+    }
+
+    #[test]
+    fn recursion_is_one_hold_and_a_failed_try_none() {
+        let twice = [
+            (Takes, LOCK, 1, 10),
+            (Takes, LOCK, 2, 11),
+            (Tries, LOCK, 3, 12),
+            (Gives, LOCK, 2, 20),
+            (Gives, LOCK, 1, 30),
+        ];
+        assert_eq!(holds(&twice), [(1, 20)]);
+        let tried = [
+            (Tries, LOCK, 1, 10),
+            (Takes, LOCK, 2, 50),
+            (Gives, LOCK, 2, 60),
+        ];
+        assert_eq!(holds(&tried), [(2, 10)]);
+        let got = [(Tries, LOCK, 1, 10), (Gives, LOCK, 2, 60)];
+        assert_eq!(holds(&got), [(1, 50)]);
+    }
+
+    #[test]
+    fn waiting_is_not_holding() {
+        let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
+        let holds = Holds::new(Words::new(&words));
+        let waited = |site: u64, now| holds.waited(site, from(site).frame, || now);
+        waited(0, 5);
+        holds.turn(Takes, LOCK, &from(1), 10);
+        waited(1, 40);
+        waited(9, 45); // for another lock, inside
+        let held = holds.turn(Leaves, LOCK, &from(2), 50).expect("until then");
+        assert_eq!((held.site, held.ticks), (1, 10));
+        assert_eq!(holds.turn(Gives, LOCK, &from(2), 51), None);
+        waited(2, 90);
+        let held = holds.turn(Gives, LOCK, &from(3), 95).expect("again");
+        assert_eq!((held.site, held.ticks), (2, 5));
+        // A condition that held at once: nobody knows from when on.
+        holds.turn(Leaves, LOCK, &from(2), 100);
+        assert_eq!(holds.turn(Gives, LOCK, &from(3), 110), None);
+        holds.turn(Takes, LOCK, &from(1), 120);
+        let held = holds.turn(Gives, LOCK, &from(3), 130).expect("anew");
+        assert_eq!((held.site, held.ticks), (1, 10));
+    }
+}

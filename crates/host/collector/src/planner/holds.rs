@@ -1,0 +1,124 @@
+//! The functions of the C library that take a lock and give it back, for the one lock whose
+//! holds are timed: its address is compared in the trampoline.
+
+use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
+use tiptoe_patch::{Body, Notice, Strategy, shape, transfers};
+use tiptoe_stack::{Base, Rule};
+use tiptoe_symbol::Function;
+use tiptoe_wire::futex::hold::{GIVES, LEAVES, TAKES, TRIES};
+
+use super::{Draft, Locks, Planned, again, body_hash, is_libc, planned};
+use crate::module::Module;
+
+/// Each with what it does.
+const FUNCTIONS: [(&str, i32); 22] = [
+    ("pthread_mutex_lock", TAKES),
+    ("pthread_mutex_trylock", TRIES),
+    ("pthread_mutex_timedlock", TRIES),
+    ("pthread_mutex_clocklock", TRIES),
+    ("pthread_mutex_unlock", GIVES),
+    ("pthread_rwlock_rdlock", TAKES),
+    ("pthread_rwlock_tryrdlock", TRIES),
+    ("pthread_rwlock_timedrdlock", TRIES),
+    ("pthread_rwlock_clockrdlock", TRIES),
+    ("pthread_rwlock_wrlock", TAKES),
+    ("pthread_rwlock_trywrlock", TRIES),
+    ("pthread_rwlock_timedwrlock", TRIES),
+    ("pthread_rwlock_clockwrlock", TRIES),
+    ("pthread_rwlock_unlock", GIVES),
+    ("pthread_spin_lock", TAKES),
+    ("pthread_spin_trylock", TRIES),
+    ("pthread_spin_unlock", GIVES),
+    ("pthread_cond_wait", LEAVES),
+    ("pthread_cond_timedwait", LEAVES),
+    ("pthread_cond_clockwait", LEAVES),
+    ("cnd_wait", LEAVES),
+    ("cnd_timedwait", LEAVES),
+];
+
+/// Bytes of what is on the stack at a function's entry.
+const RETURN_ADDRESS: u32 = 8;
+/// A function this small may only lead to another one.
+const SMALL: usize = 16;
+
+/// What a function does with a lock.
+fn turn_of(function: &Function) -> Option<i32> {
+    let has = |name: &str| function.names.iter().any(|own| **own == *name);
+    let found = FUNCTIONS.iter().find(|(name, _)| has(name));
+    found.map(|(_, turn)| *turn)
+}
+
+/// The body of a function's patch.
+fn body(turn: i32, lock: u64) -> Option<Body> {
+    let is_lock = Comparison {
+        arg: u8::from(turn == LEAVES),
+        width: Width::U64,
+        operator: Operator::Eq,
+        value: lock as i64,
+    };
+    Some(Body::Hold {
+        notice: Notice::hold(turn, Rule::new(Base::Sp, RETURN_ADDRESS, None)?.bits()),
+        filter: Filter::new(Join::All, &[is_lock])?,
+    })
+}
+
+impl Draft<'_> {
+    /// Plans what tells of a lock that is taken and given back.
+    pub(super) fn holds(&mut self, modules: &[Module], lock: u64, locks: &mut Locks) {
+        // Where it is a library of its own, libc only forwards to it.
+        let threads = modules.iter().any(|m| m.name.starts_with("libpthread"));
+        let theirs = |m: &&Module| is_libc(m) && (!threads || m.name.starts_with("libpthread"));
+        for module in modules.iter().filter(theirs) {
+            for function in module.object.image.functions() {
+                let body = turn_of(function).and_then(|turn| body(turn, lock));
+                let Some(body) = body else { continue };
+                let found = self.hold(module, function, &body).or_else(|why| {
+                    let other = led_to(module, function).ok_or_else(|| why.clone())?;
+                    self.hold(module, other, &body).map_err(|_| why)
+                });
+                match found {
+                    Ok(planned) => locks.sites.push(planned),
+                    Err(why) => {
+                        let place = format!("futex:{}:{}", module.name, function.display_name());
+                        let what = format!("holds that it begins or ends are not timed: {why}");
+                        locks.in_part.push((place, what));
+                    }
+                }
+            }
+        }
+    }
+
+    fn hold(
+        &mut self,
+        module: &Module,
+        function: &Function,
+        body: &Body,
+    ) -> Result<Planned, String> {
+        let code = module.object.code(function, module.bias);
+        let code = code.ok_or("no code is known there")?;
+        let shape = shape(&code, 0).map_err(|why| why.to_string())?;
+        let known = self.known_at(&shape).copied();
+        if let Some(known) = known.filter(|known| known.body == body_hash(body)) {
+            return Ok(again(&known));
+        }
+        let linked = shape.site().wrapping_sub(module.bias);
+        let islands = || module.object.paddings_near(linked, module.bias);
+        let patch = self.planner.place(&shape, body, islands);
+        let patch = patch.map_err(|why| why.to_string())?;
+        match patch.strategy {
+            Strategy::Trap => Err("only a trap fits, which costs more than it takes".to_owned()),
+            _ => Ok(planned(patch, 0, body)),
+        }
+    }
+}
+
+/// The function that a small one jumps to in the end, with the same caller.
+fn led_to<'a>(module: &'a Module, function: &Function) -> Option<&'a Function> {
+    let code = module.object.code(function, module.bias)?;
+    let jumps = transfers(&code).into_iter();
+    let mut jumps = jumps.filter(|(_, returns_to)| returns_to.is_none());
+    let (target, _) = jumps.next_back().filter(|_| code.size <= SMALL)?;
+    let functions = module.object.image.functions();
+    let target = target.wrapping_sub(module.bias);
+    functions.iter().find(|function| function.address == target)
+}

@@ -1,0 +1,259 @@
+//! Contended locks of one process through the kernel's futex tracepoints: all of its calls where no
+//! agent is in it, else those from places that could not be patched.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tiptoe_kernel::futexes::{Depth, Drops, Futexes, FutexesWanted};
+use tiptoe_kernel::{Error as KernelError, ProgramTimes};
+use tiptoe_session::Dropped;
+use tiptoe_symbol::Class;
+use tiptoe_sys::host::capabilities;
+
+use super::{Plan, Tracee};
+use crate::module::{Cache, Module, Object};
+use crate::planner::wrappers;
+use crate::request::Error;
+use crate::ulocks::Noted;
+use crate::words;
+
+/// How long a command's loader may take until its libraries are there.
+const LOADING: Duration = Duration::from_millis(500);
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// What counts in the kernel.
+pub(super) struct InKernel {
+    futexes: Futexes,
+    /// The agent counts what it patched.
+    beside_agent: bool,
+    files: Vec<File>,
+}
+
+/// A file of the program's, with what stands in it between futex calls and their users.
+struct File {
+    object: Rc<Object>,
+    wrappers: Vec<(u64, Depth)>,
+    /// Where it is mapped, as far as that has been told.
+    told: HashSet<u64>,
+}
+
+impl InKernel {
+    /// Tells where the functions of these modules are that no user knows.
+    fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
+        for module in modules {
+            let known = self
+                .files
+                .iter()
+                .position(|file| Rc::ptr_eq(&file.object, &module.object));
+            let index = known.unwrap_or_else(|| {
+                self.files.push(File {
+                    object: module.object.clone(),
+                    wrappers: wrappers(module),
+                    told: HashSet::new(),
+                });
+                self.files.len() - 1
+            });
+            let file = &mut self.files[index];
+            // A file that nobody has mapped yet may have no place.
+            let placed = !module.text.is_empty() || has_its_place(module);
+            if !placed || !file.told.insert(module.bias) {
+                continue;
+            }
+            let at = |(linked, depth): &(u64, Depth)| (linked.wrapping_add(module.bias), *depth);
+            self.futexes.step_over(file.wrappers.iter().map(at))?;
+        }
+        Ok(())
+    }
+}
+
+impl Tracee {
+    /// Has the kernel tell of all futex calls.
+    pub(super) fn watch_in_kernel(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
+        if is_32_bit(modules) {
+            let comm = &self.comm;
+            let what = format!(
+                "{comm} is a 32-bit program: neither an agent nor the kernel's futex tracepoints tell of \
+                 its locks"
+            );
+            return Err(Error::new(what).with_hint("`--kernel` watches the kernel's own locks"));
+        }
+        if plan.hold.is_some() {
+            let what = "only an agent tells how long a lock is held, and none is in the program";
+            return Err(Error::new(what).with_hint("leave out `--hold`"));
+        }
+        let watched = self.watch_calls(plan, modules, None);
+        watched.map_err(|error| {
+            let reason = self.left_out.as_ref();
+            let before = reason.map(|why| format!("the agent cannot enter: {why}; and: "));
+            let said = Error::new(before.unwrap_or_default() + &error.to_string());
+            match error.hint() {
+                Some(hint) => said.with_hint(hint),
+                None => said,
+            }
+        })
+    }
+
+    /// Has the kernel tell of futex calls that do not return to one of the `patched` addresses.
+    pub(super) fn watch_left_out(
+        &mut self,
+        plan: &Plan,
+        modules: &[Module],
+        patched: &[u64],
+    ) -> Result<(), Error> {
+        self.watch_calls(plan, modules, Some(patched))
+    }
+
+    fn watch_calls(
+        &mut self,
+        plan: &Plan,
+        modules: &[Module],
+        patched: Option<&[u64]>,
+    ) -> Result<(), Error> {
+        if !capabilities::in_first_pid_namespace() {
+            let what = "the kernel's futex tracepoints know processes by ids that this pid namespace does \
+                        not have";
+            return Err(Error::new(what).with_hint("run tiptoe outside the container"));
+        }
+        let futexes = Futexes::load(FutexesWanted {
+            pid: self.process.pid(),
+            by_thread: plan.lock_threads,
+            before_exec: modules.iter().all(|module| module.text.is_empty()),
+            beside_agent: patched.map(|_| self.agent_thread.unwrap_or(0)),
+        });
+        let mut watched = InKernel {
+            futexes: futexes?,
+            beside_agent: patched.is_some(),
+            files: Vec::new(),
+        };
+        let patched = patched.unwrap_or_default().iter().copied();
+        watched.futexes.leave_alone(patched)?;
+        watched.step_over(modules)?;
+        watched.futexes.start()?;
+        self.watched_locks.in_kernel = Some(watched);
+        Ok(())
+    }
+
+    /// Waits until a command that was let go has its libraries, and finds its call sites from then on.
+    pub fn catch_start(&mut self, before: &[Module], cache: &mut Cache) {
+        if self.watched_locks.in_kernel.is_none() {
+            return;
+        }
+        let until = Instant::now() + LOADING;
+        while Instant::now() < until && !self.is_gone() {
+            let maps = self.process.maps().unwrap_or_default();
+            if cache.adopt(before, &maps) == before.len() {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        // Where it cannot be looked at it is over.
+        let _ = self.look_for_names(cache);
+    }
+
+    /// As [`InKernel::step_over`], for what is mapped by now.
+    pub(super) fn step_over(&mut self, modules: &[Module]) -> Result<(), Error> {
+        match &mut self.watched_locks.in_kernel {
+            Some(watched) => watched.step_over(modules).map_err(Error::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends counting in the kernel; what was counted can still be read.
+    pub fn stop_in_kernel(&mut self) {
+        if let Some(watched) = &mut self.watched_locks.in_kernel {
+            watched.futexes.stop();
+        }
+    }
+
+    /// Adds what the kernel counted.
+    pub(super) fn note_in_kernel(&self, noted: &mut Noted) -> Result<(), Error> {
+        let Some(InKernel { futexes, .. }) = &self.watched_locks.in_kernel else {
+            return Ok(());
+        };
+        let drops = futexes.drops()?;
+        let unfinished = futexes.waiting()? + drops.ended_inside;
+        noted.add_in_kernel(&futexes.read()?, futexes.calls()?, unfinished);
+        noted.add_drops(dropped(drops));
+        Ok(())
+    }
+
+    /// What the programs in the kernel took: of the process, and of all.
+    pub fn times_in_kernel(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
+        let watched = self.watched_locks.in_kernel.as_ref()?;
+        let own = watched.futexes.times().unwrap_or_default();
+        Some((own, watched.futexes.times_of_all()))
+    }
+
+    /// Whether it runs another program than the one that the kernel told of.
+    pub(super) fn has_left_kernel(&self) -> bool {
+        let watched = self.watched_locks.in_kernel.as_ref();
+        watched.is_some_and(|watched| !watched.beside_agent && watched.futexes.has_execed())
+    }
+
+    /// Whether the kernel alone tells of its locks.
+    pub fn is_in_kernel(&self) -> bool {
+        let watched = self.watched_locks.in_kernel.as_ref();
+        watched.is_some_and(|watched| !watched.beside_agent)
+    }
+
+    /// That the kernel alone told of its locks, why, and at what price.
+    pub fn said_of_kernel(&self) -> Option<String> {
+        let watched = self.watched_locks.in_kernel.as_ref();
+        let watched = watched.filter(|watched| !watched.beside_agent)?;
+        let (pid, comm) = (self.process.pid(), &self.comm);
+        let why = match &self.left_out {
+            Some(why) => format!("as the agent cannot enter ({why})"),
+            None => "as `--via kernel` asked for".to_owned(),
+        };
+        let calls = watched.futexes.calls().unwrap_or_default();
+        let calls = calls.waits.saturating_add(calls.wakes);
+        let took = watched.futexes.times().unwrap_or_default().run_ns;
+        let each = match took.checked_div(calls) {
+            Some(ns) => format!(": each call costs about {ns} ns, and the way in and out"),
+            None => String::new(),
+        };
+        Some(format!(
+            "process {pid} ({comm}) is seen through the kernel's futex tracepoints, {why}{each}"
+        ))
+    }
+}
+
+/// Whether a module is where it was linked to be, in any process.
+fn has_its_place(module: &Module) -> bool {
+    module.is_program && !module.object.image.header().position_independent
+}
+
+fn is_32_bit(modules: &[Module]) -> bool {
+    let mut programs = modules.iter().filter(|module| module.is_program);
+    programs.any(|program| program.object.image.header().class == Class::Elf32)
+}
+
+/// Each reason for which something was dropped, in words.
+fn dropped(drops: Drops) -> Vec<Dropped> {
+    words::dropped([
+        (
+            drops.no_room_for_thread,
+            "waits of threads of which there were too many",
+        ),
+        (
+            drops.no_room_for_row,
+            "waits for more locks, from more places, than there is room for",
+        ),
+        (drops.no_end, "waits whose end was not seen"),
+        (
+            drops.negative,
+            "waits that ended before they began, by the clock",
+        ),
+        (drops.nested, "calls within the counting of another one"),
+        (
+            drops.missed,
+            "calls for which the kernel did not run the program, which ran already on that CPU",
+        ),
+        (
+            drops.other_calls,
+            "calls of futex_waitv, or of the single calls that Linux has since 6.7",
+        ),
+    ])
+}

@@ -1,0 +1,62 @@
+//! A lock's address by its name, as [`super::Names`] tells it.
+
+use tiptoe_sys::host::procfs::Mapping;
+
+use crate::module::Module;
+
+/// The address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`. Else what
+/// is wrong with it. What stands behind the first word is passed over, as it only says where an
+/// address is.
+pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, String> {
+    let word = lock.split_whitespace().next().unwrap_or_default();
+    let address = match number(word) {
+        Some(address) => address,
+        None => of_variable(word, modules)?,
+    };
+    let is_mapped = |mapping: &&Mapping| mapping.contains(address) && mapping.perms.write;
+    match maps.iter().find(is_mapped) {
+        Some(_) => Ok(address),
+        None => Err(format!(
+            "nothing can be written at {address:#x}, where `{word}` would be"
+        )),
+    }
+}
+
+fn number(word: &str) -> Option<u64> {
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+}
+
+fn of_variable(word: &str, modules: &[Module]) -> Result<u64, String> {
+    let (module, name) = match word
+        .split_once(':')
+        .filter(|(_, name)| !name.starts_with(':'))
+    {
+        Some((module, name)) => (Some(module), name),
+        None => (None, word),
+    };
+    let (name, offset) = match name.rsplit_once('+') {
+        Some((name, offset)) => (name, number(offset).ok_or("its offset is not 0x…")?),
+        None => (name, 0),
+    };
+    let wanted = modules
+        .iter()
+        .filter(|m| module.is_none_or(|module| m.name == module));
+    let mut found: Vec<(&Module, u64)> = Vec::new();
+    for module in wanted {
+        let linked = match number(name) {
+            Some(linked) => vec![linked],
+            None => module.object.image.variables_named(name).collect(),
+        };
+        let here = linked.into_iter().map(|linked| linked + module.bias);
+        found.extend(here.map(|address| (module, address)));
+    }
+    match found[..] {
+        [(_, address)] => Ok(address.wrapping_add(offset)),
+        [] => Err(format!("there is no variable `{word}`")),
+        _ => {
+            let all = found.iter().map(|(m, at)| format!("{at:#x} ({})", m.name));
+            let all: Vec<String> = all.collect();
+            Err(format!("there are several `{word}`: {}", all.join(", ")))
+        }
+    }
+}

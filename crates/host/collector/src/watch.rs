@@ -1,0 +1,340 @@
+//! Accesses to variables of a process: a driver's loop around breakpoints of all CPUs.
+//!
+//! There is no agent and no patch: the kernel counts, in the thread that makes the access. What the loop does
+//! meanwhile is to learn. The values of an instruction, and how to step to its callers, are known only after its
+//! first hit has told that it is one that accesses the variable.
+
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tiptoe_event::{Cost, Reading, Via};
+use tiptoe_kernel::Watchpoints;
+use tiptoe_kernel::watchpoints::{Drops, WatchWanted, Watchpoint, Window};
+use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
+use tiptoe_sys::host::capabilities;
+
+use crate::driver::TICK;
+use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
+use crate::run::{has_exited, wait_for_end};
+use crate::words;
+
+mod begin;
+mod condition;
+mod holders;
+mod learn;
+mod place;
+mod rows;
+
+use begin::Target;
+use learn::Learned;
+use place::Place;
+
+/// How long a window is in which so many hits are allowed.
+const WINDOW: Duration = Duration::from_millis(100);
+/// What is learnt is looked at so often, once nothing new has come.
+const SELDOM: u32 = 10;
+/// Most is new in the beginning, and a program may be short: then it is looked at more often.
+const BEGINNING: Duration = Duration::from_millis(50);
+const EARLY_TICK: Duration = Duration::from_millis(1);
+/// Debug registers of a processor, and how many of them debuggers are left with.
+const SLOTS: usize = 4;
+const LEFT: usize = 1;
+
+/// Everything that one run is asked.
+#[derive(Clone, Debug)]
+pub struct WatchRequest {
+    /// The variables, each as [`place`] has its grammar.
+    pub variables: Vec<String>,
+    /// Whose.
+    pub target: RequestTarget,
+    /// Each thread for itself.
+    pub by_thread: bool,
+    /// Only accesses that changed the value.
+    pub only_changed: bool,
+    /// Only those for which this holds.
+    pub when: Option<String>,
+    /// All debug registers, also the one that is left to debuggers.
+    pub all_slots: bool,
+    /// How much of one CPU's time hits may take.
+    pub budget: Budget,
+    /// How long to trace; without it, until the target ends or `stop` is set.
+    pub duration: Option<Duration>,
+    /// Set from outside (by Ctrl-C) to end the trace and take the results.
+    pub stop: Arc<AtomicBool>,
+    /// As in [`Request`](crate::Request).
+    pub hand_on: Arc<AtomicUsize>,
+}
+
+/// A run that is on.
+struct Run<'a> {
+    request: &'a WatchRequest,
+    target: Target,
+    places: Vec<Place>,
+    set: Watchpoints,
+    learned: Learned,
+    child: Option<Child>,
+    started_at: SystemTime,
+    start: Instant,
+    /// The same by the clock that hits are told by.
+    start_ns: u64,
+    allowance: Option<Allowance>,
+    /// A bit for each variable whose events came to rest.
+    rested: u64,
+    /// A variable was not there when it was last looked at.
+    is_gone: bool,
+    notes: Vec<String>,
+}
+
+/// Runs a request to its end.
+pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    if !capabilities::in_first_pid_namespace() {
+        let what =
+            "breakpoints of all CPUs know processes by ids that this pid namespace does not have";
+        return Err(Error::new(what).with_hint("run tiptoe outside the container"));
+    }
+    let when = request.when.as_deref();
+    let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
+    let asked = place::parse_all(&request.variables)?;
+    check_slots(asked.len(), request.all_slots)?;
+    let mut target = Target::begin(&request.target)?;
+    let places = target.find(&asked)?;
+    let window_ns = WINDOW.as_nanos() as u64;
+    let wanted = WatchWanted {
+        pid: target.process.pid(),
+        by_thread: request.by_thread,
+        only_changed: request.only_changed,
+        conditions,
+        allowed_ns: request
+            .budget
+            .share()
+            .map(|share| (share * window_ns as f64) as u64),
+    };
+    let points: Vec<Watchpoint> = places
+        .iter()
+        .map(|place| place.watchpoint(&target))
+        .collect();
+    let mut set = Watchpoints::open(&wanted, &points).map_err(holders::explain)?;
+    let allowance = set.allowance().map(|hits| Allowance {
+        hits,
+        window_ns,
+        ..Allowance::default()
+    });
+    let mut learned = Learned::default();
+    learned.foresee(&mut set, &target, &places)?;
+    let started_at = SystemTime::now();
+    let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
+    target.mark();
+    set.start()?;
+    let child = target.go_on()?;
+    let mut run = Run {
+        request,
+        target,
+        places,
+        set,
+        learned,
+        child,
+        started_at,
+        start,
+        start_ns,
+        allowance,
+        rested: 0,
+        is_gone: false,
+        notes: Vec::new(),
+    };
+    run.watch(observer)?;
+    let duration = run.start.elapsed();
+    run.target.is_there();
+    let last = run.set.window()?;
+    run.note_window(last);
+    run.set.stop();
+    let mut session = run.session(duration)?;
+    let child = run.child.as_mut();
+    let exit_status =
+        child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    Ok(Outcome {
+        session,
+        exit_status,
+    })
+}
+
+fn check_slots(variables: usize, all: bool) -> Result<(), Error> {
+    let room = if all { SLOTS } else { SLOTS - LEFT };
+    if variables <= room {
+        return Ok(());
+    }
+    let what = format!(
+        "{variables} variables need more debug registers than there are: {room} of {SLOTS}"
+    );
+    Err(Error::new(what).with_hint(match all {
+        true => "watch fewer variables at a time",
+        false => "watch fewer variables at a time, or take the one that is left to debuggers with `--all-slots`",
+    }))
+}
+
+impl Run<'_> {
+    /// Runs until the target ends, time is over, or the user stops it.
+    fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let end = self.request.duration.map(|duration| self.start + duration);
+        let mut window = self.start + WINDOW;
+        let mut until_learn = 0;
+        loop {
+            let now = Instant::now();
+            if self.allowance.is_some() && now >= window {
+                self.next_window()?;
+                window = now + WINDOW;
+            }
+            if until_learn == 0 {
+                let new = self.learned.learn(&mut self.set, &mut self.target)?;
+                let is_early = now - self.start < BEGINNING;
+                until_learn = if new || is_early { 1 } else { SELDOM };
+            }
+            until_learn -= 1;
+            let ended = match &self.child {
+                Some(child) => has_exited(child.id()),
+                None => !self.target.is_there(),
+            };
+            // Relaxed: the flag is the whole message.
+            let stopped = self.request.stop.load(Ordering::Relaxed);
+            if stopped || ended || end.is_some_and(|end| now >= end) {
+                return Ok(());
+            }
+            if let Some(why) = self.is_over() {
+                observer.note(&why);
+                self.notes.push(why);
+                return Ok(());
+            }
+            let tick = match now - self.start {
+                early if early < BEGINNING => EARLY_TICK,
+                _ => TICK,
+            };
+            let window = self.allowance.map(|_| window);
+            let wake = [window, end].into_iter().flatten().min();
+            let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
+            std::thread::sleep(pause.max(Duration::from_micros(100)));
+        }
+    }
+
+    fn next_window(&mut self) -> Result<(), Error> {
+        let window = self.set.refresh()?;
+        self.note_window(window);
+        Ok(())
+    }
+
+    fn note_window(&mut self, Window { rested, .. }: Window) {
+        self.rested |= rested;
+        if let Some(allowance) = &mut self.allowance {
+            allowance.windows += 1;
+            allowance.used_up += u64::from(rested != 0);
+        }
+    }
+
+    /// Why there is nothing to watch any more, though the process is there.
+    fn is_over(&mut self) -> Option<String> {
+        let (pid, comm) = (self.target.process.pid(), &self.target.comm);
+        let after = self.start.elapsed().as_secs_f64();
+        if self.set.has_execed() {
+            return Some(format!(
+                "process {pid} ({comm}) called exec after {after:.1} s: the watch ended there"
+            ));
+        }
+        let gone = self.target.gone(&self.places);
+        // An exec takes the memory away just before it is told.
+        let twice = std::mem::replace(&mut self.is_gone, gone.is_some());
+        let gone = gone.filter(|_| twice)?;
+        Some(format!(
+            "`{gone}` was unmapped after {after:.1} s: the watch ended there"
+        ))
+    }
+
+    /// What was counted.
+    fn session(&mut self, duration: Duration) -> Result<Session, Error> {
+        let found = self.set.read()?;
+        let duration_ns = duration.as_nanos() as u64;
+        let since = self.started_at.duration_since(UNIX_EPOCH);
+        let mut session = Session::new(self.target.command.clone());
+        session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
+        session.duration_ns = duration_ns;
+        session.cpu_ns = self.target.cpu_ns();
+        session.targets.push(tiptoe_session::Process {
+            pid: self.target.process.pid(),
+            comm: self.target.comm.clone(),
+            address_space: None,
+        });
+        let drops = self.set.drops()?;
+        let mut variables = Vec::new();
+        for (index, place) in (0..).zip(&self.places) {
+            let hits = self.set.hits(index)?;
+            let rested = self.rested & 1 << index != 0;
+            variables.push(place.variable(hits, rested));
+            let reading = Reading {
+                count: hits.wanted,
+                time_enabled_ns: duration_ns,
+                time_running_ns: duration_ns,
+                ..Reading::default()
+            };
+            session
+                .events
+                .push(Event::new(place.event(), Via::Kernel, reading));
+        }
+        session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
+        session.watch = Some(Watch {
+            by: if self.request.by_thread {
+                "thread"
+            } else {
+                "comm"
+            }
+            .to_owned(),
+            rows: rows::rows(&found, &self.places, &self.target, self.start_ns),
+            variables,
+            foreign: self.set.foreign()?,
+            sees_kernel: self.set.sees_kernel(),
+            allowance: self.allowance,
+            drops: dropped(drops),
+        });
+        session.notes.append(&mut self.notes);
+        Ok(session)
+    }
+
+    /// The trap of each hit, as it was measured here, and what our program took of the process.
+    fn cost(
+        &self,
+        events: &mut [Event],
+        variables: &[tiptoe_session::Variable],
+        cpu_ns: u64,
+    ) -> Result<tiptoe_session::Cost, Error> {
+        let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
+        let times = self.set.times()?;
+        let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;
+        let trap = self.set.hit_cost();
+        let unit = trap.plus(Cost::between(own, own, own));
+        for (event, variable) in events.iter_mut().zip(variables) {
+            event.cost_ns = unit.times(variable.hits).ns;
+        }
+        Ok(tiptoe_session::Cost::estimated(
+            hits,
+            unit.times(hits),
+            cpu_ns,
+        ))
+    }
+}
+
+/// Each reason for which something was dropped, in words.
+fn dropped(drops: Drops) -> Vec<Dropped> {
+    words::dropped([
+        (
+            drops.nested,
+            "while another hit was being counted on the same CPU",
+        ),
+        (
+            drops.missed,
+            "the kernel did not run the program, which ran already on that CPU",
+        ),
+        (
+            drops.no_room_for_row,
+            "there were more rows than there is room for",
+        ),
+        (drops.no_value, "counted, but the value could not be read"),
+    ])
+}

@@ -1,0 +1,272 @@
+//! The process whose variables are watched: one that runs, or a command that is held where it has just called
+//! exec, when it is mapped and nothing of it has run.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tiptoe_kernel::watchpoints::Snapshot;
+use tiptoe_stack::Frame;
+use tiptoe_symbol::Class;
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::procfs::Mapping;
+
+use super::place::Place;
+use crate::driver::cannot_start;
+use crate::module::{Cache, Module};
+use crate::preload;
+use crate::request::{Error, RequestTarget};
+use crate::ulocks::{Names, Stacks};
+
+/// What is mapped is not read more often, whatever strange code a program runs.
+const SELDOM: Duration = Duration::from_millis(5);
+/// The numbers of %rsp and %rbp.
+const SP: usize = 4;
+const BP: usize = 5;
+/// More callers are not looked for.
+const DEEPEST: usize = 16;
+
+/// Whom, where that is not one process.
+const ONE: &str = "-p PID names one";
+
+/// A process, and what is where in it.
+pub(super) struct Target {
+    pub(super) process: Process,
+    pub(super) comm: String,
+    pub(super) command: Vec<String>,
+    pub(super) names: Names,
+    cache: Cache,
+    /// Addresses that led nowhere.
+    strange: HashSet<u64>,
+    /// When it was last looked what is mapped.
+    looked: Instant,
+    memory: File,
+    /// A command that is held.
+    held: Option<Child>,
+    before: Duration,
+    after: Duration,
+}
+
+impl Target {
+    /// Finds a process, or starts one.
+    pub(super) fn begin(target: &RequestTarget) -> Result<Target, Error> {
+        match target {
+            RequestTarget::Pids(pids) => match pids[..] {
+                [pid] => Target::of(pid, None),
+                _ => {
+                    let what = "addresses differ between processes: one is watched at a time";
+                    Err(Error::new(what).with_hint(ONE))
+                }
+            },
+            RequestTarget::Command(command) => {
+                let program = preload::find_program(&command[0])?;
+                let failed = |error: std::io::Error| cannot_start(command, &error);
+                let started = preload::start(&program, command, None).map_err(failed)?;
+                let pid = started.pid;
+                let seized = ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC);
+                seized.map_err(|error| failed(error.into()))?;
+                let child = started.proceed().map_err(failed)?;
+                until_exec(pid).map_err(|error| failed(error.into()))?;
+                let name = program.file_name().unwrap_or(&command[0]);
+                let mut target = Target::of(pid, Some(child))?;
+                target.comm = name.to_string_lossy().into_owned();
+                Ok(target)
+            }
+        }
+    }
+
+    fn of(pid: u32, held: Option<Child>) -> Result<Target, Error> {
+        let process = Process::new(pid)?;
+        let leader = process.status()?.tgid;
+        if leader != pid {
+            let what = format!("{pid} is a thread of process {leader}");
+            return Err(Error::new(what).with_hint(format!("-p {leader} --by thread")));
+        }
+        let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| {
+            let what = format!("cannot read the memory of process {pid}: {error}");
+            Error::new(what).with_hint("run as root, or as the process's user")
+        })?;
+        let words = process.command_line().unwrap_or_default();
+        let mut target = Target {
+            process,
+            comm: process.comm()?,
+            command: words
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            names: Names::default(),
+            cache: Cache::default(),
+            strange: HashSet::new(),
+            looked: Instant::now(),
+            memory,
+            held,
+            before: Duration::ZERO,
+            after: Duration::ZERO,
+        };
+        target.look()?;
+        Ok(target)
+    }
+
+    /// Reads what it has mapped.
+    fn look(&mut self) -> Result<(), Error> {
+        self.looked = Instant::now();
+        let maps = self.process.maps()?;
+        let modules = self.cache.modules(self.process, &maps)?;
+        self.names = Names {
+            modules,
+            maps,
+            stacks: Stacks::default(),
+            ..Names::default()
+        };
+        Ok(())
+    }
+
+    /// Looks again where nothing that is known has code at an address: libraries come later.
+    pub(super) fn know(&mut self, address: u64) {
+        let is_soon = self.looked.elapsed() < SELDOM;
+        if !is_soon && self.module(address).is_none() && self.strange.insert(address) {
+            self.look_again();
+        }
+    }
+
+    /// The same again; where it has ended, or runs another program, what was known of it stays.
+    fn look_again(&mut self) {
+        let maps = self.process.maps().unwrap_or_default();
+        let is_same = |mapping: &Mapping| {
+            self.names
+                .maps
+                .iter()
+                .any(|known| known.start == mapping.start)
+        };
+        if maps.first().is_some_and(is_same) {
+            let _ = self.look();
+        }
+    }
+
+    /// Reads its memory; whether all of it could be.
+    pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> bool {
+        self.memory.read_exact_at(bytes, at).is_ok()
+    }
+
+    /// The file with code at an address, as far as it is one that can be read here: of 64 bits.
+    pub(super) fn module(&self, address: u64) -> Option<&Module> {
+        let mut modules = self.names.modules.iter();
+        let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
+        (module.object.image.header().class == Class::Elf64).then_some(module)
+    }
+
+    /// Lets a command that is held begin.
+    pub(super) fn go_on(&mut self) -> Result<Option<Child>, Error> {
+        if self.held.is_some() {
+            let pid = of(self.process.pid());
+            ptrace::detach(pid, None)
+                .map_err(|error| Error::new(format!("cannot let process {pid} go on: {error}")))?;
+        }
+        Ok(self.held.take())
+    }
+
+    /// Its CPU time counts from here.
+    pub(super) fn mark(&mut self) {
+        self.before = self.process.cpu_time().unwrap_or_default();
+        self.after = self.before;
+    }
+
+    /// Whether it is still there, whose CPU time is read. Its parent may not have asked for its end yet.
+    pub(super) fn is_there(&mut self) -> bool {
+        let now = self.process.cpu_time();
+        self.after = now.as_ref().copied().unwrap_or(self.after);
+        let has_ended = || {
+            let main_ended = self
+                .process
+                .status()
+                .is_ok_and(|status| status.state == 'Z');
+            main_ended && self.process.maps().is_ok_and(|maps| maps.is_empty())
+        };
+        now.is_ok() && !has_ended()
+    }
+
+    /// The CPU time since the mark.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        self.after.saturating_sub(self.before).as_nanos() as u64
+    }
+
+    /// The first of these that is not mapped any more, though the process is there.
+    pub(super) fn gone<'p>(&self, places: &'p [Place]) -> Option<&'p str> {
+        let mut byte = [0];
+        let gone = places
+            .iter()
+            .find(|place| !self.read(place.address(), &mut byte))?;
+        let maps = self.process.maps().unwrap_or_default();
+        let is_gone =
+            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(gone.address()));
+        is_gone.then(|| gone.name())
+    }
+
+    /// Walks the stack that a hit left, as far as it was kept: the return addresses.
+    pub(super) fn unwind(&self, ip: u64, first: &Snapshot) -> Vec<u64> {
+        let sp = first.registers[SP];
+        let word = |at: u64| {
+            let index = at.checked_sub(sp)? / 8;
+            first.stack.get(usize::try_from(index).ok()?).copied()
+        };
+        let mut frame = Frame {
+            pc: ip,
+            sp,
+            bp: first.registers[BP],
+        };
+        let mut callers = Vec::new();
+        let mut at = ip;
+        while callers.len() < DEEPEST {
+            let Some(module) = self.module(at) else { break };
+            let rule = module
+                .object
+                .unwind_table()
+                .rule(at.wrapping_sub(module.bias));
+            let Some(caller) = rule.step(&frame, word) else {
+                break;
+            };
+            frame = caller;
+            at = frame.pc.wrapping_sub(1);
+            callers.push(frame.pc);
+        }
+        callers
+    }
+}
+
+impl Drop for Target {
+    /// A command that is still held was not to run.
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.held {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn of(pid: u32) -> Pid {
+    Pid::from_raw(pid as i32)
+}
+
+/// Waits until a process that was seized has called exec.
+fn until_exec(pid: u32) -> Result<(), nix::errno::Errno> {
+    loop {
+        match waitpid(of(pid), Some(WaitPidFlag::__WALL))? {
+            WaitStatus::PtraceEvent(_, _, event)
+                if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 =>
+            {
+                return Ok(());
+            }
+            WaitStatus::Stopped(_, signal) => ptrace::cont(of(pid), Some(signal))?,
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
+                return Err(nix::errno::Errno::ECHILD);
+            }
+            _ => ptrace::cont(of(pid), None::<Signal>)?,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `--when`: which accesses count, by their values.
+//!
+//! ```text
+//! WHEN    = COMPARE {"&&" COMPARE}
+//! COMPARE = VALUE OP VALUE
+//! VALUE   = "old" | "new" | a number
+//! OP      = "==" | "!=" | "<" | "<=" | ">" | ">=" | "&"
+//! ```
+
+use tiptoe_kernel::watchpoints::{Condition, MOST_CONDITIONS, Operand, Operator};
+
+use crate::request::Error;
+
+/// What is understood.
+const GRAMMAR: &str = "such as 'new == 0', 'new < old' or 'old != 0 && new & 0x8000'";
+/// The longer ones first: `<` is a part of `<=`.
+const OPERATORS: [(&str, Operator); 7] = [
+    ("==", Operator::Equal),
+    ("!=", Operator::Different),
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+    ("&", Operator::HasBits),
+];
+
+/// Reads a condition.
+pub(super) fn parse(text: &str) -> Result<Vec<Condition>, Error> {
+    let conditions = text.split("&&").map(|part| compare(part.trim()));
+    let conditions: Vec<Condition> = conditions.collect::<Result<_, _>>()?;
+    if conditions.len() > MOST_CONDITIONS {
+        let what = format!("--when takes {MOST_CONDITIONS} comparisons at most");
+        return Err(Error::new(what).with_hint("leave some out"));
+    }
+    Ok(conditions)
+}
+
+fn compare(part: &str) -> Result<Condition, Error> {
+    let wrong = |why: &str| Error::new(format!("--when '{part}': {why}")).with_hint(GRAMMAR);
+    let found = OPERATORS.iter().find_map(|(word, operator)| {
+        let (left, right) = part.split_once(word)?;
+        Some((left.trim(), *operator, right.trim()))
+    });
+    let (left, operator, right) = found.ok_or_else(|| wrong("nothing is compared"))?;
+    let of = |word: &str| {
+        value(word).ok_or_else(|| wrong(&format!("`{word}` is not old, new or a number")))
+    };
+    let (left, right) = (of(left)?, of(right)?);
+    match (left, right) {
+        (Operand::Constant(_), Operand::Constant(_)) => {
+            Err(wrong("two numbers are always the same"))
+        }
+        (Operand::Constant(_), _) => Ok(Condition {
+            left: right,
+            operator: turned(operator),
+            right: left,
+        }),
+        _ => Ok(Condition {
+            left,
+            operator,
+            right,
+        }),
+    }
+}
+
+fn value(word: &str) -> Option<Operand> {
+    let (is_negative, digits) = match word.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, word),
+    };
+    let number = match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => digits.parse().ok(),
+    };
+    match word {
+        "old" => Some(Operand::Old),
+        "new" => Some(Operand::New),
+        _ if is_negative => number.map(|number| Operand::Constant(number.wrapping_neg())),
+        _ => number.map(Operand::Constant),
+    }
+}
+
+/// The same with its sides exchanged.
+fn turned(operator: Operator) -> Operator {
+    match operator {
+        Operator::Less => Operator::Greater,
+        Operator::LessOrEqual => Operator::GreaterOrEqual,
+        Operator::Greater => Operator::Less,
+        Operator::GreaterOrEqual => Operator::LessOrEqual,
+        same => same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons() {
+        let one = |text: &str| parse(text).unwrap()[0];
+        let condition = |left, operator, right| Condition {
+            left,
+            operator,
+            right,
+        };
+        let (old, new, constant) = (Operand::Old, Operand::New, Operand::Constant);
+        assert_eq!(
+            one("new == 0"),
+            condition(new, Operator::Equal, constant(0))
+        );
+        assert_eq!(
+            one("5<=old"),
+            condition(old, Operator::GreaterOrEqual, constant(5))
+        );
+        assert_eq!(one("new < old"), condition(new, Operator::Less, old));
+        let minus = constant(-2i64 as u64);
+        assert_eq!(one("new != -2"), condition(new, Operator::Different, minus));
+        let two = parse("old != 0 && new & 0x8000").unwrap();
+        assert_eq!(two[1], condition(new, Operator::HasBits, constant(0x8000)));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for text in [
+            "",
+            "new",
+            "new = 0",
+            "new == x",
+            "1 == 1",
+            "new == 0 &&",
+            "new == 0x",
+        ] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+        let many = ["new == 0"; MOST_CONDITIONS + 1].join(" && ");
+        assert!(parse(&many).is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! Who may have the debug registers that a watch found taken: the kernel does not tell.
+
+use tiptoe_kernel::Error as KernelError;
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::tracers::foreign_tracers;
+
+use crate::request::Error;
+
+/// Why breakpoints could not be had, with those who may have them.
+pub(super) fn explain(error: KernelError) -> Error {
+    if !matches!(error, KernelError::NoSlot { .. }) {
+        return error.into();
+    }
+    let holders = holders();
+    Error::new(error.to_string()).with_hint(match holders.is_empty() {
+        true => "watch fewer variables, or end who else has breakpoints (of other containers, too)"
+            .to_owned(),
+        false => format!("these may have them: {}", holders.join("; ")),
+    })
+}
+
+fn holders() -> Vec<String> {
+    let debuggers = Process::all().unwrap_or_default();
+    let debuggers = debuggers.into_iter().filter_map(|traced| {
+        let tracer = traced.status().ok()?.tracer_pid;
+        let tracer = Process::new(tracer).ok()?;
+        let name = |process: Process| process.comm().unwrap_or_default();
+        Some(format!(
+            "{} (pid {}), which traces {} (pid {})",
+            name(tracer),
+            tracer.pid(),
+            name(traced),
+            traced.pid()
+        ))
+    });
+    let events = foreign_tracers().into_iter();
+    let events = events.filter(|tracer| tracer.what.contains("perf event"));
+    let events = events.map(|tracer| match tracer.pid {
+        Some(pid) => format!("{} (pid {pid}): {}", tracer.comm, tracer.what),
+        None => tracer.what,
+    });
+    debuggers.chain(events).collect()
+}

@@ -1,0 +1,202 @@
+//! Variables by their names, found in a process.
+
+use tiptoe_event::Store;
+use tiptoe_event::store::Known;
+use tiptoe_kernel::watchpoints::{Hits, Snapshot, Watchpoint};
+use tiptoe_symbol::variable::{
+    Access, Kind as ValueKind, Place as Here, Root, Start, Type, VariableError, Watch,
+    check_alignment,
+};
+use tiptoe_sys::host::perf;
+
+use super::begin::Target;
+use crate::request::Error;
+use crate::resolve;
+
+/// How a variable is named.
+const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
+
+/// A variable in a process.
+pub(super) struct Place {
+    name: String,
+    address: u64,
+    len: u8,
+    access: Access,
+    value: Type,
+}
+
+/// Reads what is to be watched, before anything is started.
+pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Watch>, Error> {
+    let watch = |text: &String| {
+        Watch::parse(text).map_err(|error| {
+            let what = format!("'{}': {error}", text.escape_debug());
+            Error::new(what).with_hint(GRAMMAR)
+        })
+    };
+    texts.iter().map(watch).collect()
+}
+
+impl Target {
+    /// Finds variables.
+    pub(super) fn find(&self, asked: &[Watch]) -> Result<Vec<Place>, Error> {
+        let places: Vec<Place> = asked
+            .iter()
+            .map(|watch| self.find_one(watch))
+            .collect::<Result<_, _>>()?;
+        for (index, place) in places.iter().enumerate() {
+            // The kernel tells hits by their address.
+            if let Some(same) = places[..index]
+                .iter()
+                .find(|other| other.address == place.address)
+            {
+                let what = format!(
+                    "`{}` and `{}` are at the same address",
+                    same.name, place.name
+                );
+                return Err(
+                    Error::new(what).with_hint("watch it once, with the longer length, or rw")
+                );
+            }
+        }
+        Ok(places)
+    }
+
+    fn find_one(&self, watch: &Watch) -> Result<Place, Error> {
+        let plain = matches!(watch.expression.root, Root::Address(_)) && watch.binary.is_none();
+        let binary = watch.binary.as_deref();
+        let mut modules = self.names.modules.iter();
+        let chosen = modules.find(|module| resolve::matches(binary, self.process, module));
+        let module = match chosen {
+            Some(module) => module,
+            None if plain => {
+                let what = "the process has no program mapped";
+                return Err(Error::new(what));
+            }
+            None => {
+                return Err(resolve::no_binary(
+                    binary,
+                    self.process,
+                    &self.names.modules,
+                ));
+            }
+        };
+        let refused = |error: VariableError| Error::new(error.to_string());
+        let plan = module
+            .object
+            .variables(|variables| variables.plan(watch))
+            .map_err(refused)?;
+        let here = Here {
+            bias: module.bias,
+            thread_block: None,
+        };
+        let address = plan
+            .locate(&here, &mut |at, bytes| self.read(at, bytes))
+            .map_err(refused)?;
+        let len = plan.length(watch.length).map_err(refused)?;
+        check_alignment(address, len).map_err(refused)?;
+        let mut byte = [0];
+        if !self.read(address, &mut byte) {
+            let what = format!(
+                "nothing is mapped at {address:#x}, where `{}` would be",
+                plan.expression
+            );
+            return Err(Error::new(what)
+                .with_hint("of a command that has not begun libraries are not there yet, nor pointers set: -p PID watches one that runs"));
+        }
+        let name = match plan.start {
+            Start::Absolute(_) => plan.expression.clone(),
+            _ => format!("{}:{}", module.name, plan.expression),
+        };
+        Ok(Place {
+            name,
+            address,
+            len,
+            access: watch.access,
+            value: plan.value,
+        })
+    }
+}
+
+impl Place {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// As the kernel is to watch it, with what it holds.
+    pub(super) fn watchpoint(&self, target: &Target) -> Watchpoint {
+        let mut bytes = [0; 8];
+        // What cannot be read is no value; it was a moment ago.
+        target.read(self.address, &mut bytes[..usize::from(self.len)]);
+        Watchpoint {
+            at: perf::Breakpoint {
+                address: self.address,
+                len: self.len,
+                access: match self.access {
+                    Access::Write => perf::Access::Write,
+                    Access::ReadWrite => perf::Access::ReadWrite,
+                    Access::Execute => perf::Access::Execute,
+                },
+            },
+            is_signed: match &self.value.kind {
+                ValueKind::Integer { signed }
+                | ValueKind::Character { signed }
+                | ValueKind::Enumeration { signed, .. } => *signed,
+                _ => false,
+            },
+            value: u64::from_le_bytes(bytes),
+        }
+    }
+
+    /// What the registers behind an access tell of the values.
+    pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> Known {
+        store.known(&behind.registers, behind.flags, self.address, self.len)
+    }
+
+    /// As it stands in a session.
+    pub(super) fn variable(&self, hits: Hits, rested: bool) -> tiptoe_session::Variable {
+        tiptoe_session::Variable {
+            name: self.name.clone(),
+            address: self.address,
+            len: self.len,
+            access: self.access_word().to_owned(),
+            hits: hits.all,
+            count: hits.wanted,
+            at_least: rested,
+        }
+    }
+
+    /// In the event grammar.
+    pub(super) fn event(&self) -> String {
+        format!("mem:{}:{}:{}", self.name, self.len, self.access_word())
+    }
+
+    fn access_word(&self) -> &'static str {
+        match self.access {
+            Access::Write => "w",
+            Access::ReadWrite => "rw",
+            Access::Execute => "x",
+        }
+    }
+
+    /// The instruction of a hit. The processor stops behind an access, and in front of code.
+    pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
+        match self.access {
+            Access::Execute => target.names.code(ip + 1),
+            _ => target.names.code(ip),
+        }
+    }
+
+    /// A value as its type has it; of code there is none.
+    pub(super) fn value(&self, value: u64) -> String {
+        let bytes = value.to_le_bytes();
+        let bytes = &bytes[..usize::from(self.len)];
+        match self.access {
+            Access::Execute => "-".to_owned(),
+            _ => self.value.describe(bytes),
+        }
+    }
+}

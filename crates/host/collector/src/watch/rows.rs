@@ -1,0 +1,142 @@
+//! From what the kernel kept to the rows of a session: merged by instruction and thread, named, and sorted.
+
+use std::collections::BTreeMap;
+
+use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_session::{Accesses, Stack, Value};
+
+use super::begin::Target;
+use super::learn;
+use super::place::Place;
+
+/// What rows are told apart by: variable, instruction, whether it was the kernel, thread and name.
+type Key<'r> = (u32, u64, bool, u32, &'r str);
+
+/// One row that is being put together.
+#[derive(Default)]
+struct Sum<'r> {
+    rows: Vec<&'r WatchRow>,
+}
+
+/// The rows, the most accesses first.
+pub(super) fn rows(
+    found: &[WatchRow],
+    places: &[Place],
+    target: &Target,
+    start_ns: u64,
+) -> Vec<Accesses> {
+    let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    for row in found {
+        let key = &row.key;
+        let key = (key.variable, key.ip, key.in_kernel, key.tid, &*key.comm);
+        sums.entry(key).or_default().rows.push(row);
+    }
+    let row = |(key, sum): (Key, Sum)| {
+        let place = places.get(key.0 as usize)?;
+        Some(sum.row(key, place, target, start_ns))
+    };
+    let mut rows: Vec<Accesses> = sums.into_iter().filter_map(row).collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.first_ns));
+    rows
+}
+
+impl Sum<'_> {
+    fn row(&self, key: Key, place: &Place, target: &Target, start_ns: u64) -> Accesses {
+        let (_, ip, in_kernel, tid, comm) = key;
+        let sum = |of: fn(&WatchRow) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
+        let first = self.rows.iter().map(|row| row.first_ns).min();
+        let last = self.rows.iter().max_by_key(|row| row.last_ns);
+        let since = |at: Option<u64>| at.unwrap_or(start_ns).saturating_sub(start_ns);
+        let only = self.only_hit(place, target);
+        let (old, new) = last.map_or((0, 0), |row| row.last);
+        let new = only.unwrap_or(new);
+        let values = match only {
+            Some(value) => BTreeMap::from([(value, 1)]),
+            None => self.values(),
+        };
+        let told: u64 = values.values().sum();
+        let mut values: Vec<(u64, u64)> = values.into_iter().collect();
+        values.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
+        Accesses {
+            variable: place.name().to_owned(),
+            at: place.instruction(target, ip),
+            in_kernel,
+            comm: comm.to_owned(),
+            tid: self.tid(tid),
+            count: sum(|row| row.count),
+            changed: sum(|row| row.changed),
+            racy: match only {
+                Some(_) => 0,
+                None => sum(|row| row.read_behind),
+            },
+            first_ns: since(first),
+            last_ns: since(last.map(|row| row.last_ns)),
+            last_old: place.value(old),
+            last_new: place.value(new),
+            values: values
+                .iter()
+                .map(|(value, count)| Value {
+                    value: place.value(*value),
+                    count: *count,
+                })
+                .collect(),
+            other_values: sum(|row| row.count).saturating_sub(told),
+            stacks: self.stacks(target),
+        }
+    }
+
+    /// The thread, where all were of one.
+    fn tid(&self, tid: u32) -> Option<u32> {
+        let mut tids = self.rows.iter().map(|row| row.tid);
+        let first = tids.next().flatten()?;
+        let all = tids.all(|tid| tid == Some(first));
+        (all || tid != 0).then_some(first)
+    }
+
+    /// The value of the only hit, of which more is known by now than when it was.
+    fn only_hit(&self, place: &Place, target: &Target) -> Option<u64> {
+        let [row] = self.rows[..] else { return None };
+        let end = row.key.ip;
+        if row.count != 1 || row.read_behind != 1 || row.key.in_kernel {
+            return None;
+        }
+        let store = learn::store(target.module(end.wrapping_sub(1))?, end)?;
+        place.known(&store, &row.first).new
+    }
+
+    fn values(&self) -> BTreeMap<u64, u64> {
+        let mut values = BTreeMap::new();
+        for value in self.rows.iter().flat_map(|row| &row.values) {
+            *values.entry(value.value).or_default() += value.count;
+        }
+        values
+    }
+
+    fn stacks(&self, target: &Target) -> Vec<Stack> {
+        let known = |callers: &[u64]| {
+            let mut rows = self.rows.iter();
+            rows.any(|row| !row.is_partial && row.callers == callers)
+        };
+        let mut stacks: BTreeMap<(Vec<u64>, bool), u64> = BTreeMap::new();
+        for row in &self.rows {
+            // The first one's stack was kept; others of the row may have come from elsewhere.
+            let stack = match row.is_partial {
+                true => {
+                    let callers = target.unwind(row.key.ip, &row.first);
+                    let is_partial = row.count > 1 && !known(&callers);
+                    (callers, is_partial)
+                }
+                false => (row.callers.clone(), false),
+            };
+            *stacks.entry(stack).or_default() += row.count;
+        }
+        let stack = |((callers, is_partial), count): ((Vec<u64>, bool), u64)| Stack {
+            callers: callers.iter().map(|at| target.names.code(*at)).collect(),
+            is_partial,
+            count,
+        };
+        let mut stacks: Vec<Stack> = stacks.into_iter().map(stack).collect();
+        stacks.sort_by_key(|stack| std::cmp::Reverse(stack.count));
+        stacks
+    }
+}

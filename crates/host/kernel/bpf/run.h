@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * A run of one of our programs: how long it takes, and what it has to drop. Whoever includes this has
+ * defined DROPS, the number of reasons, and `struct own`, what each CPU has besides.
+ */
+#pragma once
+
+#include "kernel.h"
+
+struct cpu {
+	u64 busy;
+	/* What we take of those whose waits are wanted: so often, so long. */
+	u64 runs;
+	u64 run_ns;
+	u64 entered_ns;
+	struct own own;
+};
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct cpu);
+} cpus SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, DROPS);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} drops SEC(".maps");
+
+INLINE void drop(u32 reason)
+{
+	u64 *count = bpf_map_lookup_elem(&drops, &reason);
+
+	if (count)
+		*count += 1;
+}
+
+INLINE struct cpu *this_cpu(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+/* Keeps an interrupt, or a lock of a map, from coming in between. */
+INLINE struct cpu *enter(void)
+{
+	struct cpu *cpu = this_cpu();
+
+	if (!cpu)
+		return 0;
+	if (cpu->busy) {
+		drop(NESTED);
+		return 0;
+	}
+	cpu->busy = 1;
+	asm volatile("" ::: "memory");
+	cpu->entered_ns = bpf_ktime_get_ns();
+	return cpu;
+}
+
+INLINE void leave(struct cpu *cpu)
+{
+	cpu->runs += 1;
+	cpu->run_ns += bpf_ktime_get_ns() - cpu->entered_ns;
+	asm volatile("" ::: "memory");
+	cpu->busy = 0;
+}

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Counts the accesses to watched variables, in the thread that makes them: by instruction and callers, with the
+ * values before and after.
+ *
+ * The processor says that there was an access when it is over, and by the time that we run another thread may
+ * have stored there too. So the value is not read from memory where it can be had from the instruction that
+ * stored it: `stores` has what tiptoe found when it decoded that, after its first hit.
+ *
+ * Callers are found by `rules`, which tiptoe fills from the program's unwind information with the places that
+ * are come across: a walk that meets a new one ends there, and says so.
+ *
+ * An event is limited to one hit that returns 1, and then rests until tiptoe refreshes it: so all CPUs share the
+ * window's allowance.
+ */
+#include "watch_layout.h"
+
+#define ROWS 4096
+#define PLACES 16384
+#define VARIABLES 64
+#define CONDITIONS 4
+
+struct own {
+	u64 foreign;
+	/* A new row is put together here: it is larger than our stack. */
+	struct tiptoe_watch_row row;
+};
+
+#include "run.h"
+
+/* Settings, written before the program is loaded. */
+const volatile u32 process = 0;
+const volatile u32 by_thread = 0;
+const volatile u32 only_changed = 0;
+/* LEFT, OP, RIGHT, and the constant, of so many conditions. */
+const volatile u32 conditions = 0;
+const volatile u64 condition[4 * CONDITIONS] = {};
+
+/* Whether the process has called exec: another program is at these addresses then. */
+volatile u32 has_execed;
+
+/* Hits of each variable, whether or not they are wanted. */
+struct counts {
+	u64 hits;
+	u64 wanted;
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, VARIABLES);
+	TYPE(key, u64);
+	TYPE(value, struct tiptoe_variable);
+} variables SEC(".maps");
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, VARIABLES);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} last SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, VARIABLES);
+	TYPE(key, u32);
+	TYPE(value, struct counts);
+} counted SEC(".maps");
+
+/* How often the event of each variable came to rest, on each CPU. */
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, VARIABLES);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} rests SEC(".maps");
+
+/* Hits in this window, of all variables on all CPUs, and how many there may be; 0 where there is no limit. */
+enum { HITS, ALLOWED, WINDOW };
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, WINDOW);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} window SEC(".maps");
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, ROWS);
+	TYPE(key, struct tiptoe_watch_key);
+	TYPE(value, struct tiptoe_watch_row);
+} rows SEC(".maps");
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, PLACES);
+	TYPE(key, u64);
+	TYPE(value, struct tiptoe_store);
+} stores SEC(".maps");
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, PLACES);
+	TYPE(key, u64);
+	TYPE(value, u32);
+} rules SEC(".maps");
+
+/* What a program at a perf event is given. */
+struct hit {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
+	u64 ip, cs, flags, sp, ss;
+	u64 sample_period, addr;
+};
+
+/* What an access was, as far as it is known. */
+struct access {
+	u64 old;
+	u64 new;
+	/* What a sum added: then the value before follows from that behind. */
+	u64 added;
+	int is_known;
+	int has_old;
+};
+
+#define ZERO_FLAG (1 << 6)
+
+INLINE u64 cut(u64 value, u32 len)
+{
+	return len < 8 ? value & ((1ull << (8 * (len & 7))) - 1) : value;
+}
+
+/* A value of so many bytes, as a number of 64 bits. */
+INLINE u64 widen(u64 value, const struct tiptoe_variable *variable)
+{
+	u32 unused = 64 - 8 * (variable->len & 7);
+
+	if (variable->len >= 8)
+		return value;
+	return variable->is_signed ? (u64)((s64)(value << (unused & 63)) >> (unused & 63)) : value;
+}
+
+INLINE int read_memory(u64 *value, u64 at, u32 len)
+{
+	*value = 0;
+	switch (len) {
+	case 1:
+		return bpf_probe_read_user(value, 1, (void *)at);
+	case 2:
+		return bpf_probe_read_user(value, 2, (void *)at);
+	case 4:
+		return bpf_probe_read_user(value, 4, (void *)at);
+	}
+	return bpf_probe_read_user(value, 8, (void *)at);
+}
+
+/* In the order of machine code, and 0 where there is none. */
+struct registers {
+	u64 of[NONE + 1];
+};
+
+INLINE struct registers registers_of(const struct hit *hit)
+{
+	struct registers registers = { {
+		hit->ax, hit->cx, hit->dx, hit->bx, hit->sp, hit->bp, hit->si, hit->di,
+		hit->r8, hit->r9, hit->r10, hit->r11, hit->r12, hit->r13, hit->r14, hit->r15,
+		0,
+	} };
+
+	return registers;
+}
+
+INLINE u64 reg(const struct registers *registers, u32 number)
+{
+	return number < NONE ? registers->of[number & 15] : 0;
+}
+
+/* The part of a stored value that the variable is; whether it is all of it. */
+INLINE int part(u64 *value, const struct registers *registers, const struct tiptoe_store *store, u64 at, u32 len)
+{
+	u64 from = reg(registers, store->base) + reg(registers, store->index) * store->scale +
+		   store->displacement;
+	u64 ahead = at - from;
+
+	if (store->is_elsewhere)
+		ahead = 0;
+	if (ahead + len > store->width || ahead > 7 || (store->is_elsewhere && len != store->width))
+		return 0;
+	*value = cut(*value >> (8 * (ahead & 7)), len);
+	return 1;
+}
+
+/* What the instruction says of the values. */
+INLINE void decode(struct access *access, const struct hit *hit, u64 at, u32 len)
+{
+	struct registers registers = registers_of(hit);
+	u64 ip = hit->ip;
+	struct tiptoe_store *store = bpf_map_lookup_elem(&stores, &ip);
+	u64 value, accumulator = hit->ax;
+
+	if (!store)
+		return;
+	value = reg(&registers, store->reg) >> (store->shift & 63);
+	switch (store->source) {
+	case IMMEDIATE:
+		value = store->immediate;
+		/* fallthrough */
+	case REGISTER:
+		access->is_known = part(&value, &registers, store, at, len);
+		access->new = value;
+		break;
+	case EXCHANGED:
+		access->has_old = part(&value, &registers, store, at, len);
+		access->old = value;
+		break;
+	case ADDED:
+		access->added = store->immediate;
+		break;
+	case COMPARED:
+		access->has_old = part(&accumulator, &registers, store, at, len);
+		access->old = accumulator;
+		/* Where it stored nothing the value is what it was. */
+		if (hit->flags & ZERO_FLAG) {
+			access->is_known = part(&value, &registers, store, at, len);
+			access->new = value;
+		} else {
+			access->is_known = access->has_old;
+			access->new = accumulator;
+		}
+		break;
+	}
+}
+
+INLINE int holds(u64 operator, u64 left, u64 right, int is_signed)
+{
+	int less = is_signed ? (s64)left < (s64)right : left < right;
+
+	switch (operator) {
+	case EQUAL:
+		return left == right;
+	case DIFFERENT:
+		return left != right;
+	case LESS:
+		return less;
+	case LESS_OR_EQUAL:
+		return less || left == right;
+	case GREATER:
+		return !less && left != right;
+	case GREATER_OR_EQUAL:
+		return !less;
+	}
+	return (left & right) != 0;
+}
+
+INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *variable)
+{
+	u64 old = widen(access->old, variable), new = widen(access->new, variable);
+
+	if (only_changed && old == new)
+		return 0;
+	for (u32 i = 0; i < CONDITIONS; i++) {
+		u64 left, right;
+
+		if (i >= conditions)
+			break;
+		left = condition[4 * i] == OLD ? old : new;
+		right = condition[4 * i + 2] == OLD ? old : new;
+		if (condition[4 * i + 2] == CONSTANT)
+			right = condition[4 * i + 3];
+		if (!holds(condition[4 * i + 1], left, right, variable->is_signed))
+			return 0;
+	}
+	return 1;
+}
+
+/*
+ * The callers, nearest first; their hash. A rule's bits are those of code/stack: 0-1 what it goes by, 2-14 how far
+ * above that the frame ends, 15-25 how far below that the caller's %rbp is kept, in words.
+ */
+INLINE u64 walk(struct cpu *cpu, u64 at, u64 sp, u64 bp)
+{
+	u64 hash = 0;
+	u64 depth = 0;
+
+	cpu->own.row.is_partial = 0;
+	for (int i = 0; i < CALLERS; i++) {
+		u32 *found = bpf_map_lookup_elem(&rules, &at);
+		u64 end, saved;
+		u32 rule;
+
+		if (!found) {
+			cpu->own.row.is_partial = 1;
+			break;
+		}
+		rule = *found;
+		if (!(rule & 2))
+			break;
+		end = (rule & 1 ? bp : sp) + (rule >> 2 & 0x1fff) * 8;
+		saved = (rule >> 15 & 0x7ff) * 8;
+		if (end <= sp || end - sp > 1 << 16)
+			break;
+		if (saved && saved <= end - sp)
+			bpf_probe_read_user(&bp, 8, (void *)(end - saved));
+		if (bpf_probe_read_user(&at, 8, (void *)(end - 8)))
+			break;
+		sp = end;
+		cpu->own.row.callers[i] = at;
+		depth = i + 1;
+		hash = (hash ^ at) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 32;
+	}
+	cpu->own.row.depth = depth;
+	return hash + cpu->own.row.is_partial;
+}
+
+INLINE void keep_registers(struct cpu *cpu, const struct hit *hit, u64 sp, u64 bp)
+{
+	struct registers registers = registers_of(hit);
+
+	for (int i = 0; i < REGISTERS; i++)
+		cpu->own.row.registers[i] = registers.of[i];
+	cpu->own.row.registers[4] = sp;
+	cpu->own.row.registers[5] = bp;
+	cpu->own.row.flags = hit->flags;
+}
+
+/* The first of its kind, with the callers that were just found. */
+NO_INLINE struct tiptoe_watch_row *new_row(struct cpu *cpu, struct tiptoe_watch_key *key)
+{
+	if (!cpu || !key)
+		return 0;
+	cpu->own.row.first_ns = cpu->entered_ns;
+	cpu->own.row.first_tid = (u32)bpf_get_current_pid_tgid();
+	cpu->own.row.stack_words = STACK_WORDS;
+	if (bpf_probe_read_user(cpu->own.row.stack, 8 * STACK_WORDS, (void *)cpu->own.row.registers[4])) {
+		cpu->own.row.stack_words = STACK_WORDS / 8;
+		if (bpf_probe_read_user(cpu->own.row.stack, STACK_WORDS, (void *)cpu->own.row.registers[4]))
+			cpu->own.row.stack_words = 0;
+	}
+	/* Where another CPU was faster its row is the one. */
+	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
+	return bpf_map_lookup_elem(&rows, key);
+}
+
+INLINE void note_value(struct tiptoe_watch_row *row, u64 value)
+{
+	for (int i = 0; i < VALUES; i++) {
+		struct tiptoe_value *slot = &row->values[i];
+		u64 state = *(volatile u64 *)&slot->state;
+
+		if (state == FREE) {
+			state = __sync_val_compare_and_swap(&slot->state, FREE, TAKEN);
+			if (state == FREE) {
+				*(volatile u64 *)&slot->value = value;
+				/* An exchange: nobody sees the state before the value. */
+				__sync_lock_test_and_set(&slot->state, READY);
+				state = READY;
+			}
+		}
+		if (state == READY && *(volatile u64 *)&slot->value == value) {
+			__sync_fetch_and_add(&slot->count, 1);
+			return;
+		}
+	}
+	__sync_fetch_and_add(&row->other_values, 1);
+}
+
+INLINE void count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct access *access, u32 tid, int is_code,
+		  const struct hit *hit, u64 sp, u64 bp)
+{
+	struct tiptoe_watch_row *row = bpf_map_lookup_elem(&rows, key);
+
+	if (!row) {
+		keep_registers(cpu, hit, sp, bp);
+		row = new_row(cpu, key);
+	}
+	if (!row) {
+		drop(NO_ROOM_FOR_ROW);
+		return;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	if (access->old != access->new)
+		__sync_fetch_and_add(&row->changed, 1);
+	if (!access->is_known)
+		__sync_fetch_and_add(&row->read_behind, 1);
+	if (row->first_tid != tid)
+		row->several_threads = 1;
+	row->last_ns = cpu->entered_ns;
+	row->last_old = access->old;
+	row->last_new = access->new;
+	if (!is_code)
+		note_value(row, access->new);
+}
+
+INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_variable *variable, u32 tid)
+{
+	u64 at = hit->addr;
+	struct tiptoe_watch_key key = { .ip = hit->ip, .tid = by_thread ? tid : 0 };
+	struct access access = {};
+	u64 sp = hit->sp, bp = hit->bp;
+	struct counts *counts;
+	u64 *before, previous;
+	u32 index = variable->index;
+
+	key.variable = index;
+	key.in_kernel = !(hit->cs & 3);
+	before = bpf_map_lookup_elem(&last, &index);
+	counts = bpf_map_lookup_elem(&counted, &index);
+	if (!before || !counts)
+		return;
+	counts->hits += 1;
+	if (key.in_kernel) {
+		struct pt_regs *user = bpf_task_pt_regs(bpf_get_current_task_btf());
+
+		key.ip = user->ip;
+		sp = user->sp;
+		bp = user->bp;
+	} else if (!variable->is_code) {
+		decode(&access, hit, at, variable->len);
+	}
+	if (variable->is_code)
+		access.is_known = 1;
+	else if (!access.is_known && read_memory(&access.new, at, variable->len))
+		drop(NO_VALUE);
+	previous = __sync_lock_test_and_set(before, access.new);
+	if (access.added)
+		access.old = cut(access.new - access.added, variable->len);
+	else if (!access.has_old)
+		access.old = previous;
+	if (!is_wanted(&access, variable))
+		return;
+	counts->wanted += 1;
+	bpf_get_current_comm(key.comm, sizeof(key.comm));
+	key.stack = walk(cpu, key.ip, sp, bp);
+	count(cpu, &key, &access, tid, variable->is_code, hit, sp, bp);
+}
+
+/* Whether the window's allowance is used up by this hit, with which its event comes to rest. */
+INLINE int is_last(u32 index)
+{
+	u32 first = HITS, second = ALLOWED;
+	u64 *hits = bpf_map_lookup_elem(&window, &first);
+	u64 *allowed = bpf_map_lookup_elem(&window, &second);
+	u64 *rested = bpf_map_lookup_elem(&rests, &index);
+
+	if (!hits || !allowed || !rested || !*allowed)
+		return 0;
+	if (__sync_fetch_and_add(hits, 1) + 1 < *allowed)
+		return 0;
+	*rested += 1;
+	return 1;
+}
+
+SEC("perf_event")
+int accessed(struct hit *hit)
+{
+	u64 ids = bpf_get_current_pid_tgid();
+	u64 at = hit->addr;
+	struct tiptoe_variable *variable = bpf_map_lookup_elem(&variables, &at);
+	struct cpu *cpu = enter();
+
+	if (cpu) {
+		if (ids >> 32 != process)
+			cpu->own.foreign += 1;
+		else if (variable && !has_execed)
+			look(cpu, hit, variable, ids);
+		leave(cpu);
+	}
+	return variable && is_last(variable->index);
+}
+
+SEC("raw_tracepoint/sched_process_exec")
+int program_exec(void)
+{
+	if (bpf_get_current_pid_tgid() >> 32 == process)
+		has_execed = 1;
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

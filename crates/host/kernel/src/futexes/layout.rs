@@ -1,0 +1,217 @@
+//! What the BPF programs write: `bpf/futex_layout.h` in Rust.
+//!
+//! Keys and rows are arrays of words, so that their bytes need no unsafe reading.
+
+use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
+
+use crate::programs::name_of;
+
+/// A row's key: the address, the call site, the place in libc with the operation, the thread.
+pub(super) type Key = [u64; 4];
+
+/// Words of a row in front of its name: five ends, and four more.
+const NUMBERS: usize = 9;
+const WAKERS: usize = 10;
+const WAKER_WORDS: usize = 3;
+
+/// A row: its numbers, the name, who ended waits, and the buckets by twos.
+pub(super) type Row = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
+/// What a CPU has: whether it is within a program, its runs and their time, the time that it entered one,
+/// the calls that wait and wake, and a row.
+pub(super) type Cpu = [u64; 4 + 2 + size_of::<Row>() / 8];
+/// What a thread is in.
+pub(super) type Thread = [u64; 8];
+
+/// Which waits are one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FutexKey {
+    /// The futex.
+    pub address: u64,
+    /// The user's call site.
+    pub site: u64,
+    /// Where in libc it called, with the operation above: as `tiptoe_wire::futex::entry::VIA`.
+    pub via: u64,
+    /// The thread; 0 where threads are not told apart.
+    pub tid: u32,
+}
+
+/// Who ended waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker {
+    /// From where.
+    pub site: u64,
+    /// How many.
+    pub count: u64,
+    /// Their time.
+    pub total_ns: u64,
+}
+
+/// What is known of a row's waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FutexRow {
+    /// Which waits these are.
+    pub key: FutexKey,
+    /// How many.
+    pub calls: u64,
+    /// That somebody ended.
+    pub woken: u64,
+    /// That returned at once, as the word had changed.
+    pub at_once: u64,
+    /// That ended with their time.
+    pub timed_out: u64,
+    /// That a signal ended, or stopped to be made again.
+    pub interrupted: u64,
+    /// That failed.
+    pub other: u64,
+    /// Contended calls of the user's: one may wait several times.
+    pub episodes: u64,
+    /// The time of those that did not return at once.
+    pub slept_ns: u64,
+    /// The longest of these.
+    pub longest_ns: u64,
+    /// How long each of these took.
+    pub times: Box<Histogram>,
+    /// Who ended waits.
+    pub wakers: Vec<Waker>,
+    /// The name of the thread at its first wait.
+    pub comm: String,
+}
+
+pub(super) fn row(key: Key, row: &Row) -> FutexRow {
+    let [address, site, via, thread] = key;
+    let (numbers, rest) = row.split_at(NUMBERS);
+    let (name, rest) = rest.split_at(2);
+    let (wakers, buckets) = rest.split_at(WAKERS * WAKER_WORDS);
+    let halves = buckets
+        .iter()
+        .flat_map(|word| [word & 0xffff_ffff, word >> 32]);
+    let mut times = Box::<Histogram>::default();
+    times.add_counts(numbers[8], &halves.collect::<Vec<_>>());
+    let wakers = wakers
+        .chunks_exact(WAKER_WORDS)
+        .filter(|words| words[0] != 0);
+    FutexRow {
+        key: FutexKey {
+            address,
+            site,
+            via,
+            tid: thread as u32,
+        },
+        calls: numbers[..5]
+            .iter()
+            .fold(0, |sum, more| sum.saturating_add(*more)),
+        woken: numbers[0],
+        at_once: numbers[1],
+        timed_out: numbers[2],
+        interrupted: numbers[3],
+        other: numbers[4],
+        episodes: numbers[5],
+        slept_ns: numbers[6],
+        longest_ns: numbers[7],
+        times,
+        wakers: wakers
+            .map(|words| Waker {
+                site: words[0],
+                count: words[1],
+                total_ns: words[2],
+            })
+            .collect(),
+        comm: name_of(name),
+    }
+}
+
+/// How often a CPU ran the programs for the process, and how long.
+pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
+    [cpu[1], cpu[2]]
+}
+
+/// The calls that wait and those that wake.
+pub(super) fn calls(cpu: &Cpu) -> [u64; 2] {
+    [cpu[4], cpu[5]]
+}
+
+/// Whether a thread is in a wait.
+pub(super) fn is_waiting(thread: &Thread) -> bool {
+    thread[0] != 0
+}
+
+/// What was seen and not counted, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// Waits of threads for which there was no room.
+    pub no_room_for_thread: u64,
+    /// Waits for a lock, or from a place, for which there was no row left.
+    pub no_room_for_row: u64,
+    /// Waits without an end.
+    pub no_end: u64,
+    /// Waits that ended before they began, by the clock.
+    pub negative: u64,
+    /// Calls within the counting of another one, on the same CPU.
+    pub nested: u64,
+    /// Calls for which the kernel did not run our programs.
+    pub missed: u64,
+    /// Waits of threads that ended in them.
+    pub ended_inside: u64,
+    /// Not of those that are counted: futex_waitv, and what came with Linux 6.7.
+    pub other_calls: u64,
+}
+
+/// How many reasons the programs count.
+pub(super) const REASONS: usize = 7;
+
+pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {
+    let [
+        no_room_for_thread,
+        no_room_for_row,
+        no_end,
+        negative,
+        nested,
+        ended_inside,
+        other_calls,
+    ] = counts;
+    Drops {
+        no_room_for_thread,
+        no_room_for_row,
+        no_end,
+        negative,
+        nested,
+        missed,
+        ended_inside,
+        other_calls,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_as_it_was_written() {
+        let mut words: Row = [0; size_of::<Row>() / 8];
+        for (word, value) in words.iter_mut().zip(1..=8) {
+            *word = value;
+        }
+        words[NUMBERS] = u64::from_ne_bytes(*b"redis\0\0\0");
+        words[NUMBERS + 2 + WAKER_WORDS..][..WAKER_WORDS].copy_from_slice(&[0x40, 2, 30]);
+        words[NUMBERS + 2 + WAKERS * WAKER_WORDS + 4] = 2 << 32 | 5;
+        let read = row([1, 2, 3, 4], &words);
+        let FutexKey {
+            address,
+            site,
+            via,
+            tid,
+        } = read.key;
+        assert_eq!((address, site, via, tid), (1, 2, 3, 4));
+        let ends = [read.woken, read.at_once, read.timed_out, read.interrupted];
+        assert_eq!((read.calls, ends, read.other), (15, [1, 2, 3, 4], 5));
+        let sums = [read.episodes, read.slept_ns, read.longest_ns];
+        assert_eq!((sums, &*read.comm), ([6, 7, 8], "redis"));
+        assert_eq!(read.times.counts()[8..10], [5, 2]);
+        let ended = Waker {
+            site: 0x40,
+            count: 2,
+            total_ns: 30,
+        };
+        assert_eq!(read.wakers, [ended]);
+    }
+}

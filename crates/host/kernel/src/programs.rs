@@ -1,0 +1,147 @@
+//! Programs at tracepoints: loaded, attached, and what they took.
+
+use std::os::fd::AsFd;
+
+use aya::maps::{Array, PerCpuArray};
+use aya::programs::Program;
+use aya::programs::raw_trace_point::RawTracePointLink;
+use aya::programs::trace_point::TracePointLink;
+use aya::{Ebpf, Pod};
+
+use tiptoe_sys::host::tracefs::Tracefs;
+
+use crate::Error;
+use crate::refusal::{bpf_refusal, no_tracepoint};
+
+/// What the programs themselves took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTimes {
+    /// How often they ran.
+    pub runs: u64,
+    /// How long that took.
+    pub run_ns: u64,
+}
+
+impl ProgramTimes {
+    /// Runs and their time, of all CPUs.
+    pub(crate) fn sum(cpus: impl Iterator<Item = [u64; 2]>) -> ProgramTimes {
+        cpus.fold(ProgramTimes::default(), |sum, [runs, run_ns]| {
+            ProgramTimes {
+                runs: sum.runs + runs,
+                run_ns: sum.run_ns + run_ns,
+            }
+        })
+    }
+}
+
+/// A program at its tracepoint.
+#[derive(Debug)]
+pub(crate) enum Link {
+    Raw { _link: RawTracePointLink },
+    Classic { _link: TracePointLink },
+}
+
+/// Has the kernel check a program.
+pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(), Error> {
+    let loaded = match bpf.program_mut(name) {
+        Some(Program::RawTracePoint(program)) => program.load(),
+        Some(Program::TracePoint(program)) => program.load(),
+        _ => return Err(no_part(name)),
+    };
+    loaded.map_err(|error| bpf_refusal(what, &error))
+}
+
+/// Puts a program at a tracepoint, by its group and name.
+pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
+    let failed = |error| no_tracepoint(group, name, &error);
+    match bpf.program_mut(program) {
+        Some(Program::RawTracePoint(program)) => {
+            let id = program.attach(name).map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Raw { _link })
+        }
+        Some(Program::TracePoint(program)) => {
+            let id = program.attach(group, name).map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Classic { _link })
+        }
+        _ => Err(no_part(program)),
+    }
+}
+
+/// An error where tracepoints of this kind cannot be found by their names.
+pub(crate) fn need_tracefs() -> Result<(), Error> {
+    match Tracefs::detect() {
+        Tracefs::Readable(_) => Ok(()),
+        Tracefs::Unreadable(_) => Err(Error::NoTracefs { mounted: true }),
+        Tracefs::NotMounted => Err(Error::NoTracefs { mounted: false }),
+    }
+}
+
+/// The programs of an object.
+pub(crate) fn all(bpf: &Ebpf) -> impl Iterator<Item = &Program> {
+    bpf.programs().map(|(_, program)| program)
+}
+
+/// What they took of all processes, as the kernel measured it while it was asked to.
+pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
+    let infos = all(bpf).filter_map(|program| program.info().ok());
+    let mut sum = ProgramTimes::default();
+    for info in infos {
+        sum.runs += info.run_count();
+        sum.run_ns += info.run_time().as_nanos() as u64;
+    }
+    sum
+}
+
+/// The first word that the programs of an object keep besides their maps.
+pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
+    let words = bpf.map(".bss");
+    let words = words.and_then(|map| Array::<_, u32>::try_from(map).ok());
+    words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
+}
+
+/// What the programs of an object dropped, by the number of its reason, and how often the kernel did not run one.
+pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS], u64), Error> {
+    let failed = |error| bpf_refusal("read the drops", &error);
+    let map = bpf.map("drops").ok_or_else(|| no_part("drops"))?;
+    let drops = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
+    let mut counts = [0; REASONS];
+    for (reason, count) in (0..).zip(&mut counts) {
+        *count = drops.get(&reason, 0).map_err(failed)?.iter().sum();
+    }
+    Ok((counts, all(bpf).map(missed).sum()))
+}
+
+/// What each CPU has of an object's programs.
+pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
+    let failed = |error| bpf_refusal("read what the programs took", &error);
+    let map = bpf.map("cpus").ok_or_else(|| no_part("cpus"))?;
+    let cpus = PerCpuArray::<_, Cpu>::try_from(map).map_err(failed)?;
+    let cpus = cpus.get(&0, 0).map_err(failed)?;
+    Ok(cpus.iter().copied().collect())
+}
+
+/// How often the kernel did not run a program, because it ran already on that CPU.
+fn missed(program: &Program) -> u64 {
+    let Ok(fd) = program.fd() else {
+        return 0;
+    };
+    let about = tiptoe_sys::host::bpf::program_facts(fd.as_fd());
+    about.map_or(0, |facts| facts.recursion_misses)
+}
+
+/// An object that is not what it should be.
+pub(crate) fn no_part(name: &str) -> Error {
+    Error::Io {
+        what: format!("the BPF object has no `{name}`"),
+        source: std::io::ErrorKind::NotFound.into(),
+    }
+}
+
+/// A name as the kernel keeps those of threads: its bytes, up to the first zero.
+pub(crate) fn name_of(words: &[u64]) -> String {
+    let name: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let end = name.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
+}

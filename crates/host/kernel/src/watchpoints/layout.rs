@@ -1,0 +1,136 @@
+//! What the BPF program at breakpoints writes: `bpf/watch_layout.h` in Rust.
+//!
+//! Keys and rows are arrays of words, so that their bytes need no unsafe reading.
+
+use tiptoe_event::store::{Source, Store};
+
+use crate::programs::name_of;
+
+use super::{Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
+
+/// Values and callers that a row has room for.
+const VALUES: usize = 8;
+const CALLERS: usize = 16;
+/// Words of a row in front of its values.
+const NUMBERS: usize = 10;
+const VALUE_WORDS: usize = 3;
+/// A value's state, once it is there.
+const READY: u64 = 2;
+/// The number of no register.
+const NONE: u32 = 16;
+
+/// A row's key: the instruction, the callers, the thread above the variable, whether it was the kernel, the name.
+pub(super) type Key = [u64; 6];
+/// Words of the first one's registers, of how many there are of its stack, and of this.
+const REGISTERS: usize = 16;
+const STACK: usize = 128;
+/// A row: its numbers, values, callers, how many of these, whether there are more; the registers, flags and stack of
+/// the first.
+pub(super) type Row = [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
+/// What a CPU has: whether it is within the program, its runs and their time, the time that it entered it,
+/// hits of other processes, and a row.
+pub(super) type Cpu = [u64; 4 + 1 + size_of::<Row>() / 8];
+/// A variable: its number, length, whether it is signed, whether it is code.
+pub(super) type Variable = [u32; 4];
+/// Hits of a variable, and those that were wanted.
+pub(super) type Counts = [u64; 2];
+/// A storing instruction: eight halves of words, the displacement, the immediate value.
+pub(super) type StoreWords = [u64; 6];
+/// How many reasons there are to drop something.
+pub(super) const REASONS: usize = 3;
+
+pub(super) fn row(key: Key, row: &Row) -> WatchRow {
+    let [
+        count,
+        changed,
+        read_behind,
+        first_ns,
+        last_ns,
+        tid,
+        several,
+        old,
+        new,
+        other_values,
+        rest @ ..,
+    ] = *row;
+    let (values, rest) = rest.split_at(VALUES * VALUE_WORDS);
+    let (callers, rest) = rest.split_at(CALLERS);
+    let [depth, is_partial] = [rest[0], rest[1]];
+    let (registers, rest) = rest[2..].split_at(REGISTERS);
+    let [flags, stack_words] = [rest[0], rest[1]];
+    let stack = &rest[2..];
+    let values = values.chunks_exact(VALUE_WORDS);
+    let values = values.filter(|value| value[0] == READY);
+    WatchRow {
+        key: WatchKey {
+            ip: key[0],
+            variable: key[2] as u32,
+            tid: (key[2] >> 32) as u32,
+            in_kernel: key[3] != 0,
+            comm: name_of(&key[4..]),
+        },
+        count,
+        changed,
+        read_behind,
+        first_ns,
+        last_ns,
+        tid: (several == 0).then_some(tid as u32),
+        last: (old, new),
+        values: values
+            .map(|value| StoredValue {
+                value: value[1],
+                count: value[2],
+            })
+            .collect(),
+        other_values,
+        callers: callers[..(depth as usize).min(CALLERS)].to_vec(),
+        is_partial: is_partial != 0,
+        first: Snapshot {
+            registers: registers.try_into().unwrap_or_default(),
+            flags,
+            stack: stack[..(stack_words as usize).min(STACK)].to_vec(),
+        },
+    }
+}
+
+pub(super) fn drops([no_room_for_row, no_value, nested]: [u64; REASONS], missed: u64) -> Drops {
+    Drops {
+        no_room_for_row,
+        no_value,
+        nested,
+        missed,
+    }
+}
+
+/// Runs and their time, and hits of other processes.
+pub(super) fn cpu(cpu: &Cpu) -> ([u64; 2], u64) {
+    ([cpu[1], cpu[2]], cpu[4])
+}
+
+pub(super) fn store(store: &Store) -> StoreWords {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let register = |register: Option<u8>| register.map_or(NONE, u32::from);
+    let (source, reg, immediate) = match store.source {
+        Source::Register(reg) => (1, u32::from(reg), 0),
+        Source::Immediate(value) => (2, NONE, value),
+        Source::Exchanged(reg) => (3, u32::from(reg), 0),
+        Source::Compared(reg) => (4, u32::from(reg), 0),
+        Source::Added(value) => (5, NONE, value),
+    };
+    [
+        pair(source, reg),
+        pair(store.shift.into(), store.width.into()),
+        pair(register(store.base), register(store.index)),
+        pair(store.scale.into(), store.is_elsewhere.into()),
+        store.displacement,
+        immediate,
+    ]
+}
+
+pub(super) fn operand(operand: Operand) -> (u64, u64) {
+    match operand {
+        Operand::Old => (0, 0),
+        Operand::New => (1, 0),
+        Operand::Constant(value) => (2, value),
+    }
+}

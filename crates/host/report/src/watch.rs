@@ -1,0 +1,330 @@
+//! The table of accesses to watched variables, the most first.
+
+use tiptoe_session::{Accesses, Stack, Variable, Watch};
+
+use crate::number::{grouped, plural, time};
+use crate::table::counted;
+use crate::{Options, printable};
+
+/// How many callers and stacks are shown of a row, and how many values.
+const CALLERS: usize = 5;
+const STACKS: usize = 3;
+const VALUES: usize = 5;
+
+/// A paragraph for each variable: what was watched, and who accessed it.
+pub(crate) fn blocks(watch: &Watch, options: &Options) -> Vec<Vec<String>> {
+    let variables = watch.variables.iter();
+    variables
+        .map(|variable| block(variable, watch, options))
+        .collect()
+}
+
+fn block(variable: &Variable, watch: &Watch, options: &Options) -> Vec<String> {
+    let mut lines = vec![options.fit(&summary(variable))];
+    let rows = watch.rows.iter();
+    let rows: Vec<&Accesses> = rows.filter(|row| row.variable == variable.name).collect();
+    if rows.is_empty() {
+        return lines;
+    }
+    let (shown, rest) = rows.split_at(options.shown(rows.len()));
+    let numbers: Vec<[String; 4]> = std::iter::once(HEADING.map(str::to_owned))
+        .chain(shown.iter().map(|row| numbers(row)))
+        .collect();
+    let widths: [usize; 4] =
+        std::array::from_fn(|at| numbers.iter().map(|row| row[at].len()).max().unwrap_or(0));
+    let threads: Vec<String> = std::iter::once("thread".to_owned())
+        .chain(shown.iter().map(|row| thread(row)))
+        .collect();
+    let widest = threads.iter().map(|name| name.chars().count()).max();
+    let widest = widest.unwrap_or(0);
+    for (at, (numbers, thread)) in numbers.iter().zip(&threads).enumerate() {
+        let mut line = String::new();
+        for (number, width) in numbers.iter().zip(widths) {
+            line += &format!("{number:>width$}  ");
+        }
+        line += &format!("{thread:<widest$}  ");
+        match at.checked_sub(1).map(|at| shown[at]) {
+            None => lines.push(options.heading(&options.fit(&(line + "at")))),
+            Some(row) => {
+                lines.push(options.fit(&(line + &place(row))));
+                lines.extend(below(row).iter().map(|below| options.fit(below)));
+            }
+        }
+    }
+    if !rest.is_empty() {
+        let more: u64 = rest.iter().map(|row| row.count).sum();
+        let rows = counted(rest.len(), "more row");
+        let width = widths[0];
+        lines.push(format!(
+            "{:>width$}  in {rows} (--top 0 shows all)",
+            grouped(more)
+        ));
+    }
+    lines
+}
+
+const HEADING: [&str; 4] = ["count", "changed", "first", "last"];
+
+/// `redis-server:hits, 8 bytes at 0x…: 1,234 writes`, and how many of them are asked for.
+fn summary(variable: &Variable) -> String {
+    let Variable {
+        name,
+        address,
+        len,
+        hits,
+        count,
+        ..
+    } = variable;
+    let what = match &*variable.access {
+        "w" => plural_of(*hits, "write", "writes"),
+        "x" => plural_of(*hits, "execution", "executions"),
+        _ => plural_of(*hits, "access", "accesses"),
+    };
+    let least = if variable.at_least { "at least " } else { "" };
+    let bytes = plural(u64::from(*len), "byte");
+    let name = printable(name);
+    let hits = grouped(*hits);
+    let wanted = match count == &variable.hits {
+        true => String::new(),
+        false => format!(", of which {} are asked for", grouped(*count)),
+    };
+    format!("{name}, {len} {bytes} at {address:#x}: {least}{hits} {what}{wanted}")
+}
+
+fn plural_of(count: u64, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
+}
+
+fn numbers(row: &Accesses) -> [String; 4] {
+    [
+        grouped(row.count),
+        grouped(row.changed),
+        time(row.first_ns as f64),
+        time(row.last_ns as f64),
+    ]
+}
+
+fn thread(row: &Accesses) -> String {
+    let comm = printable(&row.comm);
+    match row.tid {
+        Some(tid) => format!("{tid} {comm}"),
+        None => comm,
+    }
+}
+
+fn place(row: &Accesses) -> String {
+    let at = printable(&row.at);
+    match row.in_kernel {
+        true => format!("system call of {at}"),
+        false => at,
+    }
+}
+
+/// The values and the callers, in lines of their own.
+fn below(row: &Accesses) -> Vec<String> {
+    let mut lines = values(row).into_iter().collect::<Vec<_>>();
+    let stacks = row.stacks.iter().filter(|stack| !stack.callers.is_empty());
+    let stacks: Vec<&Stack> = stacks.collect();
+    for stack in stacks.iter().take(STACKS) {
+        let callers = stack.callers.iter().take(CALLERS);
+        let callers: Vec<String> = callers.map(|caller| printable(caller)).collect();
+        let more = stack.callers.len() > CALLERS || stack.is_partial;
+        let more = if more { " <- …" } else { "" };
+        let share = match stacks.len() {
+            1 => String::new(),
+            _ => format!("{} ", grouped(stack.count)),
+        };
+        lines.push(format!("        {share}<- {}{more}", callers.join(" <- ")));
+    }
+    if let Some(more) = stacks.len().checked_sub(STACKS).filter(|more| *more > 0) {
+        lines.push(format!("        and from {}", counted(more, "more place")));
+    }
+    lines
+}
+
+fn values(row: &Accesses) -> Option<String> {
+    if row.values.is_empty() {
+        return None;
+    }
+    let shown: Vec<String> = row
+        .values
+        .iter()
+        .take(VALUES)
+        .map(|value| match value.count {
+            1 => printable(&value.value),
+            count => format!("{} ({})", printable(&value.value), grouped(count)),
+        })
+        .collect();
+    let told: u64 = row
+        .values
+        .iter()
+        .take(VALUES)
+        .map(|value| value.count)
+        .sum();
+    let others = row.count.saturating_sub(told);
+    let others = match others {
+        0 => String::new(),
+        others => format!(", others ({})", grouped(others)),
+    };
+    let racy = match row.racy {
+        0 => String::new(),
+        racy if racy == row.count => "; racy".to_owned(),
+        racy => format!("; {} racy", grouped(racy)),
+    };
+    if row.count == 1 {
+        let (old, new) = (printable(&row.last_old), printable(&row.last_new));
+        return Some(format!("        value {old} -> {new}{racy}"));
+    }
+    let last = format!(
+        "last {} -> {}",
+        printable(&row.last_old),
+        printable(&row.last_new)
+    );
+    Some(format!(
+        "        values {}{others}; {last}{racy}",
+        shown.join(", ")
+    ))
+}
+
+/// What the table leaves out, each in one sentence.
+pub(crate) fn notes(watch: &Watch) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
+        notes.push(format!(
+            "an allowance of {} hits in {} was used up in {} of {} windows: the watch rested then, and its totals are \
+             the least that there were (shares are right; --budget sets it)",
+            grouped(allowance.hits),
+            time(allowance.window_ns as f64),
+            grouped(allowance.used_up),
+            grouped(allowance.windows),
+        ));
+    }
+    if watch.rows.iter().any(|row| row.racy > 0) {
+        notes.push(
+            "racy: the value was read from memory, behind the store; where threads race it may be another's".to_owned(),
+        );
+    }
+    if !watch.sees_kernel {
+        notes.push(
+            "writes by system calls were not seen: this user may not watch the kernel".to_owned(),
+        );
+    }
+    if watch.foreign > 0 {
+        let hits = counted(watch.foreign as usize, "hit");
+        notes.push(format!(
+            "{hits} of other processes at the same addresses were not counted, and cost these as much"
+        ));
+    }
+    let drops = watch.drops.iter().map(|dropped| {
+        let hits = counted(dropped.count as usize, "hit");
+        format!("{hits}: {}", dropped.reason)
+    });
+    notes.extend(drops);
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_session::{Allowance, Value};
+
+    fn value(value: &str, count: u64) -> Value {
+        Value {
+            value: value.to_owned(),
+            count,
+        }
+    }
+
+    fn watch() -> Watch {
+        let stack = |caller: &str, count, is_partial| Stack {
+            callers: vec![caller.to_owned()],
+            is_partial,
+            count,
+        };
+        let often = Accesses {
+            variable: "prog:state".into(),
+            at: "prog:work+0x8".into(),
+            comm: "worker".into(),
+            count: 1234,
+            changed: 2,
+            racy: 4,
+            first_ns: 1_500_000,
+            last_ns: 2_000_000_000,
+            last_old: "1".into(),
+            last_new: "2".into(),
+            values: vec![value("2", 1200), value("1", 30)],
+            other_values: 4,
+            stacks: vec![
+                stack("prog:a+0x1", 1200, false),
+                stack("prog:b+0x2", 34, true),
+            ],
+            ..Accesses::default()
+        };
+        let once = Accesses {
+            at: "libc.so.6:read+0xd".into(),
+            in_kernel: true,
+            tid: Some(7),
+            count: 1,
+            values: vec![value("2", 1)],
+            racy: 1,
+            stacks: Vec::new(),
+            ..often.clone()
+        };
+        Watch {
+            variables: vec![Variable {
+                name: "prog:state".into(),
+                address: 0x1000,
+                len: 4,
+                access: "w".into(),
+                hits: 1240,
+                count: 1235,
+                at_least: true,
+            }],
+            rows: vec![often, once],
+            sees_kernel: true,
+            foreign: 3,
+            allowance: Some(Allowance {
+                hits: 66,
+                window_ns: 100_000_000,
+                windows: 20,
+                used_up: 18,
+            }),
+            ..Watch::default()
+        }
+    }
+
+    #[test]
+    fn who_from_where_with_which_values() {
+        let blocks = blocks(&watch(), &Options::default());
+        let want = "\
+prog:state, 4 bytes at 0x1000: at least 1,240 writes, of which 1,235 are asked for
+count  changed   first   last  thread    at
+1,234        2  1.50ms  2.00s  worker    prog:work+0x8
+        values 2 (1,200), 1 (30), others (4); last 1 -> 2; 4 racy
+        1,200 <- prog:a+0x1
+        34 <- prog:b+0x2 <- …
+    1        2  1.50ms  2.00s  7 worker  system call of libc.so.6:read+0xd
+        value 1 -> 2; racy";
+        assert_eq!(blocks[0].join("\n"), want);
+    }
+
+    #[test]
+    fn the_rest_is_told() {
+        let one = Options {
+            top: Some(1),
+            ..Options::default()
+        };
+        let blocks = blocks(&watch(), &one);
+        let last = blocks[0].last().expect("lines");
+        assert_eq!(last, "    1  in 1 more row (--top 0 shows all)");
+        let notes = notes(&watch()).join("\n");
+        for said in [
+            "66 hits in 100ms",
+            "18 of 20 windows",
+            "racy: ",
+            "3 hits of other processes",
+        ] {
+            assert!(notes.contains(said), "{said}: {notes}");
+        }
+    }
+}

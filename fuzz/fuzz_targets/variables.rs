@@ -1,0 +1,56 @@
+//! Variables: whatever debug information holds, planning ends soon and does not panic, and
+//! what is found has a place, which memory that answers everything leads to. The input is a
+//! watch, up to a zero, and sections, each behind the two bytes of its length.
+#![no_main]
+
+#[path = "../../crates/code/symbol/tests/common/elf.rs"]
+mod elf;
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_symbol::variable::{Place, Watch};
+use tiptoe_symbol::{Image, NoDebugFiles};
+
+const SECTIONS: [&str; 7] = [
+    ".debug_info",
+    ".debug_abbrev",
+    ".debug_str",
+    ".debug_types",
+    ".debug_line_str",
+    ".debug_str_offsets",
+    ".debug_addr",
+];
+
+/// Takes the bytes behind their length.
+fn take<'i>(input: &mut &'i [u8]) -> &'i [u8] {
+    let Some((length, rest)) = input.split_first_chunk::<2>() else { return &[] };
+    let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+    let (taken, rest) = rest.split_at(length);
+    *input = rest;
+    taken
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some(end) = input.iter().position(|&byte| byte == 0) else { return };
+    let Ok(text) = std::str::from_utf8(&input[..end]) else { return };
+    let Ok(watch) = Watch::parse(text) else { return };
+    let mut rest = &input[end + 1..];
+    let sections = SECTIONS.map(|name| (name, take(&mut rest)));
+    let file = elf::elf(&sections);
+    let image = Image::parse(&file, &NoDebugFiles).expect("it is made here");
+    let plan = image.variables(&file, &NoDebugFiles, |variables| variables.plan(&watch));
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    let place = Place { bias: 0x1000, thread_block: Some(0x2000) };
+    let mut memory = |address: u64, bytes: &mut [u8]| {
+        bytes.fill(address as u8 | 1);
+        true
+    };
+    assert!(plan.locate(&place, &mut memory).is_ok());
+    let size = plan.value.size.unwrap_or(8).min(8) as usize;
+    assert!(size == 0 || !plan.value.describe(&vec![0xff; size]).is_empty());
+});

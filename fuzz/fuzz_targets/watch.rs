@@ -1,0 +1,19 @@
+//! What to watch: any text is read or refused at a place inside it, and what was read shows
+//! itself as text that reads back as the same value.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_symbol::variable::{LENGTHS, Watch};
+
+fuzz_target!(|text: &str| {
+    let watch = match Watch::parse(text) {
+        Ok(watch) => watch,
+        Err(error) => {
+            assert!(error.at <= text.len() && !error.to_string().is_empty());
+            return;
+        }
+    };
+    assert!(watch.length.is_none_or(|length| LENGTHS.contains(&length)));
+    let shown = watch.to_string();
+    assert_eq!(Watch::parse(&shown), Ok(watch), "{text:?} became {shown:?}");
+});

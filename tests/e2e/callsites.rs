@@ -1,0 +1,104 @@
+//! Where locks are waited for: the user's own functions, whatever of the runtime is between.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tiptoe_tests::{Probe, Process, Run, target};
+
+const PYTHON: &str = "/usr/bin/python3";
+
+fn rows(run: &Run) -> Vec<Value> {
+    let rows = run.good().value["locks"]["rows"].as_array();
+    rows.expect("the locks").clone()
+}
+
+/// One of the rows is of this type, waited for from this function.
+#[track_caller]
+fn check(run: &Run, is: &str, function: &str) {
+    let rows = rows(run);
+    let site = |row: &Value| row["callsite"].as_str().unwrap_or_default().to_owned();
+    let found = rows
+        .iter()
+        .any(|row| row["type"] == is && site(row).starts_with(&format!("{function}+")));
+    assert!(found, "{is} in {function}: {rows:#?}");
+}
+
+/// Through libc, and through C++'s library where that is between.
+#[test]
+fn waits_of_cpp_are_the_programs_own() {
+    for (kind, is) in [
+        ("mutex", "mutex"),
+        ("write", "rwlock"),
+        ("read", "rwlock"),
+        ("condition", "condition"),
+        ("semaphore", "futex"),
+        ("latch", "futex"),
+        ("atomic", "futex"),
+        ("join", "join"),
+        ("once", "once"),
+        ("future", "futex"),
+    ] {
+        let run = Probe::lock().run(&target("runtime_waits"), &[kind]);
+        check(&run, is, &format!("runtime_waits:wait_{kind}"));
+    }
+}
+
+/// C's and C++'s, but nobody else's: whoever wrote a library is a user.
+#[test]
+fn a_librarys_waits_are_its_own() {
+    let plugin = target("waits_plugin");
+    let plugin = plugin.to_str().expect("text");
+    // C++'s library comes with the plugin, after tiptoe.
+    let code = format!("import ctypes; ctypes.CDLL('{plugin}').wait_often(100)");
+    let run = Probe::lock().run(Path::new(PYTHON), &["-c", &code]);
+    check(&run, "futex", "libwaits_plugin.so:wait_in_plugin");
+}
+
+/// Where the call is made in a function that goes by %rbp.
+#[test]
+fn frame_pointers_are_followed_where_there_are_any() {
+    let run = Probe::lock().run(&target("framed_waits"), &[]);
+    check(&run, "futex", "framed_waits:wait_framed");
+}
+
+#[test]
+fn pythons_locks_are_pythons() {
+    let code = "import threading, time
+lock = threading.Lock()
+def hold():
+    for _ in range(10):
+        with lock: time.sleep(0.02)
+        time.sleep(0.001)
+threads = [threading.Thread(target=hold) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()";
+    let run = Probe::lock().run(Path::new(PYTHON), &["-c", code]);
+    for row in rows(&run) {
+        let site = row["callsite"].as_str().unwrap_or_default();
+        assert!(site.starts_with("python3"), "{row:#}");
+    }
+    check(&run, "semaphore", "python3:PyThread_acquire_lock_timed");
+}
+
+/// From outside, while they wait.
+#[test]
+fn who_waits_now_is_where_the_user_is() {
+    let plugin = target("waits_plugin");
+    let code = format!(
+        "import ctypes, sys; plugin = ctypes.CDLL('{}'); print('open', flush=True); plugin.wait_often(500)",
+        plugin.to_str().expect("text")
+    );
+    let mut program = Process::start(std::process::Command::new(PYTHON).args(["-c", &code]));
+    assert_eq!(program.line(), "open");
+    let seen = (0..50).any(|_| {
+        let now = Probe::lock()
+            .with(&["--now"])
+            .attach_and_wait(&[program.pid()]);
+        let waits = now.good().value["now"]["waits"].as_array().cloned();
+        waits.unwrap_or_default().iter().any(|wait| {
+            let site = wait["callsite"].as_str().unwrap_or_default();
+            wait["type"] == "futex" && site.starts_with("libwaits_plugin.so:wait_in_plugin+")
+        })
+    });
+    assert!(seen, "it was asked 50 times");
+}

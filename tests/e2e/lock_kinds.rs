@@ -1,0 +1,207 @@
+//! Every kind of lock, on every C library that we know of: the counts are the kernel's own.
+
+use serde_json::Value;
+use tiptoe_tests::memory::wait_for_patches;
+use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::{
+    Debian, Futexes, Probe, Process, Report, Waiting, is_root, rust_target, scaled, skipped, target,
+};
+
+/// A kind of lock, as the target has it; the type that is told, and the variable.
+pub(crate) const KINDS: [(&str, &str, &str); 21] = [
+    ("mutex", "mutex", "hot_mutex"),
+    ("recursive", "mutex", "hot_mutex"),
+    ("errorcheck", "mutex", "hot_mutex"),
+    ("adaptive", "mutex", "hot_mutex"),
+    ("robust", "mutex", "hot_mutex"),
+    ("inheriting", "mutex", "hot_mutex"),
+    ("shared", "mutex", "hot_mutex"),
+    ("timed", "mutex", "hot_mutex"),
+    ("rwlock", "rwlock", "hot_rwlock"),
+    ("rwtimed", "rwlock", "hot_rwlock"),
+    ("cond", "condition", "hot_cond"),
+    ("condtimed", "condition", "hot_cond"),
+    ("sem", "semaphore", "hot_sems"),
+    ("semtimed", "semaphore", "hot_sems"),
+    ("barrier", "barrier", "hot_barrier"),
+    ("once", "once", "hot_once"),
+    ("join", "join", ""),
+    ("stdio", "libc's own", ""),
+    ("malloc", "libc's own", ""),
+    ("syscall", "futex", "hot_word"),
+    ("inline", "futex", "hot_word"),
+];
+
+/// The same of Rust, whose locks are no glibc's: all waits go through `syscall`, but for joins.
+const RUST_KINDS: [(&str, &str, &str); 12] = [
+    ("mutex", "futex", "HOT_MUTEX"),
+    ("rwlock", "futex", "HOT_RWLOCK"),
+    ("condvar", "futex", "HOT_CONDVAR"),
+    ("barrier", "futex", "HOT_BARRIER"),
+    ("once", "futex", "HOT_ONCES"),
+    ("mpsc", "futex", ""),
+    ("park", "futex", ""),
+    ("join", "join", ""),
+    ("lot_mutex", "futex", ""),
+    ("lot_rwlock", "futex", ""),
+    ("lot_condvar", "futex", ""),
+    ("lot_once", "futex", ""),
+];
+
+/// What tiptoe saw of a program, and the waits and wakes as the kernel counted them.
+type Counted = (Report, [u64; 2]);
+
+/// A program that contends for locks of one kind, with tiptoe attached.
+fn attached(mut waiting: Waiting) -> Option<Counted> {
+    let ours = Probe::lock().attach(&[waiting.pid]);
+    wait_for_patches(waiting.pid);
+    let kernel = counted(waiting.pid)?;
+    contends(&mut waiting.process);
+    let counts = kernel.counts();
+    let report = ours.interrupt();
+    waiting.end();
+    Some((report, counts))
+}
+
+/// The same where tiptoe has started it.
+fn started((mut ours, pid): (Attached, u32)) -> Option<Counted> {
+    let kernel = counted(pid)?;
+    contends(&mut ours.process);
+    let counts = kernel.counts();
+    Some((ours.finish(), counts))
+}
+
+/// The agent's own thread is none that the program's first one starts from now on.
+fn counted(pid: u32) -> Option<Futexes> {
+    let kernel = is_root().then(|| Futexes::of(pid)).flatten();
+    if kernel.is_none() {
+        skipped(
+            "futex calls",
+            "needs root and the tracepoints of system calls",
+        );
+    }
+    kernel
+}
+
+fn contends(process: &mut Process) {
+    process.go();
+    let said = process.line();
+    assert!(said.starts_with("done "), "{said:?}");
+}
+
+/// Has each of the kinds counted.
+fn check_all(kinds: &[(&str, &str, &str)], count: impl Fn(&[&str]) -> Option<Counted>) {
+    for &(kind, is, named) in kinds {
+        let rounds = match kind {
+            "join" => 200,
+            _ => scaled(2_000_000),
+        };
+        let Some(counted) = count(&[kind, &rounds.to_string()]) else {
+            return;
+        };
+        check(kind, &counted, &[(is, named)]);
+    }
+}
+
+/// No more waits than these may be those for threads to end: in a short run no two of them may have
+/// met at the lock.
+const JOINS: u64 = 4;
+
+/// The counts are the kernel's, and these types and variables are among the rows.
+fn check(kind: &str, (report, [waits, wakes]): &Counted, rows: &[(&str, &str)]) {
+    let locks = &report.value["locks"];
+    let told = [&locks["waits"], &locks["wakes"]].map(|count| count.as_u64());
+    assert_eq!(
+        told,
+        [Some(*waits), Some(*wakes)],
+        "{kind}: {:#}",
+        report.value
+    );
+    assert_eq!(
+        locks["unfinished"].as_u64(),
+        Some(0),
+        "{kind}: {:#}",
+        report.value
+    );
+    let found = locks["rows"].as_array().expect("the locks");
+    if kind != "join" && *waits <= JOINS {
+        return;
+    }
+    for (is, named) in rows {
+        let mut found = found.iter();
+        let is_told = found.any(|row| {
+            let lock = row["lock"].as_str().unwrap_or_default();
+            row["type"] == *is && lock.contains(named)
+        });
+        assert!(is_told, "{kind}: {is} {named}: {:#}", report.value);
+    }
+    check_ends(kind, found);
+}
+
+/// Nearly all waits that slept and were woken have a call site that woke them. Threads that end wake
+/// who joins them in the kernel.
+fn check_ends(kind: &str, rows: &[Value]) {
+    for row in rows.iter().filter(|row| row["type"] != "join") {
+        let count = |what: &str| row[what].as_u64().unwrap_or(0);
+        let woken = count("slept") - count("timed_out") - count("interrupted");
+        let blame = row["blame"].as_array().map_or(&[][..], Vec::as_slice);
+        let paired = blame.iter().filter_map(|blame| blame["count"].as_u64());
+        let paired: u64 = paired.sum();
+        let share = if row["type"] == "rwlock" { 90 } else { 95 };
+        // Of the few of a short run one is allowed.
+        assert!(
+            (paired + 1) * 100 >= woken * share,
+            "{kind}: {paired} of {woken}: {row:#}"
+        );
+    }
+}
+
+#[test]
+fn every_kind_is_counted_as_the_kernel_counts_it() {
+    let program = target("contended");
+    check_all(&KINDS, |arguments| {
+        attached(Waiting::through(&["env"], &program, arguments))
+    });
+}
+
+/// The same on another release: attached to in a root of its own, and started.
+fn check_all_on(release: &str) {
+    if !is_root() {
+        return skipped(release, "needs root");
+    }
+    let root = match Debian::new(release) {
+        Ok(root) => root,
+        Err(why) => return skipped(release, &why),
+    };
+    let program = root.target("contended");
+    check_all(&KINDS, |arguments| {
+        attached(root.waiting(&program, arguments))
+    });
+    check_all(&KINDS, |arguments| {
+        started(Probe::lock().start(&program, arguments))
+    });
+}
+
+/// glibc 2.41, where waits that can be cancelled take a path of their own.
+#[test]
+fn every_kind_is_counted_on_debian_13() {
+    check_all_on("trixie");
+}
+
+/// glibc 2.31, where threads are a library of their own.
+#[test]
+fn every_kind_is_counted_on_debian_11() {
+    check_all_on("bullseye");
+}
+
+/// std's and parking_lot's.
+#[test]
+fn every_kind_of_rust_is_counted() {
+    let program = rust_target("contended_rust");
+    check_all(&RUST_KINDS, |arguments| {
+        attached(Waiting::through(&["env"], &program, arguments))
+    });
+    check_all(&RUST_KINDS, |arguments| {
+        started(Probe::lock().start(&program, arguments))
+    });
+}

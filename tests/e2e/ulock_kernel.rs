@@ -1,0 +1,487 @@
+//! Locks of programs where nothing can be patched: the kernel's futex tracepoints tell of them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tiptoe_tests::foreign::Place;
+use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::{
+    Futexes, Probe, Process, Report, command, installed, is_root, musl_target, scaled, skipped,
+    target, target_with,
+};
+
+use crate::klock::links;
+use crate::lock_kinds::KINDS;
+use crate::locks::rows;
+
+/// Programs that stand at tracepoints: begin, end, a thread's end, and four calls of other names.
+const LINKS: usize = 3;
+
+/// Without these there is nothing to test.
+fn is_possible() -> bool {
+    let format = "/sys/kernel/tracing/events/syscalls/sys_enter_futex/format";
+    let possible =
+        is_root() && Path::new(format).exists() && Path::new("/sys/kernel/btf/vmlinux").exists();
+    if !possible {
+        skipped(
+            "futex tracepoints",
+            "needs root, the tracepoints of system calls and BTF",
+        );
+    }
+    possible
+}
+
+fn through_kernel() -> Probe {
+    Probe::lock().with(&["--via", "kernel"])
+}
+
+/// A program that contends for locks of one kind, with tiptoe attached; what it saw, and the waits and wakes
+/// as the kernel counted them for perf.
+fn contended(
+    ours: &Probe,
+    program: &Path,
+    arguments: &[&str],
+    ready: impl Fn(u32, u32) -> bool,
+) -> (Report, [u64; 2]) {
+    let mut program = Process::waiting(program, arguments);
+    let pid = program.pid();
+    let ours = ours.attach(&[pid]);
+    wait_until("programs at tracepoints", Duration::from_secs(20), || {
+        ready(pid, ours.process.pid())
+    });
+    let kernel = Futexes::of(pid).expect("the tracepoint is there");
+    program.go();
+    let said = program.line();
+    assert!(said.starts_with("done "), "{arguments:?}: {said:?}");
+    let counts = kernel.counts();
+    let report = ours.interrupt();
+    let (_, status) = program.finish();
+    assert!(status.success(), "{arguments:?}: {status}");
+    (report, counts)
+}
+
+fn stands(_: u32, tiptoe: u32) -> bool {
+    links(tiptoe) >= LINKS
+}
+
+/// No more waits than these may be those for threads to end: in a short run no two of them may have
+/// met at the lock.
+const JOINS: u64 = 4;
+
+/// All calls, each where it belongs, and nobody lost one.
+fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
+    let locks = &report.value["locks"];
+    let told = [&locks["waits"], &locks["wakes"]].map(Value::as_u64);
+    assert_eq!(
+        told,
+        [*waits, *wakes].map(Some),
+        "{kind}: {:#}",
+        report.value
+    );
+    assert_eq!(locks["unfinished"], 0, "{kind}: {:#}", report.value);
+    // Each call has a lock of its own there.
+    assert!(
+        kind == "once" || locks["drops"].is_null(),
+        "{kind}: {:#}",
+        report.value
+    );
+    let mine = |row: &&Value| {
+        row["type"] == is && row["lock"].as_str().unwrap_or_default().contains(named)
+    };
+    let found = rows(report).iter().find(mine);
+    assert!(
+        *waits <= JOINS || found.is_some(),
+        "{kind}: {:#}",
+        report.value
+    );
+    // Functions of a libc that is linked into the program are no users.
+    let is_futex = |row: &Value| row["type"] == "futex";
+    assert!(
+        is != "libc's own" || !rows(report).iter().any(is_futex),
+        "{kind}: {:#}",
+        report.value
+    );
+}
+
+fn notes(report: &Report) -> String {
+    report.value["notes"].to_string()
+}
+
+#[test]
+fn every_kind_is_counted_as_perf_counts_it() {
+    if !is_possible() {
+        return;
+    }
+    let stat = target_with("contended", &["-static"]).expect("it builds");
+    for (kind, is, named) in KINDS {
+        let rounds = if kind == "join" {
+            200
+        } else {
+            scaled(1_000_000)
+        };
+        let rounds = rounds.to_string();
+        let arguments = [kind, &rounds];
+        let asked = contended(&through_kernel(), &target("contended"), &arguments, stands);
+        check(kind, &asked, is, named);
+        assert_eq!(asked.0.value["locks"]["via"], "kernel");
+        assert!(
+            notes(&asked.0).contains("as `--via kernel` asked for"),
+            "{}",
+            notes(&asked.0)
+        );
+        let found = contended(&Probe::lock(), &stat, &arguments, stands);
+        check(kind, &found, is, named);
+        assert!(
+            notes(&found.0).contains("statically linked"),
+            "{}",
+            notes(&found.0)
+        );
+    }
+}
+
+/// Its cost is what the programs took, by their own clock.
+#[test]
+fn the_cost_is_measured() {
+    if !is_possible() {
+        return;
+    }
+    let arguments = ["mutex", "20000"];
+    let (report, [waits, wakes]) =
+        contended(&through_kernel(), &target("contended"), &arguments, stands);
+    let cost = &report.value["cost"];
+    assert_eq!(cost["basis"], "measured", "{cost:#}");
+    let runs = cost["programs"]["runs"].as_u64().unwrap_or(0);
+    assert!(
+        runs >= waits + wakes && runs <= 2 * waits + wakes,
+        "{cost:#}"
+    );
+    assert!(
+        cost["programs"]["run_ns"].as_u64().unwrap_or(0) > 0,
+        "{cost:#}"
+    );
+}
+
+/// Who waited, for what, how long, and who held it, with and without a libc to look up.
+#[test]
+fn a_slow_holder_is_named() {
+    if !is_possible() {
+        return;
+    }
+    let stat = target_with("slow_holder", &["-static"]).expect("it builds");
+    let plain = target("slow_holder");
+    for (probe, program) in [(Probe::lock(), &stat), (through_kernel(), &plain)] {
+        let name = program
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let run = probe.run(program, &["300"]);
+        let row = &rows(run.good())[0];
+        assert_eq!(row["lock"], format!("{name}:cache_lock"), "{row:#}");
+        assert_eq!(row["type"], "mutex", "{row:#}");
+        let site = row["callsite"].as_str().unwrap_or_default();
+        assert!(site.starts_with(&format!("{name}:quick+")), "{row:#}");
+        let blamed = row["blame"][0]["callsite"].as_str().unwrap_or_default();
+        assert!(
+            blamed.starts_with(&format!("{name}:slow_holder+")),
+            "{row:#}"
+        );
+        let own: u64 = run.expected().0["waited_ns"];
+        let told = row["total_ns"].as_u64().unwrap_or(0);
+        assert!(told <= own && told > own / 2, "{told} of {own}");
+        assert!(row["slept"].as_u64() >= row["episodes"].as_u64(), "{row:#}");
+    }
+}
+
+/// The lock by its variable, and where in libc it is given back.
+#[test]
+fn musl_programs_are_seen_started_or_running() {
+    if !is_possible() {
+        return;
+    }
+    for flags in [&[][..], &["-static"]] {
+        let program = match musl_target("contended", flags) {
+            Ok(program) => program,
+            Err(log) => return skipped("musl", &log),
+        };
+        let found = contended(&Probe::lock(), &program, &["mutex", "20000"], stands);
+        check("musl", &found, "futex", "hot_mutex");
+        let blamed = rows(&found.0)[0]["blame"][0]["callsite"].as_str();
+        assert!(
+            blamed.unwrap_or_default().contains("pthread_mutex_unlock"),
+            "{:#}",
+            found.0.value
+        );
+    }
+    let Ok(program) = musl_target("slow_holder", &[]) else {
+        return;
+    };
+    let run = Probe::lock().run(&program, &["200"]);
+    let report = run.good();
+    let lock = rows(report)[0]["lock"].as_str().unwrap_or_default();
+    assert!(lock.contains("cache_lock"), "{:#}", report.value);
+    assert!(notes(report).contains("musl"), "{}", notes(report));
+}
+
+const GO: &str = r#"package main
+
+import ("fmt"; "sync"; "time")
+
+func main() {
+	var group sync.WaitGroup
+	for i := 0; i < 8; i++ {
+		group.Add(1)
+		go func() { time.Sleep(50 * time.Millisecond); group.Done() }()
+	}
+	group.Wait()
+	fmt.Println("done")
+}
+"#;
+
+/// Threads of its runtime, by the functions of that, with a word on what they wait for.
+#[test]
+fn threads_of_go_are_seen() {
+    if !is_possible() {
+        return;
+    }
+    let go = ["/usr/local/go/bin/go".into()];
+    let Some(go) = installed("go").or_else(|| {
+        go.into_iter()
+            .find(|path: &std::path::PathBuf| path.exists())
+    }) else {
+        return skipped("go", "not installed");
+    };
+    let folder = std::env::temp_dir().join(format!("tiptoe-go-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("main.go"), GO).expect("a source");
+    for (name, flags) in [("gone", ""), ("stripped", "-s -w")] {
+        let mut build = Command::new(&go);
+        build
+            .args(["build", "-ldflags", flags, "-o", name, "main.go"])
+            .current_dir(&folder);
+        build
+            .env("GOCACHE", folder.join("cache"))
+            .env("GOFLAGS", "")
+            .env("CGO_ENABLED", "0");
+        let built = output(&mut build);
+        let said = String::from_utf8_lossy(&built.stderr).into_owned();
+        assert!(built.status.success(), "{said}");
+        let run = Probe::lock().run(&folder.join(name), &[]);
+        let report = run.good();
+        assert_eq!(run.stdout, b"done\n");
+        let mut rows = rows(report).iter();
+        let parked = rows.find(|row| row["type"] == "parked M");
+        let parked = parked.expect("threads that waited");
+        assert_eq!(parked["idle"], true);
+        let site = parked["callsite"].as_str().unwrap_or_default();
+        let is_users = !site.contains("futex") && !site.contains("note");
+        let begins = if flags.is_empty() {
+            "gone:runtime."
+        } else {
+            "stripped+"
+        };
+        assert!(site.starts_with(begins) && is_users, "{parked:#}");
+        let notes = notes(report);
+        assert!(notes.contains("go tool pprof"), "{notes}");
+    }
+    std::fs::remove_dir_all(&folder).expect("our own folder");
+}
+
+#[test]
+fn a_program_under_seccomp_is_seen() {
+    if !is_possible() {
+        return;
+    }
+    let arguments = ["mutex", "20000", "seccomp"];
+    let found = contended(&Probe::lock(), &target("contended"), &arguments, stands);
+    check("seccomp", &found, "mutex", "hot_mutex");
+    assert!(
+        notes(&found.0).contains("runs under seccomp"),
+        "{}",
+        notes(&found.0)
+    );
+}
+
+/// Somebody else's probe stands where the agent would: the tracepoints tell of that place alone.
+#[test]
+fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
+    if !is_possible() {
+        return;
+    }
+    let path = target("contended");
+    for (via, seen) in [("auto", true), ("agent", false)] {
+        let mut program = Process::waiting(&path, &["inline", "20000"]);
+        let Some(place) = Place::new(program.pid(), &path, "inlined") else {
+            return skipped("uprobes", "the kernel has no uprobe events");
+        };
+        let _foreign = place.arm();
+        let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
+        wait_until("an agent", Duration::from_secs(20), || {
+            let before = tiptoe_tests::memory::patched_bytes(program.pid());
+            std::thread::sleep(Duration::from_millis(200));
+            before > 100 && before == tiptoe_tests::memory::patched_bytes(program.pid())
+        });
+        let kernel = Futexes::of(program.pid()).expect("the tracepoint is there");
+        program.go();
+        assert!(program.line().starts_with("done "));
+        let [waits, wakes] = kernel.counts();
+        let report = ours.interrupt();
+        let locks = &report.value["locks"];
+        let told = [&locks["waits"], &locks["wakes"]].map(|count| count.as_u64().unwrap_or(0));
+        let row = rows(&report).iter().find(|row| {
+            row["lock"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("hot_word")
+        });
+        let refused = report.value["refusals"].to_string();
+        assert_eq!(
+            refused.contains("its calls are not seen"),
+            !seen,
+            "{:#}",
+            report.value
+        );
+        assert_eq!(row.is_some(), seen, "{:#}", report.value);
+        if seen {
+            assert_eq!(told, [waits, wakes], "{:#}", report.value);
+            assert!(
+                notes(&report).contains("futex:contended:inlined"),
+                "{}",
+                notes(&report)
+            );
+        } else {
+            assert!(told[0] < waits, "{:#}", report.value);
+        }
+    }
+}
+
+/// What a program forks is not traced, as everywhere.
+#[test]
+fn children_are_not_counted() {
+    if !is_possible() {
+        return;
+    }
+    let stat = target_with("futex_forks", &["-static"]).expect("it builds");
+    for (probe, program) in [
+        (through_kernel(), target("futex_forks")),
+        (Probe::lock(), stat),
+    ] {
+        let run = probe.run(&program, &["500"]);
+        let locks = &run.good().value["locks"];
+        let expected = run.expected();
+        assert_eq!(
+            locks["waits"],
+            expected.0["waits"],
+            "{:#}",
+            run.good().value
+        );
+        assert_eq!(
+            locks["wakes"],
+            expected.0["wakes"],
+            "{:#}",
+            run.good().value
+        );
+        let row = &rows(run.good())[0];
+        assert_eq!(
+            (&row["at_once"], &row["timed_out"]),
+            (&500.into(), &1.into()),
+            "{row:#}"
+        );
+    }
+}
+
+/// Where a program runs another one its trace ends, as with an agent.
+#[test]
+fn another_program_is_not_counted() {
+    if !is_possible() {
+        return;
+    }
+    let calls = target("futex_forks");
+    let script = format!("sleep 0.2; exec {} 500", calls.display());
+    let run = through_kernel().run(Path::new("/bin/sh"), &["-c", &script]);
+    let report = run.good();
+    assert_eq!(report.value["locks"]["waits"], 0, "{:#}", report.value);
+    let notes = notes(report);
+    assert!(notes.contains("ran another program"), "{notes}");
+}
+
+/// tiptoe may die at any moment: nothing is in the program, and nothing stays in the kernel.
+#[test]
+fn a_tiptoe_that_is_killed_leaves_nothing() {
+    if !is_possible() {
+        return;
+    }
+    let stat = target_with("contended", &["-static"]).expect("it builds");
+    let mut program = Process::waiting(&stat, &["mutex", "0"]);
+    program.go();
+    for _ in 0..scaled(500) {
+        let ours = Probe::lock().attach(&[program.pid()]);
+        wait_until("programs at tracepoints", Duration::from_secs(20), || {
+            stands(0, ours.process.pid())
+        });
+        ours.process.signal(libc::SIGKILL);
+        drop(ours);
+        assert!(program.lives());
+    }
+    let run = Probe::lock()
+        .with(&["--duration", "0.2"])
+        .attach_and_wait(&[program.pid()]);
+    assert!(run.good().value["locks"]["waits"].as_u64() > Some(0));
+    program.close();
+    let said = program.line();
+    let held: Vec<&str> = said.split(' ').skip(1).collect();
+    assert!(held.len() == 2 && held[0] == held[1], "{said}");
+    assert!(program.finish().1.success());
+}
+
+/// One sentence that says what to do, and status 2.
+#[test]
+fn what_cannot_be_done_is_said() {
+    if !is_possible() {
+        return;
+    }
+    let stat = target_with("slow_holder", &["-static"]).expect("it builds");
+    let stat = stat.to_str().expect("text");
+    let refused = |through: &[&str], options: &[&str], program: &str, words: &[&str]| {
+        let mut tiptoe = Command::new(through[0]);
+        tiptoe.args(&through[1..]).arg(command().get_program());
+        let done = output(tiptoe.arg("lock").args(options).args(["--", program, "10"]));
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(2), "{said}");
+        for word in words {
+            assert!(said.contains(word), "no `{word}` in {said}");
+        }
+    };
+    refused(
+        &["env"],
+        &["--via", "agent"],
+        stat,
+        &["statically linked program", "`--via kernel`"],
+    );
+    let inner = ["unshare", "--pid", "--fork", "--mount-proc"];
+    refused(
+        &inner,
+        &[],
+        stat,
+        &["pid namespace", "outside the container"],
+    );
+    if let Ok(small) = target_with("slow_holder", &["-m32"]) {
+        let small = small.to_str().expect("text");
+        refused(&["env"], &[], small, &["is a 32-bit program"]);
+    }
+    let hidden = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        "umount -l /sys/kernel/tracing; umount -l /sys/kernel/debug 2>/dev/null; exec \"$0\" \"$@\"",
+    ];
+    refused(
+        &hidden,
+        &[],
+        stat,
+        &["tracefs is not mounted", "mount -t tracefs"],
+    );
+}

@@ -1,0 +1,368 @@
+//! `tiptoe watch`: each access is counted once, in whatever thread; values are those that were stored.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tiptoe_tests::breakpoint::Turn;
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::{Probe, Process, Report, Run, command, is_root, scaled, skipped, target};
+
+use crate::klock::links;
+
+/// Without these there is nothing to test; else the turn to use debug registers.
+fn turn() -> Option<Turn> {
+    if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Some(Turn::wait());
+    }
+    skipped("watches", "needs root, hardware breakpoints and BTF");
+    None
+}
+
+fn watch(options: &[&str]) -> Probe {
+    Probe::watch().with(options)
+}
+
+/// The target runs in this mode, watched from its first instruction on.
+fn run(options: &[&str], mode: &str, rounds: u64) -> Run {
+    watch(options).run(&target("watched"), &[mode, &rounds.to_string()])
+}
+
+fn rows(report: &Report) -> &[Value] {
+    let rows = report.value["watch"]["rows"].as_array();
+    rows.map_or(&[], Vec::as_slice)
+}
+
+/// The only row of this function's.
+fn row<'r>(report: &'r Report, function: &str) -> &'r Value {
+    let at = format!("watched:{function}+");
+    let starts = |row: &&Value| row["at"].as_str().is_some_and(|text| text.starts_with(&at));
+    let mut found = rows(report).iter().filter(starts);
+    match (found.next(), found.next()) {
+        (Some(row), None) => row,
+        _ => panic!("not one row of `{function}`: {:#}", report.value["watch"]),
+    }
+}
+
+/// How often each value was stored.
+fn values(row: &Value) -> Vec<(&str, u64)> {
+    let values = row["values"].as_array().into_iter().flatten();
+    values
+        .map(|value| {
+            let text = value["value"].as_str().expect("a value");
+            (text, value["count"].as_u64().expect("a count"))
+        })
+        .collect()
+}
+
+fn callers(row: &Value) -> String {
+    row["stacks"][0]["callers"].to_string()
+}
+
+fn hits(report: &Report, variable: usize) -> u64 {
+    let hits = &report.value["watch"]["variables"][variable]["hits"];
+    hits.as_u64().expect("hits")
+}
+
+/// The number behind this word, of what the target said.
+fn said(run: &Run, word: &str) -> u64 {
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    let mut words = text.split_whitespace().skip_while(|found| *found != word);
+    let number = words.nth(1).and_then(|number| number.parse().ok());
+    number.unwrap_or_else(|| panic!("no `{word}` in {text:?}"))
+}
+
+/// Waits until it counts, but for the moment that switching the breakpoints on takes.
+fn wait_armed(watched: &Attached) {
+    let tiptoe = watched.process.pid();
+    wait_until("a watch", Duration::from_secs(20), || links(tiptoe) > 0);
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+fn is_whole(report: &Report) {
+    let watch = &report.value["watch"];
+    assert!(watch["drops"].is_null(), "{watch:#}");
+    let variables = watch["variables"].as_array().into_iter().flatten();
+    for variable in variables {
+        assert_eq!(variable["at_least"], false, "{watch:#}");
+    }
+}
+
+#[test]
+fn who_corrupts_a_variable_is_named() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["stats.state", "--changed"], "corrupt", 1);
+    let report = run.good();
+    is_whole(report);
+    let culprit = row(report, "scribble");
+    assert_eq!(culprit["count"], 1);
+    assert_eq!(
+        (&culprit["last_old"], &culprit["last_new"]),
+        (&"1".into(), &"57005".into())
+    );
+    assert_eq!(culprit["racy"], 0, "{culprit:#}");
+    assert!(culprit["tid"].as_u64().is_some(), "{culprit:#}");
+    assert!(
+        callers(culprit).contains("watched:one_of_many+"),
+        "{culprit:#}"
+    );
+    assert_eq!(rows(report).len(), 1, "{:#}", report.value["watch"]);
+}
+
+#[test]
+fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["total"], "churn", scaled(10_000));
+    let report = run.good();
+    is_whole(report);
+    let total = said(&run, "total");
+    assert_eq!(hits(report, 0), total);
+    let add = row(report, "add");
+    assert_eq!(add["count"], total);
+    assert_eq!(add["changed"], total);
+    assert!(add["tid"].is_null(), "{add:#}");
+    assert!(callers(add).contains("watched:link_of_chain+"), "{add:#}");
+}
+
+#[test]
+fn racing_threads_store_what_they_stored() {
+    let Some(_turn) = turn() else { return };
+    let rounds = scaled(500_000);
+    let run = run(&["owner"], "race", rounds);
+    let report = run.good();
+    is_whole(report);
+    for (function, value) in [("store_one", "1"), ("store_two", "2")] {
+        let row = row(report, function);
+        assert_eq!(row["count"], rounds, "{row:#}");
+        assert_eq!(row["racy"], 0, "{row:#}");
+        assert_eq!(values(row), [(value, rounds)], "{row:#}");
+    }
+}
+
+#[test]
+fn values_are_told_as_their_types_have_them() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["stats.level", "mode", "stats.state"], "values", 1);
+    let report = run.good();
+    is_whole(report);
+    let level = row(report, "set_level");
+    assert_eq!(values(level), [("-5", 3), ("7", 1)]);
+    assert_eq!(level["changed"], 2, "{level:#}");
+    let mode = row(report, "values");
+    assert_eq!(
+        (&mode["last_old"], &mode["last_new"]),
+        (&"IDLE".into(), &"BUSY".into())
+    );
+    // Written by read(2), which may take several stores for it.
+    let state = rows(report).iter().find(|row| row["in_kernel"] == true);
+    let state = state.expect("the call is seen");
+    assert_eq!(state["variable"], "watched:stats.state");
+    assert_eq!(state["last_new"], "0");
+}
+
+#[test]
+fn conditions_choose() {
+    let Some(_turn) = turn() else { return };
+    let one = run(
+        &["stats.level", "--when", "new == -5 && old != new"],
+        "values",
+        1,
+    );
+    let level = row(one.good(), "set_level");
+    assert_eq!(values(level), [("-5", 1)]);
+    assert_eq!(hits(one.good(), 0), 4);
+    let none = run(&["stats.level", "--when", "new > 100"], "values", 1);
+    assert_eq!(rows(none.good()).len(), 0);
+    assert_eq!(hits(none.good(), 0), 4);
+}
+
+#[test]
+fn code_that_is_run() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["set_level:x"], "values", 1);
+    let row = row(run.good(), "set_level");
+    assert_eq!(row["count"], 4);
+    assert!(callers(row).contains("watched:values+"), "{row:#}");
+}
+
+#[test]
+fn a_hot_variable_does_not_stop_its_program() {
+    let Some(_turn) = turn() else { return };
+    let hot = |budget: &str| {
+        let run = Probe::watch_within(budget).with(&["stats.hits"]);
+        run.run(&target("watched"), &["hot", "1000"])
+    };
+    let run = hot("1%");
+    let report = run.good();
+    let variable = &report.value["watch"]["variables"][0];
+    assert_eq!(variable["at_least"], true, "{variable:#}");
+    let allowance = &report.value["watch"]["allowance"];
+    let number = |key: &str| allowance[key].as_u64().expect("a number");
+    let seen = hits(report, 0);
+    assert!(
+        number("windows") > 0 && number("used_up") > 0,
+        "{allowance:#}"
+    );
+    // Of the windows that were begun anew, and the first; each other CPU may have one more.
+    let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
+    let most = (number("windows") + 1) * (number("hits") + cpus);
+    assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
+    assert!(said(&run, "hits") > 100 * seen, "it has gone on");
+    // A tenth of them: within four standard deviations.
+    let share = row(report, "seldom")["count"].as_u64().expect("a count") as f64 / seen as f64;
+    let deviation = (0.1 * 0.9 / seen as f64).sqrt();
+    assert!((share - 0.1).abs() < 4.0 * deviation, "{share} of {seen}");
+}
+
+#[test]
+fn other_processes_are_told_apart() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["stats.hits"], "forked", 1);
+    let report = run.good();
+    assert_eq!(hits(report, 0), 20);
+    assert_eq!(report.value["watch"]["foreign"], 30);
+}
+
+#[test]
+fn it_ends_with_what_it_watches() {
+    let Some(_turn) = turn() else { return };
+    let exec = run(&["stats.hits"], "again", 1);
+    let report = exec.good();
+    assert_eq!(hits(report, 0), 1);
+    assert!(
+        report.value["notes"].to_string().contains("called exec"),
+        "{:#}",
+        report.value["notes"]
+    );
+}
+
+#[test]
+fn memory_that_goes_away_ends_its_watch() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
+    let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);
+    wait_armed(&watched);
+    program.go();
+    std::thread::sleep(Duration::from_millis(300));
+    program.go();
+    let report = watched.finish();
+    assert!(hits(&report, 0) > 0, "{:#}", report.value);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("`0x700000000000` was unmapped"), "{notes}");
+    assert!(program.finish().1.success());
+}
+
+#[test]
+fn running_programs_are_watched_and_let_go() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["hot", "1500"]);
+    let watched = watch(&["stats.hits", "--duration", "300ms"]).attach(&[program.pid()]);
+    program.go();
+    let report = watched.finish();
+    assert!(hits(&report, 0) > 0, "{:#}", report.value);
+    // It goes on as if nothing had been.
+    let said = program.line();
+    assert!(said.starts_with("hits "), "{said:?}");
+    assert!(program.finish().1.success());
+}
+
+#[test]
+fn a_tiptoe_that_is_killed_leaves_nothing() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let mut command = command();
+    command.args(["watch", "stats.hits", "-p", &program.pid().to_string()]);
+    let tiptoe = Process::start(&mut command);
+    wait_until("a watch", Duration::from_secs(20), || {
+        links(tiptoe.pid()) > 0
+    });
+    tiptoe.signal(libc::SIGKILL);
+    drop(tiptoe);
+    program.go();
+    assert!(program.finish().1.success());
+    // All registers are free again.
+    let all = watch(&["stats.hits", "stats.state", "owner", "total", "--all-slots"]);
+    let run = all.run(&target("watched"), &["forked", "1"]);
+    assert_eq!(hits(run.good(), 0), 20);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let Some(_turn) = turn() else { return };
+    let program = target("watched");
+    for (variable, words) in [
+        ("nothing", &["no variable `nothing`"][..]),
+        ("stats.hitz", &["no member `hitz`", "`hits`"]),
+        ("stats", &["stats", "1, 2, 4 or 8"]),
+        ("stats.flag", &["bit field"]),
+        ("stats.hits:r", &["reads alone", "rw"]),
+        ("stats.hits:3", &["not a length"]),
+        ("0x1001:8", &["no multiple of 8"]),
+        ("0x1000:8", &["nothing is mapped"]),
+        ("scribble", &["is a function", "scribble:x"]),
+        ("lib.so:nothing", &["no binary `lib.so`"]),
+    ] {
+        let run = watch(&[variable]).run(&program, &["hot", "1"]);
+        assert_eq!(run.status, 2, "{variable}: {}", run.stderr);
+        assert!(run.stdout.is_empty(), "{variable}: it has run");
+        for word in words {
+            assert!(
+                run.stderr.contains(word),
+                "{variable}: no `{word}` in {}",
+                run.stderr
+            );
+        }
+    }
+    let four = ["stats.hits", "stats.state", "owner", "total"];
+    let run = watch(&four).run(&program, &["values", "1"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("--all-slots"), "{}", run.stderr);
+    let run = watch(&["owner", "--when", "new = 1"]).run(&program, &["values", "1"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+}
+
+#[test]
+fn a_debugger_keeps_its_registers() {
+    let Some(_turn) = turn() else { return };
+    let Some(gdb) = tiptoe_tests::installed("gdb") else {
+        return skipped("a debugger beside a watch", "install gdb");
+    };
+    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let pid = program.pid().to_string();
+    let mut debugger = std::process::Command::new(gdb);
+    debugger
+        .args(["-nx", "-q", "-p", &pid])
+        .args(["-ex", "set pagination off"]);
+    for variable in ["owner", "total", "stats.state"] {
+        debugger.args(["-ex", &format!("watch {variable}")]);
+    }
+    // It holds three while it lets the program go on.
+    debugger.args(["-ex", "echo armed\\n", "-ex", "continue"]);
+    let mut debugger = Process::start(&mut debugger);
+    while !debugger.line().contains("armed") {}
+    let held = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        status.contains("State:\tS")
+    };
+    wait_until(
+        "gdb lets it go on",
+        std::time::Duration::from_secs(20),
+        held,
+    );
+    let run = watch(&["stats.hits", "head"]).attach_and_wait(&[program.pid()]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("no debug register is left"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
+    // One is left, and does not disturb it.
+    let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
+    wait_armed(&watched);
+    program.go();
+    let report = watched.finish();
+    assert_eq!(hits(&report, 0), 20);
+    debugger.close();
+    drop(debugger);
+}

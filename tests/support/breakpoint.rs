@@ -1,0 +1,82 @@
+//! Debug registers, taken by perf_event_open; and a turn for each test that takes any, as there are four in a machine.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+const BREAKPOINT: u64 = 5;
+/// disabled, exclude_kernel, exclude_hv
+const IDLE: u64 = 1 | 1 << 5 | 1 << 6;
+const CLOEXEC: u64 = 8;
+
+/// At what it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Writes.
+    Write,
+    /// Reads and writes.
+    Any,
+    /// Execution.
+    Execute,
+}
+
+/// A breakpoint that takes its register but never stops at anything.
+#[derive(Debug)]
+pub struct Breakpoint(#[expect(dead_code, reason = "held open")] File);
+
+impl Breakpoint {
+    /// For a thread, on all CPUs or on one; for a CPU without a thread.
+    pub fn open(thread: Option<i32>, cpu: Option<u32>, access: Access) -> io::Result<Breakpoint> {
+        static WATCHED: u64 = 0;
+        let (bits, length) = match access {
+            Access::Write => (2, 1),
+            Access::Any => (3, 4),
+            Access::Execute => (4, 8),
+        };
+        let mut words = [0u64; 16];
+        let size = size_of_val(&words) as u64;
+        words[0] = BREAKPOINT | size << 32;
+        words[5] = IDLE;
+        words[6] = bits << 32;
+        words[7] = &raw const WATCHED as u64;
+        words[8] = length;
+        let thread = thread.unwrap_or(-1);
+        let cpu = cpu.map_or(-1, u32::cast_signed);
+        // SAFETY: the words are a perf_event_attr of the size that they state, and outlive the call.
+        let fd = unsafe {
+            let number = libc::SYS_perf_event_open;
+            let opened = libc::syscall(number, words.as_ptr(), thread, cpu, -1, CLOEXEC);
+            i32::try_from(opened).unwrap_or(-1)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        Ok(Breakpoint(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    /// As many as there are, up to 32.
+    pub fn all(thread: Option<i32>, cpu: Option<u32>, access: Access) -> Vec<Breakpoint> {
+        let open = std::iter::from_fn(|| Breakpoint::open(thread, cpu, access).ok());
+        open.take(32).collect()
+    }
+}
+
+/// While it lives no other test takes debug registers.
+#[derive(Debug)]
+pub struct Turn(#[expect(dead_code, reason = "its lock ends with it")] File);
+
+impl Turn {
+    /// Waits for the other tests. Whatever the processes of this machine are built from, they share its registers:
+    /// so the file lies where all find it.
+    pub fn wait() -> Turn {
+        let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
+        let mut options = OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).open(&path);
+        let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        // SAFETY: flock takes a descriptor and touches no memory.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+        assert_eq!(locked, 0, "{}", io::Error::last_os_error());
+        Turn(file)
+    }
+}

@@ -1,0 +1,188 @@
+// cflags: -O2 -g -pthread -fno-inline
+// A program whose variables are watched. What it knows of its own writes it prints.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "common.h"
+
+struct stats {
+    long hits;
+    int state;
+    signed char level;
+    unsigned flag : 3;
+} stats = {.state = 1};
+struct node {
+    struct node *next;
+    int id;
+} nodes[4] = {{.id = 0}, {.id = 1}, {.next = &nodes[3], .id = 2}, {.id = 3}};
+struct node *head = &nodes[2];
+enum mode { IDLE, BUSY } mode;
+volatile long owner;
+_Atomic long total;
+static volatile int stopped;
+static uint64_t rounds;
+
+static void pause_ns(long ns) {
+    struct timespec time = {.tv_nsec = ns};
+    nanosleep(&time, NULL);
+}
+
+// One of many threads writes where it should not.
+PROBED void scribble(char *at, int value) { *(int *)at = value; }
+
+static void *one_of_many(void *arg) {
+    intptr_t me = (intptr_t)arg;
+    while (!stopped) {
+        pause_ns(1000000);
+        atomic_fetch_add(&total, 1);
+        if (me == 137 && atomic_load(&total) > 1000 && stats.state == 1) {
+            scribble((char *)&stats.state, 0xdead);
+            stopped = 1;
+        }
+    }
+    return NULL;
+}
+
+static void corrupt(void) {
+    pthread_t threads[200];
+    for (intptr_t i = 0; i < 200; i++) CHECK(pthread_create(&threads[i], NULL, one_of_many, (void *)i) == 0);
+    for (int i = 0; i < 200; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    printf("total %ld\n", atomic_load(&total));
+}
+
+// Chains of threads, each of which ends when it has begun the next one.
+PROBED void add(void) { atomic_fetch_add(&total, 1); }
+
+static void *link_of_chain(void *arg) {
+    intptr_t left = (intptr_t)arg;
+    pthread_t next;
+    add();
+    pause_ns(200000);
+    if (left > 0) {
+        CHECK(pthread_create(&next, NULL, link_of_chain, (void *)(left - 1)) == 0);
+        CHECK(pthread_detach(next) == 0);
+    } else {
+        atomic_fetch_add((_Atomic long *)&owner, 1);
+    }
+    return NULL;
+}
+
+static void churn(void) {
+    pthread_t first;
+    for (int i = 0; i < 50; i++) {
+        CHECK(pthread_create(&first, NULL, link_of_chain, (void *)(intptr_t)rounds) == 0);
+        CHECK(pthread_detach(first) == 0);
+    }
+    while (owner < 50) pause_ns(1000000);
+    printf("total %ld\n", atomic_load(&total));
+}
+
+// Two threads store their own numbers.
+PROBED void store_one(void) { owner = 1; }
+PROBED void store_two(long number) { owner = number; }
+
+static void *race(void *arg) {
+    intptr_t me = (intptr_t)arg;
+    for (uint64_t i = 0; i < rounds; i++) {
+        if (me == 1)
+            store_one();
+        else
+            store_two(2);
+        for (volatile uint64_t spin = 0; spin < (i % 64) * 40; spin++) {}
+    }
+    return NULL;
+}
+
+static void racing(void) {
+    pthread_t threads[2];
+    for (intptr_t i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, race, (void *)(i + 1)) == 0);
+    for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+// A tenth of the writes comes from here.
+PROBED void seldom(void) { stats.hits++; }
+PROBED void often(void) { stats.hits++; }
+
+static void hot(void) {
+    struct timespec now, start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        for (int i = 0; i < 1000; i++) {
+            for (int j = 0; j < 9; j++) often();
+            seldom();
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec * 1000 + now.tv_nsec / 1000000 < start.tv_sec * 1000 + start.tv_nsec / 1000000 + (long)rounds);
+    printf("hits %ld\n", stats.hits);
+}
+
+PROBED void set_level(int value) { stats.level = (signed char)value; }
+
+// Values of other types, through the kernel too.
+static void values(void) {
+    int zero = open("/dev/zero", O_RDONLY);
+    CHECK(zero >= 0);
+    for (int i = 0; i < 3; i++) set_level(-5);
+    set_level(7);
+    mode = BUSY;
+    head->next = &nodes[1];
+    CHECK(read(zero, &stats.state, sizeof stats.state) == sizeof stats.state);
+}
+
+// It goes on as another program, and then with the memory gone.
+static void again(char **argv) {
+    seldom();
+    argv[1] = "hot";
+    argv[2] = "10";
+    execv("/proc/self/exe", argv);
+    _exit(1);
+}
+
+// A place that is there from the beginning, until a second line comes.
+static long *place;
+
+static void map_place(void) {
+    place = mmap((void *)0x700000000000, 4096, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(place == (long *)0x700000000000);
+}
+
+static void unmapped(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    char byte;
+    while (poll(&input, 1, 1) == 0) *(volatile long *)place += 1;
+    CHECK(munmap(place, 4096) == 0);
+    while (read(0, &byte, 1) > 0) {}
+}
+
+// Children have the same addresses.
+static void forked(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    for (int i = 0; i < (child ? 20 : 30); i++) seldom();
+    if (child == 0) _exit(0);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 2);
+    rounds = number(argc, argv, 2, 1);
+    map_place();
+    wait_for_start(argc, argv);
+    if (!strcmp(argv[1], "corrupt")) corrupt();
+    if (!strcmp(argv[1], "churn")) churn();
+    if (!strcmp(argv[1], "race")) racing();
+    if (!strcmp(argv[1], "hot")) hot();
+    if (!strcmp(argv[1], "values")) values();
+    if (!strcmp(argv[1], "again")) again(argv);
+    if (!strcmp(argv[1], "unmapped")) unmapped();
+    if (!strcmp(argv[1], "forked")) forked();
+    return 0;
+}

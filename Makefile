@@ -5,9 +5,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
-# The tests' knobs, the same in every recipe: 1% of the long tests, 5 s of each fuzz target.
+# The tests' knobs, the same in every recipe: 1% of the long tests, 5 s of each fuzz target, the same inputs each time.
 export TIPTOE_TEST_SCALE ?= 0.01
 FUZZ_SECONDS ?= 5
+FUZZ_SEED ?= 1
 # The pure crates that miri runs. Those without unsafe code of their own that take it minutes run only in stress.
 MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex
 
@@ -24,7 +25,7 @@ test: setup-test check unit model e2e miri asan fuzz ## every test, the long one
 	@scripts/summary.sh
 
 stress: ## every test, whole, and ten minutes of each fuzz target
-	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch"
+	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch"
 
 check: ## formatting, lints, the rules between crates, licences, the BPF objects
 	cargo fmt --all -- --check
@@ -51,7 +52,7 @@ asan: ## the collector under the address sanitizer
 	scripts/asan.sh
 
 fuzz: ## each fuzz target for FUZZ_SECONDS
-	scripts/fuzz.sh $(FUZZ_SECONDS)
+	scripts/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 setup-demo:
 	@scripts/setup.sh demo

@@ -289,7 +289,8 @@ pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {
         return Err(WatchFault::OpenBracket);
     }
     parts.push(&text[start..]);
-    match parts.iter().any(|part| part.is_empty()) {
+    // A `:` at the end would be the half of a `::` where another part follows.
+    match parts.iter().any(|part| part.is_empty()) || text.ends_with(':') {
         true => Err(WatchFault::NoName),
         false => Ok(parts.into_iter().map(String::from).collect()),
     }
@@ -329,6 +330,7 @@ mod tests {
         check("ns::", 4, F::NoName);
         check("''", 0, F::NoName);
         check("'a::'", 0, F::NoName);
+        check("'a:'::b", 0, F::NoName);
         check("'a<b'", 0, F::OpenBracket);
         check("x[i]", 2, F::BadIndex);
         check("x[]", 2, F::BadIndex);

@@ -71,7 +71,16 @@ extras() {
     cargo deny --version >/dev/null 2>&1 || try 900 cargo install --locked cargo-deny
 }
 
+# The kernel's list of tracepoints, where the system did not mount it.
+tracefs() {
+    [[ $(id -u) -ne 0 || -e /sys/kernel/tracing/set_event ]] && return
+    mount -t tracefs tracefs /sys/kernel/tracing || echo "note: tracefs cannot be mounted: tests that need it are skipped"
+}
+
 need_cargo
 system
 : >"$RESULTS"
-if [[ $what == test ]]; then extras; fi
+if [[ $what == test ]]; then
+    tracefs
+    extras
+fi

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tiptoe_tests::{Probe, Report, target};
+use tiptoe_tests::{Probe, Report, skipped, target};
 
 /// Who may be asked.
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
@@ -107,6 +107,9 @@ fn the_kernel_splits_nothing() {
 /// The kernel's probes are places in files: they outlive exec, and the report says so.
 #[test]
 fn exec_under_the_kernel_is_told() {
+    if !std::path::Path::new("/sys/kernel/tracing/set_event").exists() {
+        return skipped("exec", "needs tracefs");
+    }
     for (arguments, told) in [(&["again"][..], true), (&[][..], false)] {
         let run = Probe::new(&["answer"])
             .with(&["--via", "kernel"])

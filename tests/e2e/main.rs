@@ -3,6 +3,7 @@
 mod attach;
 mod bad_input;
 mod bad_targets;
+mod benches;
 mod callsites;
 mod counts;
 mod daemons;

@@ -11,7 +11,7 @@ use tiptoe_tests::{Probe, Process, Report, Run, command, is_root, scaled, skippe
 use crate::klock::links;
 
 /// Without these there is nothing to test; else the turn to use debug registers.
-fn turn() -> Option<Turn> {
+pub(crate) fn turn() -> Option<Turn> {
     if is_root() && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return Some(Turn::wait());
     }

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tiptoe_collector::{
-    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, Watched,
+    Budget, By, ByLock, LockRequest, Observer, Outcome, Request, RequestTarget, WatchRequest,
+    Watched,
 };
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Call, Interval, Session};
@@ -132,6 +133,28 @@ impl Tracing {
         }
     }
 
+    /// Begins to watch a variable of a process, and returns at once.
+    pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
+        let stop = Arc::new(AtomicBool::new(false));
+        let request = WatchRequest {
+            variables: vec![variable.to_owned()],
+            target: RequestTarget::Pids(vec![pid]),
+            by_thread: false,
+            only_changed: false,
+            when: None,
+            all_slots: false,
+            budget,
+            duration: None,
+            stop: Arc::clone(&stop),
+            hand_on: Arc::default(),
+        };
+        let driver = std::thread::spawn(move || tiptoe_collector::watch(&request, &mut Silent));
+        Tracing {
+            stop,
+            driver: Some(driver),
+        }
+    }
+
     /// Asks it to end, and returns when no function carries a probe any more.
     pub(crate) fn detach(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
         // Relaxed: the flag orders nothing.
@@ -190,6 +213,17 @@ impl Drop for Tracing {
         // The first error is already on its way; what matters is that the driver has detached.
         let _ = self.end();
     }
+}
+
+/// How many BPF programs of ours stand at their tracepoints.
+pub(crate) fn attached() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let names = open
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    names
+        .filter(|name| name.to_string_lossy().contains("bpf_link"))
+        .count()
 }
 
 /// Attaches, detaches at once, and tells what was attached to.

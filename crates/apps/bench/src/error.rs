@@ -35,6 +35,26 @@ pub enum Error {
     /// Tracing ended, and some function still carries its probe.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
+    /// Another tool is not there.
+    #[error("not installed")]
+    Missing,
+    /// What watches a variable did not begin.
+    #[error("it did not begin to watch")]
+    Unwatched,
+    /// Not every access was seen.
+    #[error("it saw {seen} of {made} accesses")]
+    Unseen {
+        /// So many were.
+        seen: u64,
+        /// Of so many.
+        made: u64,
+    },
+    /// The kernel's breakpoints were refused.
+    #[error(transparent)]
+    Kernel(#[from] tiptoe_kernel::Error),
+    /// A limit of the machine, or a process that is gone.
+    #[error(transparent)]
+    System(#[from] tiptoe_sys::host::Error),
     /// Tracing failed.
     #[error(transparent)]
     Trace(#[from] tiptoe_collector::Error),

@@ -1,5 +1,5 @@
 //! What `tiptoe bench` measures: the cost of a hit beside its peers, the share of functions that can be
-//! patched, the time to attach, the rate of lookups, what accounting for debug registers adds.
+//! patched, the time to attach, the rate of lookups, what accounting for debug registers adds, what a watched variable costs.
 //!
 //! Every bench runs its cases in alternation within one process; those of hits over a program that it generates and
 //! compiles (`cc`), and counts that program's own CPU time: medians and quartiles, never a single run. Before
@@ -22,6 +22,8 @@ mod table;
 mod target;
 mod uftrace;
 mod uprobe;
+mod watch;
+mod workshop;
 
 pub use breakpoint::{Breakpoints, Enable, Stress, Thread};
 pub use error::Error;
@@ -75,6 +77,11 @@ pub fn list() -> &'static [Bench] {
             name: "breakpoint",
             about: "what accounting for debug registers costs: `stress`, and perf's `thread` and `enable`",
             run: breakpoint::run,
+        },
+        Bench {
+            name: "watch",
+            about: "what watching a variable costs: a store, the set-up, a switch of threads, a hot loop",
+            run: watch::run,
         },
     ]
 }

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
 
-use crate::driver::Tracing;
+use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
+use crate::workshop::{Program, Workshop};
 
 mod others;
-mod program;
 
 use others::Other;
-use program::{Program, Workshop};
 
+const PROGRAM: &str = include_str!("lock/program.c");
 /// How long arming may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         bench: "lock",
         ..Table::default()
     };
-    let workshop = Workshop::new()?;
+    let workshop = Workshop::new("lock", PROGRAM)?;
     let mut program = workshop.start(None)?;
     let (mut others, missing) = others::all(&workshop)?;
     let mut found = vec![CASES.map(|_| Vec::new()); SITES.len()];
@@ -199,20 +199,9 @@ fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
     Ok(tracing)
 }
 
-/// How many BPF programs of ours stand at their tracepoints.
-fn attached() -> usize {
-    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let names = open
-        .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    names
-        .filter(|name| name.to_string_lossy().contains("bpf_link"))
-        .count()
-}
-
 fn wait(program: &mut Program, armed: bool) -> Result<(), Error> {
     let until = Instant::now() + LIMIT;
-    while program.is_armed()? != armed {
+    while (program.ask("armed")? != 0.0) != armed {
         if Instant::now() > until {
             return Err(match armed {
                 true => Error::Unprobed("libc"),

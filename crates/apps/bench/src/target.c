@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "still.h"
+
 struct site {
     const char *name;
     void (*run[2])(long rounds);  // depth 0, and under 5 callers
@@ -56,12 +58,6 @@ static long probed(const struct site *site) {
     return count;
 }
 
-static double seconds(clockid_t clock) {
-    struct timespec at;
-    clock_gettime(clock, &at);
-    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
-}
-
 struct work { const struct site *site; int deep; double limit, ns; long calls; };
 
 // Rounds in growing batches until the time is spent; the ns of the thread's own CPU time.
@@ -94,33 +90,6 @@ static void measure_all(const struct site *site, int depth, int threads, double 
     }
     for (int i = 0; i < threads; i++) { ns += work[i].ns; calls += work[i].calls; }
     printf("%.4f %ld\n", ns / (double)calls, calls);
-}
-
-// For how long this thread has waited for a CPU, ever.
-static double queued(int fd) {
-    char text[100] = "";
-    long long ran, waited = 0;
-    if (pread(fd, text, sizeof text - 1, 0) > 0) sscanf(text, "%lld %lld", &ran, &waited);
-    return (double)waited / 1e9;
-}
-
-// Others on the same CPU make gaps too: what the scheduler counts as waiting is theirs.
-__attribute__((noinline, noclone)) static double gap(double limit) {
-    int fd = open("/proc/thread-self/schedstat", O_RDONLY);
-    double longest = 0, from = seconds(CLOCK_MONOTONIC), last = from, now, waited = queued(fd);
-    do {
-        now = seconds(CLOCK_MONOTONIC);
-        if (now - last > 5e-5) {
-            double before = waited;
-            waited = queued(fd);
-            double still = now - last - (waited - before);
-            if (still > longest) longest = still;
-            now = seconds(CLOCK_MONOTONIC);
-        }
-        last = now;
-    } while (now - from < limit);
-    close(fd);
-    return longest * 1e9;
 }
 
 static const struct site *find(const char *name) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
+use crate::workshop::STILL;
 
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
@@ -177,6 +178,7 @@ fn compile(folder: &Path, sites: &[Site]) -> Result<PathBuf, Error> {
     std::fs::create_dir_all(folder).map_err(io)?;
     let files = [
         ("target.c", PROGRAM.to_owned()),
+        ("still.h", STILL.to_owned()),
         ("sites.h", header(sites)),
         ("sites.S", assembly(sites)),
     ];

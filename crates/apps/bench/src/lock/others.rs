@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use super::program::{Program, Workshop};
 use crate::error::Error;
+use crate::workshop::{Program, Workshop};
 
 /// LTTng's wrapper of pthread, with no session; by its versions.
 const LTTNG: [&str; 2] = [

@@ -1,4 +1,4 @@
-//! The program whose locks are measured.
+//! A program that is compiled to be measured, and answers questions over a pipe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -6,25 +6,35 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::error::Error;
 
-const SOURCE: &str = include_str!("program.c");
+const ASKING: &str = "asking the benched program";
+
+/// Moments of a thread: a header that programs may include.
+pub(crate) const STILL: &str = include_str!("still.h");
 
 /// A folder where all that is needed is compiled. It goes with this value.
-pub(super) struct Workshop {
+pub(crate) struct Workshop {
     folder: PathBuf,
 }
 
 impl Workshop {
-    /// With the program in it.
-    pub(super) fn new() -> Result<Workshop, Error> {
-        let folder = std::env::temp_dir().join(format!("tiptoe-lock-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(failed("writing the benched program"))?;
+    /// With the program of a bench in it.
+    pub(crate) fn new(bench: &str, source: &str) -> Result<Workshop, Error> {
+        let folder = std::env::temp_dir().join(format!("tiptoe-{bench}-{}", std::process::id()));
+        let writing = || failed("writing the benched program");
+        std::fs::create_dir_all(&folder).map_err(writing())?;
+        std::fs::write(folder.join("still.h"), STILL).map_err(writing())?;
         let workshop = Workshop { folder };
-        workshop.compile("program", SOURCE, &["-pthread"])?;
+        workshop.compile("program", source, &["-pthread"])?;
         Ok(workshop)
     }
 
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Compiles a library.
-    pub(super) fn library(&self, name: &str, source: &str) -> Result<PathBuf, Error> {
+    pub(crate) fn library(&self, name: &str, source: &str) -> Result<PathBuf, Error> {
         self.compile(name, source, &["-shared", "-fPIC", "-ldl"])
     }
 
@@ -47,7 +57,7 @@ impl Workshop {
     }
 
     /// Starts the program, perhaps with a library in front of its others.
-    pub(super) fn start(&self, preloaded: Option<&Path>) -> Result<Program, Error> {
+    pub(crate) fn start(&self, preloaded: Option<&Path>) -> Result<Program, Error> {
         let mut command = Command::new(self.folder.join("program"));
         if let Some(library) = preloaded {
             command.env("LD_PRELOAD", library);
@@ -75,12 +85,12 @@ impl Drop for Workshop {
     }
 }
 
-fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::Io { what, error }
 }
 
 /// The running program.
-pub(super) struct Program {
+pub(crate) struct Program {
     child: Child,
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -88,25 +98,30 @@ pub(super) struct Program {
 
 impl Program {
     /// Its process id.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The number that it answers.
-    pub(super) fn ask(&mut self, question: &str) -> Result<f64, Error> {
-        let io = || failed("asking the benched program");
-        let questions = self.questions.as_mut();
-        let questions = questions.ok_or(Error::Answer(String::new()))?;
-        writeln!(questions, "{question}").map_err(io())?;
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).map_err(io())?;
-        let number = answer.trim().parse();
-        number.map_err(|_| Error::Answer(answer.trim().to_owned()))
+    pub(crate) fn ask(&mut self, question: &str) -> Result<f64, Error> {
+        self.begin(question)?;
+        self.answer()
     }
 
-    /// Whether its locks are watched.
-    pub(super) fn is_armed(&mut self) -> Result<bool, Error> {
-        Ok(self.ask("armed")? != 0.0)
+    /// Asks, and does not wait.
+    pub(crate) fn begin(&mut self, question: &str) -> Result<(), Error> {
+        let questions = self.questions.as_mut();
+        let questions = questions.ok_or(Error::Answer(String::new()))?;
+        writeln!(questions, "{question}").map_err(failed(ASKING))
+    }
+
+    /// Waits for the number.
+    pub(crate) fn answer(&mut self) -> Result<f64, Error> {
+        let mut answer = String::new();
+        let read = self.answers.read_line(&mut answer);
+        read.map_err(failed(ASKING))?;
+        let number = answer.trim().parse();
+        number.map_err(|_| Error::Answer(answer.trim().to_owned()))
     }
 }
 

@@ -1,0 +1,38 @@
+// Times of a program that is measured: what its clocks say, and for how long a thread of it stood still.
+#include <fcntl.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static double seconds(clockid_t clock) {
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+// For how long this thread has waited for a CPU, ever.
+static double queued(int fd) {
+    char text[100] = "";
+    long long ran, waited = 0;
+    if (pread(fd, text, sizeof text - 1, 0) > 0) sscanf(text, "%lld %lld", &ran, &waited);
+    return (double)waited / 1e9;
+}
+
+// Others on the same CPU make gaps too: what the scheduler counts as waiting is theirs.
+__attribute__((noinline, noclone)) static double gap(double limit) {
+    int fd = open("/proc/thread-self/schedstat", O_RDONLY);
+    double longest = 0, from = seconds(CLOCK_MONOTONIC), last = from, now, waited = queued(fd);
+    do {
+        now = seconds(CLOCK_MONOTONIC);
+        if (now - last > 5e-5) {
+            double before = waited;
+            waited = queued(fd);
+            double still = now - last - (waited - before);
+            if (still > longest) longest = still;
+            now = seconds(CLOCK_MONOTONIC);
+        }
+        last = now;
+    } while (now - from < limit);
+    close(fd);
+    return longest * 1e9;
+}

@@ -1,0 +1,161 @@
+//! A store that is watched.
+
+use std::time::{Duration, Instant};
+
+use tiptoe_collector::Budget;
+use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
+
+use super::others::Other;
+use super::{address, in_turns, ratio, row};
+use crate::driver::{Tracing, attached};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::Table;
+use crate::workshop::{Program, Workshop, failed};
+
+/// Who watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Bare,
+    /// The kernel counts, and nothing else.
+    Count,
+    /// The program's own event: its name, and how the program is asked for it.
+    Own(&'static str, &'static str),
+    Watch,
+    PerfRecord,
+    PerfRecordCallers,
+    Gdb,
+}
+
+const CASES: [Case; 9] = [
+    Case::Bare,
+    Case::Count,
+    Case::Own("ring", "ring"),
+    Case::Own("ring_callers", "chain"),
+    Case::Own("sigtrap", "sigtrap"),
+    Case::Watch,
+    Case::PerfRecord,
+    Case::PerfRecordCallers,
+    Case::Gdb,
+];
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Case::Bare => "bare",
+            Case::Count => "count",
+            Case::Own(name, _) => name,
+            Case::Watch => "watch",
+            Case::PerfRecord => "perf_record",
+            Case::PerfRecordCallers => "perf_record_callers",
+            Case::Gdb => "gdb",
+        }
+    }
+}
+
+/// What is asked for beside the stores that count: `watch` knows the code by then.
+const BEFORE: u64 = 100;
+/// How long `tiptoe watch` may take to begin, and then goes on to learn.
+const LIMIT: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_millis(50);
+
+pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
+    let stores = (u64::from(options.ms) * 250).clamp(250, 8_000);
+    let name = |case: Case| case.name().to_owned();
+    let found = in_turns(options.rounds, &CASES, name, table, |case| {
+        measure(case, workshop, stores)
+    })?;
+    let count = found.cases.iter().find(|(case, _)| *case == Case::Count);
+    for (case, times) in &found.cases {
+        table.rows.push(row(case.name(), "hit", times, "ns"));
+        if let Some((_, count)) = count.filter(|_| !matches!(case, Case::Bare | Case::Count)) {
+            let (ratio, spread) = ratio(times, count);
+            table.notes.push(format!(
+                "hit: {} takes {ratio:.2} times as long as count (± {spread:.2})",
+                case.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
+    let mut program = workshop.start(None)?;
+    let address = address(&mut program)?;
+    program.ask(&format!("hits {BEFORE}"))?;
+    let ask = |program: &mut Program, stores: u64| program.ask(&format!("hits {stores}"));
+    match case {
+        Case::Bare => ask(&mut program, stores * 1_000),
+        Case::Count => {
+            let at = Breakpoint {
+                address,
+                len: 8,
+                access: Access::Write,
+            };
+            let event = PerfEvent::count_accesses(&at, On::Thread(program.pid()), false);
+            let event = event.map_err(failed("opening a breakpoint"))?;
+            let ns = ask(&mut program, stores)?;
+            let seen = event.read().map_err(failed("reading a breakpoint"))?;
+            all_seen(seen.count, stores).map(|()| ns)
+        }
+        Case::Own(_, how) => {
+            let refused = program.ask(&format!("own {how}"))?;
+            if refused != 0.0 {
+                let error = std::io::Error::from_raw_os_error(refused as i32);
+                return Err(failed("opening a breakpoint")(error));
+            }
+            let ns = ask(&mut program, stores)?;
+            let seen = program.ask("seen")?.max(0.0) as u64;
+            all_seen(seen, stores).map(|()| ns)
+        }
+        Case::Watch => {
+            let tracing = watch(&program, address, Budget::Off)?;
+            ask(&mut program, BEFORE)?;
+            std::thread::sleep(SETTLE);
+            let ns = ask(&mut program, stores)?;
+            let watched = tracing.finish()?.watch.unwrap_or_default();
+            let seen = watched.variables.first();
+            all_seen(seen.map_or(0, |seen| seen.hits), stores + BEFORE).map(|()| ns)
+        }
+        Case::PerfRecord | Case::PerfRecordCallers => {
+            let with_callers = case == Case::PerfRecordCallers;
+            let folder = workshop.folder();
+            let _perf = Other::perf_record(&mut program, address, with_callers, folder)?;
+            ask(&mut program, stores)
+        }
+        Case::Gdb => {
+            let gdb = Other::gdb(&mut program, address, workshop.folder())?;
+            let ns = ask(&mut program, (stores / 20).max(10))?;
+            // A program that gdb is taken from would end at its next store; gdb ends with it.
+            drop(program);
+            drop(gdb);
+            Ok(ns)
+        }
+    }
+}
+
+/// Begins to watch the first word, and returns once it is watched.
+pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<Tracing, Error> {
+    let tracing = Tracing::watch(program.pid(), &format!("{address:#x}:8"), budget);
+    let until = Instant::now() + LIMIT;
+    while attached() == 0 {
+        if tracing.is_over() {
+            tracing.finish()?;
+            return Err(Error::Unwatched);
+        }
+        if Instant::now() > until {
+            return Err(Error::Unwatched);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(SETTLE);
+    Ok(tracing)
+}
+
+/// What does not see all would look cheap.
+fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
+    match seen >= made {
+        true => Ok(()),
+        false => Err(Error::Unseen { seen, made }),
+    }
+}

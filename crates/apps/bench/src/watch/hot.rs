@@ -1,0 +1,43 @@
+//! A loop that stores all the time, watched with the usual allowance, and without one.
+
+use tiptoe_collector::Budget;
+
+use super::hit::watch;
+use super::{address, in_turns, ratio, row};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::Table;
+use crate::workshop::Workshop;
+
+type Case = (&'static str, Option<Budget>);
+
+const CASES: [Case; 3] = [
+    ("bare", None),
+    ("watch", Some(Budget::Percent(1.0))),
+    ("watch_unlimited", Some(Budget::Off)),
+];
+
+pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
+    // An allowance is for 100 ms.
+    let ms = 100 * options.ms;
+    let name = |(name, _): Case| name.to_owned();
+    let found = in_turns(options.rounds, &CASES, name, table, |(_, budget)| {
+        let mut program = workshop.start(None)?;
+        let address = address(&mut program)?;
+        program.ask("hot 1")?;
+        let watched = budget.map(|budget| watch(&program, address, budget));
+        let _watched = watched.transpose()?;
+        program.ask(&format!("hot {ms}"))
+    })?;
+    let bare = &found.cases[0].1;
+    for ((case, budget), times) in &found.cases {
+        table.rows.push(row(case, "hot", times, "ns"));
+        if budget.is_some() {
+            let (ratio, spread) = ratio(times, bare);
+            table.notes.push(format!(
+                "hot: {case} takes {ratio:.3} times as long (± {spread:.3})"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! What others do to watch a variable: `perf record`, and gdb, which stops the program at each change.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::workshop::{Program, failed};
+
+/// Stores take longer than this once they are watched, and never without.
+const WATCHED_NS: f64 = 200.0;
+/// So often in a row, as a thread may also have to wait.
+const IN_A_ROW: usize = 3;
+/// How long it may take until they are.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Another tool that watches. It ends with this.
+pub(super) struct Other(Child);
+
+impl Other {
+    /// Samples each store, perhaps with its callers.
+    pub(super) fn perf_record(
+        program: &mut Program,
+        address: u64,
+        with_callers: bool,
+        folder: &Path,
+    ) -> Result<Other, Error> {
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-c", "1", "-e"]);
+        command.arg(format!("mem:{address:#x}/8:w:u"));
+        command.args(["-p", &program.pid().to_string(), "-o"]);
+        command.arg(folder.join("perf.data"));
+        command.args(with_callers.then_some("-g"));
+        Other::start(command, program)
+    }
+
+    /// Stops the program at each store, and lets it go on at once.
+    pub(super) fn gdb(program: &mut Program, address: u64, folder: &Path) -> Result<Other, Error> {
+        let script = folder.join("watch.gdb");
+        let lines = format!(
+            "set pagination off\nset confirm off\nwatch *(unsigned long *) {address:#x}\n\
+             commands\nsilent\ncontinue\nend\ncontinue\n"
+        );
+        std::fs::write(&script, lines).map_err(failed("writing a script for gdb"))?;
+        let mut command = Command::new("gdb");
+        command.args(["-nx", "-batch", "-p", &program.pid().to_string(), "-x"]);
+        command.arg(script).env_remove("DEBUGINFOD_URLS");
+        Other::start(command, program)
+    }
+
+    fn start(mut command: Command, program: &mut Program) -> Result<Other, Error> {
+        let quiet = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = quiet.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Missing,
+            _ => failed("starting another tool")(error),
+        });
+        let mut other = Other(child?);
+        other.until_watched(program)?;
+        Ok(other)
+    }
+
+    fn until_watched(&mut self, program: &mut Program) -> Result<(), Error> {
+        let until = Instant::now() + LIMIT;
+        let mut in_a_row = 0;
+        while in_a_row < IN_A_ROW {
+            let is_watched = program.ask("hits 20")? > WATCHED_NS;
+            in_a_row = if is_watched { in_a_row + 1 } else { 0 };
+            let has_ended = self.0.try_wait().is_ok_and(|status| status.is_some());
+            if has_ended || Instant::now() > until {
+                return Err(Error::Unwatched);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended with the program.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

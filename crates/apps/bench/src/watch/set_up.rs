@@ -1,0 +1,81 @@
+//! How long it takes until four variables are watched in all threads, and how long a thread stands still for it.
+
+use std::time::Duration;
+
+use super::arm::{Way, Words};
+use super::{address, in_turns, row};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table};
+use crate::workshop::Workshop;
+
+/// All debug registers.
+const WORDS: u64 = 4;
+/// Threads, and for how many milliseconds one of them looks at the clock: the set-up fits into it.
+const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
+/// How long before.
+const BEFORE: Duration = Duration::from_millis(20);
+
+/// What is measured.
+const SET_UP: &str = "set_up";
+const STILL: &str = "still";
+
+/// A way and what of it is measured; without a way, nothing is set up.
+type Case = (Option<Way>, &'static str);
+
+const CASES: [Case; 7] = [
+    (None, STILL),
+    (Some(Way::CpuWide), SET_UP),
+    (Some(Way::PerTask), SET_UP),
+    (Some(Way::Ptrace), SET_UP),
+    (Some(Way::CpuWide), STILL),
+    (Some(Way::PerTask), STILL),
+    (Some(Way::Ptrace), STILL),
+];
+
+fn name((way, _): Case) -> &'static str {
+    way.map_or("idle", Way::name)
+}
+
+pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
+    for (threads, ms) in THREADS {
+        let full = |case: Case| format!("{}, {}, {threads} threads", name(case), case.1);
+        let found = in_turns(options.rounds, &CASES, full, table, |case| {
+            measure(case, workshop, threads, ms)
+        })?;
+        let rows = found.cases.iter().map(|(case, times)| Row {
+            threads: Some(threads),
+            ..row(name(*case), case.1, times, "ms")
+        });
+        table.rows.extend(rows);
+    }
+    Ok(())
+}
+
+fn measure(
+    (way, what): Case,
+    workshop: &Workshop,
+    threads: u32,
+    watched_ms: u32,
+) -> Result<f64, Error> {
+    let mut program = workshop.start(None)?;
+    let more = f64::from(threads - 1);
+    if program.ask(&format!("threads {more}"))? < more {
+        return Err(Error::Numbers);
+    }
+    let words = Words {
+        pid: program.pid(),
+        address: address(&mut program)?,
+        count: WORDS,
+    };
+    let is_still = what == STILL;
+    if is_still {
+        program.begin(&format!("gap {watched_ms}"))?;
+        std::thread::sleep(BEFORE);
+    }
+    let held = way.map(|way| words.arm(way, workshop)).transpose()?;
+    match held {
+        Some((ms, _)) if !is_still => Ok(ms),
+        _ => program.answer().map(|ns| ns / 1e6),
+    }
+}

@@ -1,0 +1,59 @@
+//! What threads that are watched, and write nothing of it, pay for taking turns on a CPU.
+
+use super::arm::{Way, Words};
+use super::{address, in_turns, ratio, row};
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::Table;
+use crate::workshop::Workshop;
+
+/// How, and how many variables.
+type Case = Option<(Way, u64)>;
+
+const CASES: [Case; 4] = [
+    None,
+    Some((Way::CpuWide, 4)),
+    Some((Way::PerTask, 1)),
+    Some((Way::PerTask, 4)),
+];
+
+fn name(case: Case) -> String {
+    match case {
+        None => "bare".to_owned(),
+        Some((way, count)) => format!("{}_{count}", way.name()),
+    }
+}
+
+pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
+    let mut program = workshop.start(None)?;
+    // Both threads are there before anything is watched.
+    program.ask("switch 1")?;
+    let address = address(&mut program)?;
+    let ms = 10 * options.ms;
+    let found = in_turns(options.rounds, &CASES, name, table, |case| {
+        let held = case.map(|(way, count)| {
+            let words = Words {
+                pid: program.pid(),
+                address,
+                count,
+            };
+            words.arm(way, workshop)
+        });
+        let _held = held.transpose()?;
+        program.ask(&format!("switch {ms}"))
+    })?;
+    let bare = &found.cases[0].1;
+    for (case, times) in &found.cases {
+        table.rows.push(row(&name(*case), "switch", times, "ns"));
+        if case.is_some() {
+            let (ratio, spread) = ratio(times, bare);
+            table.notes.push(format!(
+                "switch: {} takes {:+.1} % more (± {:.1})",
+                name(*case),
+                100.0 * (ratio - 1.0),
+                100.0 * spread
+            ));
+        }
+    }
+    Ok(())
+}

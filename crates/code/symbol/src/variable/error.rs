@@ -91,12 +91,17 @@ pub enum VariableError {
         why: String,
     },
     /// A member that its type does not have.
-    #[error("`{type_name}` has no member `{member}`; it has {}", list(members))]
+    #[error(
+        "`{type_name}` has no member `{member}`; {}",
+        instead(nearest, members)
+    )]
     NoSuchMember {
         /// The type.
         type_name: String,
         /// The name as it was asked for.
         member: String,
+        /// The names that come nearest, the best first.
+        nearest: Vec<String>,
         /// Those that it has.
         members: Vec<String>,
     },
@@ -158,7 +163,8 @@ pub enum VariableError {
     },
     /// A size that no breakpoint has.
     #[error(
-        "`{expression}` is of type `{type_name}`, of {size} bytes, and a watch covers 1, 2, 4 or 8: name a part of it, or say how many bytes (`{expression}:8`)"
+        "`{expression}` is of type `{type_name}`, of {size} bytes, and a watch covers 1, 2, 4 or 8: name a part of it{}, or say how many bytes (`{expression}:8`)",
+        element(expression, type_name)
     )]
     BadSize {
         /// What was to be watched.
@@ -230,6 +236,30 @@ fn near(nearest: &[String]) -> String {
     match nearest.is_empty() {
         true => String::new(),
         false => format!("; the nearest: {}", list(nearest)),
+    }
+}
+
+/// What to ask for: all that there is, or of many the nearest.
+fn instead(nearest: &[String], members: &[String]) -> String {
+    const FEW: usize = 12;
+    match members.len().checked_sub(FEW) {
+        None | Some(0) => format!("it has {}", list(members)),
+        Some(more) if nearest.is_empty() => {
+            let first: Vec<String> = members[..FEW]
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect();
+            format!("it has {} and {more} more", first.join(", "))
+        }
+        Some(_) => format!("the nearest: {}", list(nearest)),
+    }
+}
+
+/// A part of an array.
+fn element(expression: &str, type_name: &str) -> String {
+    match type_name.ends_with(']') {
+        true => format!(" (`{expression}[0]`)"),
+        false => String::new(),
     }
 }
 
@@ -306,6 +336,38 @@ mod tests {
         );
         assert!(error(0x1006, 8).ends_with("`0x1000:8`, `0x1008:8` and `0x1006:2`"));
         assert!(error(u64::MAX, 8).ends_with("`0xfffffffffffffff8:8` and `0xffffffffffffffff:1`"));
+    }
+
+    #[test]
+    fn of_many_members_the_nearest_are_named() {
+        let error = |nearest: &[&str], count: usize| {
+            let names = |names: &mut dyn Iterator<Item = String>| names.collect::<Vec<_>>();
+            VariableError::NoSuchMember {
+                type_name: "s".into(),
+                member: "x".into(),
+                nearest: names(&mut nearest.iter().map(|name| (*name).to_owned())),
+                members: names(&mut (0..count).map(|number| format!("m{number}"))),
+            }
+            .to_string()
+        };
+        assert_eq!(error(&[], 2), "`s` has no member `x`; it has `m0` and `m1`");
+        assert!(error(&["m1"], 12).ends_with("`m10` and `m11`"));
+        assert!(error(&["m1"], 13).ends_with("; the nearest: `m1`"));
+        assert!(error(&[], 15).ends_with("`m11` and 3 more"));
+    }
+
+    #[test]
+    fn of_an_array_an_element_is_named() {
+        let error = |type_name: &str| {
+            VariableError::BadSize {
+                expression: "a.b".into(),
+                type_name: type_name.into(),
+                size: 12,
+            }
+            .to_string()
+        };
+        assert!(error("int[3]").contains("name a part of it (`a.b[0]`), or"));
+        assert!(error("pair").contains("name a part of it, or"));
     }
 
     #[test]

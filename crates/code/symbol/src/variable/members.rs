@@ -8,11 +8,13 @@ use gimli::constants as dw;
 use super::error::VariableError;
 use super::types::{self, Shape, TypeRef, offset_of, shape, type_of};
 use super::units::{Entry, Units};
+use crate::find::alike;
 
 /// How deeply nameless structures and base classes may nest.
 const MAX_DEPTH: usize = 16;
-/// How many names an error lists.
-const MAX_LISTED: usize = 40;
+/// How many names are kept for an error, and of those how many that are near it tells.
+const MAX_SEEN: usize = 4096;
+const NEAREST: usize = 5;
 
 /// A member.
 pub(super) struct Member {
@@ -63,6 +65,7 @@ pub(super) fn find<'d>(
     }
     Err(VariableError::NoSuchMember {
         type_name,
+        nearest: alike(wanted, search.seen.iter().cloned(), NEAREST),
         member,
         members: search.seen,
     })
@@ -125,10 +128,8 @@ impl<'d> Search<'_, 'd> {
     }
 
     fn see(&mut self, name: String) {
-        if self.seen.len() < MAX_LISTED {
+        if self.seen.len() < MAX_SEEN {
             self.seen.push(name);
-        } else if self.seen.len() == MAX_LISTED {
-            self.seen.push("…".to_owned());
         }
     }
 

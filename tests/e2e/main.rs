@@ -41,4 +41,5 @@ mod under;
 mod values;
 mod values_timed;
 mod watch;
+mod watch_threads;
 mod without_agent;

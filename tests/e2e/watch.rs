@@ -19,22 +19,22 @@ pub(crate) fn turn() -> Option<Turn> {
     None
 }
 
-fn watch(options: &[&str]) -> Probe {
+pub(crate) fn watch(options: &[&str]) -> Probe {
     Probe::watch().with(options)
 }
 
 /// The target runs in this mode, watched from its first instruction on.
-fn run(options: &[&str], mode: &str, rounds: u64) -> Run {
+pub(crate) fn run(options: &[&str], mode: &str, rounds: u64) -> Run {
     watch(options).run(&target("watched"), &[mode, &rounds.to_string()])
 }
 
-fn rows(report: &Report) -> &[Value] {
+pub(crate) fn rows(report: &Report) -> &[Value] {
     let rows = report.value["watch"]["rows"].as_array();
     rows.map_or(&[], Vec::as_slice)
 }
 
 /// The only row of this function's.
-fn row<'r>(report: &'r Report, function: &str) -> &'r Value {
+pub(crate) fn row<'r>(report: &'r Report, function: &str) -> &'r Value {
     let at = format!("watched:{function}+");
     let starts = |row: &&Value| row["at"].as_str().is_some_and(|text| text.starts_with(&at));
     let mut found = rows(report).iter().filter(starts);
@@ -59,27 +59,32 @@ fn callers(row: &Value) -> String {
     row["stacks"][0]["callers"].to_string()
 }
 
-fn hits(report: &Report, variable: usize) -> u64 {
+pub(crate) fn hits(report: &Report, variable: usize) -> u64 {
     let hits = &report.value["watch"]["variables"][variable]["hits"];
     hits.as_u64().expect("hits")
 }
 
 /// The number behind this word, of what the target said.
-fn said(run: &Run, word: &str) -> u64 {
+pub(crate) fn said(run: &Run, word: &str) -> u64 {
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     let mut words = text.split_whitespace().skip_while(|found| *found != word);
     let number = words.nth(1).and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("no `{word}` in {text:?}"))
 }
 
-/// Waits until it counts, but for the moment that switching the breakpoints on takes.
-fn wait_armed(watched: &Attached) {
+/// Waits until it counts, but for the moment that switching the breakpoints on takes: then one program is left at its
+/// tracepoint, of those too that followed births.
+pub(crate) fn wait_armed(watched: &Attached) {
     let tiptoe = watched.process.pid();
-    wait_until("a watch", Duration::from_secs(20), || links(tiptoe) > 0);
-    std::thread::sleep(Duration::from_millis(100));
+    let mut looks = 0;
+    wait_until("a watch", Duration::from_secs(60), || {
+        std::thread::sleep(Duration::from_millis(50));
+        looks = if links(tiptoe) == 1 { looks + 1 } else { 0 };
+        looks == 3
+    });
 }
 
-fn is_whole(report: &Report) {
+pub(crate) fn is_whole(report: &Report) {
     let watch = &report.value["watch"];
     assert!(watch["drops"].is_null(), "{watch:#}");
     let variables = watch["variables"].as_array().into_iter().flatten();

@@ -84,6 +84,69 @@ static void churn(void) {
     printf("total %ld\n", atomic_load(&total));
 }
 
+// Chains that live on and on; from a line of the input on each link writes, until there were so many.
+static volatile int writes;
+
+static void *link_for_ever(void *arg) {
+    pthread_t next;
+    int more = 1;
+    if (writes && (more = atomic_load(&total) < (long)rounds)) add();
+    pause_ns(200000);
+    if (more) {
+        CHECK(pthread_create(&next, NULL, link_for_ever, arg) == 0);
+        CHECK(pthread_detach(next) == 0);
+    } else {
+        atomic_fetch_add((_Atomic long *)&owner, 1);
+    }
+    return NULL;
+}
+
+static void living(void) {
+    pthread_t first;
+    char line[64];
+    for (int i = 0; i < 50; i++) {
+        CHECK(pthread_create(&first, NULL, link_for_ever, NULL) == 0);
+        CHECK(pthread_detach(first) == 0);
+    }
+    puts("ready");
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+    writes = 1;
+    while (owner < 50) pause_ns(1000000);
+    printf("total %ld\n", atomic_load(&total));
+}
+
+// So many threads, each of which writes four variables ten times when it is told to.
+static pthread_barrier_t together;
+
+static void *one_of_thousands(void *arg) {
+    pthread_barrier_wait(&together);
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < 10; i++) {
+        add();
+        stats.hits = i;
+        owner = i;
+        stats.state = i;
+    }
+    return arg;
+}
+
+static void many(void) {
+    pthread_t *threads = calloc(rounds, sizeof *threads);
+    pthread_attr_t small;
+    char line[64];
+    CHECK(threads && pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 65536) == 0);
+    CHECK(pthread_barrier_init(&together, NULL, rounds + 1) == 0);
+    for (uint64_t i = 0; i < rounds; i++) CHECK(pthread_create(&threads[i], &small, one_of_thousands, NULL) == 0);
+    pthread_barrier_wait(&together);
+    puts("ready");
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+    pthread_barrier_wait(&together);
+    for (uint64_t i = 0; i < rounds; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    puts("done");
+}
+
 // Two threads store their own numbers.
 PROBED void store_one(void) { owner = 1; }
 PROBED void store_two(long number) { owner = number; }
@@ -178,6 +241,8 @@ int main(int argc, char **argv) {
     wait_for_start(argc, argv);
     if (!strcmp(argv[1], "corrupt")) corrupt();
     if (!strcmp(argv[1], "churn")) churn();
+    if (!strcmp(argv[1], "living")) living();
+    if (!strcmp(argv[1], "many")) many();
     if (!strcmp(argv[1], "race")) racing();
     if (!strcmp(argv[1], "hot")) hot();
     if (!strcmp(argv[1], "values")) values();

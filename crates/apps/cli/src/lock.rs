@@ -133,6 +133,7 @@ pub enum LockByWord {
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     check(&args)?;
+    crate::probe::refuse_of_threads(args.common.via)?;
     match args.kernel {
         true => kernel::run(args),
         false if args.now => user::now(&args),

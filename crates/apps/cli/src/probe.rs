@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use tiptoe_collector::{Outcome, Request, RequestTarget};
-use tiptoe_event::Spec;
+use tiptoe_event::{Spec, Via};
 use tiptoe_session::Session;
 use tiptoe_sys::host::Process;
 
@@ -24,11 +24,23 @@ pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
 /// Whom, where nobody is named.
 const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whom to trace";
 
+/// Breakpoints are the only thing that threads can have each for itself.
+pub fn refuse_of_threads(via: Via) -> Result<(), Failure> {
+    match via {
+        Via::KernelTask => {
+            let what = "--via kernel-task is of `tiptoe watch` alone";
+            Err(Failure::new(what).hint("leave out --via"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     args.specs.iter().try_for_each(|spec| check(spec))?;
     latency::check(&args)?;
     let common = args.common;
+    refuse_of_threads(common.via)?;
     let target = target(&common, TARGETS)?;
     let output = place(&common, &target)?;
     let (stop, hand_on) = on_signals(&target)?;

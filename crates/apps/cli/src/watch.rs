@@ -38,8 +38,10 @@ write to the variable are counted where the call is made.
 How: breakpoints of all CPUs, and a BPF program that knows the process: all of its threads
 are seen, also those that begin later, none is stopped, and nothing is added to a switch
 between threads. 3 of the 4 debug registers may be used, --all-slots takes the last, which
-gdb would use. Where another process uses the same address (a forked worker) its hits are
-not counted, but their number is told, as each costs it as much.
+gdb would use. Hits of another process at the same address are not counted, but their
+number is told, as each costs it as much. --via kernel-task, taken too where other processes
+run the program at the same place (forked workers) or CPUs have no register left: breakpoints
+of each thread, inherited by those that begin later; they add 0.3 us and more to each switch.
 
 Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits are allowed 1%
 of one CPU's time over all variables (--budget); when a tenth of a second's share is used
@@ -69,6 +71,10 @@ pub struct WatchArgs {
     /// Use the debug register that is left to debuggers, too
     #[arg(long)]
     pub all_slots: bool,
+
+    /// Tell how debug registers were reserved, and what was waited for that
+    #[arg(long)]
+    pub stats: bool,
 
     /// Whom, how long, and where the report goes.
     #[command(flatten)]
@@ -114,6 +120,8 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         only_changed: args.changed,
         when: args.when,
         all_slots: args.all_slots,
+        via: common.via,
+        stats: args.stats,
         budget: common.budget,
         duration: common.duration,
         stop,

@@ -8,8 +8,10 @@ use core::str::FromStr;
 pub enum Via {
     /// Code that the agent put into the target.
     Agent,
-    /// The kernel's uprobes.
+    /// The kernel's uprobes; of variables, breakpoints of all CPUs.
     Kernel,
+    /// Of variables: breakpoints of each thread.
+    KernelTask,
     /// The agent where it can, else the kernel, decided for each probe.
     #[default]
     Auto,
@@ -17,13 +19,14 @@ pub enum Via {
 
 impl Via {
     /// Every way.
-    pub const ALL: [Via; 3] = [Via::Agent, Via::Kernel, Via::Auto];
+    pub const ALL: [Via; 4] = [Via::Agent, Via::Kernel, Via::KernelTask, Via::Auto];
 
-    /// `agent`, `kernel` or `auto`.
+    /// `agent`, `kernel`, `kernel-task` or `auto`.
     pub const fn word(self) -> &'static str {
         match self {
             Via::Agent => "agent",
             Via::Kernel => "kernel",
+            Via::KernelTask => "kernel-task",
             Via::Auto => "auto",
         }
     }
@@ -56,7 +59,7 @@ impl FromStr for Via {
     fn from_str(word: &str) -> Result<Via, UnknownWord> {
         let found = Via::ALL.into_iter().find(|via| via.word() == word);
         found.ok_or(UnknownWord {
-            expected: "agent, kernel, auto",
+            expected: "agent, kernel, kernel-task, auto",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Accesses to variables of a process: a driver's loop around breakpoints of all CPUs.
+//! Accesses to variables of a process: a driver's loop around breakpoints.
 //!
 //! There is no agent and no patch: the kernel counts, in the thread that makes the access. What the loop does
 //! meanwhile is to learn. The values of an instruction, and how to step to its callers, are known only after its
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{Drops, WatchWanted, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 use tiptoe_sys::host::capabilities;
 
@@ -22,12 +22,14 @@ use crate::words;
 
 mod begin;
 mod condition;
+mod form;
 mod holders;
 mod learn;
 mod place;
 mod rows;
 
 use begin::Target;
+use form::Chosen;
 use learn::Learned;
 use place::Place;
 
@@ -38,9 +40,10 @@ const SELDOM: u32 = 10;
 /// Most is new in the beginning, and a program may be short: then it is looked at more often.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
-/// Debug registers of a processor, and how many of them debuggers are left with.
-const SLOTS: usize = 4;
-const LEFT: usize = 1;
+/// Events of threads have to be put to rest from here: so often it is looked whether they must be.
+const REST_TICK: Duration = Duration::from_millis(1);
+/// Switching them takes no more than one part in so many of the time.
+const SWITCHING: u32 = 20;
 
 /// Everything that one run is asked.
 #[derive(Clone, Debug)]
@@ -57,6 +60,10 @@ pub struct WatchRequest {
     pub when: Option<String>,
     /// All debug registers, also the one that is left to debuggers.
     pub all_slots: bool,
+    /// Where the breakpoints are.
+    pub via: Via,
+    /// Tells of the reservations of debug registers.
+    pub stats: bool,
     /// How much of one CPU's time hits may take.
     pub budget: Budget,
     /// How long to trace; without it, until the target ends or `stop` is set.
@@ -73,6 +80,8 @@ struct Run<'a> {
     target: Target,
     places: Vec<Place>,
     set: Watchpoints,
+    /// Where its events are, and why.
+    form: Chosen,
     learned: Learned,
     child: Option<Child>,
     started_at: SystemTime,
@@ -97,7 +106,6 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let asked = place::parse_all(&request.variables)?;
-    check_slots(asked.len(), request.all_slots)?;
     let mut target = Target::begin(&request.target)?;
     let places = target.find(&asked)?;
     let window_ns = WINDOW.as_nanos() as u64;
@@ -110,12 +118,14 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
             .budget
             .share()
             .map(|share| (share * window_ns as f64) as u64),
+        form: Form::Wide,
+        all_slots: request.all_slots,
     };
     let points: Vec<Watchpoint> = places
         .iter()
         .map(|place| place.watchpoint(&target))
         .collect();
-    let mut set = Watchpoints::open(&wanted, &points).map_err(holders::explain)?;
+    let (mut set, form) = form::open(wanted, &points, request.via, &target)?;
     let allowance = set.allowance().map(|hits| Allowance {
         hits,
         window_ns,
@@ -133,6 +143,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         target,
         places,
         set,
+        form,
         learned,
         child,
         started_at,
@@ -159,20 +170,6 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     })
 }
 
-fn check_slots(variables: usize, all: bool) -> Result<(), Error> {
-    let room = if all { SLOTS } else { SLOTS - LEFT };
-    if variables <= room {
-        return Ok(());
-    }
-    let what = format!(
-        "{variables} variables need more debug registers than there are: {room} of {SLOTS}"
-    );
-    Err(Error::new(what).with_hint(match all {
-        true => "watch fewer variables at a time",
-        false => "watch fewer variables at a time, or take the one that is left to debuggers with `--all-slots`",
-    }))
-}
-
 impl Run<'_> {
     /// Runs until the target ends, time is over, or the user stops it.
     fn watch(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
@@ -183,8 +180,10 @@ impl Run<'_> {
             let now = Instant::now();
             if self.allowance.is_some() && now >= window {
                 self.next_window()?;
-                window = now + WINDOW;
+                window = now + WINDOW.max(now.elapsed() * SWITCHING);
             }
+            let may_rest = self.allowance.is_some() && self.form.form == Form::Tasks;
+            let is_awake = may_rest && !self.set.rest()?;
             if until_learn == 0 {
                 let new = self.learned.learn(&mut self.set, &mut self.target)?;
                 let is_early = now - self.start < BEGINNING;
@@ -207,6 +206,7 @@ impl Run<'_> {
             }
             let tick = match now - self.start {
                 early if early < BEGINNING => EARLY_TICK,
+                _ if is_awake => REST_TICK,
                 _ => TICK,
             };
             let window = self.allowance.map(|_| window);
@@ -288,6 +288,11 @@ impl Run<'_> {
             .to_owned(),
             rows: rows::rows(&found, &self.places, &self.target, self.start_ns),
             variables,
+            form: self.form.told(),
+            reservations: match self.request.stats {
+                true => Some(form::reservations(&self.set)?),
+                false => None,
+            },
             foreign: self.set.foreign()?,
             sees_kernel: self.set.sees_kernel(),
             allowance: self.allowance,

@@ -64,6 +64,7 @@ struct mm_struct {
 struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
+	s32 pid;
 	char comm[16];
 };
 

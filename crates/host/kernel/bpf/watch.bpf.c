@@ -66,7 +66,7 @@ struct {
 	TYPE(value, struct counts);
 } counted SEC(".maps");
 
-/* How often the event of each variable came to rest, on each CPU. */
+/* How often each event came to rest, on each CPU. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -74,8 +74,11 @@ struct {
 	TYPE(value, u64);
 } rests SEC(".maps");
 
-/* Hits in this window, of all variables on all CPUs, and how many there may be; 0 where there is no limit. */
-enum { HITS, ALLOWED, WINDOW };
+/*
+ * Hits in this window, of all variables on all CPUs, and how many there may be, 0 where there is no limit; whether hits
+ * count by now.
+ */
+enum { HITS, ALLOWED, IS_ON, WINDOW };
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, WINDOW);
@@ -397,16 +400,16 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 	struct access access = {};
 	u64 sp = hit->sp, bp = hit->bp;
 	struct counts *counts;
-	u64 *before, previous;
-	u32 index = variable->index;
+	u64 *before, previous, *on;
+	u32 index = variable->index, cell = IS_ON;
 
 	key.variable = index;
 	key.in_kernel = !(hit->cs & 3);
 	before = bpf_map_lookup_elem(&last, &index);
 	counts = bpf_map_lookup_elem(&counted, &index);
-	if (!before || !counts)
+	on = bpf_map_lookup_elem(&window, &cell);
+	if (!before || !counts || !on)
 		return;
-	counts->hits += 1;
 	if (key.in_kernel) {
 		struct pt_regs *user = bpf_task_pt_regs(bpf_get_current_task_btf());
 
@@ -421,6 +424,9 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 	else if (!access.is_known && read_memory(&access.new, at, variable->len))
 		drop(NO_VALUE);
 	previous = __sync_lock_test_and_set(before, access.new);
+	if (!*on)
+		return;
+	counts->hits += 1;
 	if (access.added)
 		access.old = cut(access.new - access.added, variable->len);
 	else if (!access.has_old)
@@ -434,12 +440,12 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 }
 
 /* Whether the window's allowance is used up by this hit, with which its event comes to rest. */
-INLINE int is_last(u32 index)
+INLINE int is_last(u32 slot)
 {
 	u32 first = HITS, second = ALLOWED;
 	u64 *hits = bpf_map_lookup_elem(&window, &first);
 	u64 *allowed = bpf_map_lookup_elem(&window, &second);
-	u64 *rested = bpf_map_lookup_elem(&rests, &index);
+	u64 *rested = bpf_map_lookup_elem(&rests, &slot);
 
 	if (!hits || !allowed || !rested || !*allowed)
 		return 0;
@@ -464,7 +470,7 @@ int accessed(struct hit *hit)
 			look(cpu, hit, variable, ids);
 		leave(cpu);
 	}
-	return variable && is_last(variable->index);
+	return variable && is_last(variable->slot);
 }
 
 SEC("raw_tracepoint/sched_process_exec")

@@ -16,6 +16,8 @@ struct tiptoe_variable {
 	u32 is_signed;
 	/* What is watched is run: it has no value. */
 	u32 is_code;
+	/* Which of the events it has. */
+	u32 slot;
 };
 
 /* Which hits are one row. */

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
+use tiptoe_sys::host::perf::On;
 
 /// Refusals of the kernel's probes.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +66,18 @@ pub enum Error {
         mounted: bool,
     },
     /// All debug registers are taken.
-    #[error("no debug register is left{}", cpu.map_or(String::new(), |cpu| format!(" on cpu {cpu}")))]
+    #[error("no debug register is left {}", match on {
+        On::Cpu(cpu) => format!("on cpu {cpu}"),
+        On::Thread(0) => "for this thread".to_owned(),
+        On::Thread(tid) => format!("for thread {tid}"),
+    })]
     NoSlot {
-        /// The CPU, where it is one's.
-        cpu: Option<u32>,
+        /// Where.
+        on: On,
     },
+    /// All debug registers that there are for it are taken by tiptoe itself, in words.
+    #[error("{0}")]
+    Slots(String),
     /// Not everybody may watch what all threads do.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
@@ -114,6 +122,11 @@ impl Error {
             }
             Self::NoTracepoint { .. } => Some(
                 "use Linux 5.19 or later, or for mmap_lock:* (`--every`) 5.11, with CONFIG_TRACING"
+                    .into(),
+            ),
+            Self::Slots(_) => Some(
+                "watch fewer variables at a time, or have them take turns with `--rotate 100ms`; `--all-slots` takes \
+                 the one that is left to debuggers"
                     .into(),
             ),
             Self::BreakpointDenied => Some(format!("run as root, or `{SETCAP}`")),

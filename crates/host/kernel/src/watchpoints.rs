@@ -1,9 +1,10 @@
-//! Accesses to variables of a process, counted in the kernel: hardware breakpoints of all CPUs, with a BPF program
-//! that knows the process.
+//! Accesses to variables of a process, counted in the kernel: hardware breakpoints, with a BPF program that knows
+//! the process and runs in the thread that makes the access, behind it. What comes out are sums: by instruction,
+//! callers and thread name, with the values.
 //!
-//! An event for each CPU and variable sees all threads, those too that begin later, adds nothing to a context
-//! switch, and tells the program in the thread that makes the access, behind it. What comes out are sums: by
-//! instruction, callers and thread name, with the values.
+//! There are two forms. An event for each CPU and variable ([`wide`]) sees all threads, those too that begin later,
+//! and adds nothing to a context switch. Events of each thread ([`tasks`]), inherited by those that begin later, need
+//! no right to watch whole CPUs, and meet no other process that uses the same addresses.
 //!
 //! Rules:
 //!
@@ -15,31 +16,43 @@
 //!
 //! Linux 5.15 or later.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use aya::maps::{Array, HashMap, Map, PerCpuArray};
 use aya::programs::Program;
-use aya::util::online_cpus;
 use aya::{Ebpf, EbpfLoader};
+use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
-use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::perf::{Access, Breakpoint, On};
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
 use crate::refusal::bpf_refusal;
 
+mod births;
 mod layout;
 mod model;
+mod opener;
+mod slots;
+mod tasks;
+mod wide;
+
+pub use slots::Futex;
+pub use tasks::Attached;
 
 pub use model::{
-    Condition, Drops, Hits, MOST_CONDITIONS, Operand, Operator, Snapshot, StoredValue, WatchKey,
-    WatchRow, WatchWanted, Watchpoint, Window,
+    Condition, Drops, Form, Hits, MOST_CONDITIONS, Operand, Operator, Snapshot, StoredValue,
+    WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
 };
 
 use layout::{Counts, Cpu, Key, Row, Variable};
+use opener::{Opener, cannot_switch_on};
+use slots::{Slots, Watch};
+use tasks::Tasks;
+use wide::Wide;
 
 /// The program, as clang made it. The macro aligns it as its reader wants it.
 const WATCH: &[u8] = aya::include_bytes_aligned!("../bpf/watch.bpf.o");
@@ -48,9 +61,10 @@ const PROGRAM: &str = "accessed";
 /// The program that looks for exec, with its tracepoint.
 const EXEC: [&str; 3] = ["program_exec", "sched", "sched_process_exec"];
 
-/// Where in the map of the window its hits stand, and how many there may be.
+/// Where in the map of the window its hits stand, how many there may be, and whether they count.
 const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
+const IS_ON: u32 = 2;
 
 const LOAD: &str = "load the BPF program that counts accesses";
 const READ: &str = "read the accesses";
@@ -60,7 +74,11 @@ const TELL: &str = "tell the BPF program of the program's code";
 #[derive(Debug)]
 pub struct Watchpoints {
     bpf: Ebpf,
-    events: Vec<Armed>,
+    process: Process,
+    slots: Slots,
+    events: Events,
+    /// What each slot serves, by its place in the list that was opened.
+    serving: Vec<u32>,
     sees_kernel: bool,
     allowance: Option<u64>,
     hit_cost: Cost,
@@ -70,24 +88,37 @@ pub struct Watchpoints {
     foreign_before: u64,
 }
 
-/// The event of a variable on a CPU.
+/// Where the events are.
 #[derive(Debug)]
-struct Armed {
-    event: PerfEvent,
-    variable: u32,
-    cpu: u32,
-    /// How often it came to rest, as far as that is known.
-    rests: u64,
-    /// It did in this window.
+enum Events {
+    None,
+    Wide(Wide),
+    Tasks(Tasks, Rest),
+}
+
+/// Whether events of threads rest, as the window's allowance is used up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
     is_resting: bool,
+    /// How often each slot was hit beyond the allowance, as far as that is known.
+    beyond: [u64; slots::REGISTERS as usize],
+    /// Slots that were in this window.
+    rested: u64,
 }
 
 impl Watchpoints {
-    /// Makes ready to count: all events are there, and off.
+    /// Makes ready to count: all events are there, and none counts.
     pub fn open(wanted: &WatchWanted, watchpoints: &[Watchpoint]) -> Result<Self, Error> {
+        let process = Process::new(wanted.pid)?;
+        let threads = process.threads()?.len() as u32;
+        let cpus = wide::cpus()?.into_iter().max().unwrap_or(0) + 1;
+        let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let mut set = Self {
             bpf: load(wanted)?,
-            events: Vec::new(),
+            process,
+            slots: Slots::new(cpus, threads, names, wanted.all_slots)?,
+            events: Events::None,
+            serving: Vec::new(),
             sees_kernel: true,
             allowance: None,
             hit_cost: Cost::default(),
@@ -98,31 +129,37 @@ impl Watchpoints {
         set.hit_cost = set.measure_hits()?;
         set.foreign_before = set.foreign()?;
         set.allow(wanted.allowed_ns)?;
+        let mut served = Vec::new();
         for (index, watchpoint) in (0..).zip(watchpoints) {
-            let at = watchpoint.at;
-            let is_code = u32::from(at.access == Access::Execute);
-            let variable: Variable = [index, at.len.into(), watchpoint.is_signed.into(), is_code];
-            set.insert("variables", at.address, variable)?;
-            let mut last = Array::<_, u64>::try_from(set.map_mut("last")?).map_err(told)?;
-            last.set(index, watchpoint.value, 0).map_err(told)?;
+            set.tell_variable(index, watchpoint, index)?;
+            served.push((Watch::new(index as usize, &watchpoint.at), watchpoint.at));
+            set.serving.push(index);
         }
-        let cpus = online_cpus().map_err(|(_, source)| Error::Io {
-            what: "list the CPUs that are online".into(),
-            source,
-        })?;
-        for (variable, watchpoint) in (0..).zip(watchpoints) {
-            for cpu in &cpus {
-                let event = set.open_one(&watchpoint.at, On::Cpu(*cpu))?;
-                set.events.push(Armed {
-                    event,
-                    variable,
-                    cpu: *cpu,
-                    rests: 0,
-                    is_resting: false,
-                });
+        let opener = opener(&set.bpf, set.sees_kernel)?;
+        set.events = match wanted.form {
+            Form::Wide => Events::Wide(Wide::open(opener, &set.slots, &served)?),
+            Form::Tasks => {
+                let tasks = Tasks::attach(process, opener, &set.slots, served)?;
+                Events::Tasks(tasks, Rest::default())
             }
-        }
+        };
         Ok(set)
+    }
+
+    /// Tells the program of a variable, with what it holds.
+    fn tell_variable(
+        &mut self,
+        index: u32,
+        watchpoint: &Watchpoint,
+        slot: u32,
+    ) -> Result<(), Error> {
+        let at = watchpoint.at;
+        let is_code = u32::from(at.access == Access::Execute);
+        let is_signed = watchpoint.is_signed.into();
+        let variable: Variable = [index, at.len.into(), is_signed, is_code, slot];
+        self.insert("variables", at.address, variable)?;
+        let mut last = Array::<_, u64>::try_from(self.map_mut("last")?).map_err(told)?;
+        last.set(index, watchpoint.value, 0).map_err(told)
     }
 
     /// What a hit costs on this machine: the trap, and the program as it runs for another process.
@@ -135,7 +172,14 @@ impl Watchpoints {
             len: 8,
             access: Access::Write,
         };
-        let event = self.open_one(&at, On::Thread(0))?;
+        let here = On::Thread(0);
+        let event = match opener(&self.bpf, true)?.open(&at, here) {
+            Err(Error::BreakpointDenied) => {
+                self.sees_kernel = false;
+                opener(&self.bpf, false)?.open(&at, here)?
+            }
+            event => event?,
+        };
         event.enable().map_err(cannot_switch_on)?;
         let mut batches = [0.0; BATCHES];
         for batch in &mut batches {
@@ -151,10 +195,14 @@ impl Watchpoints {
     /// Limits a window to the hits that take so long.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
-        let mut window = Array::<_, u64>::try_from(self.map_mut("window")?).map_err(told)?;
-        window.set(ALLOWED, hits.unwrap_or(0), 0).map_err(told)?;
+        self.set_window(ALLOWED, hits.unwrap_or(0))?;
         self.allowance = hits;
         Ok(())
+    }
+
+    fn set_window(&mut self, cell: u32, value: u64) -> Result<(), Error> {
+        let mut window = Array::<_, u64>::try_from(self.map_mut("window")?).map_err(told)?;
+        window.set(cell, value, 0).map_err(told)
     }
 
     /// So many hits are allowed in a window, where there is a limit.
@@ -167,27 +215,17 @@ impl Watchpoints {
         self.hit_cost
     }
 
-    fn open_one(&mut self, at: &Breakpoint, on: On) -> Result<PerfEvent, Error> {
-        let open = |in_kernel| PerfEvent::open_breakpoint(at, on, in_kernel);
-        let event = match open(self.sees_kernel) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && self.sees_kernel => {
-                self.sees_kernel = false;
-                open(false)
-            }
-            event => event,
-        };
-        let event = event.map_err(|error| refusal(error, at, on))?;
-        let program = match self.bpf.program(PROGRAM) {
-            Some(Program::PerfEvent(program)) => program.fd(),
-            _ => return Err(no_part(PROGRAM)),
-        };
-        let program = program.map_err(|error| bpf_refusal(LOAD, &error))?;
-        let attached = event.run_program(program.as_fd());
-        attached.map_err(|source| Error::Io {
-            what: "attach a BPF program to a breakpoint".into(),
-            source,
-        })?;
-        Ok(event)
+    /// How the threads got their events, where each has its own.
+    pub fn attached(&self) -> Option<Attached> {
+        match &self.events {
+            Events::Tasks(tasks, _) => Some(tasks.attached()),
+            Events::None | Events::Wide(_) => None,
+        }
+    }
+
+    /// Reservations of debug registers by tiptoe: those for threads, and those for CPUs.
+    pub fn reservations(&self) -> Result<[Stats; 2], Error> {
+        self.slots.stats()
     }
 
     /// Whether accesses of the kernel's count, on behalf of the process.
@@ -198,51 +236,93 @@ impl Watchpoints {
     /// Counts from now on.
     pub fn start(&mut self) -> Result<(), Error> {
         self.execs = Some(attach(&mut self.bpf, EXEC)?);
-        self.events.iter().try_for_each(|armed| self.arm(armed))
-    }
-
-    fn arm(&self, armed: &Armed) -> Result<(), Error> {
-        let on = match self.allowance {
-            Some(_) => armed.event.refresh(1),
-            None => armed.event.enable(),
-        };
-        on.map_err(cannot_switch_on)
+        self.set_window(HITS, 0)?;
+        self.set_window(IS_ON, 1)?;
+        match &self.events {
+            Events::Wide(wide) => wide.start(self.allowance.is_some()),
+            Events::None | Events::Tasks(..) => Ok(()),
+        }
     }
 
     /// Begins the next window; what became of the one before.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let window = self.window()?;
-        let mut hits = Array::<_, u64>::try_from(self.map_mut("window")?).map_err(told)?;
-        hits.set(HITS, 0, 0).map_err(told)?;
-        for armed in &mut self.events {
-            // One that did not rest must not be let pass more than the others.
-            if std::mem::take(&mut armed.is_resting) {
-                armed.event.refresh(1).map_err(cannot_switch_on)?;
+        self.set_window(HITS, 0)?;
+        match &mut self.events {
+            Events::None => {}
+            Events::Wide(wide) => wide.refresh()?,
+            Events::Tasks(tasks, rest) => {
+                rest.rested = 0;
+                if std::mem::take(&mut rest.is_resting) {
+                    tasks.enable()?;
+                }
             }
         }
         Ok(window)
     }
 
+    /// Has events of threads rest where the window's allowance is used up: those of CPUs do that by themselves.
+    /// Whether they do so.
+    pub fn rest(&mut self) -> Result<bool, Error> {
+        let is_used_up = match (self.allowance, &self.events) {
+            (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {
+                self.hits_in_window()? >= allowed
+            }
+            _ => false,
+        };
+        match &mut self.events {
+            Events::Tasks(tasks, rest) => {
+                if is_used_up {
+                    tasks.disable()?;
+                    rest.is_resting = true;
+                }
+                Ok(rest.is_resting)
+            }
+            Events::None | Events::Wide(_) => Ok(false),
+        }
+    }
+
+    fn hits_in_window(&self) -> Result<u64, Error> {
+        let hits = Array::<_, u64>::try_from(self.map("window")?).map_err(failed)?;
+        hits.get(&HITS, 0).map_err(failed)
+    }
+
     /// What has become of the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
-        let hits = Array::<_, u64>::try_from(self.map("window")?).map_err(failed)?;
-        let hits = hits.get(&HITS, 0).map_err(failed)?;
-        let mut rested = 0;
+        let hits = self.hits_in_window()?;
         let map = self.bpf.map("rests").ok_or_else(|| no_part("rests"))?;
-        let rests = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
-        for armed in &mut self.events {
-            let rests = rests.get(&armed.variable, 0).map_err(failed)?;
-            let rests = rests.get(armed.cpu as usize).copied().unwrap_or(0);
-            armed.is_resting |= rests != armed.rests;
-            armed.rests = rests;
-            rested |= u64::from(armed.is_resting) << armed.variable;
-        }
+        let map = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
+        let slots = 0..self.serving.len() as u32;
+        let rests = slots.map(|slot| map.get(&slot, 0));
+        let rests: Vec<_> = rests.collect::<Result<_, _>>().map_err(failed)?;
+        let rested = match &mut self.events {
+            Events::None => 0,
+            Events::Wide(wide) => {
+                wide.note_rests(|slot, cpu| rests[slot].get(cpu).copied().unwrap_or(0));
+                let slots = 0..rests.len();
+                slots.fold(0, |bits, slot| {
+                    bits | u64::from(wide.is_resting(slot)) << slot
+                })
+            }
+            Events::Tasks(_, rest) => {
+                for (slot, (rests, known)) in rests.iter().zip(&mut rest.beyond).enumerate() {
+                    let beyond = rests.iter().sum();
+                    let is_new = std::mem::replace(known, beyond) != beyond;
+                    rest.rested |= u64::from(is_new) << slot;
+                }
+                rest.rested
+            }
+        };
+        let variables = self.serving.iter().enumerate();
+        let rested = variables.fold(0, |bits, (slot, variable)| {
+            bits | (rested >> slot & 1) << variable
+        });
         Ok(Window { hits, rested })
     }
 
     /// Ends counting; what was counted can still be read.
     pub fn stop(&mut self) {
-        self.events.clear();
+        self.events = Events::None;
     }
 
     /// Whether the process runs another program by now: its accesses have not counted since.
@@ -355,30 +435,11 @@ fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     Ok(bpf)
 }
 
-fn cannot_switch_on(source: io::Error) -> Error {
-    Error::Io {
-        what: "switch a breakpoint on".into(),
-        source,
-    }
-}
-
-/// The kernel's answer to a breakpoint, in our words.
-fn refusal(source: io::Error, at: &Breakpoint, on: On) -> Error {
-    use crate::uprobes::errno::{EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM};
-    let Breakpoint { address, len, .. } = *at;
-    match source.raw_os_error() {
-        Some(ENOSPC) => Error::NoSlot {
-            cpu: match on {
-                On::Cpu(cpu) => Some(cpu),
-                On::Thread(_) => None,
-            },
-        },
-        Some(EPERM | EACCES) => Error::BreakpointDenied,
-        Some(ENODEV | ENOENT | EOPNOTSUPP) => Error::NoBreakpoints,
-        Some(EINVAL) => Error::BadBreakpoint { address, len },
-        _ => Error::Io {
-            what: format!("cannot watch {address:#x}"),
-            source,
-        },
-    }
+fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
+    let program = match bpf.program(PROGRAM) {
+        Some(Program::PerfEvent(program)) => program.fd(),
+        _ => return Err(no_part(PROGRAM)),
+    };
+    let program = program.map_err(|error| bpf_refusal(LOAD, &error))?.as_fd();
+    Ok(Opener { program, in_kernel })
 }

@@ -1,6 +1,6 @@
 //! The table of accesses to watched variables, the most first.
 
-use tiptoe_session::{Accesses, Stack, Variable, Watch};
+use tiptoe_session::{Accesses, Placement, Reservations, Stack, Variable, Watch};
 
 use crate::number::{grouped, plural, time};
 use crate::table::counted;
@@ -186,9 +186,53 @@ fn values(row: &Accesses) -> Option<String> {
     ))
 }
 
+/// Where the breakpoints were, unless it was on all CPUs.
+fn placement(form: &Placement) -> Option<String> {
+    let attached = form.attached?;
+    let threads = counted(attached.threads as usize, "thread");
+    let took = time(attached.took_ns as f64);
+    let why = form.why.as_ref().map(|why| format!(": {}", printable(why)));
+    let why = why.unwrap_or_default();
+    let without = match attached.without {
+        0 => String::new(),
+        without => format!(
+            "; {} came and went too fast and had none",
+            counted(without as usize, "thread")
+        ),
+    };
+    Some(format!(
+        "by breakpoints of {threads} and those that came of them, set in {took}{why}{without}"
+    ))
+}
+
+/// Reservations of debug registers, a line for each side.
+fn reservations(watch: &Watch) -> Vec<String> {
+    let sides = watch.reservations.iter().flatten();
+    let line = |side: &Reservations| {
+        let whose = match &*side.side {
+            "cpu" => "whole CPUs",
+            _ => "threads",
+        };
+        let waited = match side.waited {
+            0 => "none waited".to_owned(),
+            waited => format!(
+                "{} waited, {} in all",
+                grouped(waited),
+                time(side.waited_ns as f64)
+            ),
+        };
+        format!(
+            "debug registers of {whose}: {}; the lock was taken {}, {waited}",
+            counted(side.reservations as usize, "reservation"),
+            counted(side.holds as usize, "time"),
+        )
+    };
+    sides.map(line).collect()
+}
+
 /// What the table leaves out, each in one sentence.
 pub(crate) fn notes(watch: &Watch) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = placement(&watch.form).into_iter().collect();
     if let Some(allowance) = watch.allowance.filter(|allowance| allowance.used_up > 0) {
         notes.push(format!(
             "an allowance of {} hits in {} was used up in {} of {} windows: the watch rested then, and its totals are \
@@ -220,6 +264,7 @@ pub(crate) fn notes(watch: &Watch) -> Vec<String> {
         format!("{hits}: {}", dropped.reason)
     });
     notes.extend(drops);
+    notes.extend(reservations(watch));
     notes
 }
 

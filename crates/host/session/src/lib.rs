@@ -75,6 +75,8 @@
 //!         "rows": [{"variable", "at", "in_kernel", "comm", "tid"?, "count", "changed", "racy", "first_ns", "last_ns",
 //!          "last_old", "last_new", "values"?: [{"value", "count"}…], "other_values",
 //!          "stacks"?: [{"callers": […], "is_partial", "count"}…]}…],
+//!         "form": {"by": "cpu"|"thread", "why"?, "attached"?: {"threads", "again", "without", "took_ns"}},
+//!         "reservations"?: [{"side": "thread"|"cpu", "reservations", "holds", "waited", "waited_ns"}…],
 //!         "foreign", "sees_kernel", "allowance"?: {"hits", "window_ns", "windows", "used_up"},
 //!         "drops"?: [{"reason", "count"}…]}
 //! ```
@@ -115,7 +117,9 @@ pub use records::{Call, Records};
 pub use space::AddressSpace;
 pub use tiptoe_event::Via;
 pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
-pub use watch::{Accesses, Allowance, Stack, Value, Variable, Watch};
+pub use watch::{
+    Accesses, Allowance, Attached, Placement, Reservations, Stack, Value, Variable, Watch,
+};
 
 /// One run of the driver. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

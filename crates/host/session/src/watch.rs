@@ -14,6 +14,11 @@ pub struct Watch {
     pub variables: Vec<Variable>,
     /// Who accessed them, the most first.
     pub rows: Vec<Accesses>,
+    /// Where the breakpoints were.
+    pub form: Placement,
+    /// Reservations of debug registers, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<Vec<Reservations>>,
     /// Accesses of other processes to the same addresses, which cost these as much.
     pub foreign: u64,
     /// Whether accesses by system calls were seen, too.
@@ -119,4 +124,48 @@ pub struct Allowance {
     pub windows: u64,
     /// And those in which the allowance was used up.
     pub used_up: u64,
+}
+
+/// Where breakpoints were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Placement {
+    /// On each "cpu", or at each "thread".
+    pub by: String,
+    /// Why not on all CPUs, where that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How the threads got theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
+}
+
+/// How the threads of a process got breakpoints, which those that began later inherited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Attached {
+    /// How many there were.
+    pub threads: u32,
+    /// How often one had to be done again, as another began meanwhile.
+    pub again: u32,
+    /// Threads that have none, as they came and went too fast.
+    pub without: u32,
+    /// How long it took.
+    pub took_ns: u64,
+}
+
+/// Reservations of debug registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reservations {
+    /// Those for a "thread" exclude few others, those for a "cpu" all.
+    pub side: String,
+    /// How many were granted.
+    pub reservations: u64,
+    /// How often the side was taken, for whatever reason.
+    pub holds: u64,
+    /// How many of these had to wait.
+    pub waited: u64,
+    /// For how long.
+    pub waited_ns: u64,
 }

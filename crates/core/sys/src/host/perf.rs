@@ -59,10 +59,8 @@ impl PerfEvent {
     /// Opens an event. `attr.size` and the read format are filled in here.
     ///
     /// `attr` may hold no pointer; uprobes, which need one, have [`PerfEvent::open_uprobe`].
-    pub fn open(mut attr: Attr, on: On) -> io::Result<Self> {
-        attr.size = size_of::<Attr>() as u32;
-        attr.read_format = u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
-            | u64::from(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
+    pub fn open(attr: Attr, on: On) -> io::Result<Self> {
+        let mut attr = complete(attr);
         let (pid, cpu) = match on {
             On::Thread(tid) => (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1),
             On::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?),
@@ -136,6 +134,14 @@ impl PerfEvent {
             time_running_ns,
         })
     }
+}
+
+/// With its size, and what a read gives.
+fn complete(mut attr: Attr) -> Attr {
+    attr.size = size_of::<Attr>() as u32;
+    attr.read_format = u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
+        | u64::from(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
+    attr
 }
 
 /// The attributes of an event of this type, all else off.

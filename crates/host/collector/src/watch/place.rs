@@ -132,6 +132,8 @@ impl Place {
         // What cannot be read is no value; it was a moment ago.
         target.read(self.address, &mut bytes[..usize::from(self.len)]);
         Watchpoint {
+            name: self.name.clone(),
+            is_pinned: false,
             at: perf::Breakpoint {
                 address: self.address,
                 len: self.len,

@@ -30,8 +30,8 @@ pub(super) type Row = [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGIS
 /// What a CPU has: whether it is within the program, its runs and their time, the time that it entered it,
 /// hits of other processes, and a row.
 pub(super) type Cpu = [u64; 4 + 1 + size_of::<Row>() / 8];
-/// A variable: its number, length, whether it is signed, whether it is code.
-pub(super) type Variable = [u32; 4];
+/// A variable: its number, length, whether it is signed, whether it is code, and the slot that serves it.
+pub(super) type Variable = [u32; 5];
 /// Hits of a variable, and those that were wanted.
 pub(super) type Counts = [u64; 2];
 /// A storing instruction: eight halves of words, the displacement, the immediate value.

@@ -18,6 +18,19 @@ pub struct WatchWanted {
     pub conditions: Vec<Condition>,
     /// How long hits in a window may take, of all variables together: at least one hit is allowed.
     pub allowed_ns: Option<u64>,
+    /// Where the events are.
+    pub form: Form,
+    /// All debug registers, also the one that is else left to debuggers.
+    pub all_slots: bool,
+}
+
+/// Where events are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// On all CPUs.
+    Wide,
+    /// At the threads of the process.
+    Tasks,
 }
 
 /// A comparison of values.
@@ -62,8 +75,12 @@ pub enum Operator {
 }
 
 /// A variable to watch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Watchpoint {
+    /// What it is called where it is in another one's way.
+    pub name: String,
+    /// Whether it keeps its debug register.
+    pub is_pinned: bool,
     /// Where, and which accesses.
     pub at: Breakpoint,
     /// Whether its values are signed.

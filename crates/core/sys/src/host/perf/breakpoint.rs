@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use perf_event_open_sys::ioctls;
 
-use super::{Attr, On, PerfEvent, abi, attr};
+use super::{Attr, On, PerfEvent, abi, attr, complete};
 
 /// Which accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +46,20 @@ impl Breakpoint {
         };
         attr
     }
+
+    /// With a sample for each access.
+    fn sampled(&self, in_kernel: bool, is_inherited: bool) -> Attr {
+        let mut attr = self.attr();
+        attr.__bindgen_anon_1.sample_period = 1;
+        attr.__bindgen_anon_2.wakeup_events = 1;
+        attr.set_exclude_kernel(u64::from(!in_kernel));
+        attr.set_exclude_hv(1);
+        let is_inherited = u64::from(is_inherited);
+        attr.set_inherit(is_inherited);
+        attr.set_inherit_thread(is_inherited);
+        attr.set_remove_on_exec(is_inherited);
+        attr
+    }
 }
 
 impl PerfEvent {
@@ -54,13 +68,31 @@ impl PerfEvent {
     ///
     /// `StorageFull` where all slots of a CPU, or of the thread, are taken.
     pub fn open_breakpoint(at: &Breakpoint, on: On, in_kernel: bool) -> io::Result<Self> {
-        let mut attr = at.attr();
-        attr.__bindgen_anon_1.sample_period = 1;
-        attr.__bindgen_anon_2.wakeup_events = 1;
+        let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
-        attr.set_exclude_kernel(u64::from(!in_kernel));
-        attr.set_exclude_hv(1);
         Self::open(attr, on)
+    }
+
+    /// The same of a thread and all threads that come of it, and on: an exec ends it.
+    pub fn open_inherited_breakpoint(
+        at: &Breakpoint,
+        tid: u32,
+        in_kernel: bool,
+    ) -> io::Result<Self> {
+        Self::open(at.sampled(in_kernel, true), On::Thread(tid))
+    }
+
+    /// Moves one of these two, and all that inherited it, to something else, and leaves it off.
+    pub fn move_breakpoint(
+        &self,
+        at: &Breakpoint,
+        in_kernel: bool,
+        is_inherited: bool,
+    ) -> io::Result<()> {
+        let mut attr = complete(at.sampled(in_kernel, is_inherited));
+        attr.set_disabled(1);
+        // SAFETY: an open descriptor, and attributes of the size that they state, which outlive the call.
+        answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
     /// A breakpoint that counts accesses of the program's own, switched on; inherited, of threads that

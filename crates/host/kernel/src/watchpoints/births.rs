@@ -1,0 +1,135 @@
+//! Which threads have the events that are opened for one after the other, while threads come and go:
+//! `bpf/births.bpf.c` in Rust.
+//!
+//! A thread has all events of its *opening*: the thread that they were opened for, or one that comes of it. An
+//! opening that a clone(2) overlapped with is spoilt: whether that one's thread inherited all, some or none is not
+//! known.
+
+use aya::maps::{HashMap, MapError};
+use aya::{Ebpf, EbpfLoader, Pod};
+
+use crate::Error;
+use crate::programs::{self, Link, attach, load_program, no_part};
+use crate::refusal::bpf_refusal;
+
+const BIRTHS: &[u8] = aya::include_bytes_aligned!("../../bpf/births.bpf.o");
+const PROGRAMS: [[&str; 3]; 3] = [
+    ["thread_ends", "sched", "sched_process_exit"],
+    ["thread_born", "task", "task_newtask"],
+    ["clone_begins", "raw_syscalls", "sys_enter"],
+];
+/// In place of the time since which an opening is done.
+const UNDER_WAY: u64 = u64::MAX;
+const FOLLOW: &str = "follow the births of threads";
+
+/// The births of threads of a process, from now on.
+#[derive(Debug)]
+pub(super) struct Births {
+    bpf: Ebpf,
+    _links: Vec<Link>,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It was there before, or is being born.
+    Nothing,
+    /// It has no events.
+    Without,
+    /// It has all of this opening.
+    With(u32),
+}
+
+impl Births {
+    pub(super) fn follow(pid: u32) -> Result<Births, Error> {
+        let mut loader = EbpfLoader::new();
+        let loaded = loader.override_global("process", &pid, true).load(BIRTHS);
+        let mut bpf = loaded.map_err(|error| bpf_refusal(FOLLOW, &error))?;
+        for [program, ..] in PROGRAMS {
+            load_program(&mut bpf, program, FOLLOW)?;
+        }
+        let links = PROGRAMS.map(|program| attach(&mut bpf, program));
+        Ok(Births {
+            _links: links.into_iter().collect::<Result<_, _>>()?,
+            bpf,
+        })
+    }
+
+    /// How many were born without.
+    pub(super) fn without(&self) -> u32 {
+        programs::first_word(&self.bpf)
+    }
+
+    pub(super) fn known(&self, tid: u32) -> Result<Known, Error> {
+        Ok(match self.get::<u32>("threads", tid)? {
+            None => Known::Nothing,
+            Some(0) => Known::Without,
+            Some(opening) => Known::With(opening),
+        })
+    }
+
+    /// Events are about to be opened for a thread.
+    pub(super) fn begin(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
+        self.set("openings", opening, UNDER_WAY)?;
+        self.set("threads", tid, opening)
+    }
+
+    /// They are there, at this time.
+    pub(super) fn done(&mut self, opening: u32, now_ns: u64) -> Result<(), Error> {
+        self.set("openings", opening, now_ns)
+    }
+
+    /// They could not be opened: the thread has ended.
+    pub(super) fn give_up(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
+        self.remove::<u32>("threads", tid)?;
+        self.forget(opening)
+    }
+
+    /// They are closed.
+    pub(super) fn forget(&mut self, opening: u32) -> Result<(), Error> {
+        self.remove::<u64>("openings", opening)?;
+        self.remove::<u32>("spoilt", opening)
+    }
+
+    /// Openings of which nobody knows who inherited what.
+    pub(super) fn spoilt(&self) -> Result<Vec<u32>, Error> {
+        let map = self.bpf.map("spoilt").ok_or_else(|| no_part("spoilt"))?;
+        let map = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
+        map.keys().collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Whether a clone is under way that began before this time.
+    pub(super) fn is_cloning_since(&self, before_ns: u64) -> Result<bool, Error> {
+        let map = self.bpf.map("cloning").ok_or_else(|| no_part("cloning"))?;
+        let map = HashMap::<_, u32, u64>::try_from(map).map_err(failed)?;
+        Ok(map.iter().flatten().any(|(_, began)| began <= before_ns))
+    }
+
+    fn get<V: Pod>(&self, name: &str, key: u32) -> Result<Option<V>, Error> {
+        let map = self.bpf.map(name).ok_or_else(|| no_part(name))?;
+        let map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
+        match map.get(&key, 0) {
+            Ok(value) => Ok(Some(value)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn set<V: Pod>(&mut self, name: &str, key: u32, value: V) -> Result<(), Error> {
+        let map = self.bpf.map_mut(name).ok_or_else(|| no_part(name))?;
+        let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
+        map.insert(key, value, 0).map_err(failed)
+    }
+
+    fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
+        let map = self.bpf.map_mut(name).ok_or_else(|| no_part(name))?;
+        let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
+        // It may be gone: the thread has ended, or nothing was noted.
+        let _ = map.remove(&key);
+        Ok(())
+    }
+}
+
+fn failed(error: MapError) -> Error {
+    bpf_refusal(FOLLOW, &error)
+}

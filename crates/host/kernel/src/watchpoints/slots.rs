@@ -1,0 +1,242 @@
+//! Debug registers that this tiptoe's watches hold: what is opened is accounted for first, so that a watch that
+//! cannot be had is refused with the names of those in its way, and nothing was opened for it.
+//!
+//! What others hold (debuggers, perf, another tiptoe) only the kernel knows, and answers when an event is opened.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use tiptoe_breakpoint::{
+    Accounting, Error as Refused, Geometry, Holder, Kind, Registers, Request, Side, Stats, Target,
+    Wait,
+};
+use tiptoe_sys::host::perf::{Access, Breakpoint};
+use tiptoe_sys::raw;
+
+use crate::Error;
+
+/// Debug registers of a processor.
+pub(super) const REGISTERS: u32 = 4;
+/// The holder that stands for debuggers, to whom one is left.
+const DEBUGGERS: u64 = u64::MAX;
+/// Room for reservations of threads beyond those that there are at first.
+const MORE: u32 = 1 << 14;
+
+/// Waits for a lock of the accounting: looks for some microseconds, and then sleeps on a futex.
+#[derive(Clone, Copy, Debug)]
+pub struct Futex;
+
+impl Wait for Futex {
+    const LOOKS: u32 = 100;
+
+    fn park(&self, word: &AtomicU64, seen: u64) {
+        // An error is a word that has changed, or a signal: who parks looks again.
+        let _ = raw::futex::wait_low(word, seen as u32);
+    }
+
+    fn unpark(&self, word: &AtomicU64) {
+        raw::futex::wake_low(word, 1);
+    }
+
+    fn now_ns(&self) -> u64 {
+        raw::monotonic_ns()
+    }
+}
+
+/// The accounting, and the names of its holders.
+#[derive(Debug)]
+pub(super) struct Slots {
+    geometry: Geometry,
+    words: Vec<AtomicU64>,
+    names: Vec<String>,
+    pinned: Vec<bool>,
+}
+
+/// A watch: by its place in the list of names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) index: usize,
+    pub(super) kind: Kind,
+}
+
+impl Watch {
+    pub(super) fn new(index: usize, at: &Breakpoint) -> Watch {
+        let kind = match at.access {
+            Access::Execute => Kind::Instruction,
+            Access::Write | Access::ReadWrite => Kind::Data,
+        };
+        Watch { index, kind }
+    }
+
+    fn holder(self) -> u64 {
+        self.index as u64
+    }
+
+    fn of_thread(self, tid: u32) -> Request {
+        let target = Target::Task {
+            task: u64::from(tid),
+            cpu: None,
+        };
+        Request::new(target, self.kind, self.holder())
+    }
+}
+
+impl Slots {
+    /// For CPUs up to this number, about so many threads, and watches of these names, of which some are pinned. One
+    /// register is left to debuggers unless all are asked for.
+    pub(super) fn new(
+        cpus: u32,
+        threads: u32,
+        watches: impl Iterator<Item = (String, bool)>,
+        all: bool,
+    ) -> Result<Slots, Error> {
+        let (names, pinned) = watches.unzip();
+        let reservations = threads.saturating_mul(2 * REGISTERS).saturating_add(MORE);
+        let geometry = Geometry::new(cpus, Registers::Mixed(REGISTERS), reservations);
+        let geometry = geometry.ok_or(Error::NoRoom)?;
+        let slots = Slots {
+            geometry,
+            words: std::iter::repeat_with(AtomicU64::default)
+                .take(geometry.words())
+                .collect(),
+            names,
+            pinned,
+        };
+        if !all {
+            let left = slots.accounting()?.reserve_wide(Kind::Data, 1, DEBUGGERS);
+            left.map_err(|error| slots.explain(&error))?;
+        }
+        Ok(slots)
+    }
+
+    fn accounting(&self) -> Result<Accounting<'_, Futex>, Error> {
+        Accounting::new(self.geometry, &self.words, &Futex).ok_or(Error::NoRoom)
+    }
+
+    /// On all CPUs, or nowhere.
+    pub(super) fn reserve_wide(&self, watch: Watch) -> Result<(), Error> {
+        let reserved = self
+            .accounting()?
+            .reserve_wide(watch.kind, 1, watch.holder());
+        reserved.map_err(|error| self.explain(&error))
+    }
+
+    /// Gives what one watch holds on all CPUs to another.
+    pub(super) fn move_wide(&self, from: Watch, to: Watch) -> Result<(), Error> {
+        let accounting = self.accounting()?;
+        let request =
+            |watch: Watch, cpu| Request::new(Target::Cpu(cpu), watch.kind, watch.holder());
+        (0..self.geometry.cpus())
+            .try_for_each(|cpu| accounting.modify(&request(from, cpu), &request(to, cpu)))
+            .map_err(|error| self.explain(&error))
+    }
+
+    /// For a thread, wherever it runs: all of these, or none.
+    pub(super) fn reserve_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
+        let accounting = self.accounting()?;
+        for (count, watch) in watches.iter().enumerate() {
+            if let Err(error) = accounting.reserve(&watch.of_thread(tid)) {
+                self.release_for(tid, &watches[..count])?;
+                return Err(self.explain(&error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives these back.
+    pub(super) fn release_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
+        let accounting = self.accounting()?;
+        watches
+            .iter()
+            .try_for_each(|watch| accounting.release(&watch.of_thread(tid)))
+            .map_err(|error| self.explain(&error))
+    }
+
+    /// Gives what one watch holds of a thread to another.
+    pub(super) fn move_for(&self, tid: u32, from: Watch, to: Watch) -> Result<(), Error> {
+        let moved = self
+            .accounting()?
+            .modify(&from.of_thread(tid), &to.of_thread(tid));
+        moved.map_err(|error| self.explain(&error))
+    }
+
+    /// What happened on each side: requests of threads, and those of all CPUs.
+    pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
+        let accounting = self.accounting()?;
+        Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))
+    }
+
+    fn explain(&self, error: &Refused) -> Error {
+        Error::Slots(match error {
+            Refused::NoSlot(conflict) => {
+                conflict.told(|holder, f| self.name(holder, f)).to_string()
+            }
+            other => other.to_string(),
+        })
+    }
+
+    fn name(&self, holder: &Holder, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(name) = self.names.get(holder.id as usize) else {
+            return f.write_str("nobody, left to debuggers");
+        };
+        match holder.is_wide {
+            true => write!(f, "cpu-wide '{name}'")?,
+            false => write!(f, "watch '{name}'")?,
+        }
+        match self.pinned[holder.id as usize] {
+            true => f.write_str(" (pinned)"),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(all: bool) -> Slots {
+        let names = ["a", "b", "c", "d", "e"];
+        let watches = names.map(|name| (name.to_owned(), name < "c"));
+        Slots::new(2, 10, watches.into_iter(), all).expect("sane numbers")
+    }
+
+    fn watch(index: usize) -> Watch {
+        let kind = Kind::Data;
+        Watch { index, kind }
+    }
+
+    #[test]
+    fn who_is_in_the_way_is_named() {
+        let all = slots(true);
+        for index in 0..4 {
+            all.reserve_wide(watch(index)).expect("there is room");
+        }
+        assert_eq!(
+            all.reserve_for(7, &[watch(4)]).unwrap_err().to_string(),
+            "no debug register left on cpu 0 for thread 7: held by cpu-wide 'a' (pinned), cpu-wide 'b' (pinned), \
+             cpu-wide 'c', cpu-wide 'd'"
+        );
+        let three = slots(false);
+        let watches = [0, 1, 2].map(watch);
+        three.reserve_for(7, &watches).expect("there is room");
+        let refused = three.reserve_for(7, &[watch(3)]).unwrap_err().to_string();
+        assert!(
+            refused.contains("'a' (pinned)") && refused.contains("left to debuggers"),
+            "{refused}"
+        );
+        three.release_for(7, &watches).expect("it was held");
+        three.reserve_for(7, &[watch(3)]).expect("there is room");
+    }
+
+    #[test]
+    fn a_register_goes_from_one_watch_to_another() {
+        let slots = slots(true);
+        slots.reserve_wide(watch(0)).expect("there is room");
+        slots.move_wide(watch(0), watch(1)).expect("it was held");
+        assert!(slots.move_wide(watch(0), watch(2)).is_err());
+        slots.reserve_for(7, &[watch(2)]).expect("there is room");
+        slots.move_for(7, watch(2), watch(3)).expect("it was held");
+        let [threads, cpus] = slots.stats().expect("sane numbers");
+        assert_eq!((threads.reservations, cpus.reservations), (1 + 2, 2));
+    }
+}

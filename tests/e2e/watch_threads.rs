@@ -1,0 +1,241 @@
+//! `tiptoe watch` by breakpoints of each thread: all threads have theirs once, however they come and go.
+
+use std::process::Command;
+
+use serde_json::Value;
+use tiptoe_tests::breakpoint::{Access, Breakpoint};
+use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
+
+use crate::watch::{hits, is_whole, row, rows, said, turn, wait_armed, watch};
+
+const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
+
+fn placement(report: &Report) -> &Value {
+    &report.value["watch"]["form"]
+}
+
+/// A program that waits, and says what it has done when it is told to go on.
+fn ready(mode: &str, rounds: u64) -> Process {
+    let mut command = Command::new(target("watched"));
+    let mut program = Process::start(command.args([mode, &rounds.to_string()]));
+    assert_eq!(program.line(), "ready");
+    program
+}
+
+/// The number behind the last word that it says.
+fn total(program: &mut Process) -> u64 {
+    let said = program.line();
+    let number = said.split_whitespace().last();
+    number.and_then(|n| n.parse().ok()).expect("a number")
+}
+
+fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
+    let watched = watch(&BY_THREAD).with(options);
+    watched.run(&target("watched"), &[mode, &rounds.to_string()])
+}
+
+/// Chains of threads that lived and died already when it came, and while it did.
+fn check_living(options: &[&str]) {
+    let mut program = ready("living", scaled(50_000));
+    let watched: Attached = watch(options).attach(&[program.pid()]);
+    wait_armed(&watched);
+    program.go();
+    let total = total(&mut program);
+    assert!(program.finish().1.success());
+    let report = watched.finish();
+    is_whole(&report);
+    assert_eq!(hits(&report, 0), total);
+    let add = row(&report, "add");
+    assert_eq!(
+        (&add["count"], &add["changed"]),
+        (&total.into(), &total.into())
+    );
+}
+
+#[test]
+fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+    let Some(_turn) = turn() else { return };
+    check_living(&["total", "--via", "kernel"]);
+    for _ in 0..scaled(100) {
+        check_living(&["total", "--via", "kernel-task"]);
+    }
+    // With all registers taken there is no room for a mistake.
+    let four = ["total", "stats.hits", "mode", "stats.state"];
+    check_living(&[&four[..], &BY_THREAD, &["--all-slots"]].concat());
+}
+
+#[test]
+fn what_comes_of_the_first_thread_inherits() {
+    let Some(_turn) = turn() else { return };
+    let run = ran(&["total"], "churn", scaled(10_000));
+    let report = run.good();
+    is_whole(report);
+    assert_eq!(hits(report, 0), said(&run, "total"));
+    let attached = &placement(report)["attached"];
+    assert_eq!(
+        (&attached["threads"], &attached["without"]),
+        (&1.into(), &0.into())
+    );
+}
+
+#[test]
+fn thousands_of_threads_with_four_watches_each() {
+    let Some(_turn) = turn() else { return };
+    let threads = scaled(2000).max(300);
+    let mut program = ready("many", threads);
+    let pid = program.pid();
+    let watched = watch(&[
+        "total",
+        "stats.hits",
+        "owner",
+        "stats.state",
+        "--all-slots",
+        "--stats",
+    ]);
+    let watched = watched.with(&BY_THREAD).attach(&[pid]);
+    wait_armed(&watched);
+    program.go();
+    assert_eq!(program.line(), "done");
+    let report = watched.interrupt();
+    is_whole(&report);
+    for variable in 0..4 {
+        assert_eq!(
+            hits(&report, variable),
+            10 * threads,
+            "{:#}",
+            report.value["watch"]
+        );
+    }
+    let sides = &report.value["watch"]["reservations"];
+    assert_eq!(sides[0]["reservations"], 4 * (threads + 1), "{sides:#}");
+    assert!(program.finish().1.success());
+}
+
+/// Nothing stays with the threads of a program that goes on.
+#[test]
+fn all_registers_are_given_back() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let variables = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
+    let watched = watch(&variables).with(&BY_THREAD).attach(&[program.pid()]);
+    wait_armed(&watched);
+    let thread = Some(program.pid() as i32);
+    assert!(Breakpoint::open(thread, None, Access::Write).is_err());
+    watched.interrupt();
+    assert_eq!(Breakpoint::all(thread, None, Access::Write).len(), 4);
+    program.go();
+    assert!(program.finish().1.success());
+}
+
+#[test]
+fn forked_processes_do_not_pay() {
+    let Some(_turn) = turn() else { return };
+    let run = ran(&["stats.hits"], "forked", 1);
+    assert_eq!(hits(run.good(), 0), 20);
+    assert_eq!(run.good().value["watch"]["foreign"], 0);
+}
+
+#[test]
+fn a_hot_variable_does_not_stop_its_program() {
+    let Some(_turn) = turn() else { return };
+    let watched = Probe::watch_within("1%")
+        .with(&["stats.hits"])
+        .with(&BY_THREAD);
+    let run = watched.run(&target("watched"), &["hot", "1000"]);
+    let report = run.good();
+    let watch = &report.value["watch"];
+    assert_eq!(watch["variables"][0]["at_least"], true, "{watch:#}");
+    assert!(
+        watch["allowance"]["used_up"].as_u64() > Some(0),
+        "{watch:#}"
+    );
+    let seen = hits(report, 0);
+    assert!(seen > 0 && said(&run, "hits") > 100 * seen, "{watch:#}");
+}
+
+/// Two processes at the same addresses: a breakpoint of a CPU would stop both.
+#[test]
+fn addresses_that_another_process_has_are_watched_by_threads() {
+    let Some(_turn) = turn() else { return };
+    let start = || {
+        let mut command = Command::new("setarch");
+        command.arg("-R").arg(target("watched"));
+        let mut program = Process::start(command.args(["forked", "1", "wait"]));
+        assert_eq!(program.line(), "ready");
+        program
+    };
+    let (mut program, mut other) = (start(), start());
+    let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
+    wait_armed(&watched);
+    other.go();
+    assert!(other.finish().1.success());
+    program.go();
+    assert!(program.finish().1.success());
+    let report = watched.finish();
+    assert_eq!(hits(&report, 0), 20);
+    let form = placement(&report);
+    assert_eq!(form["by"], "thread", "{form:#}");
+    let why = form["why"].as_str().expect("it is said why");
+    assert!(
+        why.contains("1 other process has the same addresses"),
+        "{why}"
+    );
+}
+
+/// A thread anywhere that holds all of its registers leaves none to CPUs.
+#[test]
+fn where_cpus_have_no_register_left_threads_have() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let held = Breakpoint::all(Some(0), None, Access::Write);
+    assert_eq!(held.len(), 4);
+    let wide = watch(&["stats.hits", "--via", "kernel"]).attach_and_wait(&[program.pid()]);
+    assert_eq!(wide.status, 2, "{}", wide.stderr);
+    assert!(
+        wide.stderr.contains("no debug register is left on cpu 0"),
+        "{}",
+        wide.stderr
+    );
+    let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
+    wait_armed(&watched);
+    program.go();
+    assert!(program.finish().1.success());
+    let report = watched.finish();
+    assert_eq!(hits(&report, 0), 20);
+    let why = placement(&report)["why"].to_string();
+    assert!(why.contains("no debug register is left on cpu 0"), "{why}");
+}
+
+#[test]
+fn who_is_in_the_way_is_named() {
+    let Some(_turn) = turn() else { return };
+    let five = [
+        "stats.hits",
+        "stats.state",
+        "owner",
+        "total",
+        "--via",
+        "kernel-task",
+    ];
+    let run = watch(&five).run(&target("watched"), &["forked", "1"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    for words in [
+        "no debug register left on cpu 0 for thread",
+        "'watched:stats.hits'",
+        "left to debuggers",
+        "--all-slots",
+    ] {
+        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+    }
+    assert!(run.stdout.is_empty(), "it has run");
+    assert!(
+        rows(
+            watch(&["total"])
+                .run(&target("watched"), &["churn", "1"])
+                .good()
+        )
+        .len()
+            == 1
+    );
+}

@@ -223,7 +223,7 @@ fn who_is_in_the_way_is_named() {
     for words in [
         "no debug register left on cpu 0 for thread",
         "'watched:stats.hits'",
-        "left to debuggers",
+        "one is left to them",
         "--all-slots",
     ] {
         assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
@@ -237,5 +237,85 @@ fn who_is_in_the_way_is_named() {
         )
         .len()
             == 1
+    );
+}
+
+/// More variables than registers: each has its turns, and who is pinned is there all the time.
+#[test]
+fn variables_take_turns() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task"] {
+        let five = [
+            "total/pinned/",
+            "stats.hits",
+            "owner",
+            "mode",
+            "stats.state",
+        ];
+        let watched = watch(&five).with(&["--rotate", "20ms", "--via", via]);
+        let run = watched.run(&target("watched"), &["churn", &scaled(40_000).to_string()]);
+        let report = run.good();
+        let variables = report.value["watch"]["variables"].as_array().expect("them");
+        assert_eq!(hits(report, 0), said(&run, "total"), "{variables:#?}");
+        assert_eq!(variables[0]["at_least"], false);
+        assert!(variables[0]["watched_ns"].is_null());
+        let watched: Vec<u64> = variables[1..]
+            .iter()
+            .map(|variable| variable["watched_ns"].as_u64().expect("a time"))
+            .collect();
+        assert!(watched.iter().all(|ns| *ns > 0), "{variables:#?}");
+        let whole = report.value["duration_ns"].as_u64().expect("a time");
+        assert!(watched.iter().sum::<u64>() <= 2 * whole, "{variables:#?}");
+        assert_eq!(variables[1]["at_least"], true);
+    }
+}
+
+/// Whatever a breakpoint was moved from: what it counts is of the variable that it is at.
+#[test]
+fn turns_do_not_mix_variables() {
+    let Some(_turn) = turn() else { return };
+    let all = [
+        "stats.hits",
+        "owner",
+        "mode",
+        "stats.state",
+        "head",
+        "nodes[0].id",
+    ];
+    for via in ["kernel", "kernel-task"] {
+        let watched = Probe::watch_within("1%").with(&all);
+        let watched = watched.with(&["--rotate", "30ms", "--via", via]);
+        let run = watched.run(&target("watched"), &["hot", "1000"]);
+        let report = run.good();
+        assert!(hits(report, 0) > 0, "{:#}", report.value["watch"]);
+        let others = rows(report)
+            .iter()
+            .filter(|row| row["variable"] != "watched:stats.hits");
+        // Before main the loader relocates the pointer.
+        let others: Vec<&Value> = others
+            .filter(|row| row["variable"] != "watched:head")
+            .collect();
+        assert!(others.is_empty(), "{others:#?}");
+    }
+}
+
+#[test]
+fn turns_that_cannot_be() {
+    let Some(_turn) = turn() else { return };
+    let four = ["stats.hits", "owner", "mode", "stats.state"];
+    let refused = |options: &[&str], words: &[&str]| {
+        let run = watch(options).run(&target("watched"), &["forked", "1"]);
+        assert_eq!(run.status, 2, "{}", run.stderr);
+        for words in words {
+            assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+        }
+    };
+    refused(&four, &["cpu-wide 'watched:stats.hits'", "--rotate"]);
+    refused(&["mode", "--rotate", "1ms"], &["10 ms or longer"]);
+    let pinned = four.map(|name| format!("{name}/pinned/"));
+    let pinned: Vec<&str> = pinned.iter().map(String::as_str).collect();
+    refused(
+        &[&pinned[..], &["--rotate", "100ms"]].concat(),
+        &["4 pinned events for 3 slots", "/pinned/"],
     );
 }

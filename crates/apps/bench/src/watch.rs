@@ -129,6 +129,6 @@ mod tests {
 
     #[test]
     fn rounds_are_compared_with_their_own() {
-        assert_eq!(ratio(&[2.0, 30.0, 8.0], &[1.0, 10.0, 2.0]), (3.0, 1.0));
+        assert_eq!(ratio(&[2.0, 30.0, 8.0], &[1.0, 10.0, 2.0]), (3.0, 0.5));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::WatchRequest;
@@ -11,7 +12,7 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::observer::Terminal;
 use crate::output::Output;
-use crate::probe;
+use crate::{probe, values};
 
 /// What `tiptoe watch --help` says behind the options.
 pub const WATCH_HELP: &str = "\
@@ -34,6 +35,7 @@ write to the variable are counted where the call is made.
   tiptoe watch hits -p 42                    who writes it
   tiptoe watch hits -p 42 --changed          who changes it
   tiptoe watch head -p 42 --when 'new == 0'  who clears it
+  tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms   a all the time, the others in turn
 
 How: breakpoints of all CPUs, and a BPF program that knows the process: all of its threads
 are seen, also those that begin later, none is stopped, and nothing is added to a switch
@@ -71,6 +73,11 @@ pub struct WatchArgs {
     /// Use the debug register that is left to debuggers, too
     #[arg(long)]
     pub all_slots: bool,
+
+    /// Have more variables than debug registers take turns of so long, such as 100ms; those
+    /// with /pinned/ behind them keep theirs
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    pub rotate: Option<Duration>,
 
     /// Tell how debug registers were reserved, and what was waited for that
     #[arg(long)]
@@ -121,6 +128,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         when: args.when,
         all_slots: args.all_slots,
         via: common.via,
+        rotate: args.rotate,
         stats: args.stats,
         budget: common.budget,
         duration: common.duration,

@@ -27,11 +27,13 @@ mod holders;
 mod learn;
 mod place;
 mod rows;
+mod turns;
 
 use begin::Target;
 use form::Chosen;
 use learn::Learned;
 use place::Place;
+use turns::Turns;
 
 /// How long a window is in which so many hits are allowed.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -60,6 +62,8 @@ pub struct WatchRequest {
     pub when: Option<String>,
     /// All debug registers, also the one that is left to debuggers.
     pub all_slots: bool,
+    /// Have variables take turns of so long where there are more than registers.
+    pub rotate: Option<Duration>,
     /// Where the breakpoints are.
     pub via: Via,
     /// Tells of the reservations of debug registers.
@@ -82,6 +86,7 @@ struct Run<'a> {
     set: Watchpoints,
     /// Where its events are, and why.
     form: Chosen,
+    turns: Turns,
     learned: Learned,
     child: Option<Child>,
     started_at: SystemTime,
@@ -125,7 +130,9 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         .iter()
         .map(|place| place.watchpoint(&target))
         .collect();
-    let (mut set, form) = form::open(wanted, &points, request.via, &target)?;
+    let mut turns = Turns::new(&places, request.rotate, request.all_slots)?;
+    let serving = turns.serving();
+    let (mut set, form) = form::open(wanted, &points, serving, request.via, &target)?;
     let allowance = set.allowance().map(|hits| Allowance {
         hits,
         window_ns,
@@ -137,6 +144,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
     target.mark();
     set.start()?;
+    turns.start();
     let child = target.go_on()?;
     let mut run = Run {
         request,
@@ -144,6 +152,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         places,
         set,
         form,
+        turns,
         learned,
         child,
         started_at,
@@ -182,6 +191,10 @@ impl Run<'_> {
                 self.next_window()?;
                 window = now + WINDOW.max(now.elapsed() * SWITCHING);
             }
+            let rested = self
+                .turns
+                .rotate(&mut self.set, &self.target, &self.places)?;
+            self.rested |= rested;
             let may_rest = self.allowance.is_some() && self.form.form == Form::Tasks;
             let is_awake = may_rest && !self.set.rest()?;
             if until_learn == 0 {
@@ -210,7 +223,8 @@ impl Run<'_> {
                 _ => TICK,
             };
             let window = self.allowance.map(|_| window);
-            let wake = [window, end].into_iter().flatten().min();
+            let wake = [window, end, self.turns.next()];
+            let wake = wake.into_iter().flatten().min();
             let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
             std::thread::sleep(pause.max(Duration::from_micros(100)));
         }
@@ -267,11 +281,16 @@ impl Run<'_> {
         for (index, place) in (0..).zip(&self.places) {
             let hits = self.set.hits(index)?;
             let rested = self.rested & 1 << index != 0;
-            variables.push(place.variable(hits, rested));
+            let watched = self
+                .turns
+                .watched_ns(index as usize, self.start_ns + duration_ns);
+            let takes_turns = self.turns.are_needed() && !place.is_pinned();
+            let partly = takes_turns.then_some(watched);
+            variables.push(place.variable(hits, rested, partly));
             let reading = Reading {
                 count: hits.wanted,
                 time_enabled_ns: duration_ns,
-                time_running_ns: duration_ns,
+                time_running_ns: partly.unwrap_or(duration_ns),
                 ..Reading::default()
             };
             session

@@ -40,12 +40,12 @@ mod slots;
 mod tasks;
 mod wide;
 
-pub use slots::Futex;
+pub use slots::{Futex, REGISTERS};
 pub use tasks::Attached;
 
 pub use model::{
-    Condition, Drops, Form, Hits, MOST_CONDITIONS, Operand, Operator, Snapshot, StoredValue,
-    WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
+    Condition, Drops, Form, Hits, MOST_CONDITIONS, MOST_VARIABLES, Operand, Operator, Snapshot,
+    StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
 };
 
 use layout::{Counts, Cpu, Key, Row, Variable};
@@ -74,11 +74,12 @@ const TELL: &str = "tell the BPF program of the program's code";
 #[derive(Debug)]
 pub struct Watchpoints {
     bpf: Ebpf,
-    process: Process,
     slots: Slots,
     events: Events,
-    /// What each slot serves, by its place in the list that was opened.
-    serving: Vec<u32>,
+    /// What is waited for of each variable.
+    kinds: Vec<Access>,
+    /// The variable that each slot serves.
+    serving: Vec<usize>,
     sees_kernel: bool,
     allowance: Option<u64>,
     hit_cost: Cost,
@@ -107,17 +108,22 @@ struct Rest {
 }
 
 impl Watchpoints {
-    /// Makes ready to count: all events are there, and none counts.
-    pub fn open(wanted: &WatchWanted, watchpoints: &[Watchpoint]) -> Result<Self, Error> {
+    /// Makes ready to count: all events are there, and none counts. There is a slot for each of the variables in
+    /// `serving`, which are places in the list of watchpoints; others may be served later ([`Watchpoints::serve`]).
+    pub fn open(
+        wanted: &WatchWanted,
+        watchpoints: &[Watchpoint],
+        serving: &[usize],
+    ) -> Result<Self, Error> {
         let process = Process::new(wanted.pid)?;
         let threads = process.threads()?.len() as u32;
         let cpus = wide::cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let mut set = Self {
             bpf: load(wanted)?,
-            process,
             slots: Slots::new(cpus, threads, names, wanted.all_slots)?,
             events: Events::None,
+            kinds: Vec::new(),
             serving: Vec::new(),
             sees_kernel: true,
             allowance: None,
@@ -130,11 +136,13 @@ impl Watchpoints {
         set.foreign_before = set.foreign()?;
         set.allow(wanted.allowed_ns)?;
         let mut served = Vec::new();
-        for (index, watchpoint) in (0..).zip(watchpoints) {
-            set.tell_variable(index, watchpoint, index)?;
-            served.push((Watch::new(index as usize, &watchpoint.at), watchpoint.at));
-            set.serving.push(index);
+        for (slot, index) in (0..).zip(serving) {
+            let watchpoint = &watchpoints[*index];
+            set.tell_variable(*index, watchpoint, slot)?;
+            served.push((Watch::new(*index, &watchpoint.at), watchpoint.at));
+            set.serving.push(*index);
         }
+        set.kinds = watchpoints.iter().map(|w| w.at.access).collect();
         let opener = opener(&set.bpf, set.sees_kernel)?;
         set.events = match wanted.form {
             Form::Wide => Events::Wide(Wide::open(opener, &set.slots, &served)?),
@@ -149,10 +157,11 @@ impl Watchpoints {
     /// Tells the program of a variable, with what it holds.
     fn tell_variable(
         &mut self,
-        index: u32,
+        index: usize,
         watchpoint: &Watchpoint,
         slot: u32,
     ) -> Result<(), Error> {
+        let index = index as u32;
         let at = watchpoint.at;
         let is_code = u32::from(at.access == Access::Execute);
         let is_signed = watchpoint.is_signed.into();
@@ -213,6 +222,34 @@ impl Watchpoints {
     /// What one hit costs, the program's own work for the process left out ([`Watchpoints::times`]).
     pub fn hit_cost(&self) -> Cost {
         self.hit_cost
+    }
+
+    /// Has a slot serve another variable from now on, with what that holds; what became of the window so far.
+    pub fn serve(
+        &mut self,
+        slot: usize,
+        index: usize,
+        watchpoint: &Watchpoint,
+    ) -> Result<Window, Error> {
+        let left = self.serving[slot];
+        let from = Watch::of(left, self.kinds[left]);
+        let to = Watch::new(index, &watchpoint.at);
+        if let Events::Wide(wide) = &self.events {
+            self.slots.move_wide(from, to)?;
+            wide.pause(slot)?;
+        }
+        let window = self.window()?;
+        self.tell_variable(index, watchpoint, slot as u32)?;
+        self.serving[slot] = index;
+        match &mut self.events {
+            Events::None => {}
+            Events::Wide(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
+            Events::Tasks(tasks, rest) => {
+                let (in_kernel, is_on) = (self.sees_kernel, !rest.is_resting);
+                tasks.serve(slot, (to, watchpoint.at), &self.slots, in_kernel, is_on)?;
+            }
+        }
+        Ok(window)
     }
 
     /// How the threads got their events, where each has its own.

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tiptoe_kernel::watchpoints::{Condition, Operand, Operator, WatchRow, WatchWanted, Watchpoint};
+use tiptoe_kernel::watchpoints::{
+    Condition, Form, Operand, Operator, WatchRow, WatchWanted, Watchpoint,
+};
 use tiptoe_kernel::{Error, Watchpoints};
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 
@@ -21,9 +23,13 @@ fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watch
         only_changed: false,
         conditions: Vec::new(),
         allowed_ns: None,
+        form: Form::Wide,
+        all_slots: false,
     };
     change(&mut wanted);
     let watchpoint = Watchpoint {
+        name: "variable".into(),
+        is_pinned: false,
         at: Breakpoint {
             address: &raw const *variable as u64,
             len: 8,
@@ -32,7 +38,7 @@ fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watch
         is_signed: false,
         value: 5,
     };
-    let mut set = match Watchpoints::open(&wanted, &[watchpoint]) {
+    let mut set = match Watchpoints::open(&wanted, &[watchpoint], &[0]) {
         Err(Error::BpfDenied | Error::BreakpointDenied | Error::NoBtf | Error::NoBreakpoints) => {
             println!("skipped: needs root, BTF and hardware breakpoints");
             return None;
@@ -78,6 +84,21 @@ fn all_stores_of_all_threads_are_counted() {
     assert_eq!(sevens.sum::<u64>(), THREADS * STORES + 1, "{rows:#?}");
     assert!(set.drops().expect("drops") == Default::default());
     assert!(set.times().expect("times").runs >= all);
+}
+
+#[test]
+fn threads_have_breakpoints_of_their_own() {
+    let Some((rows, set)) = stored(|wanted| wanted.form = Form::Tasks) else {
+        return;
+    };
+    let all = THREADS * (STORES + 1);
+    let counted = rows.iter().map(|row| row.count).sum::<u64>();
+    assert_eq!(counted, all, "{rows:#?}");
+    // At least this thread and the one that runs the tests.
+    let attached = set.attached().expect("how they got them");
+    assert!(attached.threads >= 2, "{attached:?}");
+    let [of_threads, _] = set.reservations().expect("reservations");
+    assert_eq!(of_threads.reservations, u64::from(attached.threads));
 }
 
 #[test]

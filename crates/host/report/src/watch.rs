@@ -88,7 +88,11 @@ fn summary(variable: &Variable) -> String {
         true => String::new(),
         false => format!(", of which {} are asked for", grouped(*count)),
     };
-    format!("{name}, {len} {bytes} at {address:#x}: {least}{hits} {what}{wanted}")
+    let watched = match variable.watched_ns {
+        Some(ns) => format!(" in the {} that it was watched", time(ns as f64)),
+        None => String::new(),
+    };
+    format!("{name}, {len} {bytes} at {address:#x}: {least}{hits} {what}{watched}{wanted}")
 }
 
 fn plural_of(count: u64, one: &'static str, many: &'static str) -> &'static str {
@@ -324,6 +328,7 @@ mod tests {
                 hits: 1240,
                 count: 1235,
                 at_least: true,
+                watched_ns: None,
             }],
             rows: vec![often, once],
             sees_kernel: true,

@@ -71,7 +71,8 @@
 //!
 //! ```text
 //! WATCH  {"by": "comm"|"thread",
-//!         "variables": [{"name", "address", "len", "access": "w"|"rw"|"x", "hits", "count", "at_least"}…],
+//!         "variables": [{"name", "address", "len", "access": "w"|"rw"|"x", "hits", "count", "at_least",
+//!          "watched_ns"?}…],
 //!         "rows": [{"variable", "at", "in_kernel", "comm", "tid"?, "count", "changed", "racy", "first_ns", "last_ns",
 //!          "last_old", "last_new", "values"?: [{"value", "count"}…], "other_values",
 //!          "stacks"?: [{"callers": […], "is_partial", "count"}…]}…],

@@ -49,6 +49,9 @@ pub struct Variable {
     pub count: u64,
     /// There were more: it was not watched all the time.
     pub at_least: bool,
+    /// For how long it was watched, where it took turns with others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watched_ns: Option<u64>,
 }
 
 /// Accesses to one variable by one instruction, and threads of one name.

@@ -3,28 +3,8 @@
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 
-use tiptoe_breakpoint::{Accounting, Geometry, Registers, Request, Side, Wait};
-use tiptoe_sys::raw;
-
-/// Looks for some microseconds, and then sleeps on a futex.
-pub(super) struct Futex;
-
-impl Wait for Futex {
-    const LOOKS: u32 = 100;
-
-    fn park(&self, word: &AtomicU64, seen: u64) {
-        // An error is a word that has changed, or a signal: who parks looks again.
-        let _ = raw::futex::wait_low(word, seen as u32);
-    }
-
-    fn unpark(&self, word: &AtomicU64) {
-        raw::futex::wake_low(word, 1);
-    }
-
-    fn now_ns(&self) -> u64 {
-        raw::monotonic_ns()
-    }
-}
+use tiptoe_breakpoint::{Accounting, Geometry, Registers, Request, Side};
+use tiptoe_kernel::watchpoints::Futex;
 
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

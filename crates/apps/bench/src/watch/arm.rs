@@ -3,19 +3,18 @@
 use std::time::Instant;
 
 use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{WatchWanted, Watchpoint};
-use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
-use tiptoe_sys::host::{Process, limits};
+use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
+use tiptoe_sys::host::perf::{Access, Breakpoint};
 
 use crate::error::Error;
-use crate::workshop::{Program, Workshop, failed};
+use crate::workshop::{Program, Workshop};
 
 /// Which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// An event of each CPU, as `tiptoe watch` does it, with its BPF program.
     CpuWide,
-    /// An event of each thread, which threads that it starts later inherit.
+    /// An event of each thread, which threads that it starts later inherit, as `--via kernel-task` does it.
     PerTask,
     /// All threads are stopped, and get the registers that a debugger would set.
     Ptrace,
@@ -34,8 +33,7 @@ impl Way {
 /// What goes on as long as this is held.
 #[expect(dead_code, reason = "only held")]
 pub(super) enum Held {
-    Wide(Box<Watchpoints>),
-    Tasks(Vec<PerfEvent>),
+    Watch(Box<Watchpoints>),
     Tracer(Program),
 }
 
@@ -59,12 +57,8 @@ impl Words {
     /// Has them watched; for how many milliseconds that took.
     pub(super) fn arm(self, way: Way, workshop: &Workshop) -> Result<(f64, Held), Error> {
         match way {
-            Way::CpuWide => timed(|| self.cpu_wide()),
-            Way::PerTask => {
-                let threads = Process::new(self.pid)?.threads()?.len() as u64;
-                limits::reserve_open_files(threads * self.count)?;
-                timed(|| self.per_task())
-            }
+            Way::CpuWide => timed(|| self.watch(Form::Wide)),
+            Way::PerTask => timed(|| self.watch(Form::Tasks)),
             Way::Ptrace => {
                 let mut tracer = workshop.start(None)?;
                 let ms = tracer.ask(&format!("trace {} {}", self.pid, self.address))?;
@@ -76,33 +70,27 @@ impl Words {
         }
     }
 
-    fn cpu_wide(self) -> Result<Held, Error> {
+    fn watch(self, form: Form) -> Result<Held, Error> {
         let wanted = WatchWanted {
             pid: self.pid,
             by_thread: false,
             only_changed: false,
             conditions: Vec::new(),
             allowed_ns: None,
+            form,
+            all_slots: true,
         };
         let points = self.points().map(|at| Watchpoint {
+            name: format!("{:#x}", at.address),
+            is_pinned: true,
             at,
             is_signed: false,
             value: 0,
         });
-        let mut set = Watchpoints::open(&wanted, &points.collect::<Vec<_>>())?;
+        let all: Vec<usize> = (0..self.count as usize).collect();
+        let mut set = Watchpoints::open(&wanted, &points.collect::<Vec<_>>(), &all)?;
         set.start()?;
-        Ok(Held::Wide(Box::new(set)))
-    }
-
-    fn per_task(self) -> Result<Held, Error> {
-        let mut events = Vec::new();
-        for thread in Process::new(self.pid)?.threads()? {
-            for at in self.points() {
-                let event = PerfEvent::count_accesses(&at, On::Thread(thread), true);
-                events.push(event.map_err(failed("opening a breakpoint"))?);
-            }
-        }
-        Ok(Held::Tasks(events))
+        Ok(Held::Watch(Box::new(set)))
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) struct Chosen {
 pub(super) fn open(
     wanted: WatchWanted,
     points: &[Watchpoint],
+    serving: &[usize],
     via: Via,
     target: &Target,
 ) -> Result<(Watchpoints, Chosen), Error> {
@@ -33,7 +34,7 @@ pub(super) fn open(
             form,
             ..wanted.clone()
         };
-        Watchpoints::open(&wanted, points)
+        Watchpoints::open(&wanted, points, serving)
     };
     let why = match via {
         Via::KernelTask => None,

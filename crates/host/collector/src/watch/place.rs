@@ -15,6 +15,14 @@ use crate::resolve;
 
 /// How a variable is named.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
+/// Behind one that keeps its debug register where others take turns.
+const PINNED: &str = "/pinned/";
+
+/// What is to be watched.
+pub(super) struct Asked {
+    watch: Watch,
+    is_pinned: bool,
+}
 
 /// A variable in a process.
 pub(super) struct Place {
@@ -22,26 +30,32 @@ pub(super) struct Place {
     address: u64,
     len: u8,
     access: Access,
+    is_pinned: bool,
     value: Type,
 }
 
 /// Reads what is to be watched, before anything is started.
-pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Watch>, Error> {
-    let watch = |text: &String| {
-        Watch::parse(text).map_err(|error| {
+pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Asked>, Error> {
+    let asked = |text: &String| {
+        let pinned = text.strip_suffix(PINNED);
+        let watch = Watch::parse(pinned.unwrap_or(text)).map_err(|error| {
             let what = format!("'{}': {error}", text.escape_debug());
             Error::new(what).with_hint(GRAMMAR)
+        })?;
+        Ok(Asked {
+            watch,
+            is_pinned: pinned.is_some(),
         })
     };
-    texts.iter().map(watch).collect()
+    texts.iter().map(asked).collect()
 }
 
 impl Target {
     /// Finds variables.
-    pub(super) fn find(&self, asked: &[Watch]) -> Result<Vec<Place>, Error> {
+    pub(super) fn find(&self, asked: &[Asked]) -> Result<Vec<Place>, Error> {
         let places: Vec<Place> = asked
             .iter()
-            .map(|watch| self.find_one(watch))
+            .map(|asked| self.find_one(asked))
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
             // The kernel tells hits by their address.
@@ -61,7 +75,8 @@ impl Target {
         Ok(places)
     }
 
-    fn find_one(&self, watch: &Watch) -> Result<Place, Error> {
+    fn find_one(&self, asked: &Asked) -> Result<Place, Error> {
+        let watch = &asked.watch;
         let plain = matches!(watch.expression.root, Root::Address(_)) && watch.binary.is_none();
         let binary = watch.binary.as_deref();
         let mut modules = self.names.modules.iter();
@@ -112,6 +127,7 @@ impl Target {
             address,
             len,
             access: watch.access,
+            is_pinned: asked.is_pinned,
             value: plan.value,
         })
     }
@@ -126,6 +142,11 @@ impl Place {
         self.address
     }
 
+    /// Whether it keeps its debug register.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.is_pinned
+    }
+
     /// As the kernel is to watch it, with what it holds.
     pub(super) fn watchpoint(&self, target: &Target) -> Watchpoint {
         let mut bytes = [0; 8];
@@ -133,7 +154,7 @@ impl Place {
         target.read(self.address, &mut bytes[..usize::from(self.len)]);
         Watchpoint {
             name: self.name.clone(),
-            is_pinned: false,
+            is_pinned: self.is_pinned,
             at: perf::Breakpoint {
                 address: self.address,
                 len: self.len,
@@ -159,7 +180,12 @@ impl Place {
     }
 
     /// As it stands in a session.
-    pub(super) fn variable(&self, hits: Hits, rested: bool) -> tiptoe_session::Variable {
+    pub(super) fn variable(
+        &self,
+        hits: Hits,
+        rested: bool,
+        watched_ns: Option<u64>,
+    ) -> tiptoe_session::Variable {
         tiptoe_session::Variable {
             name: self.name.clone(),
             address: self.address,
@@ -167,7 +193,8 @@ impl Place {
             access: self.access_word().to_owned(),
             hits: hits.all,
             count: hits.wanted,
-            at_least: rested,
+            at_least: rested || watched_ns.is_some(),
+            watched_ns,
         }
     }
 

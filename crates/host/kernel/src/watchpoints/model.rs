@@ -2,6 +2,8 @@
 
 use tiptoe_sys::host::perf::Breakpoint;
 
+/// So many variables may be watched, by turns.
+pub const MOST_VARIABLES: usize = 64;
 /// So many conditions may be given.
 pub const MOST_CONDITIONS: usize = 4;
 

@@ -15,8 +15,8 @@ use tiptoe_sys::raw;
 
 use crate::Error;
 
-/// Debug registers of a processor.
-pub(super) const REGISTERS: u32 = 4;
+/// Debug registers of a processor; watches leave one to debuggers unless they are asked for all.
+pub const REGISTERS: u32 = 4;
 /// The holder that stands for debuggers, to whom one is left.
 const DEBUGGERS: u64 = u64::MAX;
 /// Room for reservations of threads beyond those that there are at first.
@@ -61,7 +61,11 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(index: usize, at: &Breakpoint) -> Watch {
-        let kind = match at.access {
+        Watch::of(index, at.access)
+    }
+
+    pub(super) fn of(index: usize, access: Access) -> Watch {
+        let kind = match access {
             Access::Execute => Kind::Instruction,
             Access::Write | Access::ReadWrite => Kind::Data,
         };
@@ -177,7 +181,7 @@ impl Slots {
 
     fn name(&self, holder: &Holder, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(name) = self.names.get(holder.id as usize) else {
-            return f.write_str("nobody, left to debuggers");
+            return f.write_str("debuggers (one is left to them)");
         };
         match holder.is_wide {
             true => write!(f, "cpu-wide '{name}'")?,
@@ -221,7 +225,7 @@ mod tests {
         three.reserve_for(7, &watches).expect("there is room");
         let refused = three.reserve_for(7, &[watch(3)]).unwrap_err().to_string();
         assert!(
-            refused.contains("'a' (pinned)") && refused.contains("left to debuggers"),
+            refused.contains("'a' (pinned)") && refused.contains("debuggers (one is left to them)"),
             "{refused}"
         );
         three.release_for(7, &watches).expect("it was held");

@@ -1,0 +1,125 @@
+//! Watches that take turns, as there are more than debug registers.
+
+use std::time::{Duration, Instant};
+
+use tiptoe_kernel::watchpoints::{MOST_VARIABLES, REGISTERS};
+use tiptoe_kernel::{Error as KernelError, Watchpoints};
+use tiptoe_schedule::{Context, Pmu};
+use tiptoe_sys::raw::monotonic_ns;
+
+use super::begin::Target;
+use super::place::Place;
+use crate::request::Error;
+
+/// A turn that is shorter would be taken up by moving breakpoints.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Who has a register, and until when.
+pub(super) struct Turns {
+    context: Context,
+    each: Option<Duration>,
+    next: Option<Instant>,
+}
+
+/// The registers, with what goes into them.
+struct Registers<'a> {
+    set: &'a mut Watchpoints,
+    target: &'a Target,
+    places: &'a [Place],
+    /// A bit for each variable whose events came to rest.
+    rested: u64,
+}
+
+impl Pmu for Registers<'_> {
+    type Error = KernelError;
+
+    fn put(&mut self, slot: usize, event: usize) -> Result<(), KernelError> {
+        let watchpoint = self.places[event].watchpoint(self.target);
+        let window = self.set.serve(slot, event, &watchpoint)?;
+        self.rested |= window.rested;
+        Ok(())
+    }
+}
+
+impl Turns {
+    /// Without turns all have to have a register: who has not is told by the accounting.
+    pub(super) fn new(
+        places: &[Place],
+        each: Option<Duration>,
+        all_slots: bool,
+    ) -> Result<Turns, Error> {
+        if each.is_some_and(|each| each < SHORTEST) {
+            let what = "--rotate: turns are 10 ms or longer";
+            return Err(Error::new(what).with_hint("50ms to 200ms are usual"));
+        }
+        if places.len() > MOST_VARIABLES {
+            let what = format!("{MOST_VARIABLES} variables can be watched at a time");
+            return Err(Error::new(what).with_hint("leave some out"));
+        }
+        let room = REGISTERS as usize - usize::from(!all_slots);
+        let pinned: Vec<bool> = places.iter().map(Place::is_pinned).collect();
+        let (slots, first) = match each {
+            // Any number: whose turn is first is not to be the same each time.
+            Some(_) => (room, monotonic_ns() as usize),
+            None => (places.len(), 0),
+        };
+        let context = Context::new(&pinned, slots, first);
+        let context = context.map_err(|error| {
+            let what = format!("no debug register is left for all that are pinned: {error}");
+            Error::new(what).with_hint("leave /pinned/ out, and they take turns")
+        })?;
+        Ok(Turns {
+            each: each.filter(|_| context.takes_turns()),
+            context,
+            next: None,
+        })
+    }
+
+    /// The variables that have a register.
+    pub(super) fn serving(&self) -> &[usize] {
+        self.context.slots()
+    }
+
+    /// Whether not all have one all the time.
+    pub(super) fn are_needed(&self) -> bool {
+        self.each.is_some()
+    }
+
+    /// Times count from here.
+    pub(super) fn start(&mut self) {
+        self.context.start(monotonic_ns());
+        self.next = self.each.map(|each| Instant::now() + each);
+    }
+
+    /// When the next turn begins, where there are turns.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Begins the next turn where it is time; a bit for each variable that came to rest before.
+    pub(super) fn rotate(
+        &mut self,
+        set: &mut Watchpoints,
+        target: &Target,
+        places: &[Place],
+    ) -> Result<u64, Error> {
+        let now = Instant::now();
+        if self.next.is_none_or(|next| now < next) {
+            return Ok(0);
+        }
+        self.next = self.each.map(|each| now + each);
+        let mut registers = Registers {
+            set,
+            target,
+            places,
+            rested: 0,
+        };
+        self.context.rotate(monotonic_ns(), &mut registers)?;
+        Ok(registers.rested)
+    }
+
+    /// For how long a variable had a register, until then.
+    pub(super) fn watched_ns(&self, variable: usize, until_ns: u64) -> u64 {
+        self.context.ran_ns(variable, until_ns)
+    }
+}

@@ -198,6 +198,8 @@ fn variables_that_were_left_out() {
         &["no place in memory", "optimised out"],
     );
     refused(&program.path, "main::at", &["`main::at`"]);
+    // One of `call` without a place, and one of `main`.
+    refused(&program.path, "end", &["a local variable of `main`"]);
     let unused = [
         "-g",
         "-fdata-sections",

@@ -41,7 +41,7 @@ impl<'d> Variables<'d> {
             if let Some(origin) = self.of_symbol(name, &symbols, &fitting)? {
                 return Ok(origin);
             }
-            if let Some(error) = nowhere(name, &fitting) {
+            if let Some(error) = nowhere(name, fit, &fitting) {
                 return Err(error);
             }
         }
@@ -177,11 +177,16 @@ impl<'d> Variables<'d> {
 }
 
 /// What to say where all that fits is at no fixed place.
-fn nowhere(name: &Name, fitting: &[&Found<'_>]) -> Option<VariableError> {
+fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableError> {
     let asked = name.path();
     let is_local = |found: &&&Found<'_>| found.location == Location::Local;
     let gone = fitting.iter().find(|found| !is_local(found));
-    let found = gone.or_else(|| fitting.first())?;
+    let local = fitting.iter().find(is_local);
+    // Of functions' variables some have no place; that the others come and go is what matters.
+    let found = match fit {
+        Fit::Exact => gone.or(local),
+        Fit::Loose => local.or(gone),
+    }?;
     Some(match found.location {
         Location::Nowhere(value) => VariableError::OptimisedOut { name: asked, value },
         Location::Other(what) => VariableError::NoSinglePlace { name: asked, what },

@@ -7,7 +7,8 @@
 //! - `switch`: a turn of two threads on one CPU that wake each other, while variables are watched that neither writes.
 //! - `hot`: a round of a loop that stores tens of millions of times a second, with and without the allowance.
 //!
-//! Each measurement is of a process of its own, but for `switch`.
+//! Each measurement is of a process of its own, but for `switch`. It is of the threads' CPU time, but for gdb, which stops
+//! them, and for the set-up.
 
 use crate::error::Error;
 use crate::options::Options;

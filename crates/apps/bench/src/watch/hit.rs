@@ -125,7 +125,8 @@ fn measure(case: Case, workshop: &Workshop, stores: u64) -> Result<f64, Error> {
         }
         Case::Gdb => {
             let gdb = Other::gdb(&mut program, address, workshop.folder())?;
-            let ns = ask(&mut program, (stores / 20).max(10))?;
+            // The program does not run meanwhile.
+            let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
             // A program that gdb is taken from would end at its next store; gdb ends with it.
             drop(program);
             drop(gdb);

@@ -66,7 +66,7 @@ impl Other {
         let until = Instant::now() + LIMIT;
         let mut in_a_row = 0;
         while in_a_row < IN_A_ROW {
-            let is_watched = program.ask("hits 20")? > WATCHED_NS;
+            let is_watched = program.ask("stops 20")? > WATCHED_NS;
             in_a_row = if is_watched { in_a_row + 1 } else { 0 };
             let has_ended = self.0.try_wait().is_ok_and(|status| status.is_some());
             if has_ended || Instant::now() > until {

@@ -1,9 +1,11 @@
 //! The memory of trampolines, and what unwinders are told of them: see
 //! [`tiptoe_wire::arena`] for what is where in it.
 
-use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use tiptoe_wire::arena::{BLOCK, INDEX, LEN, PROLOGUE, PROLOGUE_TOLD, UNIT, base, told};
+use tiptoe_wire::arena::{
+    BLOCK, INDEX, LEN, PROLOGUE, PROLOGUE_TOLD, UNIT, WAYS, base, caller, told,
+};
 use tiptoe_wire::calls::HASH;
 
 /// The bits of the number of places for an arena.
@@ -33,6 +35,28 @@ pub struct Told {
     pub end: u64,
     /// Its `.eh_frame_hdr`.
     pub info: u64,
+    /// Of the calls that it follows by itself, if it does so.
+    pub direct: Option<Direct>,
+}
+
+/// The calls that a trampoline follows by itself.
+#[derive(Clone, Copy)]
+pub struct Direct {
+    /// Where they return to in it.
+    pub backs: [u64; WAYS],
+    /// The first of the probe's words.
+    pub slot: u64,
+}
+
+impl Told {
+    /// Where they return to in the end, or 0 where that is not known yet; once a word holds
+    /// another it does not change. `None` where there are no such calls.
+    pub fn callers(&self) -> Option<&'static [AtomicU64; WAYS]> {
+        self.direct?;
+        // SAFETY: the trampoline lies in an arena, whose last page is ours, mapped writable for
+        // good, and only ever used as atomic words.
+        Some(unsafe { &*(caller(self.start, 0) as *const [AtomicU64; WAYS]) })
+    }
 }
 
 impl Arenas {
@@ -90,6 +114,19 @@ impl Arenas {
         table.store(self.thunks, Relaxed); // always the same
     }
 
+    /// Where a call that a trampoline follows by itself goes on, given where it returns to in
+    /// the trampoline; and the first of its probe's words.
+    pub fn returned(&self, address: u64) -> Option<(u64, u64)> {
+        let told = self.told(address)?;
+        let Direct { backs, slot } = told.direct?;
+        let (_, caller) = backs
+            .iter()
+            .zip(told.callers()?)
+            .find(|(back, _)| **back == address)?;
+        // Relaxed: who has the address has been there, and so has seen the word.
+        Some((caller.load(Relaxed), slot))
+    }
+
     /// What unwinders are told of the code at an address.
     pub fn told(&self, address: u64) -> Option<Told> {
         if !self.hold(address) {
@@ -119,17 +156,23 @@ fn in_index(base: u64, block: u64) -> Option<Told> {
 }
 
 fn read(info: u64) -> Option<Told> {
-    // SAFETY: inside of an arena, before its last page; all of it is readable.
-    let (begin, count) = unsafe {
-        (
-            &*((info + told::BEGIN) as *const AtomicI32),
-            &*((info + told::COUNT) as *const AtomicU32),
-        )
-    };
-    let start = (info + told::BEGIN).wrapping_add_signed(begin.load(Relaxed).into());
+    // SAFETY: inside of an arena, before its last page; all of it is readable, and what was
+    // written there does not change.
+    let word = |offset: u64| unsafe { &*((info + offset) as *const AtomicU32) }.load(Relaxed);
+    // Relative to the beginning, of either sign.
+    let at = |offset: u64| info.wrapping_add_signed((word(offset) as i32).into());
+    let entries = word(told::ENTRIES).clamp(1, told::PARTS);
+    let last = told::TABLE + u64::from(entries - 1) * told::ENTRY;
+    let count = word(u64::from(word(last + 4)) + told::COUNT);
     Some(Told {
-        start,
-        end: start + u64::from(count.load(Relaxed)),
+        start: at(told::TABLE),
+        end: at(last) + u64::from(count),
         info,
+        direct: (entries == told::PARTS).then(|| Direct {
+            backs: core::array::from_fn(|way| {
+                at(told::TABLE + told::ENTRY * (1 + 2 * way as u64)) + told::RETURN
+            }),
+            slot: word(told::SLOT).into(),
+        }),
     })
 }

@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tiptoe_sys::raw::{getpid, gettid, thread_alive};
 use tiptoe_uprobe::frames::{Frame, Frames};
-use tiptoe_uprobe::thunks::{STRIDE, Thunk};
+use tiptoe_uprobe::thunks::Thunk;
 use tiptoe_wire::calls::{
-    FRAME_BYTES, GATE, MAX_PROBES, RETURNING, TIMED, UNCOUNTED, UNDER, words,
+    BY_ITSELF, FRAME_BYTES, GATE, MAX_PROBES, MAX_SLOT, RETURNING, TIMED, UNCOUNTED, UNDER, words,
 };
 use tiptoe_wire::{Data, Geometry, timed_values};
 
@@ -127,22 +127,36 @@ impl Here {
 
     /// A frame of any probe that will not return.
     fn left(&self, frame: Frame) {
-        if let Some(thunk) = self.ended(&frame) {
-            self.add_of(thunk.slot, frame.part, words::LEFT, 1);
+        if let Some((slot, _)) = self.ended(&frame) {
+            self.add_of(slot, frame.part, words::LEFT, 1);
         }
     }
 
-    /// A call has ended, of which the frame was taken; its thunk. Where it was a gate's, the
+    /// A call has ended, of which the frame was taken; whose it was. Where it was a gate's, the
     /// thread that it began on is no longer in it; one of an earlier session is noted nowhere.
-    fn ended(&self, frame: &Frame) -> Option<Thunk> {
-        let thunk = self.shared.thunks.at(frame.thunk)?;
-        if thunk.gate
-            && let Some(slab) = self.shared.slab_at(&self.data, frame.entered)
-        {
+    fn ended(&self, frame: &Frame) -> Option<(u64, bool)> {
+        let (slot, gate) = whose(self.shared, frame)?;
+        if gate && let Some(slab) = self.shared.slab_at(&self.data, frame.entered) {
             self.data.add_many(slab, Geometry::INSIDE, u64::MAX);
         }
-        Some(thunk)
+        Some((slot, gate))
     }
+}
+
+/// The first word of the probe that a frame's call is of, and whether that is a gate.
+fn whose(shared: &Shared, frame: &Frame) -> Option<(u64, bool)> {
+    match frame.thunk {
+        slot if slot < MAX_SLOT.into() => Some((slot, false)),
+        thunk => shared.thunks.at(thunk).map(|t| (t.slot, t.gate)),
+    }
+}
+
+/// Where a call goes on that returns to an address of ours, a thunk's or a trampoline's, and
+/// the first of its probe's words. `None` where the address is the program's.
+fn way_back(shared: &Shared, address: u64) -> Option<(u64, u64)> {
+    let thunk = shared.thunks.at(address);
+    let thunk = thunk.map(|thunk| (thunk.to, thunk.slot));
+    thunk.or_else(|| shared.arenas.returned(address))
 }
 
 /// A call begins: the thunk to go to, or `None` where it is not followed.
@@ -174,15 +188,26 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
         slot: u64::from(asked.slot()),
         gate: asked.has(GATE),
     };
-    let address = here.shared.thunks.get(asked.probe()?, &thunk)?;
+    let way_back = way_back(here.shared, asked.to);
+    let itself = by_itself(here.shared, asked, way_back.is_some());
+    let goes = match itself {
+        Some(way) => way,
+        None => {
+            let thunks = &here.shared.thunks;
+            thunks.get(asked.probe()?, &thunk, way_back.is_some())?
+        }
+    };
     let region = Region::of_caller().or_else(|| Region::give(here, index))?;
-    let caller = |frame: Frame| (frame.thunk..frame.thunk + STRIDE).contains(&asked.to);
+    let caller = |frame: Frame| {
+        let callers = whose(here.shared, &frame).map(|(slot, _)| slot);
+        way_back.is_some_and(|(_, slot)| callers == Some(slot))
+    };
     let (frames, end) = (region.frames(), region.position());
     let left = |frame| here.left(frame);
     let position = frames.reserve(end, asked.place(), caller, left, |end| region.rise(end))?;
     let frame = Frame {
         slot: asked.place(),
-        thunk: address,
+        thunk: itself.map_or(goes, |_| thunk.slot),
         entered: match thunk.gate {
             true => here.shared.slab(&here.data, here.slab),
             false => clockwork::ticks(),
@@ -191,20 +216,38 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
         part: asked.part(),
     };
     frames.write(position, &frame);
-    Some(address)
+    Some(goes)
+}
+
+/// By which of its ways the trampoline follows this call by itself: it does so where the call
+/// returns to an address that it has, which are those of the first calls. One of our own is never
+/// such: unwinders have to be told more of these.
+fn by_itself(shared: &Shared, asked: &Asked, is_ours: bool) -> Option<u64> {
+    let told = shared.arenas.told(asked.back)?;
+    // Relaxed, twice: the word is all there is, and it changes once.
+    let is_its = |caller: &AtomicU64| match caller.load(Relaxed) {
+        0 if is_ours => false,
+        0 => match caller.compare_exchange(0, asked.to, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(found) => found == asked.to,
+        },
+        found => found == asked.to,
+    };
+    let way = told.callers()?.iter().position(is_its)?;
+    Some(BY_ITSELF + way as u64)
 }
 
 /// A function that looks at its caller was tail-called by followed ones: they have
 /// returned, and `to` becomes the address that the first of them was called from.
 pub fn return_early(shared: &Shared, to: &mut u64) {
-    while let Some(thunk) = shared.thunks.at(*to) {
+    while let Some((caller, slot)) = way_back(shared, *to) {
         let call = Returned {
             place: core::ptr::from_ref(to) as u64,
-            slot: thunk.slot as u32,
+            slot: slot as u32,
             at: clockwork::ticks(),
             timed: clockwork::is_on(),
         };
-        *to = thunk.to;
+        *to = caller;
         returns(&call);
     }
 }
@@ -225,8 +268,8 @@ impl Returned {
     /// Whether a frame is one of the same function at the same place: where stacks are
     /// copied, other functions may have been called there.
     fn is(&self, frame: &Frame) -> bool {
-        let thunk = || shared::get()?.thunks.at(frame.thunk);
-        frame.slot == self.place && thunk().is_some_and(|t| t.slot == u64::from(self.slot))
+        let slot = || Some(whose(shared::get()?, frame)?.0);
+        frame.slot == self.place && slot() == Some(self.slot.into())
     }
 }
 

@@ -154,13 +154,15 @@ pub fn unmap(at: usize, len: usize) {
 }
 
 /// Maps an arena at exactly `base`: a first page that a forked child finds
-/// zeroed, then executable pages that are written as the program's code is (`text`).
+/// zeroed, then executable pages that are written as the program's code is (`text`), and in the
+/// end one that the agent writes.
 pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
     let at = map(base, len, READ | EXEC, flags, -1)?;
     let placed = at == base;
     let gate = || -> Result<(), Errno> {
         protect(at, READ | WRITE)?;
+        protect(at + tiptoe_wire::arena::CALLERS as usize, READ | WRITE)?;
         advise(at, PAGE, WIPEONFORK)
     };
     match placed.then(gate) {

@@ -7,7 +7,8 @@
 //! `dl_iterate_phdr`. Both are intercepted at their entry and answer, for generated code
 //! only, with an object of our own. Its unwind information says of a thunk: this frame is
 //! none, its caller is found in the thunk's record. Of a trampoline: the program stands
-//! here (`tiptoe-patch`, `unwind`). The agent itself is an object that libc knows.
+//! here, or, where calls return to it that it follows by itself, as of a thunk
+//! (`tiptoe-patch`, `unwind`). The agent itself is an object that libc knows.
 //! So nothing depends on which unwinder it is, or whether it is linked into the program;
 //! and frames that it leaves are counted as those of a longjmp are.
 //!
@@ -87,6 +88,7 @@ fn told(shared: &Shared, address: u64) -> Option<Told> {
         start: code,
         end: code + u64::from(made) * STRIDE,
         info: shared.unwind_info() as u64,
+        direct: None,
     };
     match (thunks.start..thunks.end).contains(&address) {
         true => Some(thunks),

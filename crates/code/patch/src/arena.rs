@@ -9,12 +9,12 @@
 //! | 4112 | thunks to the agent's other entries |
 //! | 4176 | what unwinders are told of these |
 //! | behind | trampolines from below; from above what unwinders are told of each |
-//! | 61440 | where that is: see [`tiptoe_wire::arena`] |
+//! | 57344 | where that is, and the words of trampolines: see [`tiptoe_wire::arena`] |
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT};
+use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT, caller};
 
 use crate::code::To;
 use crate::displacement::{BANDS, ByteSet, Displacement};
@@ -102,8 +102,9 @@ impl Arena {
     }
 }
 
-/// The address that a link goes to from within the arena at `base`.
-pub(crate) fn resolve(base: u64, to: To) -> u64 {
+/// The address that a link goes to from within the trampoline at `at`.
+pub(crate) fn resolve(at: u64, to: To) -> u64 {
+    let base = base_of(at);
     match to {
         To::Address(address) => address,
         To::Gate => base,
@@ -113,6 +114,7 @@ pub(crate) fn resolve(base: u64, to: To) -> u64 {
         To::Time => base + TIME,
         To::Futex => base + FUTEX,
         To::Table => base + TABLE,
+        To::Caller(way) => caller(at, way),
     }
 }
 

@@ -19,6 +19,9 @@ pub(crate) enum To {
     Futex,
     /// The arena's word with the address of the table of return thunks.
     Table,
+    /// One of the trampoline's own words, with where some calls return to that it follows by
+    /// itself.
+    Caller(usize),
 }
 
 /// A field of 4 bytes at `at`, relative to the instruction that begins at `next`.
@@ -63,6 +66,7 @@ pub(crate) struct Code {
     bytes: Vec<u8>,
     links: Vec<Link>,
     stands: Vec<(usize, Stand)>,
+    followed: Vec<(usize, u32)>,
 }
 
 impl Code {
@@ -83,6 +87,19 @@ impl Code {
     /// All that was said so.
     pub(crate) fn stands(&self) -> &[(usize, Stand)] {
         &self.stands
+    }
+
+    /// A call that the trampoline follows by itself, to a place that [`Code::bind_at`] names
+    /// later. The return address is taken from the next [`To::Caller`] behind it.
+    /// Its probe's words begin at `slot`.
+    pub(crate) fn call_ahead(&mut self, slot: u32) -> Ahead {
+        self.followed.push((self.len(), slot));
+        self.field_ahead(&[0xe8])
+    }
+
+    /// Where these calls are, and their probe's words.
+    pub(crate) fn followed(&self) -> &[(usize, u32)] {
+        &self.followed
     }
 
     /// What the field of the instruction that ends at `next` points at.

@@ -50,6 +50,7 @@
 #![warn(missing_docs)]
 
 mod arena;
+mod by_itself;
 mod code;
 mod counters;
 mod decode;

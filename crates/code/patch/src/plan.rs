@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use tiptoe_wire::arena::SPAN;
+
 use crate::Refusal;
-use crate::arena::{Arena, Arenas, Place, Space, Want, base_of, resolve};
+use crate::arena::{Arena, Arenas, Place, Space, Want, resolve};
 use crate::decode::Padding;
 use crate::displacement::{
     ByteSet, Displacement, SECOND, is_trap_byte, needs_second, raises_sigill,
@@ -58,6 +60,8 @@ impl Draft<'_> {
         abi: &Abi,
     ) -> Result<Draft<'a>, Refusal> {
         let trampoline = build(shape, window, body, abi)?;
+        let code = &trampoline.code;
+        debug_assert!(code.followed().is_empty() || code.len() as u64 >= SPAN);
         // Where the patch is a call, the return address is on the stack already.
         let pushed = match window.guard {
             Guard::Call { .. } => 8,
@@ -260,8 +264,7 @@ fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
         told,
     } = draft;
     let at = place.at;
-    let base = base_of(at);
-    let code = trampoline.code.link(at, |to| resolve(base, to))?;
+    let code = trampoline.code.link(at, |to| resolve(at, to))?;
     let mut patched = shape.original;
     patched[..bytes.len()].copy_from_slice(bytes);
     let head = |offset, resume: usize| Head {

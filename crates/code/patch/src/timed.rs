@@ -1,6 +1,8 @@
 //! Trampolines that see a call from its entry to its return.
 //!
 //! # The way of a call
+//! Calls from one of the first places where there were any are followed in the trampoline
+//! itself, in front of all this ([`by_itself`]). All others, and those of gates and `--by`:
 //! ```text
 //! entry:  [filter]
 //!         push %rax
@@ -30,7 +32,7 @@
 //! # Invariants
 //! 1. Each `call` has its `ret`: the return predictor and a shadow stack find the
 //!    function's return to the thunk, and then the thunk's to the caller.
-//! 2. Where a call returns to follows from the thunk alone. The frames are for times
+//! 2. Where a call returns to follows from the thunk alone, or the trampoline's own word. The frames are for times
 //!    and for counting those that never return; a program that copies stacks, moves
 //!    them between threads or jumps out of them loses nothing but a time.
 //! 3. A frame is reserved before it is written, and its first word last: a signal
@@ -58,6 +60,7 @@
 //! overlap but for the rest. Over 256 functions, where branch targets do not stay at hand,
 //! it is 25 to 30 ns, of which 6 are any return probe's.
 
+use crate::by_itself;
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
 use crate::counters;
 use crate::hits::Hits;
@@ -66,8 +69,8 @@ use crate::timed_values;
 use crate::trampoline::{Abi, POP_RAX, PUSH_RAX, Trampoline};
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{
-    FRAME_BYTES, GATE, HASH, MAX_PROBES, MAX_SLOT, RETURNING, TABLE_BITS, TIMED, UNCOUNTED, UNDER,
-    words,
+    BY_ITSELF, FRAME_BYTES, GATE, HASH, MAX_PROBES, MAX_SLOT, RETURNING, TABLE_BITS, TIMED,
+    UNCOUNTED, UNDER, words,
 };
 
 /// What a timing trampoline is for.
@@ -93,6 +96,9 @@ impl Trampoline {
     pub(crate) fn call(&mut self, call: &Call, abi: &Abi, copy: &Trampoline) {
         let code = &mut self.code;
         let missed = call.hits.emit_filter(code);
+        let itself = call
+            .follows_by_itself()
+            .then(|| by_itself::emit(code, call, abi, |code| leave(code, call, abi)));
         code.put(&[PUSH_RAX]);
         let cold = counters::load(code, abi.tls, true);
         let ready = code.len();
@@ -126,7 +132,8 @@ impl Trampoline {
         for jump in [full, absent].into_iter().chain(stale) {
             code.bind(jump);
         }
-        let first = slow(code, call, 0);
+        let gone = itself.as_ref().map_or(&[][..], |itself| &itself.gone);
+        let first = slow(code, call, 0, gone);
         let unfollowed = code.len();
         code.put(&[0x5a, 0x59]);
         code.jump_back(None, plain);
@@ -140,30 +147,41 @@ impl Trampoline {
             }
             None => {
                 code.put(&[0x51, 0x52]);
-                let asked = slow(code, call, UNCOUNTED);
+                let asked = slow(code, call, UNCOUNTED, gone);
                 code.jump_back(None, unfollowed);
                 Some(asked)
             }
         };
-        let exit = code.len();
+        let exit = match itself {
+            Some(itself) => {
+                for call in itself.calls {
+                    code.bind_at(call, self.copy);
+                }
+                itself.exit
+            }
+            None => {
+                let exit = code.len();
+                leave(code, call, abi);
+                exit
+            }
+        };
         for asked in [first].into_iter().chain(second) {
             code.bind_at(asked.copy, self.copy);
             code.bind_at(asked.exit, exit);
         }
-        leave(code, call, abi);
     }
 }
 
-fn save(code: &mut Code) {
+pub(crate) fn save(code: &mut Code) {
     code.put(&[0x50, 0x51, 0x52]);
 }
 
-fn restore(code: &mut Code) {
+pub(crate) fn restore(code: &mut Code) {
     code.put(&[0x5a, 0x59, 0x58]);
 }
 
 /// `incq` of one of the thread's words.
-fn count(code: &mut Code, word: u32) {
+pub(crate) fn count(code: &mut Code, word: u32) {
     counters::increment(code, word as i32 * 8);
 }
 
@@ -228,7 +246,7 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
 }
 
 /// The time stamp counter in %rax; %rdx is lost.
-fn now(code: &mut Code) {
+pub(crate) fn now(code: &mut Code) {
     code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
 }
 
@@ -255,7 +273,7 @@ impl Call {
     }
 
     /// What the slow entry is given.
-    fn asks(&self, more: i32) -> i32 {
+    pub(crate) fn asks(&self, more: i32) -> i32 {
         let flags = [
             (self.timed, TIMED),
             (self.gate, GATE),
@@ -263,6 +281,11 @@ impl Call {
         ];
         let flags = flags.into_iter().filter(|(set, _)| *set);
         flags.fold(self.slot as i32 | more, |asked, (_, flag)| asked | flag)
+    }
+
+    /// Whether the trampoline itself follows the calls that come from its first caller.
+    fn follows_by_itself(&self) -> bool {
+        !self.gate && self.by().is_none()
     }
 
     /// Which argument tells its calls apart.
@@ -289,7 +312,7 @@ impl Call {
     }
 
     /// Counts a call that is to be followed.
-    fn enter(&self, code: &mut Code) {
+    pub(crate) fn enter(&self, code: &mut Code) {
         match self.gate {
             true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
             false => code.put(&[0x48, 0xff, 0x08]),              // decq (%rax)
@@ -301,24 +324,16 @@ impl Call {
         }
     }
 
-    /// Counts a return, but where the thread has no counters: then the call is one of an
-    /// earlier session's. The jumps are taken where the agent has to see to it, as it has
-    /// to where a gate's call may have begun on another thread.
-    fn returns(&self, code: &mut Code, abi: &Abi) -> Vec<Ahead> {
-        if !self.gate {
-            clear(code);
-            let none = counters::load(code, abi.tls, true);
-            count(code, self.slot + words::RETURNS);
-            code.bind(none);
-            return Vec::new();
-        }
+    /// A gate's call returns. The jumps are taken where the agent has to see to it: where the call
+    /// may have begun on another thread, or in an earlier session.
+    fn ends(&self, code: &mut Code, abi: &Abi) -> [Ahead; 2] {
         let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
         let other = code.jump_ahead(IF_NOT_EQUAL, true);
         clear(code);
         code.put(&[0xf0, 0x48, 0xff, 0x48, INSIDE]); // lock decq INSIDE(%rax)
         count(code, self.slot + words::RETURNS);
-        vec![none, other]
+        [none, other]
     }
 }
 
@@ -336,8 +351,9 @@ fn stale(code: &mut Code) -> Ahead {
 }
 
 /// Has the agent push the frame, given the copy in %rax, the exit in %rdx and, in %rcx, the
-/// probe's number and above it what the frame keeps; it answers with the thunk to go to in %rax, or 0.
-fn slow(code: &mut Code, call: &Call, more: i32) -> Asked {
+/// probe's number and above it what the frame keeps; it answers with the thunk to go to in %rax, or 0,
+/// or with that the trampoline follows the call by itself, which then is `gone`.
+fn slow(code: &mut Code, call: &Call, more: i32, gone: &[usize]) -> Asked {
     let copy = code.field_ahead(&[0x48, 0x8d, 0x05]); // lea copy(%rip),%rax
     let exit = code.field_ahead(&[0x48, 0x8d, 0x15]); // lea exit(%rip),%rdx
     match call.by() {
@@ -349,7 +365,16 @@ fn slow(code: &mut Code, call: &Call, more: i32) -> Asked {
         .put32(call.asks(more))
         .relative(&[0xe8], To::Slow, &[]);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
-    code.put(&[0x74, 2, 0xff, 0xe0]); // je over; jmp *%rax
+    let over = code.jump_ahead(IF_EQUAL, false);
+    for (way, gone) in (BY_ITSELF..).zip(gone) {
+        code.put(&[0x48, 0x83, 0xf8, way as u8]); // cmp $BY_ITSELF,%rax
+        let thunk = code.jump_ahead(IF_NOT_EQUAL, false);
+        restore(code);
+        code.jump_back(None, *gone);
+        code.bind(thunk);
+    }
+    code.put(&[0xff, 0xe0]); // jmp *%rax
+    code.bind(over);
     Asked { copy, exit }
 }
 
@@ -361,6 +386,9 @@ fn clear(code: &mut Code) {
 
 /// The exit, with the return address already on the stack.
 fn leave(code: &mut Code, call: &Call, abi: &Abi) {
+    if !call.timed && !call.gate {
+        return by_itself::leave(code, call, abi);
+    }
     // The function has returned: all is as at its entry.
     code.stand(0, 0);
     save(code);
@@ -382,7 +410,7 @@ fn leave(code: &mut Code, call: &Call, abi: &Abi) {
         }
         code.relative(&[0xe8], To::Time, &[]);
     } else {
-        odd.extend(call.returns(code, abi));
+        odd.extend(call.ends(code, abi));
     }
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rcx
     set_frames(code, abi);

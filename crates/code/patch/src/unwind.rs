@@ -12,13 +12,17 @@
 //! How each instruction stands follows from decoding: pushes and pops along the ways that
 //! control takes, from where the trampoline says it ([`Code::stand`]).
 //!
+//! Where a call returns to that the trampoline follows by itself, there is no frame: the return
+//! address is the one that the trampoline's word holds.
+//!
 //! The frame's canonical address is one that no frame of the program has: libgcc tells
 //! frames apart by it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, Register};
-use tiptoe_wire::arena::UNIT;
+use tiptoe_wire::arena::{UNIT, caller, told};
 
 use crate::code::{Code, Stand, To};
 
@@ -104,15 +108,28 @@ fn branches(instruction: &Instruction) -> bool {
 /// What unwinders are told of a range of code, wherever both will be.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
+    /// One behind the other, from the beginning of the code.
+    parts: Vec<Part>,
+    /// What is said of calls that a trampoline follows by itself, beside the parts.
+    slot: Option<u32>,
+}
+
+/// What is told of a part of it.
+#[derive(Clone, Debug)]
+struct Part {
     form: &'static Form,
     /// The FDE's instructions.
     program: Vec<u8>,
+    /// Of calls that the trampoline follows by itself: which of its words their return address is.
+    way: Option<usize>,
+    /// Where it begins.
+    start: usize,
     /// Bytes of code.
     count: usize,
 }
 
 /// What a CIE says.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Form {
     augmentation: &'static [u8],
     data_factor: u8,
@@ -123,9 +140,8 @@ const STACK_POINTER: u8 = 7;
 const RETURN_ADDRESS: u8 = 16;
 /// Addresses are relative to where they stand, and have four bytes.
 const RELATIVE: u8 = 0x1b;
-/// Where the CIE stands, and the FDE.
-const CIE: u64 = 20;
-const FDE: u64 = CIE + 24;
+/// Bytes of a CIE.
+const CIE: u64 = 24;
 
 /// Of a trampoline: a signal's frame, so that the caller's address is looked up as it is.
 /// def_cfa_sf: -4(%rsp); val_offset_sf of %rsp: 4 more.
@@ -143,35 +159,60 @@ static CALLED: Form = Form {
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
+/// Of where a call returns to that a trampoline follows by itself: as a return thunk's, the
+/// frame is none. def_cfa_sf: -8(%rsp), as that of no function is; val_offset_sf of %rsp: 8 more.
+static RETURNED: Form = Form {
+    augmentation: b"zR\0",
+    data_factor: 0x78,
+    program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
+};
+
+/// Bytes of a `call`, and of the `push` behind it.
+const CALL: usize = 5;
+const PUSH: usize = 6;
+
 impl Told {
     /// Of a trampoline for the site at an address, which begins with `depth` bytes on the
     /// stack.
     pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> Told {
-        let mut program = Vec::new();
-        let (mut last, mut said) = (0, None::<Stand>);
-        for (at, stand) in rows(code, Stand { offset: 0, depth }) {
-            advance(&mut program, at - last);
-            if said.is_none_or(|said| said.offset != stand.offset) {
-                goes_on_at(&mut program, site + stand.offset as u64);
-            }
-            if said.map_or(0, |said| said.depth) != stand.depth {
-                has_pushed(&mut program, stand.depth);
-            }
-            (last, said) = (at, Some(stand));
-        }
-        Told {
+        let rows = rows(code, Stand { offset: 0, depth });
+        let part = |start: usize, end: usize| Part {
             form: &TRAMPOLINE,
-            program,
-            count: code.len(),
+            program: program(&rows, start..end, site),
+            way: None,
+            start,
+            count: end - start,
+        };
+        let (mut parts, mut start) = (Vec::new(), 0);
+        for (way, (call, _)) in code.followed().iter().enumerate() {
+            // An unwinder looks a return address up one lower, a signal's as it is.
+            let (returning, pushed) = (call + 1, call + CALL + PUSH);
+            parts.push(part(start, returning));
+            parts.push(Part {
+                form: &RETURNED,
+                program: Vec::new(),
+                way: Some(way),
+                start: returning,
+                count: pushed - returning,
+            });
+            start = pushed;
         }
+        parts.push(part(start, code.len()));
+        let slot = code.followed().first().map(|(_, slot)| *slot);
+        Told { parts, slot }
     }
 
     /// Of code that is called and pushes nothing.
     pub(crate) fn called(count: usize) -> Told {
         Told {
-            form: &CALLED,
-            program: Vec::new(),
-            count,
+            parts: vec![Part {
+                form: &CALLED,
+                program: Vec::new(),
+                way: None,
+                start: 0,
+                count,
+            }],
+            slot: None,
         }
     }
 
@@ -180,35 +221,102 @@ impl Told {
         self.at(0, 0).len() as u64
     }
 
-    /// Its bytes, at `at`, for code at `code`: `.eh_frame_hdr` with one entry, a CIE, an
-    /// FDE, and the end.
+    /// Its bytes, at `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part,
+    /// what is known of calls, the CIEs, the FDEs, and the end.
     pub(crate) fn at(&self, at: u64, code: u64) -> Vec<u8> {
+        let forms = self.forms();
+        let cies = told::TABLE + told::ENTRY * self.parts.len() as u64 + self.slot.map_or(0, |_| 4);
+        let fdes = cies + CIE * forms.len() as u64;
+        let mut behind = Vec::new();
+        let mut table = Vec::new();
+        for part in &self.parts {
+            let (start, fde) = (code + part.start as u64, fdes + behind.len() as u64);
+            table.extend(distance(start, at));
+            table.extend(distance(at + fde, at));
+            let form = forms.iter().position(|form| *form == part.form);
+            let cie = cies + CIE * form.unwrap_or(0) as u64;
+            behind.extend(part.fde((at + fde, at + cie), start, code));
+        }
         let mut bytes = Vec::new();
-        let (cie, fde) = (at + CIE, at + FDE);
         // Version, encodings (pcrel, udata4, datarel), .eh_frame, the table.
         bytes.extend([1, RELATIVE, 0x03, 0x3b]);
-        bytes.extend(distance(cie, at + 4));
-        bytes.extend(1u32.to_le_bytes());
-        bytes.extend(distance(code, at));
-        bytes.extend(distance(fde, at));
-        bytes.extend((FDE as u32 - CIE as u32 - 4).to_le_bytes());
-        bytes.extend(0u32.to_le_bytes());
-        bytes.push(1);
-        bytes.extend(self.form.augmentation);
-        bytes.extend([1, self.form.data_factor, RETURN_ADDRESS, 1, RELATIVE]);
-        bytes.extend(self.form.program);
-        bytes.resize(FDE as usize, NOTHING);
-        let padded = (self.program.len() + 1).next_multiple_of(4);
-        bytes.extend((padded as u32 + 12).to_le_bytes());
-        bytes.extend(distance(fde + 4, cie));
-        bytes.extend(distance(code, fde + 8));
-        bytes.extend((self.count as u32).to_le_bytes());
-        bytes.push(0);
-        bytes.extend(&self.program);
-        bytes.resize(FDE as usize + 16 + padded + 4, NOTHING);
+        bytes.extend(distance(at + cies, at + 4));
+        bytes.extend((self.parts.len() as u32).to_le_bytes());
+        bytes.extend(table);
+        bytes.extend(self.slot.iter().flat_map(|slot| slot.to_le_bytes()));
+        bytes.extend(forms.iter().flat_map(|form| form.cie()));
+        bytes.extend(behind);
+        bytes.extend([NOTHING; 4]);
         bytes.resize(bytes.len().next_multiple_of(UNIT as usize), NOTHING);
         bytes
     }
+
+    /// What its parts are, each once.
+    fn forms(&self) -> Vec<&'static Form> {
+        let mut forms: Vec<&Form> = Vec::new();
+        for part in &self.parts {
+            if !forms.contains(&part.form) {
+                forms.push(part.form);
+            }
+        }
+        forms
+    }
+}
+
+impl Form {
+    fn cie(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((CIE as u32 - 4).to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        bytes.push(1);
+        bytes.extend(self.augmentation);
+        bytes.extend([1, self.data_factor, RETURN_ADDRESS, 1, RELATIVE]);
+        bytes.extend(self.program);
+        bytes.resize(CIE as usize, NOTHING);
+        bytes
+    }
+}
+
+impl Part {
+    /// The FDE at `at`, whose CIE is at `cie`, for code from `start` on in the trampoline `code`.
+    fn fde(&self, (at, cie): (u64, u64), start: u64, code: u64) -> Vec<u8> {
+        let mut program = self.program.clone();
+        if let Some(way) = self.way {
+            // expression of the return address: const8u, where the word is.
+            program.extend([0x10, RETURN_ADDRESS, 9, 0x0e]);
+            program.extend(caller(code, way).to_le_bytes());
+        }
+        let padded = (program.len() + 1).next_multiple_of(4);
+        let mut bytes = Vec::new();
+        bytes.extend((padded as u32 + 12).to_le_bytes());
+        bytes.extend(distance(at + 4, cie));
+        bytes.extend(distance(start, at + 8));
+        bytes.extend((self.count as u32).to_le_bytes());
+        bytes.push(0);
+        bytes.extend(program);
+        bytes.resize(16 + padded, NOTHING);
+        bytes
+    }
+}
+
+/// The instructions for a range of a trampoline's code, out of how all of it stands.
+fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
+    let mut program = Vec::new();
+    let (mut last, mut said) = (range.start, None::<Stand>);
+    let before = rows.partition_point(|(at, _)| *at <= range.start);
+    let first = before.saturating_sub(1);
+    for &(at, stand) in rows[first..].iter().take_while(|(at, _)| *at < range.end) {
+        let at = at.max(range.start);
+        advance(&mut program, at - last);
+        if said.is_none_or(|said| said.offset != stand.offset) {
+            goes_on_at(&mut program, site + stand.offset as u64);
+        }
+        if said.map_or(0, |said| said.depth) != stand.depth {
+            has_pushed(&mut program, stand.depth);
+        }
+        (last, said) = (at, Some(stand));
+    }
+    program
 }
 
 /// The instruction that does nothing; also each byte of the end.

@@ -60,6 +60,10 @@ pub mod intercepted {
     pub const LAND: u32 = JUMP + 1;
 }
 
+/// What the slow entry answers for a call that the trampoline follows by itself, by the first of
+/// its ways; of the next one more. 0 where it is not followed, and else the address of a return
+/// thunk.
+pub const BY_ITSELF: u64 = 1;
 /// Slots of probes that follow calls are below this, so that they leave room for the
 /// flags below in what the agent's slow entry is given.
 pub const MAX_SLOT: u32 = 1 << 26;

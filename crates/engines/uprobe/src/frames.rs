@@ -8,7 +8,7 @@
 //! | word of a frame | holds |
 //! |---|---|
 //! | 0 | where on the stack the return address stands; 0: no frame, or one being written |
-//! | 1 | the thunk that it returns to |
+//! | 1 | the thunk that it returns to; or, of a call that its trampoline follows by itself, the first of its probe's words |
 //! | 2 | when it was entered, in ticks; of a gate's call the counters in which it is noted |
 //! | 3 | how long followed callees took, in nanoseconds, and in its highest byte of which part of its probe's calls it is |
 //!
@@ -45,7 +45,7 @@ pub const SAME_STACK: u64 = 8 << 20;
 pub struct Frame {
     /// Where on the stack its return address stands.
     pub slot: u64,
-    /// The thunk that it returns to.
+    /// The thunk that it returns to; or a small number, the first of its probe's words.
     pub thunk: u64,
     /// When it was entered, in ticks; or the counters in which it is noted.
     pub entered: u64,

@@ -126,12 +126,13 @@ impl<'a> Thunks<'a> {
 
     /// The address of the thunk for `probe` that returns to `thunk.to`: the one there
     /// is, or a new one. `None` where there is no room, or no such address.
-    pub fn get(&self, probe: u32, thunk: &Thunk) -> Option<u64> {
+    /// Where that is not the program's own, but another call's way back, `is_ours` is set.
+    pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {
             return None;
         }
-        self.look_up(key).or_else(|| self.add(key, thunk))
+        self.look_up(key).or_else(|| self.add(key, thunk, is_ours))
     }
 
     fn first(&self, key: u64) -> usize {
@@ -155,7 +156,7 @@ impl<'a> Thunks<'a> {
         None
     }
 
-    fn add(&self, key: u64, thunk: &Thunk) -> Option<u64> {
+    fn add(&self, key: u64, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let (code, made) = self.made();
         // Relaxed: uniqueness needs only the increment's atomicity.
         let index = self.used.fetch_add(1, Ordering::Relaxed);
@@ -164,12 +165,9 @@ impl<'a> Thunks<'a> {
             return None;
         }
         let gate = if thunk.gate { GATE } else { 0 };
-        let words = [
-            thunk.to,
-            thunk.calls,
-            thunk.exit,
-            thunk.slot | gate | self.apart(thunk.to),
-        ];
+        // By how much unwinders must find the frame there apart from the thunk.
+        let apart = if is_ours { 0 } else { APART };
+        let words = [thunk.to, thunk.calls, thunk.exit, thunk.slot | gate | apart];
         for (at, value) in words.into_iter().enumerate() {
             let word = self.records.get(index as usize * RECORD_WORDS + at)?;
             word.store(value, Ordering::Relaxed); // published by edge F
@@ -177,15 +175,6 @@ impl<'a> Thunks<'a> {
         let address = code + u64::from(index) * STRIDE;
         self.publish(key, address);
         Some(address)
-    }
-
-    /// By how much unwinders must find the frame at an address apart from the thunk that
-    /// returns there, above the slot: not where that is a thunk itself.
-    fn apart(&self, to: u64) -> u64 {
-        match self.at(to) {
-            Some(_) => 0,
-            None => APART,
-        }
     }
 
     /// Enters a thunk. One that another thread entered for the same key at the same
@@ -234,20 +223,24 @@ mod tests {
         let entries = words(2 * Thunks::entries(BITS));
         let records = words(40 * RECORD_WORDS);
         let thunks = Thunks::new(&entries, &records, BITS, HASH);
-        assert_eq!(thunks.get(1, &thunk(0x1000)), None, "no code yet");
+        assert_eq!(thunks.get(1, &thunk(0x1000), false), None, "no code yet");
         thunks.make(0x10_0000, 40);
         let mut seen = Vec::new();
         for to in (0x1000..).step_by(5).take(20) {
             for probe in [1, 2] {
-                let address = thunks.get(probe, &thunk(to)).expect("room");
+                let address = thunks.get(probe, &thunk(to), false).expect("room");
                 assert_eq!(thunks.at(address + 10), Some(thunk(to)));
-                assert_eq!(thunks.get(probe, &thunk(to)), Some(address));
+                assert_eq!(thunks.get(probe, &thunk(to), false), Some(address));
                 assert!(!seen.contains(&address));
                 seen.push(address);
             }
         }
-        assert_eq!(thunks.get(3, &thunk(0x1000)), None, "all are used");
-        assert_eq!(thunks.get(1, &thunk(0x1000)), Some(seen[0]), "those stay");
+        assert_eq!(thunks.get(3, &thunk(0x1000), false), None, "all are used");
+        assert_eq!(
+            thunks.get(1, &thunk(0x1000), false),
+            Some(seen[0]),
+            "those stay"
+        );
     }
 
     #[test]
@@ -256,8 +249,8 @@ mod tests {
         let records = words(2 * RECORD_WORDS);
         let thunks = Thunks::new(&entries, &records, BITS, HASH);
         thunks.make(0x10_0000, 2);
-        let outer = thunks.get(1, &thunk(0x1000)).expect("room");
-        thunks.get(2, &thunk(outer + 14)).expect("room");
+        let outer = thunks.get(1, &thunk(0x1000), false).expect("room");
+        thunks.get(2, &thunk(outer + 14), true).expect("room");
         let last = |index: usize| records[index * RECORD_WORDS + 3].load(Ordering::Relaxed);
         assert_eq!((last(0), last(1)), (APART | GATE | 3, GATE | 3));
         assert_eq!(thunks.at(outer).map(|thunk| thunk.slot), Some(3));
@@ -270,7 +263,7 @@ mod tests {
         let thunks = Thunks::new(&entries, &records, BITS, HASH);
         thunks.make(0x10_0000, 1);
         for to in [0, 1 << 47, u64::MAX] {
-            assert_eq!(thunks.get(0, &thunk(to)), None);
+            assert_eq!(thunks.get(0, &thunk(to), false), None);
         }
         assert_eq!(thunks.at(0x10_0000 + STRIDE), None);
         assert_eq!(thunks.at(0xf_ffff), None);

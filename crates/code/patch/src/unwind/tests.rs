@@ -37,17 +37,18 @@ fn told(patch: &Patch, offset: usize) -> (u64, i64) {
     let bases = BaseAddresses::default().set_eh_frame_hdr(at);
     let header = EhFrameHdr::new(bytes, LittleEndian);
     let header = header.parse(&bases, 8).expect("a header");
-    let section = EhFrame::new(&bytes[CIE as usize..], LittleEndian);
-    let bases = bases.set_eh_frame(at + CIE);
+    let gimli::Pointer::Direct(frames) = header.eh_frame_ptr() else {
+        panic!("no pointer");
+    };
+    let section = EhFrame::new(&bytes[(frames - at) as usize..], LittleEndian);
+    let bases = bases.set_eh_frame(frames);
     let pc = patch.trampoline + offset as u64;
     let table = header.table().expect("a table");
     let fde = table.fde_for_address(&section, &bases, pc, |section, bases, at| {
         section.cie_from_offset(bases, at)
     });
     let fde = fde.expect("an FDE");
-    assert!(fde.cie().is_signal_trampoline());
-    let range = (fde.initial_address(), fde.len());
-    assert_eq!(range, (patch.trampoline, patch.code.len() as u64));
+    assert!(fde.contains(pc));
     let mut context = UnwindContext::new();
     let row = fde.unwind_info_for_address(&section, &bases, &mut context, pc);
     let row = row.expect("a row");
@@ -56,6 +57,21 @@ fn told(patch: &Patch, offset: usize) -> (u64, i64) {
     };
     assert_eq!(*register, X86_64::RSP);
     let rule = |register: Register| row.register(register);
+    if !fde.cie().is_signal_trampoline() {
+        let offset = *offset;
+        assert_eq!(rule(X86_64::RSP), Some(RegisterRule::ValOffset(-offset)));
+        let Some(RegisterRule::Expression(expression)) = rule(X86_64::RA) else {
+            panic!("{row:?}");
+        };
+        let expression = expression.get(&section).expect("in the section");
+        let address = expression.operations(fde.cie().encoding()).next();
+        let callers = [0, 1].map(|way| caller(patch.trampoline, way));
+        let Ok(Some(Operation::UnsignedConstant { value })) = address else {
+            panic!("{address:?}");
+        };
+        let way = callers.iter().position(|caller| *caller == value);
+        return (RETURNS + way.expect("a word of its own") as u64, offset);
+    }
     assert_eq!(rule(X86_64::RSP), Some(RegisterRule::ValOffset(4)));
     let Some(RegisterRule::ValExpression(expression)) = rule(X86_64::RA) else {
         panic!("{row:?}");
@@ -67,6 +83,9 @@ fn told(patch: &Patch, offset: usize) -> (u64, i64) {
     };
     (value - SITE, offset + 4)
 }
+
+/// Told of where calls return to that the trampoline follows by itself, by its first way.
+const RETURNS: u64 = 1 << 32;
 
 /// Each instruction of a trampoline with what is told there.
 fn all(patch: &Patch) -> Vec<(String, u64, i64)> {
@@ -163,17 +182,47 @@ fn a_followed_call_at_its_entry_and_exit() {
         let named = lines.iter().filter(|(known, ..)| known == name);
         named.map(|(_, _, depth)| *depth).collect()
     };
-    assert_eq!(depths("rdtsc"), [24, 24]);
-    // The copy's, and the exit's.
+    // Of its own two ways, with the exit behind the first, and of all others.
+    assert_eq!(depths("rdtsc"), [0, 24, 0, 24]);
     assert_eq!(depths("ret"), [0]);
-    // Two ways into the agent for an entry, the time, and one for an odd return.
-    assert_eq!(depths("call"), [32, 32, 24, 32]);
-    assert_eq!(depths("sub"), [0, 24]);
+    // The function; the time, and the agent for an odd return; the function; two ways into
+    // the agent for an entry.
+    assert_eq!(depths("call"), [-8, 24, 32, -8, 32, 32]);
+    assert_eq!(depths("sub"), [24, 0]);
     assert!(
         lines
             .iter()
-            .all(|(name, offset, _)| *offset == 0 || name != "push")
+            .all(|(name, offset, _)| *offset == 0 || *offset >= RETURNS || name != "push")
     );
+}
+
+/// The return address itself, and whatever of the call an unwinder looks up in its place.
+#[test]
+fn where_a_call_returns_to_that_is_followed_without_a_thunk() {
+    for timed in [false, true] {
+        let body = Body::Call {
+            slot: 7,
+            probe: 3,
+            timed,
+            hits: ALL,
+        };
+        let patch = patch(&FUNCTION, 0, &body);
+        let lines = all(&patch);
+        let returns: Vec<_> = lines.iter().filter(|line| line.1 >= RETURNS).collect();
+        let push = |way| ("push".to_owned(), RETURNS + way, -8);
+        assert_eq!(returns, [&push(0), &push(1)]);
+        let behind: Vec<usize> = (0..patch.code.len())
+            .filter(|at| told(&patch, *at).0 >= RETURNS)
+            .collect();
+        let call = behind[0] - 1;
+        assert_eq!((patch.code[call], told(&patch, call)), (0xe8, (0, -8)));
+        assert_eq!(
+            behind[9] - behind[0],
+            9,
+            "four bytes of the call, and the push"
+        );
+        assert_eq!(told(&patch, behind[9] + 1), (0, 0));
+    }
 }
 
 /// The agent finds the copy 14 bytes behind its return.

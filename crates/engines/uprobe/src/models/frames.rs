@@ -110,8 +110,15 @@ impl Thread {
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
+                // Those of timed calls are given up last, others before they are counted.
+                let timed = probe == 0;
+                if !timed {
+                    self.set_end(uppermost);
+                }
                 self.calls.0[probe as usize].returns.fetch_add(1, Relaxed);
-                self.set_end(uppermost);
+                if timed {
+                    self.set_end(uppermost);
+                }
                 Some(frame)
             }
             _ => self.returns_slowly(slot, probe, None),

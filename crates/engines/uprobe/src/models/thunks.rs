@@ -57,7 +57,7 @@ fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
         let Table { entries, thunks } = table();
         let other = spawn(move || {
             lose(lost);
-            thunks.get(0, &thunk(places[1]))
+            thunks.get(0, &thunk(places[1]), false)
         });
         let third = spawn(move || {
             lose(looker);
@@ -67,7 +67,7 @@ fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
             }
         });
         lose(lost);
-        let own = thunks.get(0, &thunk(places[0])).expect("room");
+        let own = thunks.get(0, &thunk(places[0]), false).expect("room");
         let others = other.join().expect("got").expect("room");
         third.join().expect("looked");
         lose(None);

@@ -1,0 +1,192 @@
+//! The calls that a trampoline follows by itself: those that return where its first ones did.
+//!
+//! ```text
+//! entry:  mov  %rax,-8(%rsp)         the red zone is nobody's at a function's entry
+//!         mov  CALLER(%rip),%rax     where those calls return to, or 0: not yet
+//!         cmp  %rax,(%rsp)
+//!         jne  the same again for the next of such places, and then general
+//!         the end of a page of frames, no counters, or no credit: general
+//!         decq credit; incq calls
+//!         push a frame: whose it is, the time, where the return address stands
+//!         give the registers back
+//! gone:   lea  8(%rsp),%rsp
+//!         call copy
+//!         push CALLER(%rip)
+//! exit:   ...
+//! general:
+//!         mov  -8(%rsp),%rax         on to the table of thunks
+//! ```
+//! So most functions' most calls need no look-up, no jump through memory and none over more than
+//! 2 GiB. The return address behind `call copy` stands for one of the program's as a thunk's does:
+//! the agent writes it once, and it never changes.
+//!
+//! What costs is not the instructions but the stores, of which processors make one a cycle. Where
+//! the frame says already whose it is, as it does where the same function was called last at this
+//! depth, it is not written again; and of the registers as few are saved as will do.
+
+use tiptoe_wire::arena::WAYS;
+use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
+
+use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, NOT_ABOVE, To};
+use crate::counters;
+use crate::timed::{Call, count, now, restore, save};
+use crate::trampoline::Abi;
+
+const KEEP_RAX: [u8; 5] = [0x48, 0x89, 0x44, 0x24, 0xf8]; // mov %rax,-8(%rsp)
+const TAKE_RAX: [u8; 5] = [0x48, 0x8b, 0x44, 0x24, 0xf8]; // mov -8(%rsp),%rax
+const KEEP_BOTH: [u8; 10] = [
+    0x48, 0x89, 0x4c, 0x24, 0xf0, // mov %rcx,-16(%rsp)
+    0x48, 0x89, 0x54, 0x24, 0xe8, // mov %rdx,-24(%rsp)
+];
+const TAKE_BOTH: [u8; 10] = [
+    0x48, 0x8b, 0x54, 0x24, 0xe8, // mov -24(%rsp),%rdx
+    0x48, 0x8b, 0x4c, 0x24, 0xf0, // mov -16(%rsp),%rcx
+];
+
+/// Where the rest of a trampoline meets it.
+#[derive(Default)]
+pub(crate) struct Itself {
+    /// Where calls of each way are made, with all registers as they were and the return address
+    /// on the stack.
+    pub(crate) gone: Vec<usize>,
+    /// These calls, to the copy.
+    pub(crate) calls: Vec<Ahead>,
+    /// Where they go on, with the return address on the stack.
+    pub(crate) exit: usize,
+}
+
+/// A word of the frame that is rarely written: the jump there, what does it, and where that
+/// goes on.
+type Unwritten = (Ahead, Vec<u8>, usize);
+
+/// Follows the calls that come from a few places; for all others, as they came, goes on behind.
+pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut Code)) -> Itself {
+    let mut itself = Itself::default();
+    let mut general = Vec::new();
+    code.put(&KEEP_RAX);
+    for way in 0..WAYS {
+        code.relative(&[0x48, 0x8b, 0x05], To::Caller(way), &[]); // mov CALLER(%rip),%rax
+        code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
+        let another = code.jump_ahead(IF_NOT_EQUAL, true);
+        general.extend(enter(code, call, abi));
+        let unwritten = match call.timed {
+            true => push_timed(code, call, abi),
+            false => push(code, call, abi),
+        };
+        code.put(&TAKE_RAX);
+        itself.gone.push(code.len());
+        code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
+        itself.calls.push(code.call_ahead(call.slot));
+        // The function has returned, and its return address is gone.
+        code.stand(0, -8);
+        code.relative(&[0xff, 0x35], To::Caller(way), &[]); // push CALLER(%rip)
+        if way == 0 {
+            itself.exit = code.len();
+            leave(code);
+        } else {
+            code.stand(0, 0).jump_back(None, itself.exit);
+        }
+        for (jump, write, back) in unwritten {
+            code.bind(jump);
+            code.put(&write).jump_back(None, back);
+        }
+        code.bind(another);
+    }
+    for jump in general {
+        code.bind(jump);
+    }
+    code.put(&TAKE_RAX);
+    itself
+}
+
+/// Counts a call that is to be followed. The jumps are taken where it may not be, or not so
+/// simply: at the end of a page of frames, without counters or credit.
+fn enter(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Ahead> {
+    code.put(&FRAMES_IN_RAX).put32(abi.frames);
+    code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
+    let mut general = vec![code.jump_ahead(IF_EQUAL, true)];
+    general.push(counters::load(code, abi.tls, true));
+    general.extend(call.hits.emit_under(code, true));
+    code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
+    general.push(code.jump_ahead(NOT_ABOVE, true));
+    call.enter(code);
+    general
+}
+
+/// Pushes a frame that has no time: reserved first, and its first word last.
+fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
+    code.put(&FRAMES_IN_RAX).put32(abi.frames);
+    code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
+    code.put(&RAX_IN_FRAMES).put32(abi.frames);
+    let whose = call.slot.to_le_bytes();
+    code.put(&[0x48, 0x81, 0x78, 0xe8]).put(&whose); // cmpq $whose,-24(%rax)
+    let other = code.jump_ahead(IF_NOT_EQUAL, true);
+    let same = code.len();
+    code.put(&[0x48, 0x83, 0x78, 0xf8, 0]); // cmpq $0,-8(%rax): in callees
+    let some = code.jump_ahead(IF_NOT_EQUAL, true);
+    let none = code.len();
+    code.put(&[0x48, 0x89, 0x60, 0xe0]); // mov %rsp,-32(%rax): last
+    vec![
+        (
+            other,
+            [&[0x48, 0xc7, 0x40, 0xe8][..], &whose].concat(),
+            same,
+        ), // movq $whose,-24(%rax)
+        (some, vec![0x48, 0xc7, 0x40, 0xf8, 0, 0, 0, 0], none), // movq $0,-8(%rax)
+    ]
+}
+
+/// The same with the time.
+fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
+    code.put(&KEEP_BOTH);
+    code.put(&FRAMES_IN_RCX).put32(abi.frames);
+    code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
+    code.put(&RCX_IN_FRAMES).put32(abi.frames);
+    let whose = call.slot.to_le_bytes();
+    code.put(&[0x48, 0x81, 0x79, 0xe8]).put(&whose); // cmpq $whose,-24(%rcx)
+    let other = code.jump_ahead(IF_NOT_EQUAL, true);
+    let same = code.len();
+    code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0); // movq $0,-8(%rcx): in callees
+    now(code);
+    code.put(&[0x48, 0x89, 0x41, 0xf0]); // mov %rax,-16(%rcx)
+    code.put(&[0x48, 0x89, 0x61, 0xe0]); // mov %rsp,-32(%rcx): last
+    code.put(&TAKE_BOTH);
+    vec![(
+        other,
+        [&[0x48, 0xc7, 0x41, 0xe8][..], &whose].concat(),
+        same,
+    )] // movq $whose,-24(%rcx)
+}
+
+/// The exit of calls that are neither timed nor a gate's, with the return address already on
+/// the stack. Where the thread has no counters the call is one of an earlier session's.
+pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
+    // The function has returned: all is as at its entry.
+    code.stand(0, 0);
+    code.put(&KEEP_RAX);
+    code.put(&FRAMES_IN_RAX).put32(abi.frames);
+    code.put(&[0x48, 0x39, 0x60, 0xe0]); // cmp %rsp,-32(%rax): the uppermost frame's?
+    let odd = code.jump_ahead(IF_NOT_EQUAL, false);
+    code.put(&[0x48, 0xc7, 0x40, 0xe0]).put32(0); // movq $0,-32(%rax): before it is counted
+    code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES.wrapping_neg()]); // add $-FRAME,%rax
+    code.put(&RAX_IN_FRAMES).put32(abi.frames);
+    let none = counters::load(code, abi.tls, false);
+    count(code, call.slot + words::RETURNS);
+    code.bind(none);
+    code.put(&TAKE_RAX);
+    let out = code.len();
+    code.put(&[0xc3]);
+    code.bind(odd);
+    code.put(&TAKE_RAX);
+    save(code);
+    code.put(&[0x68])
+        .put32(call.asks(RETURNING))
+        .relative(&[0xe8], To::Slow, &[]);
+    restore(code);
+    code.jump_back(None, out);
+}
+
+const FRAMES_IN_RAX: [u8; 5] = [0x64, 0x48, 0x8b, 0x04, 0x25]; // mov %fs:frames,%rax
+const RAX_IN_FRAMES: [u8; 5] = [0x64, 0x48, 0x89, 0x04, 0x25]; // mov %rax,%fs:frames
+const FRAMES_IN_RCX: [u8; 5] = [0x64, 0x48, 0x8b, 0x0c, 0x25]; // mov %fs:frames,%rcx
+const RCX_IN_FRAMES: [u8; 5] = [0x64, 0x48, 0x89, 0x0c, 0x25]; // mov %rcx,%fs:frames

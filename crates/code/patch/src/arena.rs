@@ -38,6 +38,9 @@ const TABLE: u64 = 8;
 const SHORTEST: u64 = 32;
 /// As many arenas are opened for the sake of SIGTRAP bytes before SIGILL will do.
 const GENEROUS: usize = 64;
+/// An arena without so much in one piece is filled up only where no other can be had: what
+/// goes into the ends of many lies in as many pages, on the same few lines of a cache.
+const ROOMY: u64 = 2048;
 /// More than this are never opened.
 const MOST: usize = 4096;
 /// Granules looked at in one free range and band before giving it up.
@@ -202,6 +205,11 @@ impl Open {
         Some(Place { at, told })
     }
 
+    /// Whether there is room for more than one or two.
+    fn is_roomy(&self) -> bool {
+        self.free.iter().any(|run| run.end - run.start >= ROOMY)
+    }
+
     /// The highest place for bytes that are told.
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
@@ -285,7 +293,8 @@ impl Arenas {
             })
             .or_else(|| self.in_open(&want, &any))
             .or_else(|| self.in_new(&want, &any, false))
-            .or_else(|| self.in_open(&want, &pairs))
+            .or_else(|| self.in_end(&want, &any))
+            .or_else(|| self.in_end(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
             .or_else(|| self.in_new(&want, &any, true))?;
         self.hold(&want, place);
@@ -293,6 +302,12 @@ impl Arenas {
     }
 
     fn in_open(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
+        let mut roomy = self.open.iter().filter(|arena| arena.is_roomy());
+        roomy.find_map(|arena| arena.find(want, allowed))
+    }
+
+    /// In what is left of one.
+    fn in_end(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
 

@@ -4,10 +4,11 @@
 //! entry:  mov  %rax,-8(%rsp)         the red zone is nobody's at a function's entry
 //!         mov  CALLER(%rip),%rax     where those calls return to, or 0: not yet
 //!         cmp  %rax,(%rsp)
-//!         jne  the same again for the next of such places, and then general
-//!         the end of a page of frames, no counters, or no credit: general
+//!         jne  the same with the second of such places; another: general
+//! known:  the end of a page of frames, no counters, or no credit: general
 //!         decq credit; incq calls
 //!         push a frame: whose it is, the time, where the return address stands
+//!         the second place: likewise
 //!         give the registers back
 //! gone:   lea  8(%rsp),%rsp
 //!         call copy
@@ -44,13 +45,12 @@ const TAKE_BOTH: [u8; 10] = [
 ];
 
 /// Where the rest of a trampoline meets it.
-#[derive(Default)]
 pub(crate) struct Itself {
     /// Where calls of each way are made, with all registers as they were and the return address
     /// on the stack.
-    pub(crate) gone: Vec<usize>,
+    pub(crate) gone: [usize; WAYS],
     /// These calls, to the copy.
-    pub(crate) calls: Vec<Ahead>,
+    pub(crate) calls: [Ahead; WAYS],
     /// Where they go on, with the return address on the stack.
     pub(crate) exit: usize,
 }
@@ -59,44 +59,59 @@ pub(crate) struct Itself {
 /// goes on.
 type Unwritten = (Ahead, Vec<u8>, usize);
 
-/// Follows the calls that come from a few places; for all others, as they came, goes on behind.
+/// Follows the calls that come from two places; for all others, as they came, goes on behind.
 pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut Code)) -> Itself {
-    let mut itself = Itself::default();
-    let mut general = Vec::new();
     code.put(&KEEP_RAX);
-    for way in 0..WAYS {
-        code.relative(&[0x48, 0x8b, 0x05], To::Caller(way), &[]); // mov CALLER(%rip),%rax
-        code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
-        let another = code.jump_ahead(IF_NOT_EQUAL, true);
-        general.extend(enter(code, call, abi));
-        let unwritten = match call.timed {
-            true => push_timed(code, call, abi),
-            false => push(code, call, abi),
-        };
-        code.put(&TAKE_RAX);
-        itself.gone.push(code.len());
-        code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
-        itself.calls.push(code.call_ahead(call.slot));
-        // The function has returned, and its return address is gone.
-        code.stand(0, -8);
-        code.relative(&[0xff, 0x35], To::Caller(way), &[]); // push CALLER(%rip)
-        if way == 0 {
-            itself.exit = code.len();
-            leave(code);
-        } else {
-            code.stand(0, 0).jump_back(None, itself.exit);
-        }
-        for (jump, write, back) in unwritten {
-            code.bind(jump);
-            code.put(&write).jump_back(None, back);
-        }
-        code.bind(another);
+    let others = unless_from(code, 0);
+    let known = code.len();
+    let general = enter(code, call, abi);
+    let unwritten = match call.timed {
+        true => push_timed(code, call, abi),
+        false => push(code, call, abi),
+    };
+    let second = unless_from(code, 0);
+    let (first_gone, first_call) = go(code, call, 0);
+    let exit = code.len();
+    leave(code);
+    code.bind(second);
+    let (second_gone, second_call) = go(code, call, 1);
+    code.stand(0, 0).jump_back(None, exit);
+    for (jump, write, back) in unwritten {
+        code.bind(jump);
+        code.put(&write).jump_back(None, back);
     }
-    for jump in general {
+    // Over many functions each branch that is taken costs: none is for the first place.
+    code.bind(others);
+    let neither = unless_from(code, 1);
+    code.jump_back(None, known);
+    for jump in general.into_iter().chain([neither]) {
         code.bind(jump);
     }
     code.put(&TAKE_RAX);
-    itself
+    Itself {
+        gone: [first_gone, second_gone],
+        calls: [first_call, second_call],
+        exit,
+    }
+}
+
+/// The jump is taken unless the call is of this way; %rax is lost.
+fn unless_from(code: &mut Code, way: usize) -> Ahead {
+    code.relative(&[0x48, 0x8b, 0x05], To::Caller(way), &[]); // mov CALLER(%rip),%rax
+    code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
+    code.jump_ahead(IF_NOT_EQUAL, true)
+}
+
+/// Makes the call, and puts its return address back. Where it is made, and the call itself.
+fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
+    code.put(&TAKE_RAX);
+    let gone = code.len();
+    code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
+    let made = code.call_ahead(call.slot);
+    // The function has returned, and its return address is gone.
+    code.stand(0, -8);
+    code.relative(&[0xff, 0x35], To::Caller(way), &[]); // push CALLER(%rip)
+    (gone, made)
 }
 
 /// Counts a call that is to be followed. The jumps are taken where it may not be, or not so

@@ -133,25 +133,22 @@ impl Trampoline {
             code.bind(jump);
         }
         let gone = itself.as_ref().map_or(&[][..], |itself| &itself.gone);
-        let first = slow(code, call, 0, gone);
-        let unfollowed = code.len();
+        let asked = slow(code, call, gone);
         code.put(&[0x5a, 0x59]);
         code.jump_back(None, plain);
         code.bind(cold);
-        let second = match call.by() {
+        match call.by() {
             // Only here is the value known.
             Some(_) => {
                 let asked = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
                 counters::ask_again(code, [ready, plain], asked, abi.tls);
-                None
             }
             None => {
                 code.put(&[0x51, 0x52]);
-                let asked = slow(code, call, UNCOUNTED, gone);
-                code.jump_back(None, unfollowed);
-                Some(asked)
+                code.put(&[0x68]).put32(call.asks(UNCOUNTED));
+                code.jump_back(None, asked.again);
             }
-        };
+        }
         let exit = match itself {
             Some(itself) => {
                 for call in itself.calls {
@@ -165,10 +162,8 @@ impl Trampoline {
                 exit
             }
         };
-        for asked in [first].into_iter().chain(second) {
-            code.bind_at(asked.copy, self.copy);
-            code.bind_at(asked.exit, exit);
-        }
+        code.bind_at(asked.copy, self.copy);
+        code.bind_at(asked.exit, exit);
     }
 }
 
@@ -250,8 +245,10 @@ pub(crate) fn now(code: &mut Code) {
     code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
 }
 
-/// The two addresses that the slow entry is told.
+/// Where the slow entry is asked, what for being on the stack, and the two addresses that it is
+/// told.
 struct Asked {
+    again: usize,
     copy: Ahead,
     exit: Ahead,
 }
@@ -353,7 +350,12 @@ fn stale(code: &mut Code) -> Ahead {
 /// Has the agent push the frame, given the copy in %rax, the exit in %rdx and, in %rcx, the
 /// probe's number and above it what the frame keeps; it answers with the thunk to go to in %rax, or 0,
 /// or with that the trampoline follows the call by itself, which then is `gone`.
-fn slow(code: &mut Code, call: &Call, more: i32, gone: &[usize]) -> Asked {
+fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> Asked {
+    let known = call.by().is_none();
+    if known {
+        code.put(&[0x68]).put32(call.asks(0));
+    }
+    let again = code.len();
     let copy = code.field_ahead(&[0x48, 0x8d, 0x05]); // lea copy(%rip),%rax
     let exit = code.field_ahead(&[0x48, 0x8d, 0x15]); // lea exit(%rip),%rdx
     match call.by() {
@@ -361,9 +363,10 @@ fn slow(code: &mut Code, call: &Call, more: i32, gone: &[usize]) -> Asked {
         None => code.put(&[0xb9]),                      // mov $probe,%ecx
     };
     code.put32(call.probe as i32);
-    code.put(&[0x68])
-        .put32(call.asks(more))
-        .relative(&[0xe8], To::Slow, &[]);
+    if !known {
+        code.put(&[0x68]).put32(call.asks(0));
+    }
+    code.relative(&[0xe8], To::Slow, &[]);
     code.put(&[0x48, 0x85, 0xc0]); // test %rax,%rax
     let over = code.jump_ahead(IF_EQUAL, false);
     for (way, gone) in (BY_ITSELF..).zip(gone) {
@@ -375,7 +378,7 @@ fn slow(code: &mut Code, call: &Call, more: i32, gone: &[usize]) -> Asked {
     }
     code.put(&[0xff, 0xe0]); // jmp *%rax
     code.bind(over);
-    Asked { copy, exit }
+    Asked { again, copy, exit }
 }
 
 /// Takes the uppermost frame out, before anything is counted of it and behind the last

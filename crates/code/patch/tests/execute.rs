@@ -1,5 +1,6 @@
 //! Patched code does what the original did: run both and compare every register.
 
+mod followed;
 mod foreign;
 mod machine;
 mod random;

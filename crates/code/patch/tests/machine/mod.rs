@@ -1,107 +1,25 @@
 //! A place to run generated code in: registers in, registers out.
 
+mod assembly;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
 
+use assembly::{
+    tiptoe_test_calls, tiptoe_test_cold, tiptoe_test_frames, tiptoe_test_hook, tiptoe_test_run,
+    tiptoe_test_set_frames, tiptoe_test_set_tls, tiptoe_test_slow, tiptoe_test_state,
+    tiptoe_test_time,
+};
 use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape};
-
-std::arch::global_asm!(
-    ".section .tbss,\"awT\",@nobits",
-    ".balign 8",
-    "tiptoe_test_tls: .zero 16",
-    ".data",
-    ".balign 8",
-    ".globl tiptoe_test_state, tiptoe_test_calls",
-    "tiptoe_test_state: .zero 19*8",
-    "tiptoe_test_calls: .zero 5*8",
-    // Code runs on a stack of its own, so that its address is the same each time.
-    ".bss",
-    ".balign 64",
-    "tiptoe_test_stack: .zero 1<<18",
-    "tiptoe_test_stack_end: .zero 64",
-    "tiptoe_test_caller: .zero 8",
-    ".text",
-    ".globl tiptoe_test_run, tiptoe_test_set_tls, tiptoe_test_cold, tiptoe_test_hook",
-    ".globl tiptoe_test_slow",
-    // Sets the thread's descriptor; returns the offset of the pointer.
-    "tiptoe_test_set_tls:",
-    "mov tiptoe_test_tls@gottpoff(%rip), %rax",
-    "mov %rdi, %fs:(%rax)",
-    "ret",
-    "tiptoe_test_run:",
-    "push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15",
-    "mov %rsp, tiptoe_test_caller(%rip)",
-    "lea tiptoe_test_stack_end(%rip), %rsp",
-    "lea tiptoe_test_state(%rip), %rbx",
-    "mov 144(%rbx), %rcx; lea -8(%rsp), %rax; mov %rax, (%rcx)",
-    "push 128(%rbx); popfq",
-    "mov 0(%rbx), %rax; mov 8(%rbx), %rcx; mov 16(%rbx), %rdx; mov 40(%rbx), %rbp",
-    "mov 48(%rbx), %rsi; mov 56(%rbx), %rdi; mov 64(%rbx), %r8; mov 72(%rbx), %r9",
-    "mov 80(%rbx), %r10; mov 88(%rbx), %r11; mov 96(%rbx), %r12; mov 104(%rbx), %r13",
-    "mov 112(%rbx), %r14; mov 120(%rbx), %r15; mov 24(%rbx), %rbx",
-    "call *136+tiptoe_test_state(%rip)",
-    "mov %rbx, 24+tiptoe_test_state(%rip)",
-    "lea tiptoe_test_state(%rip), %rbx",
-    "mov %rax, 0(%rbx); mov %rcx, 8(%rbx); mov %rdx, 16(%rbx); mov %rbp, 40(%rbx)",
-    "mov %rsi, 48(%rbx); mov %rdi, 56(%rbx); mov %r8, 64(%rbx); mov %r9, 72(%rbx)",
-    "mov %r10, 80(%rbx); mov %r11, 88(%rbx); mov %r12, 96(%rbx); mov %r13, 104(%rbx)",
-    "mov %r14, 112(%rbx); mov %r15, 120(%rbx)",
-    "mov %rsp, 32(%rbx)",
-    "pushfq; pop 128(%rbx)",
-    "cld",
-    "mov tiptoe_test_caller(%rip), %rsp",
-    "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx",
-    "ret",
-    "tiptoe_test_cold:",
-    "push %rax",
-    "mov 16(%rsp), %rax",
-    "mov %rax, 8+tiptoe_test_calls(%rip)",
-    "incq tiptoe_test_calls(%rip)",
-    "pop %rax",
-    "ret $8",
-    // Follows no call.
-    "tiptoe_test_slow:",
-    "mov %rcx, 32+tiptoe_test_calls(%rip)",
-    "xor %eax, %eax",
-    "ret $8",
-    "tiptoe_test_hook:",
-    "pushfq",
-    "push %rax",
-    "mov 24(%rsp), %rax",
-    "mov %rax, 24+tiptoe_test_calls(%rip)",
-    "incq 16+tiptoe_test_calls(%rip)",
-    // Getppid it makes itself, and every other whose number is in the register.
-    "cmp $110, %rax",
-    "je 1f",
-    "cmp $-1, %rax",
-    "pop %rax",
-    "jne 2f",
-    "push %rax",
-    "1: pop %rax",
-    "mov $0x1234, %eax",
-    "addq $24, 8(%rsp)",
-    "2: popfq",
-    "ret $8",
-    options(att_syntax),
-);
-
-unsafe extern "C" {
-    static mut tiptoe_test_state: [u64; 19];
-    static mut tiptoe_test_calls: [u64; 5];
-    fn tiptoe_test_run();
-    fn tiptoe_test_set_tls(descriptor: *const u64) -> u64;
-    fn tiptoe_test_cold();
-    fn tiptoe_test_hook();
-    fn tiptoe_test_slow();
-}
 
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
 
 /// How often the cold entry and the hook were called, and with what; what was asked last
-/// for a call that is to be followed.
+/// for a call that is to be followed, where that came from, and how often it was asked; how
+/// many calls were timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub cold: u64,
@@ -109,6 +27,9 @@ pub struct Calls {
     pub hook: u64,
     pub nr: i64,
     pub followed: u64,
+    pub came: u64,
+    pub slow: u64,
+    pub timed: u64,
 }
 
 static RUNNING: Mutex<()> = Mutex::new(());
@@ -184,12 +105,14 @@ impl Machine {
             tls: tls as i64 as i32,
             cold_entry: tiptoe_test_cold as *const () as u64,
             hook_entry: tiptoe_test_hook as *const () as u64,
-            // A word that is 0: no test here has frames.
+            // A word that is 0, where a test has no frames.
             frames: tls as i64 as i32 + 8,
             slow_entry: tiptoe_test_slow as *const () as u64,
-            time_entry: 0,
+            time_entry: tiptoe_test_time as *const () as u64,
             futex_entry: tiptoe_test_hook as *const () as u64,
         };
+        // SAFETY: as above; generated code keeps to what is there.
+        unsafe { tiptoe_test_set_frames(0) };
         let planner = Planner::new(
             abi,
             Space {
@@ -226,6 +149,18 @@ impl Machine {
     pub fn slots(&mut self, count: usize) {
         self.slab = vec![0; count];
         self.counters(true);
+    }
+
+    /// Where the thread's frames end; 0 without any.
+    pub fn set_frames(&self, end: u64) {
+        // SAFETY: the caller's frames outlive every run; there is room above.
+        unsafe { tiptoe_test_set_frames(end) };
+    }
+
+    /// Where they end now.
+    pub fn frames(&self) -> u64 {
+        // SAFETY: reads a word of this thread's.
+        unsafe { tiptoe_test_frames() }
     }
 
     /// Has the thread count at an address of the caller's.
@@ -375,13 +310,16 @@ impl Machine {
 
     pub fn calls(&self) -> Calls {
         // SAFETY: `RUNNING` is held, so nobody writes the counts now.
-        let [cold, slot, hook, nr, followed] = unsafe { tiptoe_test_calls };
+        let [cold, slot, hook, nr, followed, came, slow, timed] = unsafe { tiptoe_test_calls };
         Calls {
             cold,
             slot,
             hook,
             nr: nr as i64,
             followed,
+            came,
+            slow,
+            timed,
         }
     }
 }

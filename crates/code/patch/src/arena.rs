@@ -38,9 +38,11 @@ const TABLE: u64 = 8;
 const SHORTEST: u64 = 32;
 /// As many arenas are opened for the sake of SIGTRAP bytes before SIGILL will do.
 const GENEROUS: usize = 64;
-/// An arena without so much in one piece is filled up only where no other can be had: what
-/// goes into the ends of many lies in as many pages, on the same few lines of a cache.
+/// An arena without so much in one piece is filled up only where no other can be had, but with
+/// what is short, as counts are: what goes into the ends of many lies in as many pages, on the
+/// same few lines of a cache.
 const ROOMY: u64 = 2048;
+const SHORT: u64 = 128;
 /// More than this are never opened.
 const MOST: usize = 4096;
 /// Granules looked at in one free range and band before giving it up.
@@ -302,7 +304,8 @@ impl Arenas {
     }
 
     fn in_open(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
-        let mut roomy = self.open.iter().filter(|arena| arena.is_roomy());
+        let arenas = self.open.iter();
+        let mut roomy = arenas.filter(|arena| want.len < SHORT || arena.is_roomy());
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 

@@ -10,7 +10,7 @@
 //!         push a frame: whose it is, the time, where the return address stands
 //!         the second place: likewise
 //!         give the registers back
-//! gone:   lea  8(%rsp),%rsp
+//! gone:   lea  8(%rsp),%rsp          each call has its ret, as with a thunk
 //!         call copy
 //!         push CALLER(%rip)
 //! exit:   ...
@@ -20,6 +20,10 @@
 //! So most functions' most calls need no look-up, no jump through memory and none over more than
 //! 2 GiB. The return address behind `call copy` stands for one of the program's as a thunk's does:
 //! the agent writes it once, and it never changes.
+//!
+//! In a hot loop a call costs 2.7 ns from the first place and 3.4 from the second, where it costs 4.5
+//! by a thunk (`tiptoe bench uprobe`, `entry_return`, on an Intel Xeon, family 6, model 167); over 1,024
+//! functions, each called from one place, 12 and 44.
 //!
 //! What costs is not the instructions but the stores, of which processors make one a cycle. Where
 //! the frame says already whose it is, as it does where the same function was called last at this

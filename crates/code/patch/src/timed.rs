@@ -51,7 +51,7 @@
 //! keeps which these are: [`timed_values`].
 //!
 //! Without credit a hit costs what a count does, and a compare.
-//! Cost beside a count's in a hot loop: 6 ns without times, 23 with (two `rdtsc` are 22
+//! Cost by a thunk beside a count's in a hot loop: 6 ns without times, 23 with (two `rdtsc` are 22
 //! of these in a virtual machine; what else there is to do overlaps with them). Of the 6,
 //! 2 are any return probe's: two jumps, a call and its ret (`tiptoe bench uprobe`, row
 //! `bare_return`). 2 more are of three jumps over more than 2 GiB, as thunks lie far from

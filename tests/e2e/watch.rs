@@ -181,6 +181,42 @@ fn conditions_choose() {
     assert_eq!(hits(none.good(), 0), 4);
 }
 
+/// Each with its own value, in the order of each thread's own.
+#[test]
+fn every_access_has_a_line() {
+    let Some(_turn) = turn() else { return };
+    let rounds = scaled(500_000);
+    let path = std::env::temp_dir().join(format!("tiptoe-trace-{}", std::process::id()));
+    let mut command = command();
+    command.args([
+        "watch", "owner", "--trace", "--json", "--budget", "off", "-o",
+    ]);
+    command.arg(&path).arg("--").arg(target("watched"));
+    let output = tiptoe_tests::process::output(command.args(["race", &rounds.to_string()]));
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    std::fs::remove_file(path).expect("it is there");
+    let (lines, report) = text
+        .trim_end()
+        .rsplit_once('\n')
+        .expect("lines and a report");
+    is_whole(&Report::parse(report));
+    let lines = lines.lines().map(|line| Report::parse(line).value);
+    let (mut counts, mut last) = ([0, 0], 0);
+    for line in lines {
+        let function = line["at"].as_str().expect("a place");
+        let which = usize::from(function.starts_with("watched:store_two+"));
+        assert_eq!(line["new"], (which + 1).to_string(), "{line:#}");
+        assert_eq!(line["racy"], false, "{line:#}");
+        counts[which] += 1;
+        let at = line["at_ns"].as_u64().expect("a time");
+        // Each tick's lines are in order, and one tick comes behind the other but for what is under way.
+        assert!(at + 10_000_000 > last, "{line:#}");
+        last = at;
+    }
+    assert_eq!(counts, [rounds, rounds]);
+}
+
 #[test]
 fn code_that_is_run() {
     let Some(_turn) = turn() else { return };

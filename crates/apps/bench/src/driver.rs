@@ -141,6 +141,7 @@ impl Tracing {
             target: RequestTarget::Pids(vec![pid]),
             by_thread: false,
             only_changed: false,
+            trace: false,
             when: None,
             all_slots: false,
             rotate: None,

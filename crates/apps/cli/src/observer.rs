@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_collector::Observer;
 use tiptoe_report::Options;
-use tiptoe_session::{Call, Interval};
+use tiptoe_session::{Access, Call, Interval};
 
 use crate::failure::Failure;
 use crate::output::{self, Output};
@@ -17,7 +17,7 @@ pub struct Terminal {
     to_stdout: bool,
     json: bool,
     options: Options,
-    /// Where recorded calls go: where the report will.
+    /// Where recorded calls and accesses go: where the report will.
     calls: Box<dyn Write>,
     /// Set to end the trace when nobody reads the lines any more.
     stop: Arc<AtomicBool>,
@@ -60,6 +60,27 @@ impl Terminal {
         Ok(lines)
     }
 
+    fn access_lines(&self, accesses: &[Access]) -> io::Result<String> {
+        let mut lines = String::new();
+        for access in accesses {
+            lines += &match self.json {
+                true => tiptoe_report::access_json(access)?,
+                false => tiptoe_report::access(access),
+            };
+            lines.push('\n');
+        }
+        Ok(lines)
+    }
+
+    /// Writes lines to where the report will go.
+    fn write(&mut self, lines: io::Result<String>) {
+        let written = lines.and_then(|lines| {
+            self.calls.write_all(lines.as_bytes())?;
+            self.calls.flush()
+        });
+        self.stop_if_lost(written);
+    }
+
     fn stop_if_lost(&self, written: io::Result<()>) {
         if written.is_err() {
             // Relaxed: the flag is the whole message, nothing is published with it.
@@ -78,12 +99,11 @@ impl Observer for Terminal {
     }
 
     fn calls(&mut self, calls: &[Call<'_>]) {
-        let lines = self.call_lines(calls);
-        let written = lines.and_then(|lines| {
-            self.calls.write_all(lines.as_bytes())?;
-            self.calls.flush()
-        });
-        self.stop_if_lost(written);
+        self.write(self.call_lines(calls));
+    }
+
+    fn accesses(&mut self, accesses: &[Access<'_>]) {
+        self.write(self.access_lines(accesses));
     }
 
     fn note(&mut self, note: &str) {

@@ -35,6 +35,7 @@ write to the variable are counted where the call is made.
   tiptoe watch hits -p 42                    who writes it
   tiptoe watch hits -p 42 --changed          who changes it
   tiptoe watch head -p 42 --when 'new == 0'  who clears it
+  tiptoe watch head -p 42 --trace            each time, as it comes
   tiptoe watch a/pinned/ b c d e -p 42 --rotate 100ms   a all the time, the others in turn
 
 How: breakpoints of all CPUs, and a BPF program that knows the process: all of its threads
@@ -65,6 +66,10 @@ pub struct WatchArgs {
     /// Count only accesses for which this holds, such as 'new == 0' or 'new < old && new & 1'
     #[arg(long, value_name = "EXPR")]
     pub when: Option<String>,
+
+    /// Print a line for each access, too, as it comes
+    #[arg(long)]
+    pub trace: bool,
 
     /// Tell threads apart by their numbers, not only by name
     #[arg(long, value_name = "WHAT", value_enum)]
@@ -125,6 +130,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         target,
         by_thread: args.by == Some(WatchByWord::Thread),
         only_changed: args.changed,
+        trace: args.trace,
         when: args.when,
         all_slots: args.all_slots,
         via: common.via,

@@ -50,7 +50,11 @@ fn bad_options() {
     );
     refuses(
         &["probe", "f", "-p", "1", "--via", "magic"],
-        "agent, kernel, auto",
+        "agent, kernel, kernel-task, auto",
+    );
+    refuses(
+        &["probe", "f", "-p", "1", "--via", "kernel-task"],
+        "of `tiptoe watch` alone",
     );
     refuses(
         &["probe", "f", "-p", "1", "--budget", "lots"],

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Call, Interval, Session};
+use tiptoe_session::{Access, Call, Interval, Session};
 
 pub use crate::ulocks::ByLock;
 
@@ -99,7 +99,9 @@ pub trait Observer {
     fn interval(&mut self, interval: &Interval);
     /// Calls that were recorded since the last time, in the order of their beginning.
     fn calls(&mut self, calls: &[Call<'_>]);
-    /// Whether it wants to be told of them at all: else they are read and counted only.
+    /// Accesses to watched variables since the last time, in their order.
+    fn accesses(&mut self, _accesses: &[Access<'_>]) {}
+    /// Whether it wants to be told of calls at all: else they are read and counted only.
     fn wants_calls(&self) -> bool {
         true
     }

@@ -22,6 +22,7 @@ use crate::words;
 
 mod begin;
 mod condition;
+mod each;
 mod form;
 mod holders;
 mod learn;
@@ -58,6 +59,8 @@ pub struct WatchRequest {
     pub by_thread: bool,
     /// Only accesses that changed the value.
     pub only_changed: bool,
+    /// Tells of each by itself, too.
+    pub trace: bool,
     /// Only those for which this holds.
     pub when: Option<String>,
     /// All debug registers, also the one that is left to debuggers.
@@ -88,6 +91,7 @@ struct Run<'a> {
     form: Chosen,
     turns: Turns,
     learned: Learned,
+    named: each::Places,
     child: Option<Child>,
     started_at: SystemTime,
     start: Instant,
@@ -118,6 +122,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         pid: target.process.pid(),
         by_thread: request.by_thread,
         only_changed: request.only_changed,
+        one_by_one: request.trace,
         conditions,
         allowed_ns: request
             .budget
@@ -154,6 +159,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         form,
         turns,
         learned,
+        named: each::Places::new(),
         child,
         started_at,
         start,
@@ -169,6 +175,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let last = run.set.window()?;
     run.note_window(last);
     run.set.stop();
+    run.tell_each(observer);
     let mut session = run.session(duration)?;
     let child = run.child.as_mut();
     let exit_status =
@@ -191,6 +198,7 @@ impl Run<'_> {
                 self.next_window()?;
                 window = now + WINDOW.max(now.elapsed() * SWITCHING);
             }
+            self.tell_each(observer);
             let rested = self
                 .turns
                 .rotate(&mut self.set, &self.target, &self.places)?;
@@ -360,5 +368,9 @@ fn dropped(drops: Drops) -> Vec<Dropped> {
             "there were more rows than there is room for",
         ),
         (drops.no_value, "counted, but the value could not be read"),
+        (
+            drops.no_room_for_line,
+            "counted, but not told of one by one: they came faster than they could be read",
+        ),
     ])
 }

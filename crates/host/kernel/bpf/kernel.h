@@ -26,6 +26,7 @@ enum map_type {
 	MAP_PERCPU_ARRAY = 6,
 	MAP_STACK_TRACE = 7,
 	MAP_LRU_HASH = 9,
+	MAP_RINGBUF = 27,
 };
 
 /* Flags of updates: whatever is there, and only where nothing is. */
@@ -46,6 +47,8 @@ static u64 (*const bpf_get_current_task)(void) = (void *)35;
 static u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+static long (*const bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
 
 struct task_struct;
 struct pt_regs;

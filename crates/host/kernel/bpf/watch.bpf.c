@@ -13,12 +13,11 @@
  * An event is limited to one hit that returns 1, and then rests until tiptoe refreshes it: so all CPUs share the
  * window's allowance.
  */
+#include "store.h"
 #include "watch_layout.h"
 
 #define ROWS 4096
-#define PLACES 16384
 #define VARIABLES 64
-#define CONDITIONS 4
 
 struct own {
 	u64 foreign;
@@ -31,10 +30,7 @@ struct own {
 /* Settings, written before the program is loaded. */
 const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
-const volatile u32 only_changed = 0;
-/* LEFT, OP, RIGHT, and the constant, of so many conditions. */
-const volatile u32 conditions = 0;
-const volatile u64 condition[4 * CONDITIONS] = {};
+const volatile u32 one_by_one = 0;
 
 /* Whether the process has called exec: another program is at these addresses then. */
 volatile u32 has_execed;
@@ -93,12 +89,11 @@ struct {
 	TYPE(value, struct tiptoe_watch_row);
 } rows SEC(".maps");
 
+/* Hits one by one, where they are wanted so. */
 struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, PLACES);
-	TYPE(key, u64);
-	TYPE(value, struct tiptoe_store);
-} stores SEC(".maps");
+	UINT(type, MAP_RINGBUF);
+	UINT(max_entries, 1 << 20);
+} accesses SEC(".maps");
 
 struct {
 	UINT(type, MAP_HASH);
@@ -106,173 +101,6 @@ struct {
 	TYPE(key, u64);
 	TYPE(value, u32);
 } rules SEC(".maps");
-
-/* What a program at a perf event is given. */
-struct hit {
-	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
-	u64 ip, cs, flags, sp, ss;
-	u64 sample_period, addr;
-};
-
-/* What an access was, as far as it is known. */
-struct access {
-	u64 old;
-	u64 new;
-	/* What a sum added: then the value before follows from that behind. */
-	u64 added;
-	int is_known;
-	int has_old;
-};
-
-#define ZERO_FLAG (1 << 6)
-
-INLINE u64 cut(u64 value, u32 len)
-{
-	return len < 8 ? value & ((1ull << (8 * (len & 7))) - 1) : value;
-}
-
-/* A value of so many bytes, as a number of 64 bits. */
-INLINE u64 widen(u64 value, const struct tiptoe_variable *variable)
-{
-	u32 unused = 64 - 8 * (variable->len & 7);
-
-	if (variable->len >= 8)
-		return value;
-	return variable->is_signed ? (u64)((s64)(value << (unused & 63)) >> (unused & 63)) : value;
-}
-
-INLINE int read_memory(u64 *value, u64 at, u32 len)
-{
-	*value = 0;
-	switch (len) {
-	case 1:
-		return bpf_probe_read_user(value, 1, (void *)at);
-	case 2:
-		return bpf_probe_read_user(value, 2, (void *)at);
-	case 4:
-		return bpf_probe_read_user(value, 4, (void *)at);
-	}
-	return bpf_probe_read_user(value, 8, (void *)at);
-}
-
-/* In the order of machine code, and 0 where there is none. */
-struct registers {
-	u64 of[NONE + 1];
-};
-
-INLINE struct registers registers_of(const struct hit *hit)
-{
-	struct registers registers = { {
-		hit->ax, hit->cx, hit->dx, hit->bx, hit->sp, hit->bp, hit->si, hit->di,
-		hit->r8, hit->r9, hit->r10, hit->r11, hit->r12, hit->r13, hit->r14, hit->r15,
-		0,
-	} };
-
-	return registers;
-}
-
-INLINE u64 reg(const struct registers *registers, u32 number)
-{
-	return number < NONE ? registers->of[number & 15] : 0;
-}
-
-/* The part of a stored value that the variable is; whether it is all of it. */
-INLINE int part(u64 *value, const struct registers *registers, const struct tiptoe_store *store, u64 at, u32 len)
-{
-	u64 from = reg(registers, store->base) + reg(registers, store->index) * store->scale +
-		   store->displacement;
-	u64 ahead = at - from;
-
-	if (store->is_elsewhere)
-		ahead = 0;
-	if (ahead + len > store->width || ahead > 7 || (store->is_elsewhere && len != store->width))
-		return 0;
-	*value = cut(*value >> (8 * (ahead & 7)), len);
-	return 1;
-}
-
-/* What the instruction says of the values. */
-INLINE void decode(struct access *access, const struct hit *hit, u64 at, u32 len)
-{
-	struct registers registers = registers_of(hit);
-	u64 ip = hit->ip;
-	struct tiptoe_store *store = bpf_map_lookup_elem(&stores, &ip);
-	u64 value, accumulator = hit->ax;
-
-	if (!store)
-		return;
-	value = reg(&registers, store->reg) >> (store->shift & 63);
-	switch (store->source) {
-	case IMMEDIATE:
-		value = store->immediate;
-		/* fallthrough */
-	case REGISTER:
-		access->is_known = part(&value, &registers, store, at, len);
-		access->new = value;
-		break;
-	case EXCHANGED:
-		access->has_old = part(&value, &registers, store, at, len);
-		access->old = value;
-		break;
-	case ADDED:
-		access->added = store->immediate;
-		break;
-	case COMPARED:
-		access->has_old = part(&accumulator, &registers, store, at, len);
-		access->old = accumulator;
-		/* Where it stored nothing the value is what it was. */
-		if (hit->flags & ZERO_FLAG) {
-			access->is_known = part(&value, &registers, store, at, len);
-			access->new = value;
-		} else {
-			access->is_known = access->has_old;
-			access->new = accumulator;
-		}
-		break;
-	}
-}
-
-INLINE int holds(u64 operator, u64 left, u64 right, int is_signed)
-{
-	int less = is_signed ? (s64)left < (s64)right : left < right;
-
-	switch (operator) {
-	case EQUAL:
-		return left == right;
-	case DIFFERENT:
-		return left != right;
-	case LESS:
-		return less;
-	case LESS_OR_EQUAL:
-		return less || left == right;
-	case GREATER:
-		return !less && left != right;
-	case GREATER_OR_EQUAL:
-		return !less;
-	}
-	return (left & right) != 0;
-}
-
-INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *variable)
-{
-	u64 old = widen(access->old, variable), new = widen(access->new, variable);
-
-	if (only_changed && old == new)
-		return 0;
-	for (u32 i = 0; i < CONDITIONS; i++) {
-		u64 left, right;
-
-		if (i >= conditions)
-			break;
-		left = condition[4 * i] == OLD ? old : new;
-		right = condition[4 * i + 2] == OLD ? old : new;
-		if (condition[4 * i + 2] == CONSTANT)
-			right = condition[4 * i + 3];
-		if (!holds(condition[4 * i + 1], left, right, variable->is_signed))
-			return 0;
-	}
-	return 1;
-}
 
 /*
  * The callers, nearest first; their hash. A rule's bits are those of code/stack: 0-1 what it goes by, 2-14 how far
@@ -393,6 +221,23 @@ INLINE void count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct ac
 		note_value(row, access->new);
 }
 
+/* Tells of a hit by itself. */
+NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access *access)
+{
+	struct tiptoe_access line = {};
+
+	if (!cpu || !key || !access)
+		return;
+	line.time_ns = cpu->entered_ns;
+	line.tid = (u32)bpf_get_current_pid_tgid();
+	line.old = access->old;
+	line.new = access->new;
+	line.is_read_behind = !access->is_known;
+	line.key = *key;
+	if (bpf_ringbuf_output(&accesses, &line, sizeof(line), 0))
+		drop(NO_ROOM_FOR_LINE);
+}
+
 INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_variable *variable, u32 tid)
 {
 	u64 at = hit->addr;
@@ -437,6 +282,8 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 	bpf_get_current_comm(key.comm, sizeof(key.comm));
 	key.stack = walk(cpu, key.ip, sp, bp);
 	count(cpu, &key, &access, tid, variable->is_code, hit, sp, bp);
+	if (one_by_one)
+		tell(cpu, &key, &access);
 }
 
 /* Whether the window's allowance is used up by this hit, with which its event comes to rest. */

@@ -71,6 +71,17 @@ struct tiptoe_watch_row {
 	u64 stack[STACK_WORDS];
 };
 
+/* A hit by itself. */
+struct tiptoe_access {
+	u64 time_ns;
+	u64 tid;
+	u64 old;
+	u64 new;
+	/* The value was read from memory, behind the store. */
+	u64 is_read_behind;
+	struct tiptoe_watch_key key;
+};
+
 /* Where an instruction's value is. */
 enum source { UNKNOWN, REGISTER, IMMEDIATE, EXCHANGED, COMPARED, ADDED };
 
@@ -100,6 +111,7 @@ enum drop {
 	NO_ROOM_FOR_ROW,
 	NO_VALUE,
 	NESTED,
+	NO_ROOM_FOR_LINE,
 	DROPS,
 };
 

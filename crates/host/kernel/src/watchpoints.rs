@@ -16,24 +16,24 @@
 //!
 //! Linux 5.15 or later.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, PerCpuArray};
-use aya::programs::Program;
-use aya::{Ebpf, EbpfLoader};
 use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
 use tiptoe_sys::host::Process;
-use tiptoe_sys::host::perf::{Access, Breakpoint, On};
+use tiptoe_sys::host::perf::{self, Breakpoint, On};
 
 use crate::Error;
-use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
+use crate::programs::{self, Link, ProgramTimes, attach, no_part};
 use crate::refusal::bpf_refusal;
 
 mod births;
+mod each;
 mod layout;
+mod load;
 mod model;
 mod opener;
 mod slots;
@@ -44,29 +44,23 @@ pub use slots::{Futex, REGISTERS};
 pub use tasks::Attached;
 
 pub use model::{
-    Condition, Drops, Form, Hits, MOST_CONDITIONS, MOST_VARIABLES, Operand, Operator, Snapshot,
-    StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
+    Access, Condition, Drops, Form, Hits, MOST_CONDITIONS, MOST_VARIABLES, Operand, Operator,
+    Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
 };
 
+use each::Each;
 use layout::{Counts, Cpu, Key, Row, Variable};
-use opener::{Opener, cannot_switch_on};
+use load::{EXEC, load, opener};
+use opener::cannot_switch_on;
 use slots::{Slots, Watch};
 use tasks::Tasks;
 use wide::Wide;
-
-/// The program, as clang made it. The macro aligns it as its reader wants it.
-const WATCH: &[u8] = aya::include_bytes_aligned!("../bpf/watch.bpf.o");
-const PROGRAM: &str = "accessed";
-
-/// The program that looks for exec, with its tracepoint.
-const EXEC: [&str; 3] = ["program_exec", "sched", "sched_process_exec"];
 
 /// Where in the map of the window its hits stand, how many there may be, and whether they count.
 const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
 
-const LOAD: &str = "load the BPF program that counts accesses";
 const READ: &str = "read the accesses";
 const TELL: &str = "tell the BPF program of the program's code";
 
@@ -74,10 +68,11 @@ const TELL: &str = "tell the BPF program of the program's code";
 #[derive(Debug)]
 pub struct Watchpoints {
     bpf: Ebpf,
+    each: Each,
     slots: Slots,
     events: Events,
     /// What is waited for of each variable.
-    kinds: Vec<Access>,
+    kinds: Vec<perf::Access>,
     /// The variable that each slot serves.
     serving: Vec<usize>,
     sees_kernel: bool,
@@ -119,8 +114,10 @@ impl Watchpoints {
         let threads = process.threads()?.len() as u32;
         let cpus = wide::cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
+        let mut bpf = load(wanted)?;
         let mut set = Self {
-            bpf: load(wanted)?,
+            each: Each::take(&mut bpf)?,
+            bpf,
             slots: Slots::new(cpus, threads, names, wanted.all_slots)?,
             events: Events::None,
             kinds: Vec::new(),
@@ -163,7 +160,7 @@ impl Watchpoints {
     ) -> Result<(), Error> {
         let index = index as u32;
         let at = watchpoint.at;
-        let is_code = u32::from(at.access == Access::Execute);
+        let is_code = u32::from(at.access == perf::Access::Execute);
         let is_signed = watchpoint.is_signed.into();
         let variable: Variable = [index, at.len.into(), is_signed, is_code, slot];
         self.insert("variables", at.address, variable)?;
@@ -179,7 +176,7 @@ impl Watchpoints {
         let at = Breakpoint {
             address: word.as_ptr() as u64,
             len: 8,
-            access: Access::Write,
+            access: perf::Access::Write,
         };
         let here = On::Thread(0);
         let event = match opener(&self.bpf, true)?.open(&at, here) {
@@ -383,6 +380,11 @@ impl Watchpoints {
         inserted.map_err(told)
     }
 
+    /// The hits since the last time one by one, in the order in which they were told.
+    pub fn each(&mut self) -> Vec<Access> {
+        self.each.read()
+    }
+
     /// What was counted so far.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
         let rows = HashMap::<_, Key, Row>::try_from(self.map("rows")?).map_err(failed)?;
@@ -440,43 +442,4 @@ fn failed(error: aya::maps::MapError) -> Error {
 
 fn told(error: aya::maps::MapError) -> Error {
     bpf_refusal(TELL, &error)
-}
-
-fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
-    let mut conditions = [0u64; 4 * MOST_CONDITIONS];
-    let cells = conditions.chunks_exact_mut(4).zip(&wanted.conditions);
-    for (cell, condition) in cells {
-        let (left, _) = layout::operand(condition.left);
-        let (right, constant) = layout::operand(condition.right);
-        cell.copy_from_slice(&[left, condition.operator as u64, right, constant]);
-    }
-    let count = wanted.conditions.len().min(MOST_CONDITIONS) as u32;
-    let [by_thread, only_changed] = [wanted.by_thread, wanted.only_changed].map(u32::from);
-    let mut loader = EbpfLoader::new();
-    loader
-        .override_global("process", &wanted.pid, true)
-        .override_global("by_thread", &by_thread, true)
-        .override_global("only_changed", &only_changed, true)
-        .override_global("conditions", &count, true)
-        .override_global("condition", &conditions[..], true);
-    let mut bpf = loader
-        .load(WATCH)
-        .map_err(|error| bpf_refusal(LOAD, &error))?;
-    let program = match bpf.program_mut(PROGRAM) {
-        Some(Program::PerfEvent(program)) => program,
-        _ => return Err(no_part(PROGRAM)),
-    };
-    let loaded = program.load();
-    loaded.map_err(|error| bpf_refusal(LOAD, &error))?;
-    load_program(&mut bpf, EXEC[0], LOAD)?;
-    Ok(bpf)
-}
-
-fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
-    let program = match bpf.program(PROGRAM) {
-        Some(Program::PerfEvent(program)) => program.fd(),
-        _ => return Err(no_part(PROGRAM)),
-    };
-    let program = program.map_err(|error| bpf_refusal(LOAD, &error))?.as_fd();
-    Ok(Opener { program, in_kernel })
 }

@@ -21,6 +21,7 @@ fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watch
         pid: std::process::id(),
         by_thread: false,
         only_changed: false,
+        one_by_one: false,
         conditions: Vec::new(),
         allowed_ns: None,
         form: Form::Wide,

@@ -2,7 +2,7 @@
 
 use tiptoe_session::{Call, Event, Records, Session};
 
-use crate::number::short_percent;
+use crate::number::{short_percent, since_start};
 use crate::table::counted;
 use crate::{event_name, printable};
 
@@ -13,11 +13,11 @@ pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
 
 /// One call on one line: seconds since the start, the thread, the event, two arguments.
 pub fn call(call: &Call) -> String {
-    let (seconds, rest) = (call.at_ns / 1_000_000_000, call.at_ns % 1_000_000_000);
+    let at = since_start(call.at_ns);
     let who = format!("{}/{}", printable(call.comm), call.tid);
     let event = event_name(call.event);
     let [arg0, arg1] = [call.arg0, call.arg1].map(argument);
-    format!("{seconds:>6}.{rest:09}  {who:<23}  {event}  {arg0} {arg1}")
+    format!("{at}  {who:<23}  {event}  {arg0} {arg1}")
 }
 
 /// A small number as such, and what could be an address or a set of flags as bits.

@@ -27,6 +27,7 @@ pub use calls::{call, call_json};
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
 pub use text::text;
+pub use watch::{access, access_json};
 
 /// How many events a report shows unless told otherwise.
 pub const DEFAULT_TOP: usize = 20;

@@ -95,6 +95,12 @@ pub(crate) fn short_percent(fraction: f64) -> String {
     digits.trim_end_matches('.').to_owned()
 }
 
+/// A point in time, in seconds.
+pub(crate) fn since_start(ns: u64) -> String {
+    let (seconds, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    format!("{seconds:>6}.{rest:09}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,8 @@
 //! The table of accesses to watched variables, the most first.
 
-use tiptoe_session::{Accesses, Placement, Reservations, Stack, Variable, Watch};
+use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable, Watch};
 
-use crate::number::{grouped, plural, time};
+use crate::number::{grouped, plural, since_start, time};
 use crate::table::counted;
 use crate::{Options, printable};
 
@@ -10,6 +10,26 @@ use crate::{Options, printable};
 const CALLERS: usize = 5;
 const STACKS: usize = 3;
 const VALUES: usize = 5;
+
+/// One access as JSON, without an end of line: its keys are those of [`Access`].
+pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
+    serde_json::to_string(access)
+}
+
+/// One access on one line: seconds since the start, the thread, the variable, its values, the instruction.
+pub fn access(access: &Access) -> String {
+    let at = since_start(access.at_ns);
+    let who = format!("{}/{}", printable(access.comm), access.tid);
+    let variable = printable(access.variable);
+    let [old, new, place] = [&*access.old, &*access.new, access.at].map(printable);
+    let call = if access.in_kernel {
+        "system call of "
+    } else {
+        ""
+    };
+    let racy = if access.racy { "; racy" } else { "" };
+    format!("{at}  {who:<23}  {variable}  {old} -> {new}  {call}{place}{racy}")
+}
 
 /// A paragraph for each variable: what was watched, and who accessed it.
 pub(crate) fn blocks(watch: &Watch, options: &Options) -> Vec<Vec<String>> {
@@ -356,6 +376,26 @@ count  changed   first   last  thread    at
     1        2  1.50ms  2.00s  7 worker  system call of libc.so.6:read+0xd
         value 1 -> 2; racy";
         assert_eq!(blocks[0].join("\n"), want);
+    }
+
+    #[test]
+    fn an_access_is_one_line() {
+        let one = Access {
+            at_ns: 1_002_003_004,
+            tid: 7,
+            comm: "wor\nker",
+            variable: "prog:state",
+            at: "libc.so.6:read+0xd",
+            in_kernel: true,
+            old: "1".into(),
+            new: "2".into(),
+            racy: true,
+        };
+        assert_eq!(
+            access(&one),
+            "     1.002003004  wor\\nker/7               prog:state  1 -> 2  system call of libc.so.6:read+0xd; racy"
+        );
+        assert!(access_json(&one).expect("JSON").contains("\"new\":\"2\""));
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub use space::AddressSpace;
 pub use tiptoe_event::Via;
 pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
 pub use watch::{
-    Accesses, Allowance, Attached, Placement, Reservations, Stack, Value, Variable, Watch,
+    Access, Accesses, Allowance, Attached, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
 /// One run of the driver. Times are in nanoseconds.

@@ -93,6 +93,29 @@ pub struct Accesses {
     pub stacks: Vec<Stack>,
 }
 
+/// One access.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Access<'a> {
+    /// When it was, since the start of the session.
+    pub at_ns: u64,
+    /// Its thread.
+    pub tid: u32,
+    /// The thread's name.
+    pub comm: &'a str,
+    /// The variable.
+    pub variable: &'a str,
+    /// The instruction; where the kernel did it, the user's call.
+    pub at: &'a str,
+    /// A system call did it.
+    pub in_kernel: bool,
+    /// The value before it.
+    pub old: String,
+    /// And behind it.
+    pub new: String,
+    /// That was read from memory: where threads race it may be another's.
+    pub racy: bool,
+}
+
 /// A value, and how often it was stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

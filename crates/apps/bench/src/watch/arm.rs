@@ -75,6 +75,7 @@ impl Words {
             pid: self.pid,
             by_thread: false,
             only_changed: false,
+            one_by_one: false,
             conditions: Vec::new(),
             allowed_ns: None,
             form,

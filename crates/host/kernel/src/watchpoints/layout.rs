@@ -6,7 +6,7 @@ use tiptoe_event::store::{Source, Store};
 
 use crate::programs::name_of;
 
-use super::{Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
+use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
 
 /// Values and callers that a row has room for.
 const VALUES: usize = 8;
@@ -37,7 +37,17 @@ pub(super) type Counts = [u64; 2];
 /// A storing instruction: eight halves of words, the displacement, the immediate value.
 pub(super) type StoreWords = [u64; 6];
 /// How many reasons there are to drop something.
-pub(super) const REASONS: usize = 3;
+pub(super) const REASONS: usize = 4;
+
+fn row_key(key: Key) -> WatchKey {
+    WatchKey {
+        ip: key[0],
+        variable: key[2] as u32,
+        tid: (key[2] >> 32) as u32,
+        in_kernel: key[3] != 0,
+        comm: name_of(&key[4..]),
+    }
+}
 
 pub(super) fn row(key: Key, row: &Row) -> WatchRow {
     let [
@@ -62,13 +72,7 @@ pub(super) fn row(key: Key, row: &Row) -> WatchRow {
     let values = values.chunks_exact(VALUE_WORDS);
     let values = values.filter(|value| value[0] == READY);
     WatchRow {
-        key: WatchKey {
-            ip: key[0],
-            variable: key[2] as u32,
-            tid: (key[2] >> 32) as u32,
-            in_kernel: key[3] != 0,
-            comm: name_of(&key[4..]),
-        },
+        key: row_key(key),
         count,
         changed,
         read_behind,
@@ -93,11 +97,39 @@ pub(super) fn row(key: Key, row: &Row) -> WatchRow {
     }
 }
 
-pub(super) fn drops([no_room_for_row, no_value, nested]: [u64; REASONS], missed: u64) -> Drops {
+/// Words of a hit by itself: its time, thread, values before and behind, whether that was read from memory; its row's
+/// key.
+const ACCESS_WORDS: usize = 5;
+
+/// A hit by itself; None where the program wrote something else.
+pub(super) fn access(bytes: &[u8]) -> Option<Access> {
+    let words = bytes.chunks_exact(8).map(|word| word.try_into().ok());
+    let words: Vec<u64> = words
+        .map(|word| word.map(u64::from_ne_bytes))
+        .collect::<Option<_>>()?;
+    let (&[time_ns, tid, old, new, is_read_behind], key) =
+        words.split_first_chunk::<ACCESS_WORDS>()?;
+    let key: Key = key.try_into().ok()?;
+    Some(Access {
+        time_ns,
+        tid: tid as u32,
+        old,
+        new,
+        is_read_behind: is_read_behind != 0,
+        row: row_key(key),
+        callers: key[1],
+    })
+}
+
+pub(super) fn drops(
+    [no_room_for_row, no_value, nested, no_room_for_line]: [u64; REASONS],
+    missed: u64,
+) -> Drops {
     Drops {
         no_room_for_row,
         no_value,
         nested,
+        no_room_for_line,
         missed,
     }
 }

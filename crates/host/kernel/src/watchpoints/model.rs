@@ -16,6 +16,8 @@ pub struct WatchWanted {
     pub by_thread: bool,
     /// Only those that changed the value.
     pub only_changed: bool,
+    /// Each by itself, too.
+    pub one_by_one: bool,
     /// Only those for which all of these hold.
     pub conditions: Vec<Condition>,
     /// How long hits in a window may take, of all variables together: at least one hit is allowed.
@@ -146,6 +148,25 @@ pub struct WatchRow {
     pub first: Snapshot,
 }
 
+/// A hit by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// When, of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The thread.
+    pub tid: u32,
+    /// The value before.
+    pub old: u64,
+    /// The value after.
+    pub new: u64,
+    /// That was read from memory.
+    pub is_read_behind: bool,
+    /// The row that it is in.
+    pub row: WatchKey,
+    /// The same number for the same callers.
+    pub callers: u64,
+}
+
 /// Where a thread was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -175,6 +196,8 @@ pub struct Drops {
     pub no_value: u64,
     /// Another hit was being counted on the same CPU.
     pub nested: u64,
+    /// Counted, but nobody had read those before it ([`Watchpoints::each`](super::Watchpoints::each)).
+    pub no_room_for_line: u64,
     /// The kernel did not run the program.
     pub missed: u64,
 }

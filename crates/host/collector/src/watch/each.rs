@@ -1,0 +1,50 @@
+//! Accesses one by one, as they come.
+
+use tiptoe_session::Access;
+
+use super::Run;
+use crate::request::Observer;
+
+/// Names that are looked up once.
+pub(super) type Places = std::collections::HashMap<(u32, u64), String>;
+
+impl Run<'_> {
+    /// Tells of the accesses since the last time, where that is wanted.
+    pub(super) fn tell_each(&mut self, observer: &mut dyn Observer) {
+        if !self.request.trace {
+            return;
+        }
+        let hits = self.set.each();
+        for hit in &hits {
+            self.target.know(hit.row.ip);
+            let known = (hit.row.variable, hit.row.ip);
+            if let Some(place) = self.places.get(hit.row.variable as usize)
+                && !self.named.contains_key(&known)
+            {
+                let name = place.instruction(&self.target, hit.row.ip);
+                self.named.insert(known, name);
+            }
+        }
+        let accesses = hits.iter().filter_map(|hit| {
+            let place = self.places.get(hit.row.variable as usize)?;
+            let at = self.named.get(&(hit.row.variable, hit.row.ip))?;
+            Some(Access {
+                at_ns: hit.time_ns.saturating_sub(self.start_ns),
+                tid: hit.tid,
+                comm: &hit.row.comm,
+                variable: place.name(),
+                at,
+                in_kernel: hit.row.in_kernel,
+                old: place.value(hit.old),
+                new: place.value(hit.new),
+                racy: hit.is_read_behind,
+            })
+        });
+        let mut accesses: Vec<Access> = accesses.collect();
+        // Each CPU tells its own in order.
+        accesses.sort_by_key(|access| access.at_ns);
+        if !accesses.is_empty() {
+            observer.accesses(&accesses);
+        }
+    }
+}

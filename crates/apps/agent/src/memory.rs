@@ -162,7 +162,7 @@ pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let placed = at == base;
     let gate = || -> Result<(), Errno> {
         protect(at, READ | WRITE)?;
-        protect(at + tiptoe_wire::arena::CALLERS as usize, READ | WRITE)?;
+        protect(at + tiptoe_wire::arena::INDEX as usize, READ | WRITE)?;
         advise(at, PAGE, WIPEONFORK)
     };
     match placed.then(gate) {

@@ -9,7 +9,7 @@
 //! | 4112 | thunks to the agent's other entries |
 //! | 4176 | what unwinders are told of these |
 //! | behind | trampolines from below; from above what unwinders are told of each |
-//! | 57344 | where that is, and the words of trampolines: see [`tiptoe_wire::arena`] |
+//! | 61440 | where that is, and the words of trampolines: see [`tiptoe_wire::arena`] |
 
 use std::collections::BTreeSet;
 use std::ops::Range;

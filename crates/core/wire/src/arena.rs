@@ -17,19 +17,20 @@ pub const PROLOGUE: u64 = 0x1000;
 pub const PROLOGUE_TOLD: u64 = PROLOGUE + 80;
 /// Where the index is: [`LEN`] / [`BLOCK`] numbers of two bytes. For a block in which a
 /// trampoline begins: where what unwinders are told of it is, in units of [`UNIT`]; else 0.
-pub const INDEX: u64 = 0xe000;
+pub const INDEX: u64 = 0xf000;
 /// Where the words are that the agent writes: for each [`SPAN`] as many as [`WAYS`], the return
 /// addresses of the calls that the trampoline beginning there follows by itself; 0 before there
 /// was such a call. They never change then, as calls may return by them at any later time.
-pub const CALLERS: u64 = 0xf000;
+pub const CALLERS: u64 = 0xf800;
 /// How many return addresses a trampoline has of its own.
 pub const WAYS: usize = 2;
 /// Each trampoline with such words is at least as long as this, so that its words are its own.
-pub const SPAN: u64 = 256;
-// They fill the page.
+pub const SPAN: u64 = 512;
+// They share a page with the index, which they fill.
 const _: () = assert!(LEN / SPAN * WAYS as u64 * 8 == LEN - CALLERS);
+const _: () = assert!(LEN / BLOCK * 2 == CALLERS - INDEX && LEN - INDEX == 0x1000);
 /// No trampoline takes fewer bytes than a block has, so that only one begins in each.
-pub const BLOCK: u64 = 32;
+pub const BLOCK: u64 = 64;
 /// What unwinders are told begins at a multiple of this, and has as many bytes.
 pub const UNIT: u64 = 16;
 

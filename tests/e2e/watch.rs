@@ -153,6 +153,11 @@ fn values_are_told_as_their_types_have_them() {
     let level = row(report, "set_level");
     assert_eq!(values(level), [("-5", 3), ("7", 1)]);
     assert_eq!(level["changed"], 2, "{level:#}");
+    // Each from its own call, from the first on.
+    for stack in level["stacks"].as_array().expect("stacks") {
+        let caller = stack["callers"][0].as_str().expect("a caller");
+        assert!(caller.starts_with("watched:values+"), "{level:#}");
+    }
     let mode = row(report, "values");
     assert_eq!(
         (&mode["last_old"], &mode["last_new"]),
@@ -222,7 +227,8 @@ fn code_that_is_run() {
     let Some(_turn) = turn() else { return };
     let run = run(&["set_level:x"], "values", 1);
     let row = row(run.good(), "set_level");
-    assert_eq!(row["count"], 4);
+    assert_eq!(row["at"], "watched:set_level+0x0");
+    assert_eq!((&row["count"], &row["changed"]), (&4.into(), &0.into()));
     assert!(callers(row).contains("watched:values+"), "{row:#}");
 }
 

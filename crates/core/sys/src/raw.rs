@@ -171,10 +171,20 @@ pub fn sleep_ns(ns: u64) {
 /// The time of CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
+    clock_ns(MONOTONIC)
+}
+
+/// The CPU time of the calling thread in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    const THREAD_CPU_TIME: usize = 3;
+    clock_ns(THREAD_CPU_TIME)
+}
+
+fn clock_ns(clock: usize) -> u64 {
     let mut time = [0u64; 2];
     let into = time.as_mut_ptr() as usize;
     // SAFETY: the kernel writes a timespec, which `time` is.
-    unsafe { syscall6(nr::CLOCK_GETTIME, MONOTONIC, into, 0, 0, 0, 0) };
+    unsafe { syscall6(nr::CLOCK_GETTIME, clock, into, 0, 0, 0, 0) };
     let [seconds, part] = time;
     seconds * 1_000_000_000 + part
 }

@@ -23,6 +23,7 @@ use crate::words;
 mod begin;
 mod condition;
 mod each;
+mod foresee;
 mod form;
 mod holders;
 mod learn;
@@ -144,7 +145,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         ..Allowance::default()
     });
     let mut learned = Learned::default();
-    learned.foresee(&mut set, &target, &places)?;
+    foresee::foresee(&mut learned, &mut set, &target, &places)?;
     let started_at = SystemTime::now();
     let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
     target.mark();
@@ -205,6 +206,9 @@ impl Run<'_> {
             self.rested |= rested;
             let may_rest = self.allowance.is_some() && self.form.form == Form::Tasks;
             let is_awake = may_rest && !self.set.rest()?;
+            if self.child.is_some() && now - self.start < BEGINNING {
+                self.target.follow();
+            }
             if until_learn == 0 {
                 let new = self.learned.learn(&mut self.set, &mut self.target)?;
                 let is_early = now - self.start < BEGINNING;

@@ -29,6 +29,9 @@ enum map_type {
 	MAP_RINGBUF = 27,
 };
 
+/* Of a map: memory is taken when it is needed, which a program at a trap cannot do. */
+#define NO_PREALLOC 1
+
 /* Flags of updates: whatever is there, and only where nothing is. */
 enum { ANY = 0, NO_EXIST = 1 };
 

@@ -20,6 +20,7 @@ const volatile u64 condition[4 * CONDITIONS] = {};
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, PLACES);
+	UINT(map_flags, NO_PREALLOC);
 	TYPE(key, u64);
 	TYPE(value, struct tiptoe_store);
 } stores SEC(".maps");

@@ -98,6 +98,7 @@ struct {
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, PLACES);
+	UINT(map_flags, NO_PREALLOC);
 	TYPE(key, u64);
 	TYPE(value, u32);
 } rules SEC(".maps");

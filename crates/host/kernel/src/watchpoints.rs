@@ -16,15 +16,12 @@
 //!
 //! Linux 5.15 or later.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
-
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, PerCpuArray};
 use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
 use tiptoe_sys::host::Process;
-use tiptoe_sys::host::perf::{self, Breakpoint, On};
+use tiptoe_sys::host::perf::{self, Breakpoint};
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, no_part};
@@ -32,6 +29,7 @@ use crate::refusal::bpf_refusal;
 
 mod births;
 mod each;
+mod hit;
 mod layout;
 mod load;
 mod model;
@@ -51,7 +49,6 @@ pub use model::{
 use each::Each;
 use layout::{Counts, Cpu, Key, Row, Variable};
 use load::{EXEC, load, opener};
-use opener::cannot_switch_on;
 use slots::{Slots, Watch};
 use tasks::Tasks;
 use wide::Wide;
@@ -80,8 +77,6 @@ pub struct Watchpoints {
     hit_cost: Cost,
     /// The program that looks for exec.
     execs: Option<Link>,
-    /// Hits of other processes when it began: our own, to know their cost.
-    foreign_before: u64,
 }
 
 /// Where the events are.
@@ -102,6 +97,28 @@ struct Rest {
     rested: u64,
 }
 
+/// What needs no program.
+struct Prepared {
+    hit_cost: Cost,
+    sees_kernel: bool,
+    /// The events, where they are those of CPUs.
+    wide: Option<Wide>,
+}
+
+fn prepare(form: Form, slots: &Slots, served: &[(Watch, Breakpoint)]) -> Result<Prepared, Error> {
+    // Before all slots are taken.
+    let (hit_cost, sees_kernel) = hit::measure()?;
+    let wide = match form {
+        Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
+        Form::Tasks => None,
+    };
+    Ok(Prepared {
+        hit_cost,
+        sees_kernel,
+        wide,
+    })
+}
+
 impl Watchpoints {
     /// Makes ready to count: all events are there, and none counts. There is a slot for each of the variables in
     /// `serving`, which are places in the list of watchpoints; others may be served later ([`Watchpoints::serve`]).
@@ -114,36 +131,43 @@ impl Watchpoints {
         let threads = process.threads()?.len() as u32;
         let cpus = wide::cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
-        let mut bpf = load(wanted)?;
+        let slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
+        let served = serving.iter().map(|index| {
+            let at = watchpoints[*index].at;
+            (Watch::new(*index, &at), at)
+        });
+        let served: Vec<(Watch, Breakpoint)> = served.collect();
+        // The kernel takes as long to check the program as to give the first events away.
+        let (bpf, prepared) = std::thread::scope(|scope| {
+            let loading = scope.spawn(|| load(wanted));
+            let prepared = prepare(wanted.form, &slots, &served);
+            let loaded = loading.join().unwrap_or_else(|_| Err(no_part("program")));
+            (loaded, prepared)
+        });
+        let (mut bpf, prepared) = (bpf?, prepared?);
         let mut set = Self {
             each: Each::take(&mut bpf)?,
             bpf,
-            slots: Slots::new(cpus, threads, names, wanted.all_slots)?,
+            slots,
             events: Events::None,
-            kinds: Vec::new(),
-            serving: Vec::new(),
-            sees_kernel: true,
+            kinds: watchpoints.iter().map(|w| w.at.access).collect(),
+            serving: serving.to_vec(),
+            sees_kernel: prepared.sees_kernel,
             allowance: None,
-            hit_cost: Cost::default(),
+            hit_cost: prepared.hit_cost,
             execs: None,
-            foreign_before: 0,
         };
-        // Before all slots are taken.
-        set.hit_cost = set.measure_hits()?;
-        set.foreign_before = set.foreign()?;
         set.allow(wanted.allowed_ns)?;
-        let mut served = Vec::new();
         for (slot, index) in (0..).zip(serving) {
-            let watchpoint = &watchpoints[*index];
-            set.tell_variable(*index, watchpoint, slot)?;
-            served.push((Watch::new(*index, &watchpoint.at), watchpoint.at));
-            set.serving.push(*index);
+            set.tell_variable(*index, &watchpoints[*index], slot)?;
         }
-        set.kinds = watchpoints.iter().map(|w| w.at.access).collect();
         let opener = opener(&set.bpf, set.sees_kernel)?;
-        set.events = match wanted.form {
-            Form::Wide => Events::Wide(Wide::open(opener, &set.slots, &served)?),
-            Form::Tasks => {
+        set.events = match prepared.wide {
+            Some(wide) => {
+                wide.run(opener)?;
+                Events::Wide(wide)
+            }
+            None => {
                 let tasks = Tasks::attach(process, opener, &set.slots, served)?;
                 Events::Tasks(tasks, Rest::default())
             }
@@ -166,36 +190,6 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)?;
         let mut last = Array::<_, u64>::try_from(self.map_mut("last")?).map_err(told)?;
         last.set(index, watchpoint.value, 0).map_err(told)
-    }
-
-    /// What a hit costs on this machine: the trap, and the program as it runs for another process.
-    fn measure_hits(&mut self) -> Result<Cost, Error> {
-        const BATCHES: usize = 7;
-        const HITS: u64 = 30;
-        let word = AtomicU64::new(0);
-        let at = Breakpoint {
-            address: word.as_ptr() as u64,
-            len: 8,
-            access: perf::Access::Write,
-        };
-        let here = On::Thread(0);
-        let event = match opener(&self.bpf, true)?.open(&at, here) {
-            Err(Error::BreakpointDenied) => {
-                self.sees_kernel = false;
-                opener(&self.bpf, false)?.open(&at, here)?
-            }
-            event => event?,
-        };
-        event.enable().map_err(cannot_switch_on)?;
-        let mut batches = [0.0; BATCHES];
-        for batch in &mut batches {
-            let start = Instant::now();
-            (0..HITS).for_each(|hit| word.store(hit, Ordering::Relaxed));
-            *batch = start.elapsed().as_nanos() as f64 / HITS as f64;
-        }
-        batches.sort_by(f64::total_cmp);
-        let [low, middle, high] = [1, BATCHES / 2, BATCHES - 2].map(|at| batches[at]);
-        Ok(Cost::between(low, middle, high))
     }
 
     /// Limits a window to the hits that take so long.
@@ -408,11 +402,8 @@ impl Watchpoints {
 
     /// Hits of other processes, at the same address.
     pub fn foreign(&self) -> Result<u64, Error> {
-        let all: u64 = programs::cpus::<Cpu>(&self.bpf)?
-            .iter()
-            .map(|cpu| layout::cpu(cpu).1)
-            .sum();
-        Ok(all - self.foreign_before)
+        let cpus = programs::cpus::<Cpu>(&self.bpf)?;
+        Ok(cpus.iter().map(|cpu| layout::cpu(cpu).1).sum())
     }
 
     /// What was not counted so far, by reason.

@@ -147,13 +147,18 @@ fn place(row: &Accesses) -> String {
 /// The values and the callers, in lines of their own.
 fn below(row: &Accesses) -> Vec<String> {
     let mut lines = values(row).into_iter().collect::<Vec<_>>();
-    let stacks = row.stacks.iter().filter(|stack| !stack.callers.is_empty());
+    let stacks = row.stacks.iter();
+    let stacks = stacks.filter(|stack| !stack.callers.is_empty() || stack.is_partial);
     let stacks: Vec<&Stack> = stacks.collect();
     for stack in stacks.iter().take(STACKS) {
         let callers = stack.callers.iter().take(CALLERS);
         let callers: Vec<String> = callers.map(|caller| printable(caller)).collect();
         let more = stack.callers.len() > CALLERS || stack.is_partial;
-        let more = if more { " <- …" } else { "" };
+        let more = match (more, callers.is_empty()) {
+            (true, false) => " <- …",
+            (true, true) => "… (they were not known yet)",
+            (false, _) => "",
+        };
         let share = match stacks.len() {
             1 => String::new(),
             _ => format!("{} ", grouped(stack.count)),

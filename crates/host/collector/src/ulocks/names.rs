@@ -142,7 +142,16 @@ impl Names {
     /// A call site, by the address that it returns to.
     pub fn code(&self, address: u64) -> String {
         let address = self.patched(address).unwrap_or(address);
-        match self.function(address.wrapping_sub(1)) {
+        self.place(address, self.function(address.wrapping_sub(1)))
+    }
+
+    /// An instruction, by its own address.
+    pub fn instruction(&self, address: u64) -> String {
+        self.place(address, self.function(address))
+    }
+
+    fn place(&self, address: u64, function: Option<(&Module, &Function)>) -> String {
+        match function {
             Some((module, function)) => {
                 let offset = address.wrapping_sub(module.bias) - function.address;
                 format!("{}:{}+{offset:#x}", module.name, function.display_name())

@@ -135,6 +135,16 @@ impl Target {
         }
     }
 
+    /// Looks again where more code is mapped than before: a command that has just begun may end before a hit in a
+    /// library says so.
+    pub(super) fn follow(&mut self) {
+        let code = |maps: &[Mapping]| maps.iter().filter(|m| m.perms.exec).count();
+        let maps = self.process.maps().unwrap_or_default();
+        if code(&maps) > code(&self.names.maps) {
+            self.look_again();
+        }
+    }
+
     /// The same again; where it has ended, or runs another program, what was known of it stays.
     fn look_again(&mut self) {
         let maps = self.process.maps().unwrap_or_default();

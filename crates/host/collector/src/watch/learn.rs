@@ -1,7 +1,7 @@
 //! What the program at the breakpoints is told of the code that hits: where a store's value comes from, and how to
 //! step from a place to its caller. Both are read from the program's files, once for each place.
 //!
-//! Instructions that name a variable's address are found before the watch begins, others after their first hit.
+//! Some of it is told before the watch begins ([`foresee`](super::foresee)), the rest after the first hit of a place.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,11 @@ use tiptoe_kernel::watchpoints::WatchRow;
 use tiptoe_patch::store_before;
 
 use super::begin::Target;
-use super::place::Place;
 use crate::module::Module;
 use crate::request::Error;
 
 /// More than this is never told: there is no room for it.
 const MOST: usize = 12_000;
-/// Bytes of an address in an instruction, and how many may follow it: an immediate value.
-const ADDRESS: usize = 4;
-const BEHIND: [usize; 4] = [0, 1, 2, 4];
 
 /// What was told already.
 #[derive(Default)]
@@ -31,26 +27,6 @@ pub(super) struct Learned {
 }
 
 impl Learned {
-    /// Tells of all instructions that have the address of one of these in them, relative to their own.
-    pub(super) fn foresee(
-        &mut self,
-        set: &mut Watchpoints,
-        target: &Target,
-        places: &[Place],
-    ) -> Result<(), Error> {
-        for module in &target.names.modules {
-            for (start, code) in module.object.code_sections() {
-                let start = start.wrapping_add(module.bias);
-                for place in places {
-                    for end in naming(place.address(), start, code) {
-                        self.tell_store(set, module, end)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Tells what the rows that there are by now show to be missing; whether anything was.
     pub(super) fn learn(
         &mut self,
@@ -74,19 +50,21 @@ impl Learned {
         Ok(self.stores.len() + self.rules.len() > before)
     }
 
-    fn tell_store(
+    /// Whether it is a store of which something is known.
+    pub(super) fn tell_store(
         &mut self,
         set: &mut Watchpoints,
         module: &Module,
         end: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         if self.stores.len() >= MOST || !self.stores.insert(end) {
-            return Ok(());
+            return Ok(false);
         }
-        match store(module, end) {
-            Some(store) => Ok(set.tell_store(end, &store)?),
-            None => Ok(()),
-        }
+        let Some(store) = store(module, end) else {
+            return Ok(false);
+        };
+        set.tell_store(end, &store)?;
+        Ok(true)
     }
 
     /// Rules for the place that a walk ended at, and for all that its stack looks as if it led to, as
@@ -122,12 +100,28 @@ impl Learned {
         let Some(module) = target.module(at_rule) else {
             return Ok(());
         };
+        self.tell_rule_in(set, module, at, behind)
+    }
+
+    /// The same where it is known what has code there.
+    pub(super) fn tell_rule_in(
+        &mut self,
+        set: &mut Watchpoints,
+        module: &Module,
+        at: u64,
+        behind: u64,
+    ) -> Result<(), Error> {
         if self.rules.len() >= MOST || !self.rules.insert(at) {
             return Ok(());
         }
-        let linked = at_rule.wrapping_sub(module.bias);
+        let linked = at.wrapping_sub(behind).wrapping_sub(module.bias);
         let rule = module.object.unwind_table().rule(linked);
         Ok(set.tell_rule(at, rule.bits())?)
+    }
+
+    /// How many rules were told.
+    pub(super) fn rules(&self) -> usize {
+        self.rules.len()
     }
 }
 
@@ -138,38 +132,4 @@ pub(super) fn store(module: &Module, end: u64) -> Option<Store> {
     let function = image.function_containing(linked.wrapping_sub(1))?;
     let code = module.object.code(function, module.bias)?;
     store_before(&code, end)
-}
-
-/// Where instructions may end that have an address in them, relative to their end: the code begins at `start`.
-fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
-    let mut found = Vec::new();
-    for (at, bytes) in code.windows(ADDRESS).enumerate() {
-        let relative = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        for behind in BEHIND {
-            let end = start.wrapping_add((at + ADDRESS + behind) as u64);
-            if end.wrapping_add_signed(relative.into()) == address {
-                found.push(end);
-            }
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instructions_that_name_an_address() {
-        // movq $5,0x100(%rip); nop; mov %rax,0xf8(%rip)
-        let code = [
-            0x48, 0xc7, 0x05, 0, 1, 0, 0, 5, 0, 0, 0, 0x90, 0x48, 0x89, 0x05, 0xf8, 0, 0, 0,
-        ];
-        let start = 0x40_1000;
-        assert_eq!(
-            naming(start + 11 + 0x100, start, &code),
-            [start + 11, start + 19]
-        );
-        assert_eq!(naming(start, start, &code), [] as [u64; 0]);
-    }
 }

@@ -142,6 +142,10 @@ impl Place {
         self.address
     }
 
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
     /// Whether it keeps its debug register.
     pub(super) fn is_pinned(&self) -> bool {
         self.is_pinned
@@ -150,8 +154,10 @@ impl Place {
     /// As the kernel is to watch it, with what it holds.
     pub(super) fn watchpoint(&self, target: &Target) -> Watchpoint {
         let mut bytes = [0; 8];
-        // What cannot be read is no value; it was a moment ago.
-        target.read(self.address, &mut bytes[..usize::from(self.len)]);
+        // What cannot be read is no value; it was a moment ago. Code has none.
+        if self.access != Access::Execute {
+            target.read(self.address, &mut bytes[..usize::from(self.len)]);
+        }
         Watchpoint {
             name: self.name.clone(),
             is_pinned: self.is_pinned,
@@ -214,7 +220,7 @@ impl Place {
     /// The instruction of a hit. The processor stops behind an access, and in front of code.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {
-            Access::Execute => target.names.code(ip + 1),
+            Access::Execute => target.names.instruction(ip),
             _ => target.names.code(ip),
         }
     }

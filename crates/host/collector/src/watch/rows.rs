@@ -1,6 +1,6 @@
 //! From what the kernel kept to the rows of a session: merged by instruction and thread, named, and sorted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tiptoe_kernel::watchpoints::WatchRow;
 use tiptoe_session::{Accesses, Stack, Value};
@@ -113,22 +113,33 @@ impl Sum<'_> {
     }
 
     fn stacks(&self, target: &Target) -> Vec<Stack> {
-        let known = |callers: &[u64]| {
-            let mut rows = self.rows.iter();
-            rows.any(|row| !row.is_partial && row.callers == callers)
-        };
+        let whole: BTreeSet<&[u64]> = self
+            .rows
+            .iter()
+            .filter(|row| !row.is_partial)
+            .map(|row| &*row.callers)
+            .collect();
         let mut stacks: BTreeMap<(Vec<u64>, bool), u64> = BTreeMap::new();
+        let mut add = |callers: Vec<u64>, is_partial, count| {
+            *stacks.entry((callers, is_partial)).or_default() += count;
+        };
         for row in &self.rows {
-            // The first one's stack was kept; others of the row may have come from elsewhere.
-            let stack = match row.is_partial {
-                true => {
-                    let callers = target.unwind(row.key.ip, &row.first);
-                    let is_partial = row.count > 1 && !known(&callers);
-                    (callers, is_partial)
-                }
-                false => (row.callers.clone(), false),
+            if !row.is_partial {
+                add(row.callers.clone(), false, row.count);
+                continue;
+            }
+            // The first one's stack was kept; others of the row came from elsewhere, unless there is no elsewhere.
+            let callers = target.unwind(row.key.ip, &row.first);
+            let is_only = whole.len() == 1 && whole.contains(&*callers);
+            let others = if is_only {
+                0
+            } else {
+                row.count.saturating_sub(1)
             };
-            *stacks.entry(stack).or_default() += row.count;
+            add(callers, false, row.count - others);
+            if others > 0 {
+                add(row.callers.clone(), true, others);
+            }
         }
         let stack = |((callers, is_partial), count): ((Vec<u64>, bool), u64)| Stack {
             callers: callers.iter().map(|at| target.names.code(*at)).collect(),

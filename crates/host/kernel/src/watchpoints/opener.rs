@@ -8,7 +8,7 @@ use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
 use crate::Error;
 use crate::uprobes::errno::{EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM, ESRCH};
 
-/// What all events are opened with.
+/// What the events of threads are opened with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'a> {
     pub(super) program: BorrowedFd<'a>,
@@ -16,26 +16,28 @@ pub(super) struct Opener<'a> {
     pub(super) in_kernel: bool,
 }
 
-impl Opener<'_> {
-    /// One that is off.
-    pub(super) fn open(&self, at: &Breakpoint, on: On) -> Result<PerfEvent, Error> {
-        let event = PerfEvent::open_breakpoint(at, on, self.in_kernel);
-        self.with_program(event.map_err(|error| refusal(error, at, on))?)
-    }
+/// One that is off, and tells nobody yet.
+pub(super) fn open(at: &Breakpoint, on: On, in_kernel: bool) -> Result<PerfEvent, Error> {
+    let event = PerfEvent::open_breakpoint(at, on, in_kernel);
+    event.map_err(|error| refusal(error, at, on))
+}
 
+impl Opener<'_> {
     /// One of a thread and all that come of it, which is on.
     pub(super) fn open_inherited(&self, at: &Breakpoint, tid: u32) -> Result<PerfEvent, Error> {
         let event = PerfEvent::open_inherited_breakpoint(at, tid, self.in_kernel);
-        self.with_program(event.map_err(|error| refusal(error, at, On::Thread(tid)))?)
+        let event = event.map_err(|error| refusal(error, at, On::Thread(tid)))?;
+        self.run_at(&event)?;
+        Ok(event)
     }
 
-    fn with_program(&self, event: PerfEvent) -> Result<PerfEvent, Error> {
+    /// Has the program run at an event.
+    pub(super) fn run_at(&self, event: &PerfEvent) -> Result<(), Error> {
         let attached = event.run_program(self.program);
         attached.map_err(|source| Error::Io {
             what: "attach a BPF program to a breakpoint".into(),
             source,
-        })?;
-        Ok(event)
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use aya::util::online_cpus;
 use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
 
-use super::opener::{Opener, cannot_move, cannot_switch_on};
+use super::opener::{Opener, cannot_move, cannot_switch_on, open};
 use super::slots::{Slots, Watch};
 use crate::Error;
 
@@ -32,9 +32,9 @@ pub(super) fn cpus() -> Result<Vec<u32>, Error> {
 }
 
 impl Wide {
-    /// Opens events that are off, a slot for each of these.
+    /// Opens events that are off, and tell nobody yet, a slot for each of these.
     pub(super) fn open(
-        opener: Opener<'_>,
+        in_kernel: bool,
         slots: &Slots,
         served: &[(Watch, Breakpoint)],
     ) -> Result<Wide, Error> {
@@ -44,7 +44,7 @@ impl Wide {
             slots.reserve_wide(*watch)?;
             for cpu in &cpus {
                 events.push(Armed {
-                    event: opener.open(at, On::Cpu(*cpu))?,
+                    event: open(at, On::Cpu(*cpu), in_kernel)?,
                     slot,
                     cpu: *cpu as usize,
                     rests: 0,
@@ -53,6 +53,12 @@ impl Wide {
             }
         }
         Ok(Wide(events))
+    }
+
+    /// Has a program run at all of them.
+    pub(super) fn run(&self, opener: Opener<'_>) -> Result<(), Error> {
+        let mut events = self.0.iter();
+        events.try_for_each(|armed| opener.run_at(&armed.event))
     }
 
     /// Switches them on: with a limit each for one hit that its program lets pass.

@@ -1,0 +1,152 @@
+//! What can be told of the code before its first hit: the stores that name a variable's address, and how to step from
+//! there to their callers, as far as these call them directly.
+
+use std::collections::HashSet;
+
+use tiptoe_kernel::Watchpoints;
+use tiptoe_symbol::variable::Access;
+
+use super::begin::Target;
+use super::learn::Learned;
+use super::place::Place;
+use crate::module::Module;
+use crate::request::Error;
+
+/// Bytes of an address in an instruction, and how many may follow it: an immediate value.
+const ADDRESS: usize = 4;
+const BEHIND: [usize; 4] = [0, 1, 2, 4];
+/// `call` with an address.
+const CALL: u8 = 0xe8;
+const CALL_LEN: usize = 1 + ADDRESS;
+/// Callers are followed so far, and to so many places at most: the rest is learnt.
+const DEEPEST: usize = 8;
+const MOST: usize = 4_000;
+
+/// Tells of all that names one of these.
+pub(super) fn foresee(
+    learned: &mut Learned,
+    set: &mut Watchpoints,
+    target: &Target,
+    places: &[Place],
+) -> Result<(), Error> {
+    for module in &target.names.modules {
+        let mut functions = HashSet::new();
+        for (start, code) in module.object.code_sections() {
+            let start = start.wrapping_add(module.bias);
+            for place in places {
+                for end in naming(place.address(), start, code) {
+                    if learned.tell_store(set, module, end)? {
+                        learned.tell_rule_in(set, module, end, 0)?;
+                        functions.extend(function(module, end - 1));
+                    }
+                }
+            }
+        }
+        for place in places {
+            let at = place.address();
+            let is_here = module.text.iter().any(|text| text.contains(&at));
+            if place.access() == Access::Execute && is_here {
+                learned.tell_rule_in(set, module, at, 0)?;
+                functions.extend(function(module, at));
+            }
+        }
+        foresee_callers(learned, set, module, functions)?;
+    }
+    Ok(())
+}
+
+/// Tells how to step from the calls of these functions, from the calls of those that have them in them, and so on.
+fn foresee_callers(
+    learned: &mut Learned,
+    set: &mut Watchpoints,
+    module: &Module,
+    mut functions: HashSet<u64>,
+) -> Result<(), Error> {
+    if functions.is_empty() {
+        return Ok(());
+    }
+    let sections = module.object.code_sections();
+    let mut calls: Vec<(u64, u64)> = sections
+        .flat_map(|(start, code)| calls(start.wrapping_add(module.bias), code))
+        .collect();
+    calls.sort_unstable();
+    let mut seen = functions.clone();
+    for _ in 0..DEEPEST {
+        let mut callers = HashSet::new();
+        for called in functions {
+            let first = calls.partition_point(|(to, _)| *to < called);
+            let to_it = calls[first..].iter().take_while(|(to, _)| *to == called);
+            for (_, back) in to_it {
+                if learned.rules() >= MOST {
+                    return Ok(());
+                }
+                learned.tell_rule_in(set, module, *back, 1)?;
+                let caller = function(module, back - 1);
+                callers.extend(caller.filter(|caller| seen.insert(*caller)));
+            }
+        }
+        functions = callers;
+    }
+    Ok(())
+}
+
+/// Where the function begins that has this address in it.
+fn function(module: &Module, address: u64) -> Option<u64> {
+    let linked = address.wrapping_sub(module.bias);
+    let function = module.object.image.function_containing(linked)?;
+    Some(function.address.wrapping_add(module.bias))
+}
+
+/// What looks like direct calls: where to, and where they return to.
+fn calls(start: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let within = start..start + code.len() as u64;
+    let windows = code.windows(CALL_LEN).enumerate();
+    windows.filter_map(move |(at, bytes)| {
+        let relative = i32::from_le_bytes(bytes[1..].try_into().ok()?);
+        let back = start + (at + CALL_LEN) as u64;
+        let to = back.wrapping_add_signed(relative.into());
+        (bytes[0] == CALL && within.contains(&to)).then_some((to, back))
+    })
+}
+
+/// Where instructions may end that have an address in them, relative to their end: the code begins at `start`.
+fn naming(address: u64, start: u64, code: &[u8]) -> Vec<u64> {
+    let mut found = Vec::new();
+    for (at, bytes) in code.windows(ADDRESS).enumerate() {
+        let relative = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        for behind in BEHIND {
+            let end = start.wrapping_add((at + ADDRESS + behind) as u64);
+            if end.wrapping_add_signed(relative.into()) == address {
+                found.push(end);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_that_name_an_address() {
+        // movq $5,0x100(%rip); nop; mov %rax,0xf8(%rip)
+        let code = [
+            0x48, 0xc7, 0x05, 0, 1, 0, 0, 5, 0, 0, 0, 0x90, 0x48, 0x89, 0x05, 0xf8, 0, 0, 0,
+        ];
+        let start = 0x40_1000;
+        assert_eq!(
+            naming(start + 11 + 0x100, start, &code),
+            [start + 11, start + 19]
+        );
+        assert_eq!(naming(start, start, &code), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn calls_within_the_code() {
+        // nop; call .+5; call to 1 MB further; ret
+        let code = [0x90, 0xe8, 0, 0, 0, 0, 0xe8, 0, 0, 0x10, 0, 0xc3];
+        let found: Vec<(u64, u64)> = calls(0x1000, &code).collect();
+        assert_eq!(found, [(0x1006, 0x1006)]);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a hit costs on this machine: the trap, whatever is done in it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tiptoe_event::Cost;
+use tiptoe_sys::host::perf::{Access, Breakpoint, On};
+use tiptoe_sys::raw::thread_cpu_ns;
+
+use super::opener::{cannot_switch_on, open};
+use crate::Error;
+
+const BATCHES: usize = 7;
+const HITS: u64 = 30;
+
+/// The cost, and whether this user may watch what the kernel does.
+pub(super) fn measure() -> Result<(Cost, bool), Error> {
+    let word = AtomicU64::new(0);
+    let at = Breakpoint {
+        address: word.as_ptr() as u64,
+        len: 8,
+        access: Access::Write,
+    };
+    let here = On::Thread(0);
+    let (event, sees_kernel) = match open(&at, here, true) {
+        Err(Error::BreakpointDenied) => (open(&at, here, false)?, false),
+        event => (event?, true),
+    };
+    event.enable().map_err(cannot_switch_on)?;
+    let mut batches = [0.0; BATCHES];
+    for batch in &mut batches {
+        let start = thread_cpu_ns();
+        // Relaxed: only that it is stored matters.
+        (0..HITS).for_each(|hit| word.store(hit, Ordering::Relaxed));
+        *batch = (thread_cpu_ns() - start) as f64 / HITS as f64;
+    }
+    batches.sort_by(f64::total_cmp);
+    let [low, middle, high] = [1, BATCHES / 2, BATCHES - 2].map(|at| batches[at]);
+    Ok((Cost::between(low, middle, high), sees_kernel))
+}

@@ -295,7 +295,10 @@ fn memory_that_goes_away_ends_its_watch() {
     let report = watched.finish();
     assert!(hits(&report, 0) > 0, "{:#}", report.value);
     let notes = report.value["notes"].to_string();
-    assert!(notes.contains("`0x700000000000` was unmapped"), "{notes}");
+    assert!(
+        notes.contains("`0x700000000000` ended") && notes.contains("it was unmapped"),
+        "{notes}"
+    );
     assert!(program.finish().1.success());
 }
 

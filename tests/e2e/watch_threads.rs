@@ -240,6 +240,44 @@ fn who_is_in_the_way_is_named() {
     );
 }
 
+/// Of a variable that each thread has one is watched, until its thread ends.
+#[test]
+fn the_variable_of_one_thread() {
+    let Some(_turn) = turn() else { return };
+    let mut program = ready("owners", 1);
+    let pid = [program.pid()];
+    for (options, words) in [
+        (
+            &["own"][..],
+            &["each thread has its own `own`", "--thread"][..],
+        ),
+        (
+            &["own", "--thread", "third"],
+            &["no thread `third`", "first", "second"],
+        ),
+    ] {
+        let run = watch(options).attach_and_wait(&pid);
+        assert_eq!(run.status, 2, "{}", run.stderr);
+        for words in words {
+            assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+        }
+    }
+    let watched = watch(&["own", "--thread", "second"]).attach(&pid);
+    wait_armed(&watched);
+    program.go();
+    let report = watched.finish();
+    assert_eq!(hits(&report, 0), 10);
+    let own = row(&report, "write_own");
+    assert_eq!(
+        (&own["comm"], &own["last_new"]),
+        (&"second".into(), &"10".into())
+    );
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("its thread ended"), "{notes}");
+    program.go();
+    assert!(program.finish().1.success());
+}
+
 /// More variables than registers: each has its turns, and who is pinned is there all the time.
 #[test]
 fn variables_take_turns() {

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -147,6 +148,35 @@ static void many(void) {
     puts("done");
 }
 
+// Each thread has its own; when it is told to each writes it, and the second ends.
+__thread volatile long own;
+
+PROBED void write_own(long value) { own = value; }
+
+static void *with_own(void *arg) {
+    CHECK(prctl(PR_SET_NAME, arg) == 0);
+    pthread_barrier_wait(&together);
+    pthread_barrier_wait(&together);
+    for (int i = 1; i <= 10; i++) write_own(i);
+    return NULL;
+}
+
+static void owners(void) {
+    pthread_t first, second;
+    char line[64];
+    CHECK(pthread_barrier_init(&together, NULL, 3) == 0);
+    CHECK(pthread_create(&first, NULL, with_own, "first") == 0);
+    CHECK(pthread_create(&second, NULL, with_own, "second") == 0);
+    pthread_barrier_wait(&together);
+    puts("ready");
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+    pthread_barrier_wait(&together);
+    CHECK(pthread_join(first, NULL) == 0 && pthread_join(second, NULL) == 0);
+    write_own(99);
+    CHECK(read(0, line, sizeof line) > 0);
+}
+
 // Two threads store their own numbers.
 PROBED void store_one(void) { owner = 1; }
 PROBED void store_two(long number) { owner = number; }
@@ -243,6 +273,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "churn")) churn();
     if (!strcmp(argv[1], "living")) living();
     if (!strcmp(argv[1], "many")) many();
+    if (!strcmp(argv[1], "owners")) owners();
     if (!strcmp(argv[1], "race")) racing();
     if (!strcmp(argv[1], "hot")) hot();
     if (!strcmp(argv[1], "values")) values();

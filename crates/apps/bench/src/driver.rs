@@ -139,6 +139,7 @@ impl Tracing {
         let request = WatchRequest {
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
+            thread: None,
             by_thread: false,
             only_changed: false,
             trace: false,

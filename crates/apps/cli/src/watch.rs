@@ -22,6 +22,7 @@ Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   'ns::Class::member'        C++; a :: belongs to the name
   libc.so.6:environ          of a library
   0x7ffd1000:4:rw            four bytes at an address; reads, too
+  errno_copy --thread worker the one of that thread, where each has its own
 w: writes, the default. rw: reads as well (x86 has no reads alone). x: code that is run.
 LEN is 1, 2, 4 or 8, and the address a multiple of it.
 
@@ -58,6 +59,10 @@ pub struct WatchArgs {
     /// What to watch
     #[arg(value_name = "VARIABLE", required = true)]
     pub variables: Vec<String>,
+
+    /// The thread whose variables are meant, of those that each thread has (thread_local, __thread)
+    #[arg(long, value_name = "TID|NAME")]
+    pub thread: Option<String>,
 
     /// Count only accesses that changed the value
     #[arg(long)]
@@ -128,6 +133,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let request = WatchRequest {
         variables: args.variables,
         target,
+        thread: args.thread,
         by_thread: args.by == Some(WatchByWord::Thread),
         only_changed: args.changed,
         trace: args.trace,

@@ -29,6 +29,7 @@ mod holders;
 mod learn;
 mod place;
 mod rows;
+mod thread;
 mod turns;
 
 use begin::Target;
@@ -56,6 +57,8 @@ pub struct WatchRequest {
     pub variables: Vec<String>,
     /// Whose.
     pub target: RequestTarget,
+    /// The thread, by its number or name, whose variables are meant of those that each has.
+    pub thread: Option<String>,
     /// Each thread for itself.
     pub by_thread: bool,
     /// Only accesses that changed the value.
@@ -117,7 +120,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let asked = place::parse_all(&request.variables)?;
     let mut target = Target::begin(&request.target)?;
-    let places = target.find(&asked)?;
+    let places = target.find(&asked, request.thread.as_deref())?;
     let window_ns = WINDOW.as_nanos() as u64;
     let wanted = WatchWanted {
         pid: target.process.pid(),
@@ -268,9 +271,9 @@ impl Run<'_> {
         let gone = self.target.gone(&self.places);
         // An exec takes the memory away just before it is told.
         let twice = std::mem::replace(&mut self.is_gone, gone.is_some());
-        let gone = gone.filter(|_| twice)?;
+        let (gone, why) = gone.filter(|_| twice)?;
         Some(format!(
-            "`{gone}` was unmapped after {after:.1} s: the watch ended there"
+            "the watch of `{gone}` ended after {after:.1} s: {why}"
         ))
     }
 

@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 
 pub use error::InjectError;
 pub use masks::{Masks, Words};
+pub use tracee::thread_pointer;
 
 use borrow::{Borrowed, Ground};
 use cave::Guest;

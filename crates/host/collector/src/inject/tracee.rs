@@ -45,6 +45,14 @@ pub(super) struct Held {
     held: bool,
 }
 
+/// A thread's thread pointer, for which it is stopped for a moment: none where it has ended, is traced by another, or
+/// does not stop.
+pub fn thread_pointer(tid: u32) -> Option<u64> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let held = Held::stop(tid, PATIENCE).ok()?;
+    Some(held.registers().ok()?.fs_base)
+}
+
 impl Held {
     /// Seizes a thread and stops it. A thread that does not stop in time is let go only when
     /// the calling thread ends.

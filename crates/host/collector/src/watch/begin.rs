@@ -206,8 +206,15 @@ impl Target {
         self.after.saturating_sub(self.before).as_nanos() as u64
     }
 
-    /// The first of these that is not mapped any more, though the process is there.
-    pub(super) fn gone<'p>(&self, places: &'p [Place]) -> Option<&'p str> {
+    /// The first of these that is not there any more, though the process is; and why.
+    pub(super) fn gone<'p>(&self, places: &'p [Place]) -> Option<(&'p str, &'static str)> {
+        let has_ended = |tid: u32| self.process.thread_comm(tid).is_err();
+        let of_thread = places
+            .iter()
+            .find(|place| place.of_thread().is_some_and(has_ended));
+        if let Some(gone) = of_thread {
+            return Some((gone.name(), "its thread ended"));
+        }
         let mut byte = [0];
         let gone = places
             .iter()
@@ -215,7 +222,7 @@ impl Target {
         let maps = self.process.maps().unwrap_or_default();
         let is_gone =
             !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(gone.address()));
-        is_gone.then(|| gone.name())
+        is_gone.then(|| (gone.name(), "it was unmapped"))
     }
 
     /// Walks the stack that a hit left, as far as it was kept: the return addresses.

@@ -10,6 +10,7 @@ use tiptoe_symbol::variable::{
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
+use super::thread::OfThread;
 use crate::request::Error;
 use crate::resolve;
 
@@ -31,6 +32,8 @@ pub(super) struct Place {
     len: u8,
     access: Access,
     is_pinned: bool,
+    /// The thread that it goes with.
+    of_thread: Option<u32>,
     value: Type,
 }
 
@@ -52,10 +55,14 @@ pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Asked>, Error> {
 
 impl Target {
     /// Finds variables.
-    pub(super) fn find(&self, asked: &[Asked]) -> Result<Vec<Place>, Error> {
+    /// Those that each thread has are of `thread`, by its number or name.
+    pub(super) fn find(&self, asked: &[Asked], thread: Option<&str>) -> Result<Vec<Place>, Error> {
+        let thread = thread
+            .map(|thread| OfThread::find(thread, self))
+            .transpose()?;
         let places: Vec<Place> = asked
             .iter()
-            .map(|asked| self.find_one(asked))
+            .map(|asked| self.find_one(asked, thread.as_ref()))
             .collect::<Result<_, _>>()?;
         for (index, place) in places.iter().enumerate() {
             // The kernel tells hits by their address.
@@ -75,7 +82,7 @@ impl Target {
         Ok(places)
     }
 
-    fn find_one(&self, asked: &Asked) -> Result<Place, Error> {
+    fn find_one(&self, asked: &Asked, thread: Option<&OfThread>) -> Result<Place, Error> {
         let watch = &asked.watch;
         let plain = matches!(watch.expression.root, Root::Address(_)) && watch.binary.is_none();
         let binary = watch.binary.as_deref();
@@ -100,13 +107,17 @@ impl Target {
             .object
             .variables(|variables| variables.plan(watch))
             .map_err(refused)?;
+        let thread = thread.filter(|_| matches!(plan.start, Start::ThreadLocal(_)));
+        let thread_block = thread.map(|thread| thread.block(module, self));
         let here = Here {
             bias: module.bias,
-            thread_block: None,
+            thread_block: thread_block.transpose().map_err(refused)?,
         };
-        let address = plan
-            .locate(&here, &mut |at, bytes| self.read(at, bytes))
-            .map_err(refused)?;
+        let address = plan.locate(&here, &mut |at, bytes| self.read(at, bytes));
+        let address = address.map_err(|error| match error {
+            VariableError::WhichThread { .. } => refused(error).with_hint("--thread TID or NAME"),
+            error => refused(error),
+        })?;
         let len = plan.length(watch.length).map_err(refused)?;
         check_alignment(address, len).map_err(refused)?;
         let mut byte = [0];
@@ -118,11 +129,16 @@ impl Target {
             return Err(Error::new(what)
                 .with_hint("of a command that has not begun libraries are not there yet, nor pointers set: -p PID watches one that runs"));
         }
-        let name = match plan.start {
-            Start::Absolute(_) => plan.expression.clone(),
-            _ => format!("{}:{}", module.name, plan.expression),
+        let name = match (&plan.start, thread) {
+            (Start::Absolute(_), _) => plan.expression.clone(),
+            (_, None) => format!("{}:{}", module.name, plan.expression),
+            (_, Some(thread)) => format!(
+                "{}:{} of thread {}",
+                module.name, plan.expression, thread.told
+            ),
         };
         Ok(Place {
+            of_thread: thread.map(|thread| thread.tid),
             name,
             address,
             len,
@@ -144,6 +160,11 @@ impl Place {
 
     pub(super) fn access(&self) -> Access {
         self.access
+    }
+
+    /// The thread that it ends with.
+    pub(super) fn of_thread(&self) -> Option<u32> {
+        self.of_thread
     }
 
     /// Whether it keeps its debug register.

@@ -39,6 +39,7 @@ mod glob;
 mod header;
 mod hint;
 mod image;
+mod inline;
 mod layout;
 mod merge;
 mod slots;
@@ -51,6 +52,7 @@ pub use error::Error;
 pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};
 pub use image::Image;
+pub use inline::{Origin, Origins};
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use memmap2::Mmap;
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_symbol::variable::Variables;
-use tiptoe_symbol::{Bytes, DebugSource, Function, Image, Table, unwind_table};
+use tiptoe_symbol::{Origins, Bytes, DebugSource, Function, Image, Table, unwind_table};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
@@ -176,6 +176,11 @@ impl Object {
     /// Asks for its variables.
     pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
         self.image.variables(&self.bytes, &self.source, ask)
+    }
+
+    /// Asks where its instructions come from.
+    pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
+        self.image.origins(&self.bytes, &self.source, ask)
     }
 
     /// How its functions are left.

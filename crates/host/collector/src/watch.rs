@@ -27,6 +27,7 @@ mod foresee;
 mod form;
 mod holders;
 mod learn;
+mod origins;
 mod place;
 mod rows;
 mod thread;

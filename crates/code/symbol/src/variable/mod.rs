@@ -36,7 +36,8 @@ mod watch;
 
 use crate::debug::DebugSource;
 use crate::image::Image;
-use sections::{Files, Sections};
+pub(crate) use sections::{Files, unpacked};
+use sections::Sections;
 use units::Units;
 
 pub use error::VariableError;

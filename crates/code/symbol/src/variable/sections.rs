@@ -34,13 +34,7 @@ impl<'d> Sections<'d> {
         let Ok(file) = object::read::File::parse(bytes) else {
             return Sections::default();
         };
-        let limit = (bytes.len() as u64).saturating_mul(MAX_RATIO) + MAX_UNPACKED;
-        let section = |name: &str| {
-            let packed = file.section_by_name(name)?.compressed_data().ok()?;
-            let fits = packed.uncompressed_size <= limit;
-            fits.then(|| packed.decompress().ok()).flatten()
-        };
-        let section = |name: &str| section(name).unwrap_or_default();
+        let section = |name: &str| unpacked(&file, bytes, name).unwrap_or_default();
         Sections {
             info: section(".debug_info"),
             types: section(".debug_types"),
@@ -53,9 +47,21 @@ impl<'d> Sections<'d> {
     }
 }
 
+/// A section of a file of these bytes, unpacked within limits.
+pub(crate) fn unpacked<'d>(
+    file: &object::read::File<'d>,
+    bytes: &[u8],
+    name: &str,
+) -> Option<Cow<'d, [u8]>> {
+    let limit = (bytes.len() as u64).saturating_mul(MAX_RATIO) + MAX_UNPACKED;
+    let packed = file.section_by_name(name)?.compressed_data().ok()?;
+    let fits = packed.uncompressed_size <= limit;
+    fits.then(|| packed.decompress().ok()).flatten()
+}
+
 /// The files beside the program's own.
 #[derive(Default)]
-pub(super) struct Files {
+pub(crate) struct Files {
     separate: Option<Bytes>,
     shared: Option<Bytes>,
     /// A shared file that is not there.
@@ -64,7 +70,7 @@ pub(super) struct Files {
 
 impl Files {
     /// Those that belong to a file.
-    pub(super) fn find(bytes: &[u8], source: &dyn DebugSource) -> Files {
+    pub(crate) fn find(bytes: &[u8], source: &dyn DebugSource) -> Files {
         let (mut separate, mut path) = (None, source.image_path().map(Path::to_owned));
         if !has_info(bytes) {
             let header = elf::read(bytes).ok().map(|contents| contents.header);
@@ -89,14 +95,14 @@ impl Files {
     }
 
     /// The file that describes the variables: the program's, or its debug file.
-    pub(super) fn described<'f>(&'f self, own: &'f [u8]) -> &'f [u8] {
+    pub(crate) fn described<'f>(&'f self, own: &'f [u8]) -> &'f [u8] {
         self.separate
             .as_ref()
             .map_or(own, |bytes| (**bytes).as_ref())
     }
 
     /// The file in which others leave what they have in common.
-    pub(super) fn shared(&self) -> Option<&[u8]> {
+    pub(crate) fn shared(&self) -> Option<&[u8]> {
         self.shared.as_ref().map(|bytes| (**bytes).as_ref())
     }
 }

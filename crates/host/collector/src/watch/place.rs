@@ -238,6 +238,14 @@ impl Place {
         }
     }
 
+    /// An address within the instruction of a hit.
+    pub(super) fn within(&self, ip: u64) -> u64 {
+        match self.access {
+            Access::Execute => ip,
+            _ => ip.wrapping_sub(1),
+        }
+    }
+
     /// The instruction of a hit. The processor stops behind an access, and in front of code.
     pub(super) fn instruction(&self, target: &Target, ip: u64) -> String {
         match self.access {

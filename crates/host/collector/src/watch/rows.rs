@@ -7,6 +7,7 @@ use tiptoe_session::{Accesses, Stack, Value};
 
 use super::begin::Target;
 use super::learn;
+use super::origins::Known;
 use super::place::Place;
 
 /// What rows are told apart by: variable, instruction, whether it was the kernel, thread and name.
@@ -31,9 +32,10 @@ pub(super) fn rows(
         let key = (key.variable, key.ip, key.in_kernel, key.tid, &*key.comm);
         sums.entry(key).or_default().rows.push(row);
     }
+    let known = Known::of(found, places, target);
     let row = |(key, sum): (Key, Sum)| {
         let place = places.get(key.0 as usize)?;
-        Some(sum.row(key, place, target, start_ns))
+        Some(sum.row(key, place, target, &known, start_ns))
     };
     let mut rows: Vec<Accesses> = sums.into_iter().filter_map(row).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.first_ns));
@@ -41,7 +43,14 @@ pub(super) fn rows(
 }
 
 impl Sum<'_> {
-    fn row(&self, key: Key, place: &Place, target: &Target, start_ns: u64) -> Accesses {
+    fn row(
+        &self,
+        key: Key,
+        place: &Place,
+        target: &Target,
+        known: &Known,
+        start_ns: u64,
+    ) -> Accesses {
         let (_, ip, in_kernel, tid, comm) = key;
         let sum = |of: fn(&WatchRow) -> u64| self.rows.iter().map(|row| of(row)).sum::<u64>();
         let first = self.rows.iter().map(|row| row.first_ns).min();
@@ -59,7 +68,7 @@ impl Sum<'_> {
         values.sort_by_key(|(value, count)| (std::cmp::Reverse(*count), *value));
         Accesses {
             variable: place.name().to_owned(),
-            at: place.instruction(target, ip),
+            at: place.instruction(target, ip) + &known.behind(place.within(ip)),
             in_kernel,
             comm: comm.to_owned(),
             tid: self.tid(tid),
@@ -81,7 +90,7 @@ impl Sum<'_> {
                 })
                 .collect(),
             other_values: sum(|row| row.count).saturating_sub(told),
-            stacks: self.stacks(target),
+            stacks: self.stacks(target, known),
         }
     }
 
@@ -112,7 +121,7 @@ impl Sum<'_> {
         values
     }
 
-    fn stacks(&self, target: &Target) -> Vec<Stack> {
+    fn stacks(&self, target: &Target, known: &Known) -> Vec<Stack> {
         let whole: BTreeSet<&[u64]> = self
             .rows
             .iter()
@@ -142,7 +151,10 @@ impl Sum<'_> {
             }
         }
         let stack = |((callers, is_partial), count): ((Vec<u64>, bool), u64)| Stack {
-            callers: callers.iter().map(|at| target.names.code(*at)).collect(),
+            callers: callers
+                .iter()
+                .flat_map(|at| known.inlined(*at).chain([target.names.code(*at)]))
+                .collect(),
             is_partial,
             count,
         };

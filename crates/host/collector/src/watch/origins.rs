@@ -1,0 +1,66 @@
+//! Where instructions come from: the functions that were put into others, and lines of source.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tiptoe_kernel::watchpoints::WatchRow;
+use tiptoe_symbol::Origin;
+
+use super::begin::Target;
+use super::place::Place;
+
+/// What is known of the instructions of some rows, by an address within each.
+pub(super) struct Known(HashMap<u64, Origin>);
+
+impl Known {
+    /// Asks each file once for all that is of it.
+    pub(super) fn of(found: &[WatchRow], places: &[Place], target: &Target) -> Known {
+        let mut addresses = BTreeSet::new();
+        for row in found {
+            let place = places.get(row.key.variable as usize);
+            addresses.extend(place.map(|place| place.within(row.key.ip)));
+            let mut callers = row.callers.clone();
+            if row.is_partial {
+                callers.extend(target.unwind(row.key.ip, &row.first));
+            }
+            addresses.extend(callers.iter().map(|back| back.wrapping_sub(1)));
+        }
+        let mut known = HashMap::new();
+        for module in &target.names.modules {
+            let is_here = |at: &u64| module.text.iter().any(|text| text.contains(at));
+            let here: Vec<u64> = addresses.iter().copied().filter(is_here).collect();
+            if here.is_empty() {
+                continue;
+            }
+            module.object.origins(|origins| {
+                let of = |at: u64| (at, origins.of(at.wrapping_sub(module.bias)));
+                known.extend(here.into_iter().map(of));
+            });
+        }
+        Known(known)
+    }
+
+    /// Behind an instruction's name: `(f < g inlined, file.c:12)`; nothing where nothing is known.
+    pub(super) fn behind(&self, at: u64) -> String {
+        let Some(origin) = self.0.get(&at) else {
+            return String::new();
+        };
+        let inlined = match origin.inlined[..] {
+            [] => None,
+            _ => Some(format!("{} inlined", origin.inlined.join(" < "))),
+        };
+        let line = origin.line.as_ref();
+        let line = line.map(|(file, line)| format!("{file}:{line}"));
+        let all: Vec<String> = inlined.into_iter().chain(line).collect();
+        match all.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", all.join(", ")),
+        }
+    }
+
+    /// The functions in front of a caller that were put into it, the innermost first.
+    pub(super) fn inlined(&self, back: u64) -> impl Iterator<Item = String> {
+        let origin = self.0.get(&back.wrapping_sub(1));
+        let inlined = origin.into_iter().flat_map(|origin| &origin.inlined);
+        inlined.map(|name| format!("{name} (inlined)"))
+    }
+}

@@ -65,7 +65,9 @@ impl Origins<'_> {
                     Some((file.to_owned(), location.line?))
                 });
             }
-            let name = frame.function.and_then(|f| Some(f.raw_name().ok()?.into_owned()));
+            let name = frame
+                .function
+                .and_then(|f| Some(f.raw_name().ok()?.into_owned()));
             names.push(name.unwrap_or_default());
             if names.len() > MOST {
                 return None;

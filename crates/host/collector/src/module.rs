@@ -10,7 +10,7 @@ use std::rc::Rc;
 use memmap2::Mmap;
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_symbol::variable::Variables;
-use tiptoe_symbol::{Origins, Bytes, DebugSource, Function, Image, Table, unwind_table};
+use tiptoe_symbol::{Bytes, DebugSource, Function, Image, Origins, Table, unwind_table};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;

@@ -128,7 +128,10 @@ impl Watchpoints {
         serving: &[usize],
     ) -> Result<Self, Error> {
         let process = Process::new(wanted.pid)?;
-        let threads = process.threads()?.len() as u32;
+        let threads = match wanted.form {
+            Form::Wide => 0,
+            Form::Tasks => process.threads()?.len() as u32,
+        };
         let cpus = wide::cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let slots = Slots::new(cpus, threads, names, wanted.all_slots)?;

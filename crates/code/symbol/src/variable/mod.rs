@@ -36,8 +36,8 @@ mod watch;
 
 use crate::debug::DebugSource;
 use crate::image::Image;
-pub(crate) use sections::{Files, unpacked};
 use sections::Sections;
+pub(crate) use sections::{Files, unpacked};
 use units::Units;
 
 pub use error::VariableError;

@@ -86,7 +86,7 @@ impl Watch {
 }
 
 impl Slots {
-    /// For CPUs up to this number, about so many threads, and watches of these names, of which some are pinned. One
+    /// For CPUs up to this number, about so many threads (none where only CPUs are asked for), and watches of these names, of which some are pinned. One
     /// register is left to debuggers unless all are asked for.
     pub(super) fn new(
         cpus: u32,
@@ -95,7 +95,10 @@ impl Slots {
         all: bool,
     ) -> Result<Slots, Error> {
         let (names, pinned) = watches.unzip();
-        let reservations = threads.saturating_mul(2 * REGISTERS).saturating_add(MORE);
+        let reservations = match threads {
+            0 => 1,
+            threads => threads.saturating_mul(2 * REGISTERS).saturating_add(MORE),
+        };
         let geometry = Geometry::new(cpus, Registers::Mixed(REGISTERS), reservations);
         let geometry = geometry.ok_or(Error::NoRoom)?;
         let slots = Slots {

@@ -1,0 +1,113 @@
+//! Where instructions come from: functions within functions, and lines; in the file or beside it, damaged or not.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Disk, image, tool};
+use tempfile::TempDir;
+use tiptoe_symbol::{Image, Origin};
+
+const PROGRAM: &str = "\
+volatile int sink;
+static inline __attribute__((always_inline)) void inner(int x) { sink = x; }
+static inline __attribute__((always_inline)) void middle(int x) { inner(x + 1); }
+extern \"C\" __attribute__((noinline)) void outer(int x) { middle(x); sink = 0; }
+int main() { outer(1); return 0; }
+";
+
+fn build(folder: &TempDir, options: &[&str]) -> Option<PathBuf> {
+    let path = |name: &str| folder.path().join(name).to_str().map(str::to_owned);
+    let (source, program) = (path("prog.cc")?, path("prog")?);
+    fs::write(&source, PROGRAM).expect("a file");
+    let all = [options, &["-O2", "-o", &program, &source]].concat();
+    tool("g++", &all)?;
+    Some(program.into())
+}
+
+/// What each byte of a function comes from.
+fn origins(path: &Path, bytes: &[u8], function: &str) -> Vec<Origin> {
+    let source = Disk::of(path);
+    let Ok(image) = Image::parse(bytes, &source) else {
+        return Vec::new();
+    };
+    let mut functions = image.functions().iter();
+    let found = functions.find(|f| f.names.iter().any(|name| &**name == function));
+    let Some(found) = found else {
+        return Vec::new();
+    };
+    image.origins(bytes, &source, |origins| {
+        (found.address..found.end())
+            .map(|at| origins.of(at))
+            .collect()
+    })
+}
+
+fn check(path: &Path) {
+    assert!(image(path).is_some());
+    let bytes = fs::read(path).expect("a file");
+    let all = origins(path, &bytes, "outer");
+    let line = |line| Some(("prog.cc".to_owned(), line));
+    let inlined = Origin {
+        inlined: vec!["inner".into(), "middle".into()],
+        line: line(2),
+    };
+    let own = Origin {
+        inlined: Vec::new(),
+        line: line(4),
+    };
+    assert!(all.contains(&inlined) && all.contains(&own), "{all:#?}");
+}
+
+#[test]
+fn functions_within_functions() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        for packed in ["-gz=none", "-gz=zlib"] {
+            let folder = TempDir::new().expect("a folder");
+            if let Some(path) = build(&folder, &[version, packed]) {
+                check(&path);
+            }
+        }
+    }
+}
+
+#[test]
+fn debug_information_of_its_own() {
+    let folder = TempDir::new().expect("a folder");
+    let Some(path) = build(&folder, &["-g"]) else {
+        return;
+    };
+    let program = path.to_str().expect("a path");
+    let debug = format!("{program}.debug");
+    let link = format!("--add-gnu-debuglink={debug}");
+    tool("objcopy", &["--only-keep-debug", program, &debug]).expect("objcopy is there");
+    tool("objcopy", &["--strip-debug", &link, program]).expect("objcopy is there");
+    check(&path);
+    fs::remove_file(debug).expect("it is there");
+    let bytes = fs::read(&path).expect("a file");
+    let all = origins(&path, &bytes, "outer");
+    assert!(!all.is_empty() && all.iter().all(|origin| *origin == Origin::default()));
+}
+
+#[test]
+fn damage_is_survived() {
+    let folder = TempDir::new().expect("a folder");
+    let Some(path) = build(&folder, &["-g"]) else {
+        return;
+    };
+    let whole = fs::read(&path).expect("a file");
+    // Whatever section it is in, and whatever it becomes.
+    let mut random = 12345_u64;
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        for _ in 0..40 {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let at = (random >> 33) as usize % bytes.len();
+            bytes[at.max(64)] = (random >> 20) as u8;
+        }
+        origins(&path, &bytes, "outer");
+    }
+}

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! entry:  mov  %rax,-8(%rsp)         the red zone is nobody's at a function's entry
+//!         no counters: general
+//!         no credit: spent
 //!         mov  CALLER(%rip),%rax     where those calls return to, or 0: not yet
 //!         cmp  %rax,(%rsp)
 //!         jne  the same with the second of such places; another: general
-//! known:  the end of a page of frames, no counters, or no credit: general
+//! known:  the end of a page of frames, or no counters any more: general
 //!         decq credit; incq calls
 //!         push a frame: whose it is, the time, where the return address stands
 //!         the second place: likewise
@@ -14,6 +16,9 @@
 //!         call copy
 //!         push CALLER(%rip)
 //! exit:   ...
+//! spent:  incq only counted
+//!         mov  -8(%rsp),%rax
+//!         jmp  copy
 //! general:
 //!         mov  -8(%rsp),%rax         on to the table of thunks
 //! ```
@@ -57,6 +62,8 @@ pub(crate) struct Itself {
     pub(crate) calls: [Ahead; WAYS],
     /// Where they go on, with the return address on the stack.
     pub(crate) exit: usize,
+    /// Calls that are not followed, to the copy.
+    pub(crate) spent: Ahead,
 }
 
 /// A word of the frame that is rarely written: the jump there, what does it, and where that
@@ -66,9 +73,13 @@ type Unwritten = (Ahead, Vec<u8>, usize);
 /// Follows the calls that come from two places; for all others, as they came, goes on behind.
 pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut Code)) -> Itself {
     code.put(&KEEP_RAX);
+    let mut general = vec![counters::load(code, abi.tls, true)];
+    general.extend(call.hits.emit_under(code, true));
+    code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
+    let spent = code.jump_ahead(NOT_ABOVE, true);
     let others = unless_from(code, 0);
     let known = code.len();
-    let general = enter(code, call, abi);
+    general.extend(enter(code, call, abi));
     let unwritten = match call.timed {
         true => push_timed(code, call, abi),
         false => push(code, call, abi),
@@ -84,6 +95,10 @@ pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut 
         code.bind(jump);
         code.put(&write).jump_back(None, back);
     }
+    code.bind(spent);
+    count(code, call.slot + words::ONLY_COUNTED);
+    code.put(&TAKE_RAX);
+    let spent = code.field_ahead(&[0xe9]); // jmp
     // Over many functions each branch that is taken costs: none is for the first place.
     code.bind(others);
     let neither = unless_from(code, 1);
@@ -96,6 +111,7 @@ pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut 
         gone: [first_gone, second_gone],
         calls: [first_call, second_call],
         exit,
+        spent,
     }
 }
 
@@ -118,18 +134,15 @@ fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
     (gone, made)
 }
 
-/// Counts a call that is to be followed. The jumps are taken where it may not be, or not so
-/// simply: at the end of a page of frames, without counters or credit.
-fn enter(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Ahead> {
+/// Counts a call that is to be followed. The jumps are taken where that is not so simple: at the end of a page of
+/// frames; or in a child that a signal handler has made meanwhile, which has no counters.
+fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
-    let mut general = vec![code.jump_ahead(IF_EQUAL, true)];
-    general.push(counters::load(code, abi.tls, true));
-    general.extend(call.hits.emit_under(code, true));
-    code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-    general.push(code.jump_ahead(NOT_ABOVE, true));
+    let full = code.jump_ahead(IF_EQUAL, true);
+    let none = counters::load(code, abi.tls, true);
     call.enter(code);
-    general
+    [full, none]
 }
 
 /// Pushes a frame that has no time: reserved first, and its first word last.

@@ -151,7 +151,7 @@ impl Trampoline {
         }
         let exit = match itself {
             Some(itself) => {
-                for call in itself.calls {
+                for call in itself.calls.into_iter().chain([itself.spent]) {
                     code.bind_at(call, self.copy);
                 }
                 itself.exit

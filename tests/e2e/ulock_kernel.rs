@@ -70,18 +70,12 @@ fn stands(_: u32, tiptoe: u32) -> bool {
 /// map, the kernel runs no program on that CPU, and a call that comes then is perf's alone.
 fn contended_undisturbed(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
     let mut tries = (0..3).map(|_| contended(ours, program, arguments, stands));
-    let agree = |(report, counts): &(Report, [u64; 2])| told(report) == counts.map(Some);
+    let agree = |(report, counts): &(Report, [u64; 2])| report.lock_calls() == counts.map(Some);
     let first = tries.next().expect("the first of three");
     match agree(&first) {
         true => first,
         false => tries.find(agree).unwrap_or(first),
     }
-}
-
-/// Waits and wakes, as the report has them.
-fn told(report: &Report) -> [Option<u64>; 2] {
-    let locks = &report.value["locks"];
-    [&locks["waits"], &locks["wakes"]].map(Value::as_u64)
 }
 
 /// No more waits than these may be those for threads to end: in a short run no two of them may have
@@ -92,7 +86,7 @@ const JOINS: u64 = 4;
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
     let locks = &report.value["locks"];
     assert_eq!(
-        told(report),
+        report.lock_calls(),
         [*waits, *wakes].map(Some),
         "{kind}: {:#}",
         report.value

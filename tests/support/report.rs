@@ -36,6 +36,12 @@ impl Report {
         })
     }
 
+    /// Waits and wakes, of the locks of programs.
+    pub fn lock_calls(&self) -> [Option<u64>; 2] {
+        let locks = &self.value["locks"];
+        [&locks["waits"], &locks["wakes"]].map(Value::as_u64)
+    }
+
     /// The count of a function; panics where it is no event.
     pub fn count(&self, function: &str) -> u64 {
         let event = self

@@ -18,10 +18,13 @@
 //! exit:   ...
 //! spent:  incq only counted
 //!         mov  -8(%rsp),%rax
-//!         jmp  copy
+//! copy:   ...
 //! general:
 //!         mov  -8(%rsp),%rax         on to the table of thunks
 //! ```
+//! Where calls are timed, which is dear, the others are the many: then what follows `spent` stands
+//! in front of what follows the test, and a call without credit takes no jump but a count's.
+//!
 //! So most functions' most calls need no look-up, no jump through memory and none over more than
 //! 2 GiB. The return address behind `call copy` stands for one of the program's as a thunk's does:
 //! the agent writes it once, and it never changes.
@@ -37,10 +40,10 @@
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
 
-use crate::code::{Ahead, Code, IF_EQUAL, IF_NOT_EQUAL, NOT_ABOVE, To};
+use crate::code::{Ahead, Code, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, NOT_ABOVE, To};
 use crate::counters;
-use crate::timed::{Call, count, now, restore, save};
-use crate::trampoline::Abi;
+use crate::timed::{self, Call, count, now, restore, save};
+use crate::trampoline::{Abi, Trampoline};
 
 const KEEP_RAX: [u8; 5] = [0x48, 0x89, 0x44, 0x24, 0xf8]; // mov %rax,-8(%rsp)
 const TAKE_RAX: [u8; 5] = [0x48, 0x8b, 0x44, 0x24, 0xf8]; // mov -8(%rsp),%rax
@@ -62,24 +65,79 @@ pub(crate) struct Itself {
     pub(crate) calls: [Ahead; WAYS],
     /// Where they go on, with the return address on the stack.
     pub(crate) exit: usize,
-    /// Calls that are not followed, to the copy.
-    pub(crate) spent: Ahead,
 }
 
 /// A word of the frame that is rarely written: the jump there, what does it, and where that
 /// goes on.
 type Unwritten = (Ahead, Vec<u8>, usize);
 
-/// Follows the calls that come from two places; for all others, as they came, goes on behind.
-pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut Code)) -> Itself {
-    code.put(&KEEP_RAX);
-    let mut general = vec![counters::load(code, abi.tls, true)];
-    general.extend(call.hits.emit_under(code, true));
-    code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
-    let spent = code.jump_ahead(NOT_ABOVE, true);
+impl Trampoline {
+    /// Follows the calls that come from two places; others go on behind, as they came. With it
+    /// stands the displaced instructions' `copy`, which those go to at once that the filter has
+    /// `missed`.
+    pub(crate) fn by_itself(
+        &mut self,
+        call: &Call,
+        abi: &Abi,
+        copy: &Trampoline,
+        missed: Vec<Ahead>,
+    ) -> Itself {
+        let code = &mut self.code;
+        code.put(&KEEP_RAX);
+        let mut general = vec![counters::load(code, abi.tls, true)];
+        general.extend(call.hits.emit_under(code, true));
+        code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
+        let followed = if call.timed {
+            let solvent = code.jump_ahead(IF_GREATER, true);
+            self.spent(call, copy, missed);
+            self.code.bind(solvent);
+            follow(&mut self.code, call, abi)
+        } else {
+            let spent = code.jump_ahead(NOT_ABOVE, true);
+            let followed = follow(code, call, abi);
+            self.code.bind(spent);
+            self.spent(call, copy, missed);
+            followed
+        };
+        let code = &mut self.code;
+        code.bind(followed.others);
+        let neither = unless_from(code, 1);
+        code.jump_back(None, followed.known);
+        for jump in general.into_iter().chain(followed.general).chain([neither]) {
+            code.bind(jump);
+        }
+        code.put(&TAKE_RAX);
+        followed.itself
+    }
+
+    /// A call that is only counted, and the copy.
+    fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<Ahead>) {
+        count(&mut self.code, call.slot + words::ONLY_COUNTED);
+        self.code.put(&TAKE_RAX);
+        for jump in missed {
+            self.code.bind(jump);
+        }
+        self.embed(copy);
+    }
+}
+
+/// What [`follow`] leaves to be bound.
+struct Followed {
+    itself: Itself,
+    /// Taken by calls that are not of the first way.
+    others: Ahead,
+    /// Where those of the second go on.
+    known: usize,
+    /// Taken by calls of either way that are not followed here.
+    general: [Ahead; 2],
+}
+
+/// Follows a call that there is credit for.
+fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
+    // Over many functions each branch that is taken costs: none is for the first place.
     let others = unless_from(code, 0);
     let known = code.len();
-    general.extend(enter(code, call, abi));
+    let general = enter(code, call, abi);
     let unwritten = match call.timed {
         true => push_timed(code, call, abi),
         false => push(code, call, abi),
@@ -87,7 +145,7 @@ pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut 
     let second = unless_from(code, 0);
     let (first_gone, first_call) = go(code, call, 0);
     let exit = code.len();
-    leave(code);
+    timed::leave(code, call, abi);
     code.bind(second);
     let (second_gone, second_call) = go(code, call, 1);
     code.stand(0, 0).jump_back(None, exit);
@@ -95,23 +153,15 @@ pub(crate) fn emit(code: &mut Code, call: &Call, abi: &Abi, leave: impl Fn(&mut 
         code.bind(jump);
         code.put(&write).jump_back(None, back);
     }
-    code.bind(spent);
-    count(code, call.slot + words::ONLY_COUNTED);
-    code.put(&TAKE_RAX);
-    let spent = code.field_ahead(&[0xe9]); // jmp
-    // Over many functions each branch that is taken costs: none is for the first place.
-    code.bind(others);
-    let neither = unless_from(code, 1);
-    code.jump_back(None, known);
-    for jump in general.into_iter().chain([neither]) {
-        code.bind(jump);
-    }
-    code.put(&TAKE_RAX);
-    Itself {
-        gone: [first_gone, second_gone],
-        calls: [first_call, second_call],
-        exit,
-        spent,
+    Followed {
+        itself: Itself {
+            gone: [first_gone, second_gone],
+            calls: [first_call, second_call],
+            exit,
+        },
+        others,
+        known,
+        general,
     }
 }
 

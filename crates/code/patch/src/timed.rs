@@ -94,11 +94,12 @@ const SLOT: u8 = 24;
 impl Trampoline {
     /// The whole trampoline; `copy` holds the displaced instructions.
     pub(crate) fn call(&mut self, call: &Call, abi: &Abi, copy: &Trampoline) {
+        let missed = call.hits.emit_filter(&mut self.code);
+        let (itself, missed) = match call.follows_by_itself() {
+            true => (Some(self.by_itself(call, abi, copy, missed)), Vec::new()),
+            false => (None, missed),
+        };
         let code = &mut self.code;
-        let missed = call.hits.emit_filter(code);
-        let itself = call
-            .follows_by_itself()
-            .then(|| by_itself::emit(code, call, abi, |code| leave(code, call, abi)));
         code.put(&[PUSH_RAX]);
         let cold = counters::load(code, abi.tls, true);
         let ready = code.len();
@@ -109,10 +110,17 @@ impl Trampoline {
             code.bind(outside);
         }
         code.put(&[POP_RAX]);
-        for jump in missed {
-            code.bind(jump);
+        match itself {
+            Some(_) => {
+                code.jump_back(None, self.copy);
+            }
+            None => {
+                for jump in missed {
+                    code.bind(jump);
+                }
+                self.embed(copy);
+            }
         }
-        self.embed(copy);
         let code = &mut self.code;
         code.bind(solvent);
         // What the frame keeps, or the two that are not saved yet.
@@ -151,7 +159,7 @@ impl Trampoline {
         }
         let exit = match itself {
             Some(itself) => {
-                for call in itself.calls.into_iter().chain([itself.spent]) {
+                for call in itself.calls {
                     code.bind_at(call, self.copy);
                 }
                 itself.exit
@@ -388,7 +396,7 @@ fn clear(code: &mut Code) {
 }
 
 /// The exit, with the return address already on the stack.
-fn leave(code: &mut Code, call: &Call, abi: &Abi) {
+pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     if !call.timed && !call.gate {
         return by_itself::leave(code, call, abi);
     }

@@ -188,7 +188,7 @@ fn a_followed_call_at_its_entry_and_exit() {
     // The function; the time, and the agent for an odd return; the function; the agent for an
     // entry.
     assert_eq!(depths("call"), [-8, 24, 32, -8, 32]);
-    assert_eq!(depths("sub"), [24, 0]);
+    assert_eq!(depths("sub"), [0, 24]);
     assert!(
         lines
             .iter()

@@ -171,17 +171,19 @@ pub extern "C" fn futex(told: &Told) {
         };
         return thread.turns(turn, lock, &caller, clockwork::ticks(), clockwork::ns);
     }
-    let is_rwlock = told.has(RWLOCK) || frames.is_of_rwlocks(caller.via);
-    thread.begins(&Call {
+    let call = Call {
         address: told.rdi,
         operation: told.rsi as u32,
         sp: place,
         caller,
         at: told.back,
-        now: clockwork::ticks(),
-        readers: if is_rwlock { readers(told) } else { 0 },
         timed: !told.has(UNTIMED),
-    });
+    };
+    let readers = || match told.has(RWLOCK) || frames.is_of_rwlocks(caller.via) {
+        true => readers(told),
+        false => 0,
+    };
+    thread.begins(&call, readers, clockwork::ticks);
 }
 
 /// How many threads have the rwlock to read that a futex call is about.

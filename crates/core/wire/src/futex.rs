@@ -101,6 +101,8 @@ pub mod activity {
     pub const OPERATION: u32 = 4;
     /// Where the user's frame begins.
     pub const FRAME: u32 = 5;
+    /// What the [`super::board`] said of the address when it began.
+    pub const SEEN: u32 = 6;
 }
 
 /// A way through the runtime's libraries that the thread has come before, behind its activities.
@@ -190,8 +192,8 @@ pub mod board {
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
     /// Words of one: a cache line.
     pub const WORDS: u32 = 8;
-    /// When, in ticks.
-    pub const SINCE: u32 = 0;
+    /// Which of all wakes it is.
+    pub const STAMP: u32 = 0;
     /// The address.
     pub const ADDRESS: u32 = 1;
     /// The user's call site.

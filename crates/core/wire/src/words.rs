@@ -29,6 +29,12 @@ impl<'a> Words<'a> {
         self.0.len()
     }
 
+    /// Where they begin in this process.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -32,6 +32,8 @@ pub struct Activity {
     pub operation: u64,
     /// Where the user's frame begins.
     pub frame: u64,
+    /// What the board said of the address: see [`crate::board`].
+    pub seen: u64,
 }
 
 /// The activities in a thread's words.
@@ -84,6 +86,7 @@ impl<'a> Activities<'a> {
         put(activity::SINCE, wait.since);
         put(activity::OPERATION, wait.operation);
         put(activity::FRAME, wait.frame);
+        put(activity::SEEN, wait.seen);
         put(activity::ADDRESS, wait.address);
         true
     }
@@ -134,6 +137,7 @@ impl<'a> Activities<'a> {
             since: word(activity::SINCE),
             operation: word(activity::OPERATION),
             frame: word(activity::FRAME),
+            seen: word(activity::SEEN),
         };
         (wait.address != 0).then_some(wait)
     }
@@ -160,6 +164,7 @@ mod tests {
             since: 4,
             operation: 5,
             frame: 6,
+            seen: 7,
         }
     }
 

@@ -6,11 +6,15 @@
 //! the words, and a wake neither waits for another CPU's line nor for its own earlier stores, as it
 //! would for an exchange.
 //!
-//! Words of two wakes at one address have the sum of neither: of time and call site, each
+//! Who waits takes down the sum that is there when it begins: where it is another one at the end,
+//! somebody has woken those at the address meanwhile. So a wake reads no clock, which would be
+//! half of what it costs; its stamp, that no other has, makes its sum one of its own.
+//!
+//! Words of two wakes at one address have the sum of neither: of stamp and call site, each
 //! changes it in its own way. Words of wakes at two addresses have it once in 2^64 times.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::board::{ADDRESS, BITS, SINCE, SITE, SUM, WORDS};
+use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
@@ -23,10 +27,9 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Of one address no two times with one site have the same, and no two sites with one time. All
-/// but the time is known before the clock is read.
-fn sum(address: u64, site: u64, since: u64) -> u64 {
-    (address.wrapping_mul(HASH) ^ site).wrapping_mul(HASH) ^ since
+/// Of one address no two stamps with one site have the same, and no two sites with one stamp.
+fn sum(address: u64, site: u64, stamp: u64) -> u64 {
+    (address.wrapping_mul(HASH) ^ site).wrapping_mul(HASH) ^ stamp
 }
 
 impl<'a> Board<'a> {
@@ -35,25 +38,32 @@ impl<'a> Board<'a> {
         Board(words)
     }
 
-    /// Somebody is about to wake whoever waits at `address`, called from `site`.
+    /// Somebody is about to wake whoever waits at `address`, called from `site`. No other wake
+    /// has this `stamp`.
     #[inline]
-    pub fn note(&self, address: u64, site: u64, now: u64) {
+    pub fn note(&self, address: u64, site: u64, stamp: u64) {
         let cell = cell(address);
         let put = |word: u32, value| self.0.store(cell + word as usize, value);
         put(ADDRESS, address);
         put(SITE, site);
-        put(SINCE, now);
-        put(SUM, sum(address, site, now));
+        put(STAMP, stamp);
+        put(SUM, sum(address, site, stamp));
     }
 
-    /// From where somebody woke those at `address` in this time, if that is known.
+    /// What is said of `address` now.
     #[inline]
-    pub fn waker(&self, address: u64, from: u64, until: u64) -> Option<u64> {
+    pub fn seen(&self, address: u64) -> u64 {
+        self.0.load(cell(address) + SUM as usize)
+    }
+
+    /// From where somebody last woke those at `address` since this was `seen`, if that is known.
+    #[inline]
+    pub fn waker(&self, address: u64, seen: u64) -> Option<u64> {
         let cell = cell(address);
         let get = |word: u32| self.0.load(cell + word as usize);
-        let [at, site, since] = [ADDRESS, SITE, SINCE].map(get);
-        let believed = get(SUM) == sum(at, site, since);
-        (believed && at == address && (from..=until).contains(&since)).then_some(site)
+        let [at, site, stamp, said] = [ADDRESS, SITE, STAMP, SUM].map(get);
+        let believed = said != seen && said == sum(at, site, stamp);
+        (believed && at == address).then_some(site)
     }
 }
 
@@ -65,16 +75,26 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn the_last_wake_in_the_time_is_told() {
+    fn the_last_wake_since_is_told() {
         let room: Vec<_> = (0..WORDS << BITS).map(|_| AtomicU64::new(0)).collect();
         let board = Board::new(Words::new(&room));
-        assert_eq!(board.waker(0x7000, 0, 99), None);
+        let before = board.seen(0x7000);
+        assert_eq!(board.waker(0x7000, before), None);
         board.note(0x7000, 1, 10);
+        let between = board.seen(0x7000);
         board.note(0x7000, 2, 20);
-        assert_eq!(board.waker(0x7000, 15, 25), Some(2));
-        assert_eq!(board.waker(0x7000, 21, 25), None, "before the wait");
-        assert_eq!(board.waker(0x7000, 5, 15), None, "behind it");
-        assert_eq!(board.waker(0x7004, 0, 99), None, "another one");
+        assert_eq!(board.waker(0x7000, before), Some(2));
+        assert_eq!(board.waker(0x7000, between), Some(2));
+        assert_eq!(
+            board.waker(0x7000, board.seen(0x7000)),
+            None,
+            "before the wait"
+        );
+        assert_eq!(board.waker(0x7004, 0), None, "another one");
+        // From the same place again.
+        let last = board.seen(0x7000);
+        board.note(0x7000, 2, 21);
+        assert_eq!(board.waker(0x7000, last), Some(2));
     }
 
     #[test]
@@ -84,11 +104,11 @@ mod tests {
         let words = Words::new(&room);
         let board = Board::new(words);
         let cell = |word: u32| cell(0x7000) + word as usize;
-        let all = [ADDRESS, SITE, SINCE, SUM].map(cell);
-        for (site, now) in [(1, 20), (2, 10), (2, 20)] {
+        let all = [ADDRESS, SITE, STAMP, SUM].map(cell);
+        for (site, stamp) in [(1, 20), (2, 10), (2, 20)] {
             board.note(0x7000, 1, 10);
             let one = all.map(|word| words.load(word));
-            board.note(0x7000, site, now);
+            board.note(0x7000, site, stamp);
             let other = all.map(|word| words.load(word));
             for which in 0..16 {
                 let from = |i: usize| {
@@ -99,10 +119,13 @@ mod tests {
                     }
                 };
                 (0..4).for_each(|i| words.store(all[i], from(i)));
-                let found = board.waker(0x7000, 10, 10);
+                let found = board.waker(0x7000, 0);
                 let read = (words.load(all[1]), words.load(all[2]));
-                let is_one = [(1, 10), (site, now)].contains(&read);
-                assert!(found.is_none() || is_one, "{site} {now} {which}: {found:?}");
+                let is_one = [(1, 10), (site, stamp)].contains(&read);
+                assert!(
+                    found.is_none() || is_one,
+                    "{site} {stamp} {which}: {found:?}"
+                );
             }
         }
     }

@@ -92,10 +92,6 @@ pub struct Call {
     pub caller: Caller,
     /// Where that is told of: it stands for the place in libc where there is no other.
     pub at: u64,
-    /// The time, in ticks.
-    pub now: u64,
-    /// How many threads have the rwlock to read that it is about; 0 of another lock.
-    pub readers: u32,
     /// Whether somebody will tell when it is over.
     pub timed: bool,
 }
@@ -125,18 +121,19 @@ impl<'a> Thread<'a> {
         Thread { own, board }
     }
 
-    /// A call is about to be made.
+    /// A call is about to be made. Of a wait it is asked how many threads have the rwlock to read
+    /// that it is about, 0 of another lock, and the time, in ticks.
     #[inline(always)]
-    pub fn begins(&self, call: &Call) {
+    pub fn begins(&self, call: &Call, readers: impl FnOnce() -> u32, clock: impl FnOnce() -> u64) {
         match Kind::of(call.operation) {
-            Kind::Wait => self.waits(call),
+            Kind::Wait => self.waits(call, readers(), clock()),
             Kind::Wake => self.wakes(call),
             Kind::Other => {}
         }
     }
 
     #[inline(always)]
-    fn waits(&self, call: &Call) {
+    fn waits(&self, call: &Call, readers: u32, now: u64) {
         self.own.add_own(head::WAITS as usize, 1);
         let Caller { site, frame, .. } = call.caller;
         let wait = Activity {
@@ -144,11 +141,12 @@ impl<'a> Thread<'a> {
             address: call.address,
             site,
             via: call.via(),
-            since: call.now,
+            since: now,
             operation: u64::from(call.operation)
                 | self.episode(call)
-                | u64::from(call.readers) << READERS_SHIFT,
+                | u64::from(readers) << READERS_SHIFT,
             frame,
+            seen: self.board.seen(call.address),
         };
         if !call.timed || !Activities::new(self.own).push(&wait) {
             self.counted(&wait, End::Other);
@@ -175,10 +173,18 @@ impl<'a> Thread<'a> {
     #[inline(always)]
     fn wakes(&self, call: &Call) {
         self.own.add_own(head::WAKES as usize, 1);
-        self.board.note(call.address, call.caller.site, call.now);
+        self.board
+            .note(call.address, call.caller.site, self.stamp());
         if self.own.load(head::EPISODE as usize) == call.address {
             self.own.store(head::EPISODE as usize, 0);
         }
+    }
+
+    /// What no other wake has, nor will for the next 2^37 of this thread: slabs are a MiB apart.
+    #[inline(always)]
+    fn stamp(&self) -> u64 {
+        let wakes = self.own.load(head::WAKES as usize);
+        (self.own.address() << 17).wrapping_add(wakes)
     }
 
     #[inline(always)]
@@ -232,7 +238,7 @@ impl<'a> Thread<'a> {
         let ns = ns(now.saturating_sub(wait.since));
         entry.slept(ns);
         if end == End::Woken
-            && let Some(site) = self.board.waker(wait.address, wait.since, now)
+            && let Some(site) = self.board.waker(wait.address, wait.seen)
         {
             entry.woken_from(site, ns);
         }
@@ -267,7 +273,7 @@ mod tests {
         (0..WIDTH).map(|_| AtomicU64::new(0)).collect()
     }
 
-    fn call(operation: u32, site: u64, now: u64) -> Call {
+    fn call(operation: u32, site: u64) -> Call {
         Call {
             address: 0x1000,
             operation,
@@ -278,10 +284,12 @@ mod tests {
                 frame: 0x7100,
             },
             at: 0,
-            now,
-            readers: 0,
             timed: true,
         }
+    }
+
+    fn no_clock() -> u64 {
+        panic!("only a wait is timed");
     }
 
     const WAIT: u32 = 0x80;
@@ -304,8 +312,8 @@ mod tests {
         let (waiter, waker, shared) = (slab(), slab(), slab());
         let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
         let (waiting, waking) = (thread(&waiter), thread(&waker));
-        waiting.begins(&call(WAIT, 5, 100));
-        waking.begins(&call(WAKE, 6, 150));
+        waiting.begins(&call(WAIT, 5), || 0, || 100);
+        waking.begins(&call(WAKE, 6), || 0, no_clock);
         waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10);
         let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
@@ -320,7 +328,7 @@ mod tests {
         let (own, shared) = (slab(), slab());
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
         let wait = |result| {
-            thread.begins(&call(WAIT, 5, 100));
+            thread.begins(&call(WAIT, 5), || 0, || 100);
             thread.ends(0x7000, result, || 200, |ticks| ticks);
         };
         wait(-11);
@@ -328,7 +336,7 @@ mod tests {
         let counts = [entry::EPISODES, entry::AT_ONCE, entry::WOKEN];
         assert_eq!(words(&own, 5, &counts), [1, 1, 1]);
         // It gives the lock back, and waits for it again.
-        thread.begins(&call(WAKE, 6, 300));
+        thread.begins(&call(WAKE, 6), || 0, no_clock);
         wait(-11);
         assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
     }
@@ -338,11 +346,12 @@ mod tests {
     fn what_is_not_timed_is_counted() {
         let (own, shared) = (slab(), slab());
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
-        thread.begins(&Call {
+        let untimed = Call {
             timed: false,
-            ..call(WAIT, 5, 100)
-        });
-        thread.begins(&call(8, 6, 100));
+            ..call(WAIT, 5)
+        };
+        thread.begins(&untimed, || 0, || 100);
+        thread.begins(&call(8, 6), || 0, no_clock);
         assert_eq!(words(&own, 5, &[entry::CALLS, entry::OTHER]), [1, 1]);
     }
 
@@ -352,8 +361,7 @@ mod tests {
         let (own, shared) = (slab(), slab());
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
         for readers in [3, 0, 5, 4] {
-            let call = call(WAIT, 5, 100);
-            thread.begins(&Call { readers, ..call });
+            thread.begins(&call(WAIT, 5), || readers, || 100);
             thread.ends(0x7000, 0, || 200, |ticks| ticks);
         }
         let of_readers = [entry::CALLS, entry::READERS, entry::MOST_READERS];

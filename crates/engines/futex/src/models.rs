@@ -12,7 +12,7 @@ use std::vec::Vec;
 use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_sync::mutant::{AtomicU64, Edge, interrupt, lose, was_missed};
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::board::{ADDRESS, SINCE, SITE};
+use tiptoe_wire::futex::board::{ADDRESS, SITE, SUM};
 use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, entry, frames, head};
 
 use crate::activities::{Activities, Activity};
@@ -34,18 +34,18 @@ impl Shared {
     }
 }
 
-/// Who woke those at an address in a time, as the board tells.
-fn told(shared: &Shared, address: u64, from: u64, until: u64) -> Option<u64> {
-    shared.board().waker(address, from, until)
+/// Who woke those at an address since this was seen, as the board tells.
+fn told(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
+    shared.board().waker(address, seen)
 }
 
-/// The same, with no look at the sum.
-fn believed(Shared(cell): &Shared, address: u64, from: u64, until: u64) -> Option<u64> {
-    let [at, site, since] = [ADDRESS, SITE, SINCE].map(|word| Words::new(cell).load(word as usize));
-    (at == address && (from..=until).contains(&since)).then_some(site)
+/// The same, but any sum is believed.
+fn believed(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
+    let word = |word: u32| Words::new(&shared.0).load(word as usize);
+    (word(SUM) != seen && word(ADDRESS) == address).then(|| word(SITE))
 }
 
-type Waker = fn(&Shared, u64, u64, u64) -> Option<u64>;
+type Waker = fn(&Shared, u64, u64) -> Option<u64>;
 
 /// Each wakes at an address of its own from a call site of its own: whoever reads finds
 /// no mixture of the two, and never one that is not finished.
@@ -57,12 +57,12 @@ fn wakes_do_not_mix(waker: Waker) {
         let wakes = thread::spawn(move || note(&other, 1));
         note(&shared, 2);
         for id in [1, 2] {
-            let found = waker(&shared, id, 0, 99);
+            let found = waker(&shared, id, 0);
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
         // Of two who write at once none may be left.
-        let last = [1, 2].map(|id| waker(&shared, id, 0, 99));
+        let last = [1, 2].map(|id| waker(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
 }
@@ -78,34 +78,37 @@ fn mutant_mixed_wakes_without_sum() {
     wakes_do_not_mix(believed);
 }
 
-/// One wakes twice at an address, from two call sites: who asks for the time of either finds
-/// that one's, or none.
-fn times_and_sites_belong_together(waker: Waker) {
+/// One wakes twice at an address, from two call sites: who has seen the first finds the second, or
+/// none.
+fn what_was_seen_is_not_told(waker: Waker) {
     loom::model(move || {
+        let first = Shared::new();
+        first.board().note(1, 101, 11);
+        let first = first.board().seen(1);
         let shared = Shared::new();
         let other = shared.clone();
         let wakes = thread::spawn(move || {
             other.board().note(1, 101, 11);
             other.board().note(1, 201, 21);
         });
-        let first = waker(&shared, 1, 10, 15);
-        assert!([None, Some(101)].contains(&first), "{first:?}");
-        let second = waker(&shared, 1, 20, 25);
+        let any = waker(&shared, 1, 0);
+        assert!([None, Some(101), Some(201)].contains(&any), "{any:?}");
+        let second = waker(&shared, 1, first);
         assert!([None, Some(201)].contains(&second), "{second:?}");
         wakes.join().unwrap();
-        assert_eq!(waker(&shared, 1, 20, 25), Some(201));
+        assert_eq!(waker(&shared, 1, first), Some(201));
     });
 }
 
 #[test]
-fn model_times_and_sites_belong_together() {
-    times_and_sites_belong_together(told);
+fn model_what_was_seen_is_not_told() {
+    what_was_seen_is_not_told(told);
 }
 
 #[test]
 #[should_panic]
-fn mutant_times_and_sites_without_sum() {
-    times_and_sites_belong_together(believed);
+fn mutant_seen_without_sum() {
+    what_was_seen_is_not_told(believed);
 }
 
 fn leak(words: u32) -> Words<'static> {
@@ -122,6 +125,7 @@ fn wait(sp: u64) -> Activity {
         since: sp + 4,
         operation: sp + 5,
         frame: sp + 6,
+        seen: sp + 7,
     }
 }
 
@@ -189,16 +193,15 @@ fn every_call_counts(thread: Option<Edge>) {
                 via: 8,
                 frame: sp + 64,
             };
-            thread.begins(&Call {
+            let call = Call {
                 address: 0x1000,
                 operation,
                 sp,
                 caller,
                 at: 9,
-                now: 10,
-                readers: 0,
                 timed: true,
-            });
+            };
+            thread.begins(&call, || 0, || 10);
             thread.ends(sp, 0, || 20, |ticks| ticks);
         };
         interrupt(nth, move || {

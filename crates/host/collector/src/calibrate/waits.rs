@@ -77,16 +77,15 @@ impl Noted<'_> {
         let returns_to = |at| if at == 0x7008 { LIBC.start + 8 } else { at };
         let frame = Frame { pc, sp, bp };
         let caller = self.frames.caller(&self.paths, rule(), frame, returns_to);
-        self.thread.begins(&Call {
+        let call = Call {
             address,
             operation,
             sp,
             caller,
             at: 0,
-            now: clock::ticks(),
-            readers: 0,
             timed: true,
-        });
+        };
+        self.thread.begins(&call, || 0, clock::ticks);
         if operation == WAIT {
             self.thread.ends(sp, result, clock::ticks, |ticks| ticks);
         }

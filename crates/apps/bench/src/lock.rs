@@ -3,8 +3,9 @@
 //! The same program is measured without tiptoe, with its agent, with the agent timing how long one mutex is held, too,
 //! and with BPF programs at the kernel's futex tracepoints, in turns: `bare`, `armed`, `hold` and `futex_tracepoints`.
 //! An uncontended pair runs the same bytes any way. What a wait and a wake cost more is the difference of a wait that
-//! returns at once and of an unlock that wakes nobody; `convoy` and `pingpong` are programs that do little else. Of the
-//! former two `floor` is what hooks must take: jumps, calls, registers saved, and one reading of the clock.
+//! returns at once and of an unlock that wakes nobody; `convoy` and `pingpong_*` are programs that do little
+//! else: four threads over sections of 150 ns, and two that take turns asleep, by semaphores and by a condition. Of the
+//! former two `floor` is what hooks must take: jumps, calls, registers saved, and for a wait one reading of the clock.
 //!
 //! Beside them stands what others do ([`others`]): their libraries replace the lock functions, so
 //! that each uncontended pair pays.
@@ -33,7 +34,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 const PROGRAMS: usize = 3;
 
 /// What is measured: how the row is called, its question, and whether the threads' own time counts.
-const SITES: [(&str, &str, &str); 8] = [
+const SITES: [(&str, &str, &str); 9] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
     ("rwlock_read", "pair read", "ns"),
@@ -41,7 +42,8 @@ const SITES: [(&str, &str, &str); 8] = [
     ("wait", "wait", "ns"),
     ("wake", "wake", "ns"),
     ("convoy", "convoy 4", "ns"),
-    ("pingpong", "pingpong", "ns"),
+    ("pingpong_sem", "pingpong sem", "ns"),
+    ("pingpong_cond", "pingpong cond", "ns"),
 ];
 
 /// How a round goes: bare, or watched by one of these.

@@ -3,9 +3,9 @@
 //   wait MS                    CPU ns of a futex wait that returns at once
 //   wake MS                    CPU ns of an unlock that wakes nobody
 //   floor wait|wake MS         CPU ns that such a futex call takes more between the least of hooks
-//   floor wait|wake MS         CPU ns more of such a futex call between hooks that do nothing but read the clock once
 //   convoy THREADS MS          wall ns of a contended lock, a section of 150 ns and an unlock
-//   pingpong MS                wall ns of a turn of two threads on one CPU, each of which sleeps
+//   pingpong sem|cond MS       wall ns of a turn of two threads on one CPU, each of which sleeps: by semaphores, or by
+//                              a condition
 //   armed                      1 where libc's futex calls are patched
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -24,6 +24,8 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, other_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
 static sem_t turns[2];
+static pthread_cond_t turned = PTHREAD_COND_INITIALIZER;
+static intptr_t turn;
 static atomic_int stopped;
 static atomic_ullong done;
 
@@ -67,7 +69,7 @@ static void wake_nobody(void) {
 }
 
 // The least that hooks take: a jump to a trampoline, past the red zone, a call of who saves what a function may change
-// and calls one, and all the way back. In front of the call that function reads the clock; a wait has one behind, too.
+// and calls one, and all the way back. In front of a wait that function reads the clock; a wait has one behind, too.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"
@@ -78,14 +80,14 @@ __asm__(".macro enter name, hook\n"
         ".endm\n"
         "reads_clock: rdtsc; ret\n"
         "does_nothing: ret\n"
-        ".p2align 6; enter in_front, reads_clock\n"
-        ".p2align 6; enter behind, does_nothing\n"
+        ".p2align 6; enter waits, reads_clock\n"
+        ".p2align 6; enter passes, does_nothing\n"
         ".p2align 6; futex_bare: xor %r10d, %r10d; mov $202, %eax; syscall; ret\n"
         ".p2align 6; futex_wakes: xor %r10d, %r10d; mov $202, %eax; jmp 1f; 2: syscall; ret\n"
-        ".p2align 6; 1: tell in_front; jmp 2b\n"
+        ".p2align 6; 1: tell passes; jmp 2b\n"
         ".p2align 6; futex_waits: xor %r10d, %r10d; mov $202, %eax; jmp 1f; 2: syscall; jmp 3f; 4: ret\n"
-        ".p2align 6; 1: tell in_front; jmp 2b\n"
-        ".p2align 6; 3: tell behind; jmp 4b\n");
+        ".p2align 6; 1: tell waits; jmp 2b\n"
+        ".p2align 6; 3: tell passes; jmp 4b\n");
 
 long futex_bare(int *, int, int), futex_wakes(int *, int, int), futex_waits(int *, int, int);
 static int nobodys;
@@ -113,11 +115,28 @@ static double more(void (*call)(void), void (*than)(void), double ms) {
     return sum / 16;
 }
 
+static int steps;
+
+static void section(void) {
+    for (volatile int i = 0; i < steps; i++) {}
+}
+
+// How many steps the section is to have, so that it takes so long: processors differ.
+static void calibrate(double ns) {
+    steps = 1000;
+    double took = each(section, 1);
+    for (int i = 0; i < 4; i++) {
+        double again = each(section, 1);
+        if (again < took) took = again;
+    }
+    steps = ns / took * steps;
+}
+
 static void *contend(void *none) {
     uint64_t turns_taken = 0;
     while (!atomic_load_explicit(&stopped, memory_order_relaxed)) {
         pthread_mutex_lock(&mutex);
-        for (volatile int i = 0; i < 60; i++) {}
+        section();
         pthread_mutex_unlock(&mutex);
         turns_taken++;
     }
@@ -125,11 +144,31 @@ static void *contend(void *none) {
     return none;
 }
 
-static void *take_turns(void *me) {
+static void on_one_cpu(void) {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(0, &one);
     sched_setaffinity(0, sizeof one, &one);
+}
+
+static void *take_turns_cond(void *me) {
+    on_one_cpu();
+    intptr_t mine = (intptr_t)me;
+    uint64_t taken = 0;
+    pthread_mutex_lock(&mutex);
+    while (!atomic_load(&stopped)) {
+        while (turn != mine && !atomic_load(&stopped)) pthread_cond_wait(&turned, &mutex);
+        taken++;
+        turn = !mine;
+        pthread_cond_signal(&turned);
+    }
+    pthread_mutex_unlock(&mutex);
+    atomic_fetch_add(&done, taken);
+    return NULL;
+}
+
+static void *take_turns_sem(void *me) {
+    on_one_cpu();
     intptr_t mine = (intptr_t)me;
     uint64_t taken = 0;
     for (;;) {
@@ -166,6 +205,7 @@ int main(void) {
     int a, b;
     unsigned char *site = memmem((void *)sem_post, 256, number, sizeof number);
     setvbuf(stdout, NULL, _IOLBF, 0);
+    calibrate(150);
     // With one thread, until there was a second, libc wakes nobody.
     pthread_t second;
     if (pthread_create(&second, NULL, ends, NULL) == 0) pthread_join(second, NULL);
@@ -183,8 +223,8 @@ int main(void) {
             printf("%.3f\n", strcmp(what, "wait") == 0 ? more(told_wait, bare_wait, a) : more(told_wake, bare_wake, a));
         } else if (sscanf(line, "convoy %d %d", &a, &b) == 2 && a <= 64) {
             printf("%.3f\n", together(contend, a, b));
-        } else if (sscanf(line, "pingpong %d", &a) == 1) {
-            printf("%.3f\n", together(take_turns, 2, a));
+        } else if (sscanf(line, "pingpong %15s %d", what, &a) == 2) {
+            printf("%.3f\n", together(strcmp(what, "sem") == 0 ? take_turns_sem : take_turns_cond, 2, a));
         } else if (strcmp(line, "armed\n") == 0) {
             printf("%d\n", site == NULL || memcmp(site, number, sizeof number) != 0);
         } else {

@@ -1,9 +1,11 @@
 //! Getting in and out of programs that stand in malloc, the loader or stdio; and dying on the way.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::Duration;
 
-use tiptoe_tests::{Probe, Process, Site, scaled, target};
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Probe, Process, Site, command, scaled, target};
 
 fn busy() -> (Process, Site) {
     let (program, plugin) = (target("busy"), target("plugin"));
@@ -150,4 +152,61 @@ fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
     );
     assert_eq!(places.len(), starts.len(), "{maps}");
     attached.interrupt();
+}
+
+/// This tiptoe as another build has it: a byte of the agent's code is another, one that never runs.
+fn another_build() -> Vec<u8> {
+    // In front of where signal handlers return to.
+    const NOP: [u8; 10] = [0x90, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+    let mut bytes = std::fs::read(command().get_program()).expect("tiptoe");
+    let found: Vec<usize> = (0..bytes.len() - NOP.len())
+        .filter(|at| bytes[*at..].starts_with(&NOP))
+        .collect();
+    assert!(!found.is_empty(), "no agent");
+    for at in found {
+        bytes[at] = 0xcc;
+    }
+    bytes
+}
+
+/// Whoever upgrades tiptoe has programs with the former one's agent, whose entries are elsewhere.
+#[test]
+fn an_agent_of_another_build_is_left_alone() {
+    let (process, site) = busy();
+    let pid = process.pid().to_string();
+    let [bytes, file] = ["bytes", "tiptoe"].map(|part| {
+        let name = format!("tiptoe-another-{pid}-{part}");
+        std::env::temp_dir().join(name)
+    });
+    std::fs::write(&bytes, another_build()).expect("a temporary folder");
+    // By another process: a test that forks meanwhile would inherit the descriptor that writes, and a file that is
+    // being written cannot be run.
+    let mut install = Command::new("install");
+    assert!(
+        install
+            .arg("-m755")
+            .args([&bytes, &file])
+            .status()
+            .expect("install")
+            .success()
+    );
+    let mut other = Command::new(&file);
+    other.args(["probe", "called", "--duration", "0.1", "-p", &pid]);
+    let output = output(&mut other);
+    for file in [bytes, file] {
+        std::fs::remove_file(file).expect("it is ours");
+    }
+    assert!(output.status.success(), "{output:?}");
+    site.wait_original();
+    let probe = Probe::new(&["called"]).with(&["--duration", "0.2"]);
+    let refused = probe.clone().with(&["--via", "agent"]);
+    let refused = refused.attach_and_wait(&[process.pid()]);
+    let words = "an agent of another build of tiptoe is in it";
+    assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    assert_eq!(refused.status, 2);
+    let run = probe.attach_and_wait(&[process.pid()]);
+    assert_eq!(run.good().via("kernel"), 1, "{:#}", run.good().value);
+    assert!(run.good().count("called") > 0, "{:#}", run.good().value);
+    let (_, status) = process.finish();
+    assert!(status.success(), "{status}");
 }

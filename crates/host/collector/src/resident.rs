@@ -79,6 +79,22 @@ pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
         .map(|m| m.start)
 }
 
+/// Whether an agent that a process maps is not this one: it was brought in by another build of
+/// tiptoe, whose entries are elsewhere and whose words mean other things.
+pub fn is_another(process: Process, maps: &[Mapping], agent: &[u8]) -> bool {
+    let Ok(memory) = File::open(format!("/proc/{}/mem", process.pid())) else {
+        return false;
+    };
+    let is_code = |m: &&Mapping| m.perms.exec && m.path.as_deref().is_some_and(is_agent);
+    maps.iter().filter(is_code).any(|mapping| {
+        let ours = agent.get(mapping.offset as usize..).unwrap_or_default();
+        let ours = &ours[..ours.len().min((mapping.end - mapping.start) as usize)];
+        let mut theirs = vec![0; ours.len()];
+        let read = memory.read_exact_at(&mut theirs, mapping.start);
+        read.is_err() || ours.is_empty() || ours != theirs
+    })
+}
+
 /// Whether this is what maps calls the agent's file.
 pub fn is_agent(path: &Path) -> bool {
     path.to_string_lossy().starts_with("/memfd:tiptoe-agent")

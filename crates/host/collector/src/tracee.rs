@@ -178,7 +178,7 @@ impl Tracee {
         let maps = process.maps()?;
         let modules = cache.modules(process, &maps)?;
         let resolved = plan.resolve(process, &modules)?;
-        let mut agent_refusal = tracee.rules_against_agent(plan, &modules);
+        let mut agent_refusal = tracee.rules_against_agent(plan, &maps, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {
             match tracee.bring_in(plan, &resolved, &modules) {
                 Ok(link) => tracee.link = Some(link),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
-use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::futex::WIDTH;
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
-use crate::resident::{AgentFile, dormant_agent, known_sites};
+use crate::resident::{AgentFile, dormant_agent, is_another, known_sites};
 use crate::resolve::{self, Resolved};
 
 /// How long finding a thread to borrow may take.
@@ -30,6 +30,8 @@ const SPARE_THREADS: u64 = 16;
 
 const MUSL: &str = "it runs on musl, whose loader takes an agent only when a program starts \
                     (`-- CMD`)";
+const ANOTHER: &str = "an agent of another build of tiptoe is in it, from an earlier session or its \
+                       parent's; a restart of the program takes it out";
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
                        (`--force` enters all the same)";
 
@@ -65,7 +67,15 @@ fn short_of_threads(process: Process) -> Option<String> {
 
 impl Tracee {
     /// Why the agent must not enter, if so.
-    pub(super) fn rules_against_agent(&self, plan: &Plan, modules: &[Module]) -> Option<String> {
+    pub(super) fn rules_against_agent(
+        &self,
+        plan: &Plan,
+        maps: &[Mapping],
+        modules: &[Module],
+    ) -> Option<String> {
+        if is_another(self.process, maps, plan.agent) {
+            return Some(ANOTHER.to_owned());
+        }
         let program = modules.iter().find(|module| module.is_program)?;
         if let Some(reason) = program.object.image.header().refusal_in_process() {
             return Some(reason.to_owned());

@@ -41,7 +41,7 @@ impl Breakpoints {
 
 /// Without options of its own: `stress`.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
-    Stress::new(options.rounds, options.ms, options.cpus).run()
+    Stress::new(options.rounds, options.ms, options.most_threads()).run()
 }
 
 /// The slots of a CPU's debug registers on x86.

@@ -27,7 +27,7 @@ mod workshop;
 
 pub use breakpoint::{Breakpoints, Enable, Stress, Thread};
 pub use error::Error;
-pub use options::Options;
+pub use options::{Options, up_to};
 pub use table::{Row, Table};
 
 /// A bench by its name.

@@ -1,7 +1,7 @@
 //! How much a bench measures.
 
 /// How much a bench measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The agent's bytes, as the command carries them.
     pub agent: &'static [u8],
@@ -11,8 +11,8 @@ pub struct Options {
     pub pairs: usize,
     /// For how much CPU time each single measurement runs.
     pub ms: u32,
-    /// Up to how many threads run side by side.
-    pub cpus: u32,
+    /// How many threads run side by side, each of these in turn; the most last.
+    pub threads: Vec<u32>,
 }
 
 impl Options {
@@ -24,7 +24,33 @@ impl Options {
             rounds: 7,
             pairs: 30,
             ms: 8,
-            cpus: cpus.min(64),
+            threads: up_to(cpus.min(64)),
         }
+    }
+
+    /// The most threads.
+    pub fn most_threads(&self) -> u32 {
+        self.threads.last().copied().unwrap_or(1)
+    }
+}
+
+/// 1, 2, 4 and so on, and last as many as were asked for.
+pub fn up_to(threads: u32) -> Vec<u32> {
+    let doubled = std::iter::successors(Some(1), |threads| Some(threads * 2));
+    doubled
+        .take_while(|&fewer| fewer < threads)
+        .chain([threads])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_double_up_to_all() {
+        assert_eq!(up_to(1), [1]);
+        assert_eq!(up_to(2), [1, 2]);
+        assert_eq!(up_to(6), [1, 2, 4, 6]);
     }
 }

@@ -48,7 +48,7 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
         .take(world::shape(mappings).words())
         .collect();
     let world = World::new(&words, mappings)?;
-    let asked = questions(options.cpus);
+    let asked = questions(&options.threads);
     let mut measured: BTreeMap<Asked, Vec<Measured>> = BTreeMap::new();
     for round in 0..options.rounds {
         for turn in 0..asked.len() {
@@ -70,9 +70,9 @@ fn space(table: &mut Table, mappings: usize, options: &Options) -> Result<(), Er
     Ok(())
 }
 
-fn questions(cpus: u32) -> Vec<Asked> {
+fn questions(threads: &[u32]) -> Vec<Asked> {
     let mut asked = Vec::new();
-    for threads in thread_counts(cpus) {
+    for &threads in threads {
         for changes_per_s in CHANGES_PER_S {
             asked.extend(Case::ALL.map(|case| Asked {
                 changes_per_s,
@@ -82,15 +82,6 @@ fn questions(cpus: u32) -> Vec<Asked> {
         }
     }
     asked
-}
-
-/// 1, 2, 4 and so on, and last as many as were asked for.
-pub(crate) fn thread_counts(cpus: u32) -> Vec<u32> {
-    let doubled = std::iter::successors(Some(1), |threads| Some(threads * 2));
-    doubled
-        .take_while(|&threads| threads < cpus)
-        .chain([cpus])
-        .collect()
 }
 
 fn add(table: &mut Table, asked: &Asked, mappings: usize, rates: &[f64]) {
@@ -157,7 +148,7 @@ fn libraries(table: &mut Table, options: &Options) -> Result<(), Error> {
             .push("skipped: dl_find_object (not in this libc)".to_owned());
         return Ok(());
     };
-    for threads in thread_counts(options.cpus) {
+    for &threads in &options.threads {
         let found = (0..options.rounds).map(|_| program.measure(threads, options.ms));
         let found = found.collect::<Result<Vec<_>, _>>()?;
         let rates: Vec<f64> = found.iter().map(|(_, rate)| *rate).collect();
@@ -175,13 +166,6 @@ fn libraries(table: &mut Table, options: &Options) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn threads_double_up_to_all() {
-        assert_eq!(thread_counts(1), [1]);
-        assert_eq!(thread_counts(2), [1, 2]);
-        assert_eq!(thread_counts(6), [1, 2, 4, 6]);
-    }
 
     #[test]
     fn every_answer_is_right_while_mappings_change() {

@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         &[OWN_TRAP, SHARED, READINGS],
     ]
     .concat();
-    let asked = questions(options.cpus);
+    let asked = questions(options.most_threads());
     let mut added: BTreeMap<(usize, Option<Case>), Vec<f64>> = BTreeMap::new();
     let mut whole: BTreeMap<(usize, Case), Vec<f64>> = BTreeMap::new();
     let mut kept = Vec::new();

@@ -232,9 +232,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub ms: Option<u32>,
 
-    /// Run up to this many threads side by side
-    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub cpus: Option<u32>,
+    /// Run this many threads side by side: 1, 2, 4 and so on up to it, or each of a list
+    #[arg(short = 't', long, value_name = "N[,N...]", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Vec<u32>,
 }
 
 /// Benches with options of their own.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tiptoe_bench::{Breakpoints, Enable, Error, Options, Stress, Table, Thread};
+use tiptoe_bench::{Breakpoints, Enable, Error, Options, Stress, Table, Thread, up_to};
 
 use crate::args::{BenchArgs, BenchCommand, BreakpointBench};
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
     match bench {
         BreakpointBench::Stress(args) => {
             let usual = Options::new(AGENT);
-            let threads = args.threads.unwrap_or(usual.cpus);
+            let threads = args.threads.unwrap_or(usual.most_threads());
             let stress = Stress::new(usize::from(args.rounds), args.ms, threads);
             let stress = Stress {
                 cpu_targets: args.cpu_targets,
@@ -76,7 +76,15 @@ fn options(args: &BenchArgs) -> Options {
         rounds: args.rounds.map_or(usual.rounds, usize::from),
         pairs: args.rounds.map_or(usual.pairs, usize::from),
         ms: args.ms.unwrap_or(usual.ms),
-        cpus: args.cpus.unwrap_or(usual.cpus),
+        threads: match args.threads[..] {
+            [] => usual.threads,
+            [most] => up_to(most),
+            _ => {
+                let mut threads = args.threads.clone();
+                threads.sort_unstable();
+                threads
+            }
+        },
         ..usual
     }
 }

@@ -13,7 +13,7 @@ use tiptoe_breakpoint::{Kind, Request, Target};
 
 use super::forms::{Act, Form, Slots, Storage};
 use crate::error::Error;
-use crate::resolve::thread_counts;
+use crate::options::up_to;
 use crate::table::{Row, Table, median_and_spread};
 
 /// Pairs between two looks at the flag that ends them: a whole number of hundreds, so that percentages come out.
@@ -94,7 +94,7 @@ impl Stress {
         let percentages = self.cpu_targets.map_or(vec![0, 1, 10], |one| vec![one]);
         let mut asked = Vec::new();
         for cpu_targets in percentages {
-            for threads in thread_counts(self.threads) {
+            for threads in up_to(self.threads) {
                 asked.extend(Form::ALL.map(|form| Asked {
                     cpu_targets,
                     threads,

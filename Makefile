@@ -25,7 +25,7 @@ test: setup-test check unit model e2e miri asan fuzz ## every test, the long one
 	@scripts/summary.sh
 
 stress: ## every test, whole, and ten minutes of each fuzz target
-	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch"
+	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
 check: ## formatting, lints, the rules between crates, licences, the BPF objects
 	cargo fmt --all -- --check

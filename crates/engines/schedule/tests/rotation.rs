@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use tiptoe_schedule::{Context, Pmu, TooManyPinned};
+use tiptoe_schedule::{Rotation, Slots, TooManyPinned};
 
 /// Notes what each slot runs; refuses now and then.
-struct Slots {
+struct Noted {
     running: Vec<usize>,
     puts: u64,
     refuse_each: u64,
 }
 
-impl Pmu for Slots {
+impl Slots for Noted {
     type Error = ();
 
     fn put(&mut self, slot: usize, event: usize) -> Result<(), ()> {
@@ -25,9 +25,9 @@ impl Pmu for Slots {
     }
 }
 
-fn slots(context: &Context, refuse_each: u64) -> Slots {
-    Slots {
-        running: context.slots().to_vec(),
+fn slots(rotation: &Rotation, refuse_each: u64) -> Noted {
+    Noted {
+        running: rotation.slots().to_vec(),
         puts: 0,
         refuse_each,
     }
@@ -36,33 +36,33 @@ fn slots(context: &Context, refuse_each: u64) -> Slots {
 #[test]
 fn turns_go_round() {
     let pinned = [false, true, false, false, false];
-    let mut context = Context::new(&pinned, 3, 1).expect("they fit");
-    context.start(100);
-    let mut slots = slots(&context, 0);
-    assert_eq!(context.slots(), [1, 2, 3]);
-    assert!(context.takes_turns());
-    context.rotate(110, &mut slots).unwrap();
-    assert_eq!(context.slots(), [1, 4, 0]);
-    context.rotate(130, &mut slots).unwrap();
-    assert_eq!(context.slots(), [1, 2, 3]);
-    assert_eq!(slots.running, context.slots());
-    let ran = |event| context.ran_ns(event, 135);
+    let mut rotation = Rotation::new(&pinned, 3, 1).expect("they fit");
+    rotation.start(100);
+    let mut slots = slots(&rotation, 0);
+    assert_eq!(rotation.slots(), [1, 2, 3]);
+    assert!(rotation.takes_turns());
+    rotation.rotate(110, &mut slots).unwrap();
+    assert_eq!(rotation.slots(), [1, 4, 0]);
+    rotation.rotate(130, &mut slots).unwrap();
+    assert_eq!(rotation.slots(), [1, 2, 3]);
+    assert_eq!(slots.running, rotation.slots());
+    let ran = |event| rotation.ran_ns(event, 135);
     assert_eq!([0, 1, 2, 3, 4].map(ran), [20, 35, 15, 15, 20]);
 }
 
 #[test]
 fn what_fits_stays() {
-    let mut context = Context::new(&[false; 3], 4, 7).expect("they fit");
-    context.start(0);
-    let mut slots = slots(&context, 0);
-    assert!(!context.takes_turns());
-    context.rotate(50, &mut slots).unwrap();
-    assert_eq!((slots.puts, context.ran_ns(2, 60)), (0, 60));
+    let mut rotation = Rotation::new(&[false; 3], 4, 7).expect("they fit");
+    rotation.start(0);
+    let mut slots = slots(&rotation, 0);
+    assert!(!rotation.takes_turns());
+    rotation.rotate(50, &mut slots).unwrap();
+    assert_eq!((slots.puts, rotation.ran_ns(2, 60)), (0, 60));
 }
 
 #[test]
 fn too_many_that_are_pinned() {
-    let refused = Context::new(&[true; 4], 3, 0).unwrap_err();
+    let refused = Rotation::new(&[true; 4], 3, 0).unwrap_err();
     assert_eq!(
         refused,
         TooManyPinned {
@@ -82,24 +82,24 @@ proptest! {
         turns in 1u64..60,
         refuse_each in 0u64..5,
     ) {
-        let Ok(mut context) = Context::new(&pinned, slots_there, first) else {
+        let Ok(mut rotation) = Rotation::new(&pinned, slots_there, first) else {
             prop_assert!(pinned.iter().filter(|pinned| **pinned).count() > slots_there);
             return Ok(());
         };
-        context.start(0);
+        rotation.start(0);
         let fixed: Vec<usize> = (0..pinned.len()).filter(|event| pinned[*event]).collect();
-        let mut slots = slots(&context, refuse_each);
+        let mut slots = slots(&rotation, refuse_each);
         for turn in 1..=turns {
-            let _ = context.rotate(turn * 10, &mut slots);
-            prop_assert_eq!(&slots.running, context.slots());
-            prop_assert_eq!(&context.slots()[..fixed.len()], &fixed[..]);
-            let running: HashSet<usize> = context.slots().iter().copied().collect();
+            let _ = rotation.rotate(turn * 10, &mut slots);
+            prop_assert_eq!(&slots.running, rotation.slots());
+            prop_assert_eq!(&rotation.slots()[..fixed.len()], &fixed[..]);
+            let running: HashSet<usize> = rotation.slots().iter().copied().collect();
             prop_assert_eq!(running.len(), slots_there.min(pinned.len()));
         }
         // The time of all slots is given out, once.
         let now = turns * 10;
-        let ran: Vec<u64> = (0..pinned.len()).map(|event| context.ran_ns(event, now)).collect();
-        prop_assert_eq!(ran.iter().sum::<u64>(), now * context.slots().len() as u64);
+        let ran: Vec<u64> = (0..pinned.len()).map(|event| rotation.ran_ns(event, now)).collect();
+        prop_assert_eq!(ran.iter().sum::<u64>(), now * rotation.slots().len() as u64);
         let flexible = (0..pinned.len()).filter(|event| !pinned[*event]);
         let flexible: Vec<u64> = flexible.map(|event| ran[event]).collect();
         if refuse_each == 0 && let (Some(least), Some(most)) = (flexible.iter().min(), flexible.iter().max()) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_kernel::watchpoints::{MOST_VARIABLES, REGISTERS};
 use tiptoe_kernel::{Error as KernelError, Watchpoints};
-use tiptoe_schedule::{Context, Pmu};
+use tiptoe_schedule::{Rotation, Slots};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::begin::Target;
@@ -16,7 +16,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Who has a register, and until when.
 pub(super) struct Turns {
-    context: Context,
+    rotation: Rotation,
     each: Option<Duration>,
     next: Option<Instant>,
 }
@@ -30,7 +30,7 @@ struct Registers<'a> {
     rested: u64,
 }
 
-impl Pmu for Registers<'_> {
+impl Slots for Registers<'_> {
     type Error = KernelError;
 
     fn put(&mut self, slot: usize, event: usize) -> Result<(), KernelError> {
@@ -63,21 +63,21 @@ impl Turns {
             Some(_) => (room, monotonic_ns() as usize),
             None => (places.len(), 0),
         };
-        let context = Context::new(&pinned, slots, first);
-        let context = context.map_err(|error| {
+        let rotation = Rotation::new(&pinned, slots, first);
+        let rotation = rotation.map_err(|error| {
             let what = format!("no debug register is left for all that are pinned: {error}");
             Error::new(what).with_hint("leave /pinned/ out, and they take turns")
         })?;
         Ok(Turns {
-            each: each.filter(|_| context.takes_turns()),
-            context,
+            each: each.filter(|_| rotation.takes_turns()),
+            rotation,
             next: None,
         })
     }
 
     /// The variables that have a register.
     pub(super) fn serving(&self) -> &[usize] {
-        self.context.slots()
+        self.rotation.slots()
     }
 
     /// Whether not all have one all the time.
@@ -87,7 +87,7 @@ impl Turns {
 
     /// Times count from here.
     pub(super) fn start(&mut self) {
-        self.context.start(monotonic_ns());
+        self.rotation.start(monotonic_ns());
         self.next = self.each.map(|each| Instant::now() + each);
     }
 
@@ -114,12 +114,12 @@ impl Turns {
             places,
             rested: 0,
         };
-        self.context.rotate(monotonic_ns(), &mut registers)?;
+        self.rotation.rotate(monotonic_ns(), &mut registers)?;
         Ok(registers.rested)
     }
 
     /// For how long a variable had a register, until then.
     pub(super) fn watched_ns(&self, variable: usize, until_ns: u64) -> u64 {
-        self.context.ran_ns(variable, until_ns)
+        self.rotation.ran_ns(variable, until_ns)
     }
 }

@@ -1,0 +1,157 @@
+//! One group: its events, its state, its times.
+
+use alloc::boxed::Box;
+
+use crate::{Event, Pmu, Priority, State, Times};
+
+/// How far back the share of a flexible group looks, in the time in which its target ran: after that much, what was
+/// before counts for half.
+pub(crate) const MEMORY_NS: u64 = 1 << 28;
+
+/// All of the time, as a share.
+pub(crate) const WHOLE: u32 = 1 << 16;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) number: u32,
+    pub(crate) priority: Priority,
+    events: Box<[Event]>,
+    phase: Phase,
+    /// Up to the last change of `phase` or, of what ran, up to the last time that it was taken out.
+    until: Times,
+    /// The time of its target at which it was enabled.
+    enabled_at: u64,
+    /// What of its times is so long ago that its share does not look at it.
+    forgotten: Times,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Off,
+    Waiting,
+    RunningSince(u64),
+    Error,
+}
+
+impl Group {
+    /// It waits from here on; `own_ns` is the time that its target has run.
+    pub(crate) fn new(number: u32, priority: Priority, events: &[Event], own_ns: u64) -> Group {
+        Group {
+            number,
+            priority,
+            events: events.into(),
+            phase: Phase::Waiting,
+            until: Times::default(),
+            enabled_at: own_ns,
+            forgotten: Times::default(),
+        }
+    }
+
+    /// The slots that it needs.
+    pub(crate) fn weight(&self) -> u32 {
+        u32::try_from(self.events.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.priority == Priority::Pinned
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::RunningSince(_))
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+
+    /// Whether it takes part: neither off nor in error.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_running() || self.is_waiting()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.phase {
+            Phase::Off => State::Off,
+            Phase::Waiting => State::Waiting,
+            Phase::RunningSince(_) => State::Running,
+            Phase::Error => State::Error,
+        }
+    }
+
+    /// All of its events begin to count, or none.
+    pub(crate) fn put_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
+        let refused = self
+            .events
+            .iter()
+            .position(|event| pmu.add(*event).is_err());
+        if let Some(refused) = refused {
+            for event in self.events.iter().take(refused).rev() {
+                pmu.delete(*event);
+            }
+            return false;
+        }
+        self.phase = Phase::RunningSince(now_ns);
+        true
+    }
+
+    /// It counts no more, and waits.
+    pub(crate) fn take_out(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
+        if let Phase::RunningSince(since) = self.phase {
+            for event in self.events.iter().rev() {
+                pmu.delete(*event);
+            }
+            self.until.running_ns += now_ns.saturating_sub(since);
+            self.phase = Phase::Waiting;
+        }
+    }
+
+    /// It does not run, and takes part no more.
+    pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
+        if self.is_waiting() {
+            self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);
+            self.phase = if state == State::Error {
+                Phase::Error
+            } else {
+                Phase::Off
+            };
+        } else if self.phase == Phase::Error && state == State::Off {
+            self.phase = Phase::Off;
+        }
+    }
+
+    /// It takes part again; whether it did not before.
+    pub(crate) fn wake(&mut self, own_ns: u64) -> bool {
+        let rested = !self.is_wanted();
+        if rested {
+            self.phase = Phase::Waiting;
+            self.enabled_at = own_ns;
+        }
+        rested
+    }
+
+    pub(crate) fn times(&self, own_ns: u64, now_ns: u64) -> Times {
+        let mut times = self.until;
+        if self.is_wanted() {
+            times.enabled_ns += own_ns.saturating_sub(self.enabled_at);
+        }
+        if let Phase::RunningSince(since) = self.phase {
+            times.running_ns += now_ns.saturating_sub(since);
+        }
+        times
+    }
+
+    /// Which part of the time in which it could have run it did, of late.
+    pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64) -> u32 {
+        let times = self.times(own_ns, now_ns);
+        let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;
+        let mut running = times.running_ns - self.forgotten.running_ns;
+        while enabled > MEMORY_NS {
+            self.forgotten.enabled_ns += enabled / 2;
+            self.forgotten.running_ns += running / 2;
+            enabled -= enabled / 2;
+            running -= running / 2;
+        }
+        let share = (running * u64::from(WHOLE)).checked_div(enabled);
+        share.map_or(0, |share| share.min(u64::from(WHOLE)) as u32)
+    }
+}

@@ -1,0 +1,211 @@
+//! One PMU of a context: who of its groups counts now.
+
+use alloc::vec::Vec;
+
+use crate::homes::{At, Homes};
+use crate::order::{Candidate, Place, Settle};
+use crate::set::Set;
+use crate::{Label, Pmu, State, Target, Tree};
+
+/// One PMU and all groups that are for it. Between two calls these hold:
+///
+/// 1. Only groups of the system, of the homes on the way from `here` and of the task count; never more than the slots.
+/// 2. While all that these want fits, all of them count (as far as the PMU does not refuse).
+/// 3. A pinned group of theirs counts, or is in error.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit<P> {
+    pub(crate) pmu: P,
+    pub(crate) system: Set,
+    pub(crate) task: Set,
+    pub(crate) homes: Homes,
+    /// The home of the label that runs, or the nearest above it.
+    pub(crate) here: At,
+    /// Room to put candidates in order: so large that a switch allocates nothing.
+    pub(crate) order: Vec<Candidate>,
+}
+
+impl<P: Pmu> Unit<P> {
+    pub(crate) fn new(pmu: P, now_ns: u64) -> Unit<P> {
+        let mut system = Set::default();
+        system.arrive(now_ns);
+        Unit {
+            pmu,
+            system,
+            task: Set::default(),
+            homes: Homes::default(),
+            here: None,
+            order: Vec::new(),
+        }
+    }
+
+    /// Another label runs. What is of neither the labels left nor those entered is not touched, as long as all fits.
+    pub(crate) fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
+        let to = self.homes.nearest(tree, label);
+        if to != self.here {
+            self.cross(to, now_ns);
+            self.settle(now_ns, Settle::Change);
+        }
+    }
+
+    /// The same, as if nobody could be left where they are: all go out, and in again.
+    pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
+        let to = self.homes.nearest(tree, label);
+        if to != self.here {
+            self.each_set(|set, pmu| set.take_all_out(now_ns, pmu));
+            self.cross(to, now_ns);
+            self.settle(now_ns, Settle::Change);
+        }
+    }
+
+    /// Leaves labels for others, without putting anything in yet.
+    pub(crate) fn cross(&mut self, to: At, now_ns: u64) {
+        let common = self.homes.common(self.here, to);
+        let mut at = self.here;
+        while let Some(left) = at.filter(|_| at != common) {
+            self.homes.set_mut(left).leave(now_ns, &mut self.pmu);
+            at = self.homes.up(left);
+        }
+        let mut at = to;
+        while let Some(entered) = at.filter(|_| at != common) {
+            self.homes.set_mut(entered).arrive(now_ns);
+            at = self.homes.up(entered);
+        }
+        self.here = to;
+    }
+
+    /// Has those count who should, after any change.
+    pub(crate) fn settle(&mut self, now_ns: u64, why: Settle) {
+        let slots = self.pmu.slots();
+        if self.sum(|set| set.wanted) <= slots {
+            let mut all = true;
+            self.each_set(|set, pmu| all &= set.put_all_in(now_ns, pmu));
+            if all {
+                return;
+            }
+        }
+        if self.sum(|set| set.pinned) > slots {
+            self.fail_pinned(now_ns);
+        }
+        self.place_by_order(now_ns, why);
+    }
+
+    /// The same, after a change of a group of this target: that is nobody's matter while the target does not run.
+    pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
+        if self.set(target).is_some_and(Set::is_here) {
+            self.settle(now_ns, Settle::Change);
+        }
+    }
+
+    /// Whose turn it is next, where not all have a slot.
+    pub(crate) fn rotate(&mut self, now_ns: u64) {
+        if self.sum(|set| set.wanted) > self.sum(|set| set.running) {
+            self.settle(now_ns, Settle::Turn);
+        }
+    }
+
+    pub(crate) fn set(&self, target: Target) -> Option<&Set> {
+        match target {
+            Target::System => Some(&self.system),
+            Target::Task => Some(&self.task),
+            Target::Label(label) => self.homes.of(label).map(|at| self.homes.set(at)),
+        }
+    }
+
+    /// The set of a target that has one, and the PMU.
+    pub(crate) fn set_mut(&mut self, target: Target) -> Option<(&mut Set, &mut P)> {
+        let set = match target {
+            Target::System => &mut self.system,
+            Target::Task => &mut self.task,
+            Target::Label(label) => {
+                let at = self.homes.of(label)?;
+                self.homes.set_mut(at)
+            }
+        };
+        Some((set, &mut self.pmu))
+    }
+
+    /// The same, made where there is none.
+    pub(crate) fn make_set(
+        &mut self,
+        tree: &Tree,
+        target: Target,
+        running: Label,
+        now_ns: u64,
+    ) -> &mut Set {
+        match target {
+            Target::System => &mut self.system,
+            Target::Task => &mut self.task,
+            Target::Label(label) => {
+                let is_new = self.homes.of(label).is_none();
+                let at = self.homes.make(tree, label);
+                if is_new && tree.path(running).any(|above| above == label) {
+                    self.homes.set_mut(at).arrive(now_ns);
+                }
+                self.here = self.homes.nearest(tree, running);
+                self.homes.set_mut(at)
+            }
+        }
+    }
+
+    /// Forgets a label and its groups.
+    pub(crate) fn close(&mut self, tree: &Tree, label: Label, running: Label, now_ns: u64) {
+        if let Some(at) = self.homes.of(label) {
+            let set = self.homes.set_mut(at);
+            let was_here = set.is_here();
+            set.leave(now_ns, &mut self.pmu);
+            self.homes.close(tree, label);
+            self.here = self.homes.nearest(tree, running);
+            if was_here {
+                self.settle(now_ns, Settle::Change);
+            }
+        }
+    }
+
+    /// Room for the candidates of any switch.
+    pub(crate) fn make_room(&mut self) {
+        let most = self.system.len() + self.task.len() + self.homes.most_groups();
+        self.order.reserve(most.saturating_sub(self.order.len()));
+    }
+
+    /// Groups that can count now: the system's, of the labels that run from the innermost on, the task's.
+    fn each_set(&mut self, mut visit: impl FnMut(&mut Set, &mut P)) {
+        visit(&mut self.system, &mut self.pmu);
+        let mut at = self.here;
+        while let Some(home) = at {
+            visit(self.homes.set_mut(home), &mut self.pmu);
+            at = self.homes.up(home);
+        }
+        visit(&mut self.task, &mut self.pmu);
+    }
+
+    fn sum(&self, of: impl Fn(&Set) -> u32) -> u32 {
+        let homes = self.homes.way(self.here, None);
+        let labels = homes.map(|at| of(self.homes.set(at))).sum::<u32>();
+        of(&self.system) + labels + of(&self.task)
+    }
+
+    pub(crate) fn at_place(&mut self, place: Place) -> (&mut Set, &mut P) {
+        let set = match place {
+            Place::System => &mut self.system,
+            Place::Home(at) => self.homes.set_mut(at),
+            Place::Task => &mut self.task,
+        };
+        (set, &mut self.pmu)
+    }
+
+    /// More is pinned than there are slots: those that count keep theirs; of the others, whoever finds none is in error.
+    #[cold]
+    fn fail_pinned(&mut self, now_ns: u64) {
+        let mut room = self.pmu.slots();
+        let mut order = self.ordered(now_ns, Settle::Change);
+        for candidate in order.iter().filter(|candidate| candidate.is_pinned()) {
+            let (set, _) = self.at_place(candidate.place);
+            match room.checked_sub(set.at(candidate.group()).weight()) {
+                Some(left) => room = left,
+                None => set.rest_at(candidate.group(), State::Error, now_ns),
+            }
+        }
+        order.clear();
+        self.order = order;
+    }
+}

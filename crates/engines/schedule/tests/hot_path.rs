@@ -1,0 +1,184 @@
+//! What a switch does not do: allocate, and look at PMUs that have no events of cgroups.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use support::Counters;
+use tiptoe_schedule::{
+    Context, Event, Label, Pmu, Policy, Priority, Refused, Request, Target, Task, Tree,
+};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, and how often this thread called it.
+struct Counted;
+
+// SAFETY: hands everything on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's duties are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's duties are the same.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+/// Counters that do not note what was done with them.
+struct Quiet(u32);
+
+impl Pmu for Quiet {
+    fn slots(&self) -> u32 {
+        self.0
+    }
+
+    fn add(&mut self, _event: Event) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn delete(&mut self, _event: Event) {}
+}
+
+/// Nobody is to ask it for anything while labels switch.
+struct Untouched(bool);
+
+impl Pmu for Untouched {
+    fn slots(&self) -> u32 {
+        assert!(!self.0, "it was asked");
+        4
+    }
+
+    fn add(&mut self, _event: Event) -> Result<(), Refused> {
+        assert!(!self.0, "it was touched");
+        Ok(())
+    }
+
+    fn delete(&mut self, _event: Event) {
+        panic!("it was touched");
+    }
+}
+
+fn request(target: Target, priority: Priority, events: &[Event]) -> Request<'_> {
+    Request {
+        pmu: 0,
+        target,
+        priority,
+        events,
+    }
+}
+
+#[test]
+fn switches_do_not_allocate() {
+    for slots in [2, 100] {
+        for policy in [Policy::Changed, Policy::Everything] {
+            let mut tree = Tree::new();
+            let mut context = Context::new([Quiet(slots)], 0).with_policy(policy);
+            let mut label = Label::ROOT;
+            for event in 0..40 {
+                if event % 2 == 0 {
+                    let parent = if event % 8 == 0 { Label::ROOT } else { label };
+                    label = tree.create(parent).unwrap();
+                }
+                let target = match event % 4 {
+                    0 => Target::System,
+                    _ => Target::Label(label),
+                };
+                let priority = match event % 7 {
+                    0 => Priority::Pinned,
+                    _ => Priority::Flexible,
+                };
+                let events = [Event(event)];
+                let request = request(target, priority, &events);
+                context.add(&tree, request, 0).unwrap();
+            }
+            let mut tasks = [Task::new(), Task::new()];
+            for task in &mut tasks {
+                let event = [Event(99)];
+                task.add(0, Priority::Flexible, &event).unwrap();
+                // Room is made for it when it comes for the first time.
+                let next = std::mem::take(task);
+                *task = context.switch(&tree, next, Label::ROOT, 0);
+            }
+            let before = ALLOCATIONS.get();
+            let steps: u64 = if cfg!(miri) { 40 } else { 500 };
+            for step in 1..steps {
+                let label = Label((step * 7 % 20) as u32);
+                let now_ns = step * 100_000;
+                match step % 5 {
+                    0 => context.rotate(now_ns),
+                    1 => {
+                        let next = std::mem::take(&mut tasks[0]);
+                        tasks[0] = context.switch(&tree, next, label, now_ns);
+                    }
+                    _ => context.enter(&tree, label, now_ns),
+                }
+            }
+            assert_eq!(ALLOCATIONS.get(), before, "{slots} slots, {policy:?}");
+        }
+    }
+}
+
+#[test]
+fn pmus_without_events_of_cgroups_are_skipped_whole() {
+    /// The one that has them, and the one that has not.
+    enum Either {
+        Counters(Counters),
+        Untouched(Untouched),
+    }
+
+    impl Pmu for Either {
+        fn slots(&self) -> u32 {
+            match self {
+                Either::Counters(pmu) => pmu.slots(),
+                Either::Untouched(pmu) => pmu.slots(),
+            }
+        }
+
+        fn add(&mut self, event: Event) -> Result<(), Refused> {
+            match self {
+                Either::Counters(pmu) => pmu.add(event),
+                Either::Untouched(pmu) => pmu.add(event),
+            }
+        }
+
+        fn delete(&mut self, event: Event) {
+            match self {
+                Either::Counters(pmu) => pmu.delete(event),
+                Either::Untouched(pmu) => pmu.delete(event),
+            }
+        }
+    }
+
+    let mut tree = Tree::new();
+    let label = tree.create(Label::ROOT).unwrap();
+    let pmus = [
+        Either::Counters(Counters::new(1)),
+        Either::Untouched(Untouched(false)),
+    ];
+    let mut context = Context::new(pmus, 0);
+    let of_label = request(Target::Label(label), Priority::Pinned, &[Event(1)]);
+    context.add(&tree, of_label, 0).unwrap();
+    let of_system = Request {
+        pmu: 1,
+        ..request(Target::System, Priority::Flexible, &[Event(2)])
+    };
+    context.add(&tree, of_system, 0).unwrap();
+    if let Some(Either::Untouched(pmu)) = context.pmu_mut(1) {
+        pmu.0 = true;
+    }
+    for step in 1..20 {
+        context.enter(&tree, Label(step % 2), u64::from(step));
+    }
+    assert_eq!(context.label(), label);
+}

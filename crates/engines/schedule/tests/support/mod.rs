@@ -1,0 +1,70 @@
+//! A PMU that counts, and checks whoever uses it.
+#![allow(dead_code, reason = "each test uses its part")]
+
+pub mod model;
+pub mod script;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tiptoe_schedule::{Event, Pmu, Refused};
+
+/// So many counters, all of the same work.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    pub slots: u32,
+    /// What there was to count so far.
+    pub work: u64,
+    /// Those that count, with the work that there had been when they began.
+    running: BTreeMap<Event, u64>,
+    counts: BTreeMap<Event, u64>,
+    /// Added (true) and deleted, since it was last taken.
+    pub log: Vec<(bool, Event)>,
+    /// Never two of these at a time.
+    pub rivals: BTreeSet<Event>,
+}
+
+impl Counters {
+    pub fn new(slots: u32) -> Counters {
+        Counters {
+            slots,
+            ..Counters::default()
+        }
+    }
+
+    pub fn running(&self) -> BTreeSet<Event> {
+        self.running.keys().copied().collect()
+    }
+
+    pub fn count(&self, event: Event) -> u64 {
+        let since = self.running.get(&event).map_or(0, |base| self.work - base);
+        self.counts.get(&event).map_or(0, |count| *count) + since
+    }
+}
+
+impl Pmu for Counters {
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn add(&mut self, event: Event) -> Result<(), Refused> {
+        assert!(
+            self.running.len() < self.slots as usize,
+            "more than the slots"
+        );
+        if self.rivals.contains(&event)
+            && self.running.keys().any(|other| self.rivals.contains(other))
+        {
+            return Err(Refused);
+        }
+        self.log.push((true, event));
+        let before = self.running.insert(event, self.work);
+        assert_eq!(before, None, "{event:?} is added twice");
+        Ok(())
+    }
+
+    fn delete(&mut self, event: Event) {
+        self.log.push((false, event));
+        let base = self.running.remove(&event).expect("it was added");
+        *self.counts.entry(event).or_default() += self.work - base;
+    }
+}

@@ -1,0 +1,169 @@
+//! The scheduler once more: slow, and with nothing kept between two changes but what each group is doing.
+//!
+//! Time passes for each group by itself, and who counts is found anew from all groups after each change.
+
+/// What the share of a flexible group remembers, and how far ahead those that count may be.
+const MEMORY_NS: u64 = 1 << 28;
+const WHOLE: u64 = 1 << 16;
+const LEAD: u64 = WHOLE / 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    System,
+    Label(usize),
+    Task(usize),
+}
+
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub target: For,
+    pub is_pinned: bool,
+    pub weight: u32,
+    pub is_off: bool,
+    pub in_error: bool,
+    pub is_running: bool,
+    pub is_gone: bool,
+    pub enabled_ns: u64,
+    pub running_ns: u64,
+    /// Of these, what the share remembers.
+    recent: (u64, u64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub slots: u32,
+    /// Of each label but the first.
+    pub parents: Vec<usize>,
+    pub label: usize,
+    pub task: usize,
+    pub groups: Vec<Group>,
+}
+
+impl Model {
+    pub fn depth(&self, label: usize) -> usize {
+        if label == 0 {
+            0
+        } else {
+            1 + self.depth(self.parents[label - 1])
+        }
+    }
+
+    fn is_in(&self, label: usize, outer: usize) -> bool {
+        label == outer || (label > 0 && self.is_in(self.parents[label - 1], outer))
+    }
+
+    pub fn runs(&self, target: For) -> bool {
+        match target {
+            For::System => true,
+            For::Label(label) => self.is_in(self.label, label),
+            For::Task(task) => self.task == task,
+        }
+    }
+
+    /// The groups that can count now.
+    pub fn active(&self) -> Vec<usize> {
+        let can = |group: &Group| {
+            !group.is_off && !group.in_error && !group.is_gone && self.runs(group.target)
+        };
+        (0..self.groups.len())
+            .filter(|at| can(&self.groups[*at]))
+            .collect()
+    }
+
+    /// The groups whose target runs, whatever they are doing.
+    pub fn targets(&self) -> Vec<usize> {
+        let runs = |at: &usize| !self.groups[*at].is_gone && self.runs(self.groups[*at].target);
+        (0..self.groups.len()).filter(runs).collect()
+    }
+
+    pub fn pass(&mut self, ns: u64) {
+        for at in self.active() {
+            let group = &mut self.groups[at];
+            group.enabled_ns += ns;
+            group.recent.0 += ns;
+            if group.is_running {
+                group.running_ns += ns;
+                group.recent.1 += ns;
+            }
+        }
+    }
+
+    pub fn add(&mut self, target: For, is_pinned: bool, weight: u32) {
+        self.groups.push(Group {
+            target,
+            is_pinned,
+            weight,
+            is_off: false,
+            in_error: false,
+            is_running: false,
+            is_gone: false,
+            enabled_ns: 0,
+            running_ns: 0,
+            recent: (0, 0),
+        });
+    }
+
+    pub fn wanted(&self) -> u32 {
+        self.active().iter().map(|at| self.groups[*at].weight).sum()
+    }
+
+    pub fn running(&self) -> Vec<usize> {
+        (0..self.groups.len())
+            .filter(|at| self.groups[*at].is_running)
+            .collect()
+    }
+
+    /// Who counts from here on.
+    pub fn settle(&mut self, is_turn: bool) {
+        let mut active = self.active();
+        for at in 0..self.groups.len() {
+            self.groups[at].is_running &= active.contains(&at);
+        }
+        let all_fit = self.wanted() <= self.slots;
+        let level = |model: &Model, at: usize| match model.groups[at].target {
+            For::System => 0,
+            For::Label(label) => 1 + model.depth(label),
+            For::Task(_) => usize::MAX,
+        };
+        let mut keys = Vec::new();
+        for at in active.clone() {
+            let level = level(self, at);
+            let share = if all_fit { 0 } else { self.share(at) };
+            let group = &self.groups[at];
+            let key = match (group.is_pinned, is_turn) {
+                (true, _) => (0, 0, !group.is_running, level, at),
+                (false, true) => (1, share, group.is_running, level, at),
+                (false, false) => {
+                    let lead = if group.is_running { LEAD } else { 0 };
+                    (1, share.saturating_sub(lead), !group.is_running, level, at)
+                }
+            };
+            keys.push(key);
+        }
+        keys.sort();
+        active = keys.iter().map(|key| key.4).collect();
+        let mut room = self.slots;
+        for at in active {
+            let group = &mut self.groups[at];
+            group.is_running = group.weight <= room;
+            group.in_error |= group.is_pinned && !group.is_running;
+            room -= if group.is_running { group.weight } else { 0 };
+        }
+    }
+
+    /// Which part of the time in which it could have counted it did, of late.
+    fn share(&mut self, at: usize) -> u64 {
+        let group = &mut self.groups[at];
+        if group.is_pinned {
+            return 0;
+        }
+        while group.recent.0 > MEMORY_NS {
+            group.recent.0 -= group.recent.0 / 2;
+            group.recent.1 -= group.recent.1 / 2;
+        }
+        (group.recent.1 * WHOLE)
+            .checked_div(group.recent.0)
+            .unwrap_or(0)
+            .min(WHOLE)
+    }
+}

@@ -225,12 +225,15 @@ impl Run<'_> {
             };
             // Relaxed: the flag is the whole message.
             let stopped = self.request.stop.load(Ordering::Relaxed);
-            if stopped || ended || end.is_some_and(|end| now >= end) {
-                return Ok(());
+            let is_last = stopped || ended || end.is_some_and(|end| now >= end);
+            // What it called may have ended by now, too.
+            let over = self.has_execed();
+            let over = over.or_else(|| if is_last { None } else { self.has_gone() });
+            if let Some(why) = &over {
+                observer.note(why);
             }
-            if let Some(why) = self.is_over() {
-                observer.note(&why);
-                self.notes.push(why);
+            if is_last || over.is_some() {
+                self.notes.extend(over);
                 return Ok(());
             }
             let tick = match now - self.start {
@@ -260,15 +263,18 @@ impl Run<'_> {
         }
     }
 
-    /// Why there is nothing to watch any more, though the process is there.
-    fn is_over(&mut self) -> Option<String> {
+    /// Says it where another program runs at the addresses that were watched.
+    fn has_execed(&self) -> Option<String> {
         let (pid, comm) = (self.target.process.pid(), &self.target.comm);
         let after = self.start.elapsed().as_secs_f64();
-        if self.set.has_execed() {
-            return Some(format!(
-                "process {pid} ({comm}) called exec after {after:.1} s: the watch ended there"
-            ));
-        }
+        self.set.has_execed().then(|| {
+            format!("process {pid} ({comm}) called exec after {after:.1} s: the watch ended there")
+        })
+    }
+
+    /// Why there is nothing to watch any more, though the process is there.
+    fn has_gone(&mut self) -> Option<String> {
+        let after = self.start.elapsed().as_secs_f64();
         let gone = self.target.gone(&self.places);
         // An exec takes the memory away just before it is told.
         let twice = std::mem::replace(&mut self.is_gone, gone.is_some());

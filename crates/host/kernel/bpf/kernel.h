@@ -15,6 +15,8 @@ typedef long long s64;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static __attribute__((always_inline))
 #define NO_INLINE static __attribute__((noinline))
+/* A function that the kernel checks once, for any arguments, and not again wherever it is called from. */
+#define GLOBAL __attribute__((noinline))
 
 /* Where a map's type, sizes and flags stand in its BTF. */
 #define UINT(name, value) int(*name)[value]

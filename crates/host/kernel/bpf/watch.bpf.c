@@ -103,43 +103,66 @@ struct {
 	TYPE(value, u32);
 } rules SEC(".maps");
 
+/* Where a thread is in a function, and then in its caller. */
+struct frame {
+	u64 at;
+	u64 sp;
+	u64 bp;
+};
+
+enum step { CALLER, OUTERMOST, NOT_KNOWN };
+
 /*
- * The callers, nearest first; their hash. A rule's bits are those of code/stack: 0-1 what it goes by, 2-14 how far
- * above that the frame ends, 15-25 how far below that the caller's %rbp is kept, in words.
+ * On to the caller. A rule's bits are those of code/stack: 0-1 what it goes by, 2-14 how far above that the frame ends,
+ * 15-25 how far below that the caller's %rbp is kept, in words.
  */
-INLINE u64 walk(struct cpu *cpu, u64 at, u64 sp, u64 bp)
+GLOBAL int step(struct frame *frame)
 {
-	u64 hash = 0;
-	u64 depth = 0;
+	u64 at, end, saved;
+	u32 *found;
+	u32 rule;
 
-	cpu->own.row.is_partial = 0;
+	if (!frame)
+		return OUTERMOST;
+	at = frame->at;
+	found = bpf_map_lookup_elem(&rules, &at);
+	if (!found)
+		return NOT_KNOWN;
+	rule = *found;
+	if (!(rule & 2))
+		return OUTERMOST;
+	end = (rule & 1 ? frame->bp : frame->sp) + (rule >> 2 & 0x1fff) * 8;
+	saved = (rule >> 15 & 0x7ff) * 8;
+	if (end <= frame->sp || end - frame->sp > 1 << 16)
+		return OUTERMOST;
+	if (saved && saved <= end - frame->sp)
+		bpf_probe_read_user(&frame->bp, 8, (void *)(end - saved));
+	if (bpf_probe_read_user(&frame->at, 8, (void *)(end - 8)))
+		return OUTERMOST;
+	frame->sp = end;
+	return CALLER;
+}
+
+/* The callers, nearest first; their hash. */
+GLOBAL u64 walk(struct cpu *cpu, u64 at, u64 sp, u64 bp)
+{
+	struct frame frame = { at, sp, bp };
+	u64 hash = 0, depth = 0;
+	int next = CALLER;
+
+	if (!cpu)
+		return 0;
 	for (int i = 0; i < CALLERS; i++) {
-		u32 *found = bpf_map_lookup_elem(&rules, &at);
-		u64 end, saved;
-		u32 rule;
-
-		if (!found) {
-			cpu->own.row.is_partial = 1;
+		next = step(&frame);
+		if (next != CALLER)
 			break;
-		}
-		rule = *found;
-		if (!(rule & 2))
-			break;
-		end = (rule & 1 ? bp : sp) + (rule >> 2 & 0x1fff) * 8;
-		saved = (rule >> 15 & 0x7ff) * 8;
-		if (end <= sp || end - sp > 1 << 16)
-			break;
-		if (saved && saved <= end - sp)
-			bpf_probe_read_user(&bp, 8, (void *)(end - saved));
-		if (bpf_probe_read_user(&at, 8, (void *)(end - 8)))
-			break;
-		sp = end;
-		cpu->own.row.callers[i] = at;
+		cpu->own.row.callers[i] = frame.at;
 		depth = i + 1;
-		hash = (hash ^ at) * 0x9e3779b97f4a7c15ull;
+		hash = (hash ^ frame.at) * 0x9e3779b97f4a7c15ull;
 		hash ^= hash >> 32;
 	}
 	cpu->own.row.depth = depth;
+	cpu->own.row.is_partial = next == NOT_KNOWN;
 	return hash + cpu->own.row.is_partial;
 }
 
@@ -172,8 +195,10 @@ NO_INLINE struct tiptoe_watch_row *new_row(struct cpu *cpu, struct tiptoe_watch_
 	return bpf_map_lookup_elem(&rows, key);
 }
 
-INLINE void note_value(struct tiptoe_watch_row *row, u64 value)
+GLOBAL int note_value(struct tiptoe_watch_row *row, u64 value)
 {
+	if (!row)
+		return 0;
 	for (int i = 0; i < VALUES; i++) {
 		struct tiptoe_value *slot = &row->values[i];
 		u64 state = *(volatile u64 *)&slot->state;
@@ -189,24 +214,25 @@ INLINE void note_value(struct tiptoe_watch_row *row, u64 value)
 		}
 		if (state == READY && *(volatile u64 *)&slot->value == value) {
 			__sync_fetch_and_add(&slot->count, 1);
-			return;
+			return 0;
 		}
 	}
 	__sync_fetch_and_add(&row->other_values, 1);
+	return 0;
 }
 
-INLINE void count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct access *access, u32 tid, int is_code,
-		  const struct hit *hit, u64 sp, u64 bp)
+GLOBAL int count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct access *access, u32 tid, u32 is_code)
 {
-	struct tiptoe_watch_row *row = bpf_map_lookup_elem(&rows, key);
+	struct tiptoe_watch_row *row;
 
-	if (!row) {
-		keep_registers(cpu, hit, sp, bp);
+	if (!cpu || !key || !access)
+		return 0;
+	row = bpf_map_lookup_elem(&rows, key);
+	if (!row)
 		row = new_row(cpu, key);
-	}
 	if (!row) {
 		drop(NO_ROOM_FOR_ROW);
-		return;
+		return 0;
 	}
 	__sync_fetch_and_add(&row->count, 1);
 	if (access->old != access->new)
@@ -220,6 +246,7 @@ INLINE void count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct ac
 	row->last_new = access->new;
 	if (!is_code)
 		note_value(row, access->new);
+	return 0;
 }
 
 /* Tells of a hit by itself. */
@@ -282,7 +309,8 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 	counts->wanted += 1;
 	bpf_get_current_comm(key.comm, sizeof(key.comm));
 	key.stack = walk(cpu, key.ip, sp, bp);
-	count(cpu, &key, &access, tid, variable->is_code, hit, sp, bp);
+	keep_registers(cpu, hit, sp, bp);
+	count(cpu, &key, &access, tid, variable->is_code);
 	if (one_by_one)
 		tell(cpu, &key, &access);
 }

@@ -84,7 +84,8 @@ impl fmt::Display for AddError {
             AddError::NoPmu => f.write_str("no such PMU"),
             AddError::NoLabel => f.write_str("no such cgroup or scope"),
             AddError::TooLarge { events, slots } => {
-                write!(f, "a group of {events} events for {slots} slots")
+                let plural = if *slots == 1 { "" } else { "s" };
+                write!(f, "a group of {events} events for {slots} slot{plural}")
             }
         }
     }

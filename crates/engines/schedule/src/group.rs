@@ -8,6 +8,10 @@ use crate::{Event, Pmu, Priority, State, Times};
 /// before counts for half.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
+/// For so long, of the same time, a group is thought to have had an even share before it came: who has not run yet has
+/// missed nothing, and is not to go before those that have run for long.
+pub(crate) const CREDIT_NS: u64 = 1 << 22;
+
 /// All of the time, as a share.
 pub(crate) const WHOLE: u32 = 1 << 16;
 
@@ -140,8 +144,8 @@ impl Group {
         times
     }
 
-    /// Which part of the time in which it could have run it did, of late.
-    pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64) -> u32 {
+    /// Which part of the time in which it could have run it did, of late; `even` would be fair now.
+    pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;
         let mut running = times.running_ns - self.forgotten.running_ns;
@@ -151,7 +155,7 @@ impl Group {
             enabled -= enabled / 2;
             running -= running / 2;
         }
-        let share = (running * u64::from(WHOLE)).checked_div(enabled);
-        share.map_or(0, |share| share.min(u64::from(WHOLE)) as u32)
+        let had = running * u64::from(WHOLE) + CREDIT_NS * u64::from(even);
+        (had / (enabled + CREDIT_NS)).min(u64::from(WHOLE)) as u32
     }
 }

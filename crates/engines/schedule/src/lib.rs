@@ -47,6 +47,7 @@ mod order;
 mod pmu;
 mod rotation;
 mod set;
+pub mod simulate;
 mod tree;
 mod unit;
 

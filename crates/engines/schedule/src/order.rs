@@ -3,7 +3,8 @@
 //! Pinned groups first: those that count already, then the system's, then labels' from the outermost on, then the
 //! task's. Flexible groups are in **one** order, whosever they are: by the share of the time in which they could have
 //! counted that they did count, the least first. That is how long ago each ran, in its own time: a cgroup that runs for
-//! 0.1 ms in each 100 did not count for 99.9, but missed nothing by that. By the plain time of the last turn such
+//! 0.1 ms in each 100 did not count for 99.9, but missed nothing by that. One that runs for the first time is taken to have
+//! had an even share. By the plain time of the last turn such
 //! cgroups would always be first, and if there are enough of them the system's events never have a turn; leaving the
 //! system's events on, and letting cgroups have what is left, is as unfair the other way round.
 //!
@@ -13,7 +14,7 @@
 
 use alloc::vec::Vec;
 
-use crate::group::WHOLE;
+use crate::group::{Group, WHOLE};
 use crate::set::Set;
 use crate::unit::Unit;
 use crate::{Pmu, State};
@@ -76,29 +77,31 @@ impl<P: Pmu> Unit<P> {
     pub(crate) fn ordered(&mut self, now_ns: u64, why: Settle) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
         order.clear();
-        push(
-            &mut order,
-            &mut self.system,
-            (Place::System, 0),
+        let now = Now {
             now_ns,
+            even: self.even_share(),
             why,
-        );
+        };
+        now.push(&mut order, &mut self.system, Place::System, 0);
         let mut at = self.here;
         while let Some(home) = at {
             let level = self.homes.depth(home) + 1;
             let set = self.homes.set_mut(home);
-            push(&mut order, set, (Place::Home(home), level), now_ns, why);
+            now.push(&mut order, set, Place::Home(home), level);
             at = self.homes.up(home);
         }
-        push(
-            &mut order,
-            &mut self.task,
-            (Place::Task, u32::MAX),
-            now_ns,
-            why,
-        );
+        now.push(&mut order, &mut self.task, Place::Task, u32::MAX);
         order.sort_unstable_by_key(|candidate| candidate.rank);
         order
+    }
+
+    /// The part of the time that each flexible group would count if all that are here now had the same.
+    fn even_share(&self) -> u32 {
+        let pinned = self.sum(|set| set.pinned);
+        let wanted = u64::from(self.sum(|set| set.wanted) - pinned);
+        let room = u64::from(self.pmu.slots().saturating_sub(pinned));
+        let share = (room * u64::from(WHOLE)).checked_div(wanted);
+        share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
     /// Gives out the slots in order; only who loses or gains a place is touched. All that is pinned fits.
@@ -155,41 +158,46 @@ impl<P: Pmu> Unit<P> {
     }
 }
 
-/// The groups of one set that take part.
-fn push(
-    order: &mut Vec<Candidate>,
-    set: &mut Set,
-    (place, level): (Place, u32),
+/// When groups are put in order, and why.
+struct Now {
     now_ns: u64,
+    even: u32,
     why: Settle,
-) {
-    if set.wanted == 0 {
-        return;
+}
+
+impl Now {
+    /// The groups of one set that take part.
+    fn push(&self, order: &mut Vec<Candidate>, set: &mut Set, place: Place, level: u32) {
+        if set.wanted == 0 {
+            return;
+        }
+        let own_ns = set.own_ns(self.now_ns);
+        for (at, group) in set.groups_mut().filter(|(_, group)| group.is_wanted()) {
+            order.push(Candidate {
+                rank: self.rank(group, own_ns, level),
+                place,
+                group: at as u32,
+                is_chosen: false,
+            });
+        }
     }
-    let own_ns = set.own_ns(now_ns);
-    for (at, group) in set.groups_mut().filter(|(_, group)| group.is_wanted()) {
+
+    fn rank(&self, group: &mut Group, own_ns: u64, level: u32) -> Rank {
         let is_running = group.is_running();
         let is_flexible = !group.is_pinned();
-        let (share, gives_way) = match (is_flexible, why) {
+        let lead = if is_running { LEAD } else { 0 };
+        let mut share = || group.share(own_ns, self.now_ns, self.even);
+        let (share, gives_way) = match (is_flexible, self.why) {
             (false, _) => (0, !is_running),
-            (true, Settle::Turn) => (group.share(own_ns, now_ns), is_running),
-            (true, Settle::Change) => {
-                let lead = if is_running { LEAD } else { 0 };
-                let share = group.share(own_ns, now_ns).saturating_sub(lead);
-                (share, !is_running)
-            }
+            (true, Settle::Turn) => (share(), is_running),
+            (true, Settle::Change) => (share().saturating_sub(lead), !is_running),
         };
-        order.push(Candidate {
-            rank: Rank {
-                is_flexible,
-                share,
-                gives_way,
-                level,
-                number: group.number,
-            },
-            place,
-            group: at as u32,
-            is_chosen: false,
-        });
+        Rank {
+            is_flexible,
+            share,
+            gives_way,
+            level,
+            number: group.number,
+        }
     }
 }

@@ -178,7 +178,7 @@ impl<P: Pmu> Unit<P> {
         visit(&mut self.task, &mut self.pmu);
     }
 
-    fn sum(&self, of: impl Fn(&Set) -> u32) -> u32 {
+    pub(crate) fn sum(&self, of: impl Fn(&Set) -> u32) -> u32 {
         let homes = self.homes.way(self.here, None);
         let labels = homes.map(|at| of(self.homes.set(at))).sum::<u32>();
         of(&self.system) + labels + of(&self.task)

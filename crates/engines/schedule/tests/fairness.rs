@@ -123,6 +123,16 @@ fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     assert!((45..=55).contains(&mean), "{mean}%");
 }
 
+/// Cgroups come and go: none of them ran before, or will again.
+#[test]
+fn cgroups_that_run_once_do_not_starve_the_system() {
+    let mut cpu = Cpu::new(4, 4, 1000, 20);
+    cpu.run(&[200_000; 1000], 200 * MS);
+    let even = 100 * 4 / 24;
+    let (least, most) = cpu.shares(&cpu.system);
+    assert!(least + 6 >= even && most <= even + 6, "{least} to {most}%");
+}
+
 /// The published patch left the system's events where they were, and cgroups had what was left.
 #[test]
 fn cgroups_are_not_starved_by_events_that_stay() {

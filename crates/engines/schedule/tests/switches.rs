@@ -107,8 +107,8 @@ fn siblings_with_and_without_pinned() {
         "
         add S system; add T system pinned; add A a pinned; add B b -> S T
         enter a -> T A | -S +A
-        enter b -> T B | -A +B
-        enter a -> T A | -B +A
+        enter b -> S T | -A +S
+        enter a -> T A | -S +A
     ",
     );
 }
@@ -213,7 +213,7 @@ fn an_event_added_or_removed_mid_run() {
         "
         add S system; enter a -> S
         add A a -> S A | +A
-        add P a pinned -> P S | -A +P
+        add P a pinned -> P A | -S +P
     ",
     );
     check(

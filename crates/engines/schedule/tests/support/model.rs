@@ -2,8 +2,9 @@
 //!
 //! Time passes for each group by itself, and who counts is found anew from all groups after each change.
 
-/// What the share of a flexible group remembers, and how far ahead those that count may be.
+/// What the share of a flexible group remembers, what it begins with, and how far ahead those that count may be.
 const MEMORY_NS: u64 = 1 << 28;
+const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
 const LEAD: u64 = WHOLE / 64;
 
@@ -119,51 +120,67 @@ impl Model {
         for at in 0..self.groups.len() {
             self.groups[at].is_running &= active.contains(&at);
         }
-        let all_fit = self.wanted() <= self.slots;
-        let level = |model: &Model, at: usize| match model.groups[at].target {
-            For::System => 0,
-            For::Label(label) => 1 + model.depth(label),
-            For::Task(_) => usize::MAX,
-        };
-        let mut keys = Vec::new();
-        for at in active.clone() {
-            let level = level(self, at);
-            let share = if all_fit { 0 } else { self.share(at) };
-            let group = &self.groups[at];
-            let key = match (group.is_pinned, is_turn) {
-                (true, _) => (0, 0, !group.is_running, level, at),
-                (false, true) => (1, share, group.is_running, level, at),
-                (false, false) => {
-                    let lead = if group.is_running { LEAD } else { 0 };
-                    (1, share.saturating_sub(lead), !group.is_running, level, at)
-                }
-            };
-            keys.push(key);
+        if self.wanted() <= self.slots {
+            for at in active {
+                self.groups[at].is_running = true;
+            }
+            return;
         }
-        keys.sort();
-        active = keys.iter().map(|key| key.4).collect();
         let mut room = self.slots;
-        for at in active {
+        active.sort_by_key(|at| (!self.groups[*at].is_running, self.level(*at), *at));
+        let (pinned, flexible): (Vec<_>, Vec<_>) = active
+            .into_iter()
+            .partition(|at| self.groups[*at].is_pinned);
+        for at in pinned {
             let group = &mut self.groups[at];
             group.is_running = group.weight <= room;
-            group.in_error |= group.is_pinned && !group.is_running;
+            group.in_error = !group.is_running;
+            room -= if group.is_running { group.weight } else { 0 };
+        }
+        let wanted = flexible
+            .iter()
+            .map(|at| u64::from(self.groups[*at].weight))
+            .sum::<u64>();
+        let even = (u64::from(room) * WHOLE)
+            .checked_div(wanted)
+            .unwrap_or(WHOLE)
+            .min(WHOLE);
+        let mut keys = Vec::new();
+        for at in flexible {
+            let share = self.share(at, even);
+            let is_running = self.groups[at].is_running;
+            let lead = if is_running { LEAD } else { 0 };
+            let key = match is_turn {
+                true => (share, is_running),
+                false => (share.saturating_sub(lead), !is_running),
+            };
+            keys.push((key, self.level(at), at));
+        }
+        keys.sort();
+        for (_, _, at) in keys {
+            let group = &mut self.groups[at];
+            group.is_running = group.weight <= room;
             room -= if group.is_running { group.weight } else { 0 };
         }
     }
 
-    /// Which part of the time in which it could have counted it did, of late.
-    fn share(&mut self, at: usize) -> u64 {
-        let group = &mut self.groups[at];
-        if group.is_pinned {
-            return 0;
+    /// The system's, labels from the outermost on, the task's.
+    fn level(&self, at: usize) -> usize {
+        match self.groups[at].target {
+            For::System => 0,
+            For::Label(label) => 1 + self.depth(label),
+            For::Task(_) => usize::MAX,
         }
+    }
+
+    /// Which part of the time in which it could have counted it did, of late.
+    fn share(&mut self, at: usize, even: u64) -> u64 {
+        let group = &mut self.groups[at];
         while group.recent.0 > MEMORY_NS {
             group.recent.0 -= group.recent.0 / 2;
             group.recent.1 -= group.recent.1 / 2;
         }
-        (group.recent.1 * WHOLE)
-            .checked_div(group.recent.0)
-            .unwrap_or(0)
-            .min(WHOLE)
+        let had = group.recent.1 * WHOLE + CREDIT_NS * even;
+        (had / (group.recent.0 + CREDIT_NS)).min(WHOLE)
     }
 }

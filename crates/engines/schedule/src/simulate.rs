@@ -1,0 +1,181 @@
+//! What would become of a set of events, before anybody opens one: the scheduler, driven by a trace of switches.
+//!
+//! Deterministic, and without an operating system: the same plan, trace and seed give the same numbers anywhere. CPUs
+//! share nothing, so each is run by itself ([`Cpu::run`]) and the outcomes are added.
+//!
+//! What is modelled: who has a slot when (exactly, it is the scheduler itself); how many events are added to the PMU and
+//! deleted, which is what a switch costs ([`Outcome::operations`]); that these take time one after the other, so that an
+//! event that goes out and in at a switch misses what happens meanwhile ([`Group::blind_ns`]); and what there is to
+//! count: each time that a label runs, events happen at a rate of its own, between half and one and a half of the mean,
+//! so that a count that is scaled up from a part of the time is off ([`Group::error`]).
+
+mod outcome;
+mod pmu;
+mod trace;
+
+pub use outcome::{Group, Outcome};
+pub use trace::{Random, Switch, Synthetic};
+
+use alloc::vec::Vec;
+
+use crate::{AddError, Context, Event, GroupId, Policy, Priority, Request, State, Target, Tree};
+use pmu::Simulated;
+
+/// What to count on each CPU, and on what.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// The cgroups.
+    pub tree: &'a Tree,
+    /// The groups of events.
+    pub groups: &'a [Wanted],
+    /// Counters of a CPU.
+    pub slots: u32,
+    /// After which time places change hands.
+    pub turn_ns: u64,
+    /// How long it takes to add an event to the PMU, or to delete it.
+    pub operation_ns: u64,
+}
+
+/// A group of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// What for.
+    pub target: Target,
+    /// Who gives way.
+    pub priority: Priority,
+    /// How many.
+    pub events: u32,
+    /// Whether each needs a counter; else they are software's, of which there may be any number.
+    pub needs_slots: bool,
+}
+
+/// One CPU.
+#[derive(Clone, Debug)]
+pub struct Cpu<'a> {
+    machine: &'a Machine<'a>,
+    context: Context<Simulated>,
+    /// The groups, with their first events.
+    ids: Vec<(GroupId, Event)>,
+    /// What there was to count under each label.
+    work: Vec<u64>,
+    now_ns: u64,
+    next_turn_ns: u64,
+    switches: u64,
+}
+
+impl Machine<'_> {
+    /// A CPU with all groups, at the beginning; others are copies of it.
+    pub fn cpu(&self, policy: Policy) -> Result<Cpu<'_>, AddError> {
+        let pmus = [self.slots, u32::MAX].map(|slots| Simulated::new(slots, self.operation_ns));
+        let mut context = Context::new(pmus, 0).with_policy(policy);
+        let mut ids = Vec::with_capacity(self.groups.len());
+        let mut next = [0; 2];
+        for wanted in self.groups {
+            let pmu = usize::from(!wanted.needs_slots);
+            let first = next[pmu];
+            next[pmu] += wanted.events;
+            let events: Vec<Event> = (first..next[pmu]).map(Event).collect();
+            let request = Request {
+                pmu,
+                target: wanted.target,
+                priority: wanted.priority,
+                events: &events,
+            };
+            ids.push((context.add(self.tree, request, 0)?, Event(first)));
+        }
+        for pmu in 0..next.len() {
+            if let Some(pmu) = context.pmu_mut(pmu) {
+                pmu.begin();
+            }
+        }
+        Ok(Cpu {
+            machine: self,
+            context,
+            ids,
+            work: alloc::vec![0; self.tree.len()],
+            now_ns: 0,
+            next_turn_ns: self.turn_ns.max(1),
+            switches: 0,
+        })
+    }
+}
+
+impl Cpu<'_> {
+    /// Goes through switches, which are in order, until `end_ns`.
+    pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
+        let mut rates = Random::new(seed);
+        // What there is to count in 1024 ns.
+        let mut rate = rates.between(512, 1536);
+        for switch in switches {
+            if switch.at_ns >= end_ns {
+                break;
+            }
+            self.pass_to(switch.at_ns, rate);
+            self.each_pmu(Simulated::switch);
+            self.context
+                .enter(self.machine.tree, switch.label, self.now_ns);
+            self.switches += 1;
+            rate = rates.between(512, 1536);
+        }
+        self.pass_to(end_ns, rate);
+    }
+
+    /// Time passes, with turns.
+    fn pass_to(&mut self, to_ns: u64, rate: u64) {
+        while self.next_turn_ns <= to_ns {
+            let turn_ns = self.next_turn_ns;
+            self.work_to(turn_ns, rate);
+            self.each_pmu(Simulated::switch);
+            self.context.rotate(turn_ns);
+            self.next_turn_ns += self.machine.turn_ns.max(1);
+        }
+        self.work_to(to_ns, rate);
+    }
+
+    fn work_to(&mut self, to_ns: u64, rate: u64) {
+        let work = to_ns.saturating_sub(self.now_ns) * rate;
+        self.now_ns = self.now_ns.max(to_ns);
+        for label in self.machine.tree.path(self.context.label()) {
+            self.work[label.0 as usize] += work;
+        }
+        self.each_pmu(|pmu| pmu.work(work));
+    }
+
+    fn each_pmu(&mut self, mut with: impl FnMut(&mut Simulated)) {
+        for pmu in 0..2 {
+            if let Some(pmu) = self.context.pmu_mut(pmu) {
+                with(pmu);
+            }
+        }
+    }
+
+    /// What came of it so far.
+    pub fn outcome(&self) -> Outcome {
+        let group = |((id, event), wanted): (&(GroupId, Event), &Wanted)| {
+            let pmu = self.context.pmu(id.pmu);
+            let work = match wanted.target {
+                Target::Label(label) => self.work[label.0 as usize],
+                _ => self.work[0],
+            };
+            Group {
+                times: self.context.times(*id, self.now_ns).unwrap_or_default(),
+                blind_ns: pmu.map_or(0, |pmu| pmu.blind_ns(*event)),
+                in_error: self.context.state(*id) == Some(State::Error),
+                count: pmu.map_or(0, |pmu| pmu.count(*event)),
+                work,
+            }
+        };
+        let groups = self.ids.iter().zip(self.machine.groups).map(group);
+        let pmus = || (0..2).filter_map(|pmu| self.context.pmu(pmu));
+        Outcome {
+            groups: groups.collect(),
+            switches: self.switches,
+            ns: self.now_ns,
+            added: pmus().map(|pmu| pmu.added).sum(),
+            deleted: pmus().map(|pmu| pmu.deleted).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

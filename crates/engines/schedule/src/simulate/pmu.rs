@@ -1,0 +1,108 @@
+//! A PMU that is none: it counts what it is told there was, and what was done with it.
+
+use alloc::vec::Vec;
+
+use crate::{Event, Pmu, Refused};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Simulated {
+    slots: u32,
+    operation_ns: u64,
+    /// What there was to count so far.
+    work: u64,
+    pub(crate) added: u64,
+    pub(crate) deleted: u64,
+    /// Operations before the switch that is under way.
+    before: u64,
+    events: Vec<Seen>,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    count: u64,
+    /// The work that there had been when it began to count.
+    base: u64,
+    is_on: bool,
+    /// The operation that deleted it last.
+    out_at: u64,
+    blind_ns: u64,
+}
+
+impl Simulated {
+    pub(crate) fn new(slots: u32, operation_ns: u64) -> Simulated {
+        Simulated {
+            slots,
+            operation_ns,
+            work: 0,
+            added: 0,
+            deleted: 0,
+            before: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// Opening the events is no switch.
+    pub(crate) fn begin(&mut self) {
+        (self.added, self.deleted, self.before) = (0, 0, 0);
+    }
+
+    /// A switch begins.
+    pub(crate) fn switch(&mut self) {
+        self.before = self.added + self.deleted;
+    }
+
+    pub(crate) fn work(&mut self, work: u64) {
+        self.work += work;
+    }
+
+    pub(crate) fn count(&self, event: Event) -> u64 {
+        let seen = self.seen(event);
+        let since = if seen.is_on { self.work - seen.base } else { 0 };
+        seen.count + since
+    }
+
+    pub(crate) fn blind_ns(&self, event: Event) -> u64 {
+        self.seen(event).blind_ns
+    }
+
+    fn seen(&self, event: Event) -> Seen {
+        let seen = self.events.get(event.0 as usize);
+        seen.copied().unwrap_or_default()
+    }
+
+    fn seen_mut(&mut self, event: Event) -> &mut Seen {
+        let at = event.0 as usize;
+        if self.events.len() <= at {
+            self.events.resize(at + 1, Seen::default());
+        }
+        &mut self.events[at]
+    }
+}
+
+impl Pmu for Simulated {
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn add(&mut self, event: Event) -> Result<(), Refused> {
+        self.added += 1;
+        let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
+        let now = self.added + self.deleted;
+        let seen = self.seen_mut(event);
+        // It was out while others went out and in: not where it began to wait earlier, which its times tell.
+        if seen.out_at > before {
+            seen.blind_ns += (now - seen.out_at) * operation_ns;
+        }
+        (seen.is_on, seen.base) = (true, work);
+        Ok(())
+    }
+
+    fn delete(&mut self, event: Event) {
+        self.deleted += 1;
+        let (work, now) = (self.work, self.added + self.deleted);
+        let seen = self.seen_mut(event);
+        seen.count += work - seen.base;
+        (seen.is_on, seen.out_at) = (false, now);
+    }
+}

@@ -18,6 +18,7 @@ mod lock;
 mod options;
 mod quiet;
 mod resolve;
+mod schedule;
 mod table;
 mod target;
 mod uftrace;
@@ -77,6 +78,11 @@ pub fn list() -> &'static [Bench] {
             name: "breakpoint",
             about: "what accounting for debug registers costs: `stress`, and perf's `thread` and `enable`",
             run: breakpoint::run,
+        },
+        Bench {
+            name: "schedule",
+            about: "what switching between cgroups does to counters, on 256 simulated CPUs with 1,000 cgroups",
+            run: schedule::run,
         },
         Bench {
             name: "watch",

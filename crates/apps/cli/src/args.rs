@@ -10,6 +10,7 @@ use tiptoe_event::{Filter, Via};
 
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
+use crate::plan::{PLAN_HELP, PlanArgs};
 use crate::values;
 use crate::watch::{WATCH_HELP, WatchArgs};
 
@@ -34,6 +35,9 @@ pub enum Command {
     /// Show who accesses a variable, from where, with which values
     #[command(after_help = WATCH_HELP)]
     Watch(Box<WatchArgs>),
+    /// Tell how accurate a set of counters would be, and what it would cost
+    #[command(after_help = PLAN_HELP)]
+    Plan(PlanArgs),
     /// Measure what tiptoe's own parts cost, beside the alternatives
     Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest

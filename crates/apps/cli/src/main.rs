@@ -14,6 +14,7 @@ mod latency;
 mod lock;
 mod observer;
 mod output;
+mod plan;
 mod probe;
 mod processes;
 mod values;
@@ -39,6 +40,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Probe(args) => probe::run(*args),
         Command::Lock(args) => lock::run(*args),
         Command::Watch(args) => watch::run(*args),
+        Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => Ok(doctor::run(args.json)),
     }

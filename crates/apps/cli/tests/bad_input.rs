@@ -191,3 +191,49 @@ fn help_and_version_are_no_failure() {
         assert!(String::from_utf8_lossy(&output.stdout).contains("tiptoe"));
     }
 }
+
+#[test]
+fn plans_that_cannot_be() {
+    let plan = |rest: &[&str], what| refuses(&[&["plan"], rest].concat(), what);
+    plan(&[], "--event <EVENTS>");
+    plan(&["-e", "cylces"], "no event 'cylces'");
+    plan(
+        &["-e", "{cycles,instructions"],
+        "a brace or slash is not closed",
+    );
+    plan(&["-e", "cycles:q"], "no modifier 'q'");
+    plan(
+        &["-e", "cycles", "--for-each-cgroup", "0"],
+        "1 to 100000 cgroups",
+    );
+    plan(
+        &["-e", "cycles", "--for-each-cgroup", "a,,b"],
+        "a name is missing",
+    );
+    plan(
+        &["-e", "cycles", "--for-each-cgroup", "a,a"],
+        "'a' is there twice",
+    );
+    plan(
+        &["-e", "{cycles,instructions}", "--slots", "1"],
+        "a group of 2 events for 1 slot",
+    );
+    plan(&["-e", "cycles", "--slots", "0"], "0 is not in 1..=1024");
+    plan(&["-e", "cycles", "--time", "soon"], "not a time");
+    plan(
+        &["-e", "cycles", "--cpus", "4096", "--time", "1h"],
+        "too many to simulate",
+    );
+    plan(
+        &["-e", "cycles", "--trace", "/nonexistent"],
+        "/nonexistent cannot be read",
+    );
+    plan(
+        &["-e", "cycles", "--trace", "/dev/null"],
+        "there is no time between two switches",
+    );
+    plan(
+        &["-e", "cycles", "--trace", "/dev/null", "--cpus", "2"],
+        "cannot be used with",
+    );
+}

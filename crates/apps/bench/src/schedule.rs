@@ -1,0 +1,147 @@
+//! `tiptoe bench schedule`: switches of cgroups in the simulator, on 256 CPUs with 1,000 cgroups and 20 events for each and
+//! for the system: what two ways of switching do to the PMU, and how many switches are simulated in a second.
+
+use std::time::Instant;
+
+use tiptoe_schedule::simulate::{Cpu, Machine, Outcome, Synthetic, Wanted};
+use tiptoe_schedule::{Label, Policy, Priority, Target, Tree};
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+
+const CPUS: u64 = 256;
+const CGROUPS: u32 = 1000;
+/// So many of these are parents of the others.
+const PARENTS: u32 = 10;
+/// For each cgroup, and for the system.
+const EVENTS: u32 = 20;
+/// Where all that is wanted at a time fits (a leaf's, its parent's and the system's), and where it does not.
+const SLOTS: [u32; 2] = [60, 4];
+const POLICIES: [(Policy, &str); 2] = [
+    (Policy::Everything, "everything"),
+    (Policy::Changed, "changed"),
+];
+/// The mean time between two switches of a CPU.
+const MEAN_NS: u64 = 200_000;
+
+/// Runs it.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut tree = Tree::new();
+    let parents = (0..PARENTS).filter_map(|_| tree.create(Label::ROOT));
+    let parents: Vec<Label> = parents.collect();
+    let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
+    let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
+    let groups = wanted(parents.iter().chain(&leaves));
+    // As long as the usual options say 8 ms: 400 switches of each CPU.
+    let end_ns = u64::from(options.ms) * 10_000_000;
+    let mut rows = Vec::new();
+    for slots in SLOTS {
+        let machine = Machine {
+            tree: &tree,
+            groups: &groups,
+            slots,
+            turn_ns: 4_000_000,
+            operation_ns: 80,
+        };
+        let cpus = POLICIES.map(|(policy, _)| machine.cpu(policy));
+        let mut seen = POLICIES.map(|_| Seen::default());
+        for at in 0..CPUS {
+            for (cpu, seen) in cpus.iter().zip(&mut seen) {
+                let cpu = cpu.as_ref().map_err(|_| Error::Numbers)?;
+                seen.run(
+                    cpu.clone(),
+                    Synthetic::new(&leaves, MEAN_NS, at),
+                    end_ns,
+                    at,
+                );
+            }
+        }
+        for ((_, policy), seen) in POLICIES.iter().zip(&seen) {
+            rows.extend(seen.rows(&format!("{policy}, {slots} slots")));
+        }
+    }
+    let about = format!(
+        "{CPUS} CPUs, {CGROUPS} cgroups of which {PARENTS} are parents of the others, {EVENTS} events for each and for the system, a switch each {} us",
+        MEAN_NS / 1000
+    );
+    Ok(Table {
+        bench: "schedule",
+        rows,
+        notes: vec![
+            about,
+            "simulated on one CPU of this machine; an operation on the PMU is taken to last 80 ns"
+                .to_owned(),
+        ],
+    })
+}
+
+/// An event for itself each, as `perf stat --for-each-cgroup` has them.
+fn wanted<'a>(labels: impl Iterator<Item = &'a Label>) -> Vec<Wanted> {
+    let wanted = |target| Wanted {
+        target,
+        priority: Priority::Flexible,
+        events: 1,
+        needs_slots: true,
+    };
+    let of_cgroups = labels.map(|label| Target::Label(*label));
+    let targets = [Target::System].into_iter().chain(of_cgroups);
+    targets
+        .flat_map(|target| (0..EVENTS).map(move |_| wanted(target)))
+        .collect()
+}
+
+/// What one way of switching did.
+#[derive(Default)]
+struct Seen {
+    all: Outcome,
+    /// By CPU, in millions.
+    switches_per_s: Vec<f64>,
+}
+
+impl Seen {
+    fn run(&mut self, mut cpu: Cpu<'_>, switches: Synthetic<'_>, end_ns: u64, seed: u64) {
+        let begin = Instant::now();
+        cpu.run(switches, end_ns, seed);
+        let seconds = begin.elapsed().as_secs_f64();
+        let outcome = cpu.outcome();
+        self.switches_per_s
+            .push(outcome.switches as f64 / seconds / 1e6);
+        self.all += &outcome;
+    }
+
+    fn rows(&self, case: &str) -> [Row; 4] {
+        let switches = self.all.switches.max(1) as f64;
+        let system = self.all.groups.iter().take(EVENTS as usize);
+        let (blind, missed, enabled) = system.fold((0, 0, 0), |(blind, missed, enabled), group| {
+            (
+                blind + group.blind_ns,
+                missed + group.times.missed_ns(),
+                enabled + group.times.enabled_ns,
+            )
+        });
+        let percent = |part: u64| 100.0 * part as f64 / enabled.max(1) as f64;
+        let (rate, spread) = median_and_spread(&self.switches_per_s);
+        let row = |value, unit| Row {
+            case: case.to_owned(),
+            value,
+            unit,
+            ..Row::default()
+        };
+        [
+            row(
+                self.all.operations() as f64 / switches,
+                "PMU operations a switch",
+            ),
+            row(
+                percent(blind),
+                "% of the time the system's events are out because of switches",
+            ),
+            row(percent(missed), "% of the time they have no slot"),
+            Row {
+                spread: Some(spread),
+                ..row(rate, "million switches simulated a second")
+            },
+        ]
+    }
+}

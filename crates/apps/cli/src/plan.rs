@@ -1,0 +1,132 @@
+//! `tiptoe plan`: how accurate a set of counters would be, and what it would cost, before any is opened.
+
+mod cgroups;
+mod events;
+mod print;
+mod simulate;
+mod trace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::values;
+
+/// What `tiptoe plan --help` says behind the options.
+pub const PLAN_HELP: &str = "\
+Nothing is traced or counted: the events' schedule is simulated, for cgroups that are
+given by name or number and need not exist.
+  tiptoe plan -e cycles,instructions,cache-misses --for-each-cgroup web,db,batch -a
+  tiptoe plan -e '{cycles,instructions},branch-misses:D,page-faults' --for-each-cgroup 200
+  tiptoe plan -e cycles,LLC-load-misses --for-each-cgroup a,a/b --trace switches.txt
+
+Events: by perf's names, 'rNNN' and 'cpu/…/', which need one of the CPU's counters
+(--slots); software events and tracepoints, which do not. {…} is a group, whose events
+count together or not at all; :D pins an event, which then always counts or is in error.
+
+counted: the share of the time in which it could that an event counted; least: of the
+cgroup in which it was least. Counts are scaled up by it. error: by how much that is off
+where what happens varies by half from switch to switch: half of the cgroups are below,
+and worst.
+
+Cost: an event that is added to or deleted from the CPU's counters takes 80 ns (--op-ns;
+measured for software events in a virtual machine, more for counters). Two ways of
+switching from one cgroup to another are compared: to take all events out and put those
+of the next in, as the kernel does, and to move only what changes. blind: how long an
+event of the whole system was out because of that, which no count shows.
+
+Estimated, not measured: what else runs, and the caches, are left out.";
+
+/// The most switches that are simulated: some minutes of work.
+const MOST_SWITCHES: f64 = 1e8;
+
+/// `tiptoe plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Events, by perf's names; more than one, {groups} and :modifiers
+    #[arg(short = 'e', long = "event", value_name = "EVENTS", required = true)]
+    pub events: Vec<String>,
+
+    /// Count each event for each of these cgroups, or for so many that are made up
+    #[arg(long, value_name = "NAMES|N")]
+    pub for_each_cgroup: Option<String>,
+
+    /// Count each event for the whole system, too; without cgroups that is all there is
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
+
+    /// Counters of a CPU
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub slots: u32,
+
+    /// CPUs; this machine's unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub cpus: Option<u32>,
+
+    /// So often a second each CPU goes on to another cgroup
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub switches: u32,
+
+    /// Simulate for this long [default: 1s, or as long as the trace is]
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    pub time: Option<Duration>,
+
+    /// Where there are more events than counters, others have a turn after this time
+    #[arg(long, value_name = "TIME", default_value = "4ms", value_parser = values::time, allow_negative_numbers = true)]
+    pub turn: Duration,
+
+    /// What adding an event to the CPU's counters takes, and deleting it
+    #[arg(long, value_name = "NS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub op_ns: u32,
+
+    /// Take switches from this file in place of made-up ones: 'SECONDS CPU CGROUP' a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["switches", "cpus"])]
+    pub trace: Option<PathBuf>,
+
+    /// Make up other switches
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Report as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the plan.
+pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
+    let groups = events::parse(&args.events)?;
+    let mut cgroups = cgroups::Cgroups::named(args.for_each_cgroup.as_deref())?;
+    let trace = args.trace.as_deref();
+    let trace = trace.map(|path| trace::read(path, &mut cgroups));
+    let cpus = args.cpus.unwrap_or_else(simulate::cpus);
+    let time = args.time.unwrap_or(Duration::from_secs(1));
+    let switches = f64::from(cpus) * f64::from(args.switches) * time.as_secs_f64();
+    if trace.is_none() && switches > MOST_SWITCHES {
+        let what = format!("{switches:.0} switches are too many to simulate");
+        return Err(Failure::new(what).hint("less --time, or fewer --cpus: all are alike"));
+    }
+    let setting = simulate::Setting {
+        groups: &groups,
+        cgroups: &cgroups,
+        is_of_system: args.all || args.for_each_cgroup.is_none(),
+        slots: args.slots,
+        turn_ns: args.turn.as_nanos() as u64,
+        operation_ns: u64::from(args.op_ns),
+        seed: args.seed,
+    };
+    let report = match trace.transpose()? {
+        Some(trace) => setting.recorded(&trace, args.time)?,
+        None => setting.made_up(cpus, args.switches, time)?,
+    };
+    let text = if args.json {
+        print::json(&report)?
+    } else {
+        print::text(&report)
+    };
+    Output::Stdout.write(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

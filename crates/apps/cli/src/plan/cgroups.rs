@@ -1,0 +1,109 @@
+//! The cgroups of a plan: by name, or so many.
+
+use std::collections::HashMap;
+
+use tiptoe_schedule::{Label, Tree};
+
+use crate::failure::Failure;
+
+/// The most that can be asked for.
+const MOST: usize = 100_000;
+
+/// The tree of cgroups, and those to count for.
+#[derive(Debug)]
+pub struct Cgroups {
+    /// All of them.
+    pub tree: Tree,
+    /// Those to count for, by the names that they were given.
+    pub counted: Vec<(String, Label)>,
+    labels: HashMap<String, Label>,
+}
+
+impl Cgroups {
+    /// `web,db,batch/nightly`, or a number of them; none where nothing is asked for.
+    pub fn named(list: Option<&str>) -> Result<Cgroups, Failure> {
+        let mut cgroups = Cgroups {
+            tree: Tree::new(),
+            counted: Vec::new(),
+            labels: HashMap::from([(String::new(), Label::ROOT)]),
+        };
+        let Some(list) = list else {
+            return Ok(cgroups);
+        };
+        let names: Vec<String> = match list.parse::<usize>() {
+            Ok(1..=MOST) => {
+                let count = list.parse().unwrap_or(0);
+                (1..=count)
+                    .map(|number: usize| format!("cgroup{number}"))
+                    .collect()
+            }
+            Ok(_) => return Err(bad(list, &format!("1 to {MOST} cgroups can be simulated"))),
+            Err(_) => list.split(',').map(|name| name.trim().to_owned()).collect(),
+        };
+        for name in names {
+            if name.is_empty() {
+                return Err(bad(list, "a name is missing"));
+            }
+            let label = cgroups
+                .label(&name)
+                .ok_or_else(|| bad(list, "not the names of cgroups"))?;
+            if label == Label::ROOT {
+                return Err(bad(list, "the root is the whole system")
+                    .hint("-a counts for the whole system"));
+            }
+            if cgroups.counted.iter().any(|(_, counted)| *counted == label) {
+                return Err(bad(list, &format!("'{name}' is there twice")));
+            }
+            cgroups.counted.push((name, label));
+        }
+        Ok(cgroups)
+    }
+
+    /// The cgroup of this path, made with those above it where it is not there.
+    pub fn label(&mut self, path: &str) -> Option<Label> {
+        let path = path.trim_matches('/');
+        if let Some(label) = self.labels.get(path) {
+            return Some(*label);
+        }
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if name.is_empty() || path.contains("//") {
+            return None;
+        }
+        let parent = self.label(parent)?;
+        let label = self.tree.create(parent)?;
+        self.labels.insert(path.to_owned(), label);
+        Some(label)
+    }
+}
+
+fn bad(list: &str, what: &str) -> Failure {
+    Failure::new(format!("--for-each-cgroup {list}: {what}"))
+        .hint("names such as web,db,batch/nightly, or a number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_make_a_tree() {
+        let cgroups = Cgroups::named(Some("a,b/c, /a/d/")).unwrap();
+        let parents: Vec<Option<Label>> = cgroups
+            .counted
+            .iter()
+            .map(|(_, label)| cgroups.tree.parent(*label))
+            .collect();
+        assert_eq!(parents[0], Some(Label::ROOT));
+        assert_eq!(parents[2], Some(cgroups.counted[0].1));
+        assert_eq!(cgroups.tree.len(), 5);
+        assert_eq!(Cgroups::named(Some("1000")).unwrap().counted.len(), 1000);
+        assert!(Cgroups::named(None).unwrap().counted.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_cgroup_is_refused() {
+        for list in ["0", "100001", "", "a,,b", "a,a/", "/", "a,a", "a//b,a///b/"] {
+            assert!(Cgroups::named(Some(list)).is_err(), "{list}");
+        }
+    }
+}

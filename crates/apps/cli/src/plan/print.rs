@@ -1,0 +1,181 @@
+//! The report as text and as JSON.
+
+use std::fmt::Write;
+
+use super::simulate::{PolicyRow, Report, Row};
+use crate::failure::Failure;
+
+/// One line.
+pub fn json(report: &Report) -> Result<String, Failure> {
+    let json = serde_json::to_string(report);
+    let json = json.map_err(|error| Failure::new(format!("the plan has no JSON form: {error}")))?;
+    Ok(json + "\n")
+}
+
+/// Two tables, and how they came about.
+pub fn text(report: &Report) -> String {
+    let mut text = heading(report);
+    let events = report.events.iter().map(event_cells);
+    let head = [
+        "event",
+        "of",
+        "counted",
+        "least",
+        "not counted",
+        "error",
+        "worst",
+    ];
+    text += &table(head, events.collect());
+    text.push('\n');
+    let policies = report.policies.iter().map(|row| policy_cells(row, report));
+    let head = [
+        "at a switch of cgroups",
+        "adds/s",
+        "deletes/s",
+        "per switch",
+        "cost",
+        "blind",
+    ];
+    text += &table(head, policies.collect());
+    text.push('\n');
+    for row in report.events.iter().filter(|row| row.in_error > 0) {
+        let what = match row.of {
+            "system" => "the system".to_owned(),
+            _ => format!("{} of {} cgroups", row.in_error, row.each.len()),
+        };
+        let _ = writeln!(
+            text,
+            "note: {} is in error for {what}: more is pinned than there are counters",
+            row.event
+        );
+    }
+    let _ = writeln!(
+        text,
+        "adds, deletes and cost: of each CPU; estimated at {} ns for each (--op-ns)",
+        report.operation_ns
+    );
+    text
+}
+
+fn heading(report: &Report) -> String {
+    let of = match (report.cgroups, report.is_of_system) {
+        (0, _) => "the system".to_owned(),
+        (1, false) => "1 cgroup".to_owned(),
+        (1, true) => "1 cgroup and the system".to_owned(),
+        (cgroups, false) => format!("each of {cgroups} cgroups"),
+        (cgroups, true) => format!("each of {cgroups} cgroups and the system"),
+    };
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    let rate = report.switches as f64 / report.seconds / report.cpus as f64;
+    let origin = if report.recorded {
+        "recorded"
+    } else {
+        "made-up"
+    };
+    format!(
+        "plan for {of}: {} counter{} on {}\nsimulated {} s with {rate:.0} {origin} switches a second on each CPU, turns after {} ms\n\n",
+        report.slots,
+        plural(report.slots as usize),
+        match report.cpus {
+            1 => "1 CPU".to_owned(),
+            cpus => format!("each of {cpus} CPUs"),
+        },
+        report.seconds,
+        report.turn_ns as f64 / 1e6,
+    )
+}
+
+fn event_cells(row: &Row) -> [String; 7] {
+    let of_cgroups = row.of == "cgroups";
+    let one = |value| {
+        if of_cgroups {
+            percent(value, 1)
+        } else {
+            String::new()
+        }
+    };
+    let not_counted = match (of_cgroups, row.not_counted) {
+        (true, n) => format!("{n} of {}", row.each.len()),
+        (false, 0) => String::new(),
+        (false, _) => "all of it".to_owned(),
+    };
+    [
+        row.event.clone(),
+        if of_cgroups {
+            "each cgroup"
+        } else {
+            "the system"
+        }
+        .to_owned(),
+        percent(row.counted_percent, 1),
+        one(row.least_percent),
+        not_counted,
+        percent(row.error_percent, 2),
+        if of_cgroups {
+            percent(row.worst_error_percent, 2)
+        } else {
+            String::new()
+        },
+    ]
+}
+
+fn policy_cells(row: &PolicyRow, report: &Report) -> [String; 6] {
+    let seconds = report.seconds * report.cpus as f64;
+    let rate = |count: u64| format!("{:.0}", count as f64 / seconds);
+    let words = match row.policy {
+        "everything" => "all events out and in",
+        _ => "only what changes",
+    };
+    [
+        words.to_owned(),
+        rate(row.added),
+        rate(row.deleted),
+        format!("{:.1}", row.per_switch),
+        percent(Some(row.cost_percent), 3),
+        percent(row.blind_percent, 3),
+    ]
+}
+
+fn percent(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.digits$}%"))
+}
+
+/// The first columns to the left, numbers to the right.
+fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    let head = head.map(str::to_owned);
+    let width = |column: usize| {
+        let cells = rows
+            .iter()
+            .chain([&head])
+            .map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let is_number = |column: usize| {
+        let mut cells = rows.iter().map(|row| row[column].chars().next());
+        cells.all(|first| first.is_none_or(|first| first.is_ascii_digit() || first == '-'))
+    };
+    let mut text = String::new();
+    for row in [&head].into_iter().chain(&rows) {
+        let cell = |column: usize| match is_number(column) {
+            true => format!("{:>1$}", row[column], widths[column]),
+            false => format!("{:<1$}", row[column], widths[column]),
+        };
+        let cells: Vec<String> = (0..N).map(cell).collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_to_the_left_and_numbers_to_the_right() {
+        let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
+        let text = table(["what", "n"], vec![row("a", "5%"), row("bcdefg", "-")]);
+        assert_eq!(text, "what     n\na       5%\nbcdefg   -\n");
+    }
+}

@@ -65,3 +65,23 @@ fn watching_is_measured_in_every_way() {
         check("idle", "still", Some(threads));
     }
 }
+
+#[test]
+fn switches_of_cgroups_are_simulated_in_both_ways() {
+    let mut bench = command();
+    bench.args(["bench", "schedule", "--ms", "1", "--json"]);
+    let output = output(&mut bench);
+    assert!(output.status.success(), "{output:?}");
+    let table: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    let rows = table["rows"].as_array().expect("rows");
+    let operations = |case: &str| {
+        let is_it = |row: &&Value| row["case"] == case && row["unit"] == "PMU operations a switch";
+        let row = rows.iter().find(is_it).expect(case);
+        row["value"].as_f64().expect("a number")
+    };
+    for slots in [60, 4] {
+        let ways =
+            ["changed", "everything"].map(|way| operations(&format!("{way}, {slots} slots")));
+        assert!(ways[0] < ways[1], "{ways:?} with {slots}");
+    }
+}

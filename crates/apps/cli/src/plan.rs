@@ -3,6 +3,7 @@
 mod cgroups;
 mod events;
 mod print;
+mod rows;
 mod simulate;
 mod trace;
 

@@ -43,7 +43,8 @@ impl Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which runs nowhere now.
+    /// Adds a group for this task, which runs nowhere now. One that is larger than the slots where it will run never goes
+    /// on.
     pub fn add(
         &mut self,
         pmu: usize,
@@ -198,6 +199,10 @@ impl<P: Pmu> Context<P> {
         let unit = &mut self.units[pmu];
         let set = unit.make_set(tree, target, self.label, now_ns);
         let number = set.add(priority, events, now_ns)?;
+        let groups = set.len();
+        if matches!(target, Target::Label(_)) {
+            unit.homes.grew(groups);
+        }
         unit.make_room();
         unit.settle_for(target, now_ns);
         Ok(GroupId {

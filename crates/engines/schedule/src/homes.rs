@@ -12,6 +12,9 @@ pub(crate) struct Homes {
     homes: Vec<Home>,
     /// By label: the home that is the label's own, or else that of the nearest label above it.
     nearest: Vec<Option<u32>>,
+    /// The homes on the longest way, and the groups of the largest set: room for these is enough for any switch.
+    longest: usize,
+    largest: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -88,11 +91,14 @@ impl Homes {
         one
     }
 
-    /// The most groups that are on one way.
+    /// At least as many groups as are on any way.
     pub(crate) fn most_groups(&self) -> usize {
-        let deepest = self.homes.iter().map(|home| home.depth as usize + 1).max();
-        let largest = self.homes.iter().map(|home| home.set.len()).max();
-        deepest.unwrap_or(0) * largest.unwrap_or(0)
+        self.longest * self.largest
+    }
+
+    /// A set has so many groups now.
+    pub(crate) fn grew(&mut self, groups: usize) {
+        self.largest = self.largest.max(groups);
     }
 
     /// The home of a label, made where there is none.
@@ -131,6 +137,7 @@ impl Homes {
                 Some(own) => {
                     let home = &mut self.homes[own as usize];
                     (home.up, home.depth) = (up, depth);
+                    self.longest = self.longest.max(depth as usize + 1);
                 }
                 None => self.nearest[label] = up,
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::simulate::{PolicyRow, Report, Row};
+use super::rows::{PolicyRow, Report, Row};
 use crate::failure::Failure;
 
 /// One line.

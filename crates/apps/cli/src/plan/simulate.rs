@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use tiptoe_schedule::simulate::{Group as Fate, Machine, Outcome, Switch, Synthetic, Wanted};
 use tiptoe_schedule::{AddError, Label, Policy, Priority, Target};
 
 use super::cgroups::Cgroups;
-use super::events::{Event, Group};
+use super::events::Group;
+use super::rows::{PolicyRow, Report, Row};
 use super::trace::Trace;
 use crate::failure::Failure;
 
@@ -21,65 +21,6 @@ pub struct Setting<'a> {
     pub turn_ns: u64,
     pub operation_ns: u64,
     pub seed: u64,
-}
-
-/// What came of it. Serialized, the keys are the fields' names.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    pub slots: u32,
-    pub cpus: usize,
-    pub cgroups: usize,
-    pub is_of_system: bool,
-    pub seconds: f64,
-    pub switches: u64,
-    /// Whether the switches are out of a file.
-    pub recorded: bool,
-    pub turn_ns: u64,
-    pub operation_ns: u64,
-    pub events: Vec<Row>,
-    pub policies: Vec<PolicyRow>,
-}
-
-/// One event, for all cgroups or for the system.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    pub event: String,
-    /// `cgroups` or `system`.
-    #[serde(rename = "for")]
-    pub of: &'static str,
-    /// Of the time in which it could have.
-    pub counted_percent: Option<f64>,
-    pub least_percent: Option<f64>,
-    /// Cgroups that ran and of which it counted nothing.
-    pub not_counted: usize,
-    /// Cgroups in which it was pinned and found no slot.
-    pub in_error: usize,
-    /// By how much its scaled count is off: of half of the cgroups less.
-    pub error_percent: Option<f64>,
-    pub worst_error_percent: Option<f64>,
-    pub each: Vec<Each>,
-}
-
-/// One event in one cgroup.
-#[derive(Debug, Serialize)]
-pub struct Each {
-    pub cgroup: String,
-    pub enabled_ns: u64,
-    pub running_ns: u64,
-    pub error_percent: Option<f64>,
-}
-
-/// What one way of switching takes.
-#[derive(Debug, Serialize)]
-pub struct PolicyRow {
-    /// `everything` or `changed`.
-    pub policy: &'static str,
-    pub added: u64,
-    pub deleted: u64,
-    pub per_switch: f64,
-    pub cost_percent: f64,
-    /// Of the system's events: of their time, how much they were out while they were switched.
-    pub blind_percent: Option<f64>,
 }
 
 /// This machine's.
@@ -118,8 +59,7 @@ impl Setting<'_> {
         recorded: bool,
         switches: impl Fn(usize) -> T,
     ) -> Result<Report, Failure> {
-        let parts = self.parts();
-        let wanted = self.wanted(&parts);
+        let wanted = self.wanted();
         let machine = Machine {
             tree: &self.cgroups.tree,
             groups: &wanted,
@@ -152,168 +92,74 @@ impl Setting<'_> {
             recorded,
             turn_ns: self.turn_ns,
             operation_ns: self.operation_ns,
-            events: self.rows(&parts, &changed),
+            events: self.rows(&changed),
             policies: policies
-                .map(|(policy, outcome)| self.policy(policy, outcome, &parts))
+                .map(|(policy, outcome)| {
+                    PolicyRow::new(policy, outcome, self.of_system(), self.operation_ns)
+                })
                 .into(),
         })
     }
 
-    /// Groups by what they need: software's events of a group count whatever the others do.
-    fn parts(&self) -> Vec<(Wanted, Vec<&Event>)> {
-        let part = |group: &'_ Group, needs_slots| {
-            let events = group
-                .events
-                .iter()
-                .filter(|event| event.needs_slot == needs_slots);
-            events.count() as u32
-        };
-        let mut parts = Vec::new();
-        for group in self.groups {
-            for needs_slots in [true, false] {
-                let events = group
-                    .events
-                    .iter()
-                    .filter(|event| event.needs_slot == needs_slots);
-                let wanted = Wanted {
-                    target: Target::System,
-                    priority: if group.is_pinned {
-                        Priority::Pinned
-                    } else {
-                        Priority::Flexible
-                    },
-                    events: part(group, needs_slots),
-                    needs_slots,
-                };
-                if wanted.events > 0 {
-                    parts.push((wanted, events.collect()));
-                }
-            }
-        }
-        parts
-    }
-
     /// The system's first, where it is asked for, then each cgroup's.
-    fn wanted(&self, parts: &[(Wanted, Vec<&Event>)]) -> Vec<Wanted> {
+    ///
+    /// Software's events in a group with others count when these do.
+    fn wanted(&self) -> Vec<Wanted> {
+        let one = |target, group: &Group| {
+            let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
+            let needs_slots = with_slots > 0;
+            let events = if needs_slots {
+                with_slots
+            } else {
+                group.events.len()
+            };
+            Wanted {
+                target,
+                priority: match group.is_pinned {
+                    true => Priority::Pinned,
+                    false => Priority::Flexible,
+                },
+                events: events as u32,
+                needs_slots,
+            }
+        };
+        let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
-        let cgroups = self
-            .cgroups
-            .counted
-            .iter()
-            .map(|(_, label)| Target::Label(*label));
-        let all = system.into_iter().chain(cgroups);
-        all.flat_map(|target| {
-            parts
-                .iter()
-                .map(move |(wanted, _)| Wanted { target, ..*wanted })
-        })
-        .collect()
+        let targets = system.into_iter().chain(labels.map(Target::Label));
+        targets
+            .flat_map(|target| self.groups.iter().map(move |group| one(target, group)))
+            .collect()
     }
 
-    fn rows(&self, parts: &[(Wanted, Vec<&Event>)], outcome: &Outcome) -> Vec<Row> {
+    /// Each event's, for the system and for the cgroups.
+    fn rows(&self, outcome: &Outcome) -> Vec<Row> {
+        let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
+        let (system, cgroups) = outcome.groups.split_at(self.of_system());
+        let cgroups: Vec<(&str, &[Fate])> = names.zip(cgroups.chunks(self.groups.len())).collect();
         let mut rows = Vec::new();
-        let mut targets = outcome.groups.chunks(parts.len().max(1));
-        let system = if self.is_of_system {
-            targets.next()
-        } else {
-            None
-        };
-        let cgroups: Vec<(&str, &[Fate])> = self
-            .cgroups
-            .counted
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .zip(targets)
-            .collect();
-        for (part, (_, events)) in parts.iter().enumerate() {
-            for event in events {
-                if let Some(system) = system {
-                    rows.push(row(event, "system", &[("/", system[part])]));
+        for (at, group) in self.groups.iter().enumerate() {
+            let in_cgroups = cgroups.iter().map(|(name, fates)| (*name, fates[at]));
+            let in_cgroups: Vec<(&str, Fate)> = in_cgroups.collect();
+            for event in &group.events {
+                if let Some(fate) = system.get(at) {
+                    rows.push(Row::new(&event.name, "system", &[("/", *fate)]));
                 }
-                if !cgroups.is_empty() {
-                    let fates: Vec<(&str, Fate)> = cgroups
-                        .iter()
-                        .map(|(name, fates)| (*name, fates[part]))
-                        .collect();
-                    rows.push(row(event, "cgroups", &fates));
+                if !in_cgroups.is_empty() {
+                    rows.push(Row::new(&event.name, "cgroups", &in_cgroups));
                 }
             }
         }
         rows
     }
 
-    fn policy(
-        &self,
-        policy: &'static str,
-        outcome: &Outcome,
-        parts: &[(Wanted, Vec<&Event>)],
-    ) -> PolicyRow {
-        let operations = outcome.operations() as f64;
-        let system = outcome
-            .groups
-            .iter()
-            .take(if self.is_of_system { parts.len() } else { 0 });
-        let (blind, enabled) = system.fold((0, 0), |(blind, enabled), fate| {
-            (blind + fate.blind_ns, enabled + fate.times.enabled_ns)
-        });
-        PolicyRow {
-            policy,
-            added: outcome.added,
-            deleted: outcome.deleted,
-            per_switch: operations / (outcome.switches.max(1) as f64),
-            cost_percent: percent(operations * self.operation_ns as f64, outcome.ns as f64)
-                .unwrap_or(0.0),
-            blind_percent: percent(blind as f64, enabled as f64),
+    /// How many of the groups are the system's.
+    fn of_system(&self) -> usize {
+        if self.is_of_system {
+            self.groups.len()
+        } else {
+            0
         }
     }
-}
-
-fn row(event: &Event, of: &'static str, fates: &[(&str, Fate)]) -> Row {
-    let ran = || {
-        fates
-            .iter()
-            .map(|(_, fate)| fate)
-            .filter(|fate| fate.work > 0)
-    };
-    let share = |fate: &Fate| percent(fate.times.running_ns as f64, fate.times.enabled_ns as f64);
-    let sum = |of: fn(&Fate) -> u64| fates.iter().map(|(_, fate)| of(fate) as f64).sum::<f64>();
-    let mut errors: Vec<f64> = ran().filter_map(error_percent).collect();
-    errors.sort_by(f64::total_cmp);
-    let each = |(name, fate): &(&str, Fate)| Each {
-        cgroup: (*name).to_owned(),
-        enabled_ns: fate.times.enabled_ns,
-        running_ns: fate.times.running_ns,
-        error_percent: error_percent(fate),
-    };
-    Row {
-        event: event.name.clone(),
-        of,
-        counted_percent: percent(
-            sum(|fate| fate.times.running_ns),
-            sum(|fate| fate.times.enabled_ns),
-        ),
-        least_percent: ran().filter_map(share).min_by(f64::total_cmp),
-        not_counted: ran().filter(|fate| fate.times.running_ns == 0).count(),
-        in_error: fates.iter().filter(|(_, fate)| fate.in_error).count(),
-        error_percent: errors.get(errors.len() / 2).copied(),
-        worst_error_percent: errors.last().copied(),
-        each: each_of(fates, each),
-    }
-}
-
-fn each_of<'a>(fates: &[(&'a str, Fate)], each: impl Fn(&(&'a str, Fate)) -> Each) -> Vec<Each> {
-    fates.iter().map(each).collect()
-}
-
-/// Of one that counted while its target ran; in error it tells nothing.
-fn error_percent(fate: &Fate) -> Option<f64> {
-    let tells = fate.times.running_ns > 0 && !fate.in_error;
-    let parts = fate.error().filter(|_| tells)?;
-    Some(parts as f64 / 10_000.0)
-}
-
-fn percent(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| 100.0 * part / whole)
 }
 
 fn refused(error: AddError) -> Failure {

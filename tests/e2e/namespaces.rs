@@ -1,9 +1,13 @@
-//! A target in a container of its own: other mounts, other process ids, and a root of which we see nothing.
+//! A target in a container of its own: other mounts, other process ids, and a root of which we see nothing; and tiptoe
+//! in a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tiptoe_tests::{Probe, Waiting, is_root, skipped, target};
+use serde_json::Value;
+use tiptoe_tests::{Probe, Waiting, command, is_root, process, skipped, target};
+
+use crate::watch::{hits, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 /// A small root on a tmpfs that only the new mount namespace has. Arguments: where, the program, and `whole`
@@ -88,4 +92,59 @@ fn a_container_without_proc_is_counted_by_the_kernel() {
         report.value
     );
     let _ = std::fs::remove_dir(root);
+}
+
+/// BPF programs see process ids that are none there.
+#[test]
+fn tiptoe_in_a_container_knows_its_processes() {
+    let Some(_turn) = turn() else { return };
+    let watch = Probe::watch().with(&["stats.hits"]).contained();
+    let run = watch.run(&target("watched"), &["forked", "1"]);
+    assert_eq!(hits(run.good(), 0), 20);
+    assert_eq!(run.good().value["watch"]["foreign"], 30);
+    let own = run.good().value["targets"][0]["pid"].as_u64();
+    assert!(own.is_some_and(|pid| pid < 10), "{own:?}");
+    let per_thread = watch.with(&["--via", "kernel-task"]);
+    let refused = per_thread.run(&target("watched"), &["forked", "1"]);
+    assert!(
+        refused.stderr.contains("births of threads"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(refused.status, 2);
+    for (options, counted) in [
+        (&["--kernel"][..], "/waits/rows/0/count"),
+        (&["--via", "kernel"], "/locks/rows/0/slept"),
+    ] {
+        let lock = Probe::lock().with(options).contained();
+        let run = lock.run(&target("mmap_contended"), &["6", "2", "400"]);
+        let count = run.good().value.pointer(counted).and_then(Value::as_u64);
+        assert!(count > Some(0), "{:#}", run.good().value);
+    }
+}
+
+/// Neither does it know those of the process, nor does the kernel know ours.
+#[test]
+fn tiptoe_in_a_container_refuses_one_within() {
+    if !is_root() {
+        return skipped("a container", "needs root");
+    }
+    const WITHIN: &str = "unshare --pid --fork sleep 60 & sleep 0.5; exec \"$0\" lock --via kernel -p $(pgrep -nx sleep)";
+    let mut tiptoe = Command::new("unshare");
+    tiptoe.args([
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        WITHIN,
+    ]);
+    let done = process::output(tiptoe.arg(command().get_program()));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("in a pid namespace within") && said.contains("outside"),
+        "{said}"
+    );
 }

@@ -471,13 +471,6 @@ fn what_cannot_be_done_is_said() {
         stat,
         &["statically linked program", "`--via kernel`"],
     );
-    let inner = ["unshare", "--pid", "--fork", "--mount-proc"];
-    refused(
-        &inner,
-        &[],
-        stat,
-        &["pid namespace", "outside the container"],
-    );
     if let Ok(small) = target_with("slow_holder", &["-m32"]) {
         let small = small.to_str().expect("text");
         refused(&["env"], &[], small, &["is a 32-bit program"]);

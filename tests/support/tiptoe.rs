@@ -48,6 +48,7 @@ pub struct Probe {
     instrument: Option<&'static str>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    contained: bool,
 }
 
 /// What a traced command and tiptoe left behind.
@@ -117,6 +118,13 @@ impl Probe {
         self
     }
 
+    /// With process ids of its own, as in a container.
+    #[must_use]
+    pub fn contained(mut self) -> Probe {
+        self.contained = true;
+        self
+    }
+
     /// Runs `program` to its end under this probe; the report goes through a file.
     pub fn run(&self, program: &Path, arguments: &[&str]) -> Run {
         let report = report_path();
@@ -153,7 +161,10 @@ impl Probe {
     }
 
     fn command(&self, report: &Path) -> Command {
-        let mut command = command();
+        let mut command = match self.contained {
+            true => contained(&command()),
+            false => command(),
+        };
         command
             .arg(self.instrument.unwrap_or("probe"))
             .args(&self.arguments)
@@ -162,6 +173,15 @@ impl Probe {
         command.envs(self.environment.iter().cloned());
         command
     }
+}
+
+/// The command, which sees only itself and what it starts.
+fn contained(command: &Command) -> Command {
+    let mut unshare = Command::new("unshare");
+    unshare
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        .arg(command.get_program());
+    unshare
 }
 
 impl Run {

@@ -12,7 +12,7 @@ use tiptoe_event::{Reading, Via};
 use tiptoe_kernel::waits::{Callsites, Drops, Waits, WaitsWanted};
 use tiptoe_session::{Cost, Dropped, Event, Interval, Part, Programs, Session};
 use tiptoe_sys::host::kallsyms::KernelSymbols;
-use tiptoe_sys::host::{Process, capabilities, limits};
+use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
 use crate::preload::{self, Started};
@@ -121,11 +121,12 @@ struct Run<'a> {
 pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let pids = match &request.target {
         None => None,
-        Some(_) if !capabilities::in_first_pid_namespace() => {
-            let what = "kernel locks know processes by ids that this pid namespace does not have";
-            return Err(Error::new(what).with_hint("run tiptoe outside the container, or use `-a`"));
+        Some(RequestTarget::Pids(pids)) => {
+            for pid in pids {
+                Process::new(*pid)?.known_in_kernel()?;
+            }
+            Some(pids.clone())
         }
-        Some(RequestTarget::Pids(pids)) => Some(pids.clone()),
         Some(RequestTarget::Command(_)) => Some(Vec::new()),
     };
     let mut waits = Waits::load(&WaitsWanted {

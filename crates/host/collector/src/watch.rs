@@ -13,7 +13,6 @@ use tiptoe_event::{Cost, Reading, Via};
 use tiptoe_kernel::Watchpoints;
 use tiptoe_kernel::watchpoints::{Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
-use tiptoe_sys::host::capabilities;
 
 use crate::driver::TICK;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
@@ -112,15 +111,11 @@ struct Run<'a> {
 
 /// Runs a request to its end.
 pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    if !capabilities::in_first_pid_namespace() {
-        let what =
-            "breakpoints of all CPUs know processes by ids that this pid namespace does not have";
-        return Err(Error::new(what).with_hint("run tiptoe outside the container"));
-    }
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let asked = place::parse_all(&request.variables)?;
     let mut target = Target::begin(&request.target)?;
+    target.process.known_in_kernel()?;
     let places = target.find(&asked, request.thread.as_deref())?;
     let window_ns = WINDOW.as_nanos() as u64;
     let wanted = WatchWanted {

@@ -93,7 +93,7 @@ int contention_begin(u64 *args)
 	u32 flags = args[1];
 	struct cpu *cpu;
 
-	if (!is_wanted(ids >> 32))
+	if (!is_wanted())
 		return 0;
 	cpu = enter();
 	if (!cpu)
@@ -150,7 +150,7 @@ int contention_end(u64 *args)
 	u32 outcome = (s32)args[1] ? FAILED : 0;
 	struct cpu *cpu;
 
-	if (!is_wanted(ids >> 32))
+	if (!is_wanted())
 		return 0;
 	cpu = enter();
 	if (!cpu)

@@ -22,6 +22,7 @@
  * A tracepoint of one system call costs that call more than sys_enter would (two programs that do nothing: 480
  * ns where those there took 170), but all others of the machine less (60 ns where they took 170).
  */
+#include "ids.h"
 #include "futex_layout.h"
 
 #define THREADS 16384
@@ -262,7 +263,7 @@ INLINE int wakes(u32 operation)
 SEC("tracepoint/syscalls/sys_enter_futex")
 int enter_futex(struct enter_futex *call)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	u32 operation = call->operation & 0x7f;
 	struct caller caller;
 	struct cpu *cpu;
@@ -394,7 +395,7 @@ INLINE int is_unknown(const struct tiptoe_thread *thread)
 SEC("tracepoint/syscalls/sys_exit_futex")
 int exit_futex(struct exit_futex *call)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	struct tiptoe_thread *thread;
 	u32 tid = ids;
 	struct cpu *cpu;
@@ -428,7 +429,7 @@ int exit_futex(struct exit_futex *call)
 SEC("raw_tracepoint/sched_process_exit")
 int thread_exit(void)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	struct tiptoe_thread *thread;
 	u32 tid = ids;
 
@@ -447,7 +448,7 @@ int thread_exit(void)
 SEC("raw_tracepoint/sched_process_exec")
 int program_exec(void)
 {
-	if (bpf_get_current_pid_tgid() >> 32 == process)
+	if (current_ids() >> 32 == process)
 		execs += 1;
 	return 0;
 }
@@ -456,7 +457,7 @@ int program_exec(void)
 SEC("tracepoint/syscalls/sys_enter_futex_waitv")
 int enter_other(void)
 {
-	if (bpf_get_current_pid_tgid() >> 32 == process)
+	if (current_ids() >> 32 == process)
 		drop(OTHER_CALLS);
 	return PASS;
 }

@@ -53,6 +53,11 @@ static u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 
+struct ns_ids {
+	u32 tid;
+	u32 tgid;
+};
+static long (*const bpf_get_ns_current_pid_tgid)(u64 dev, u64 ino, struct ns_ids *ids, u32 size) = (void *)120;
 static long (*const bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
 
 struct task_struct;

@@ -48,7 +48,7 @@ int start_locking(struct trace_event_raw_mmap_lock *event)
 	u64 ids = bpf_get_current_pid_tgid();
 	struct cpu *cpu;
 
-	if (!is_wanted(ids >> 32))
+	if (!is_wanted())
 		return PASS;
 	cpu = enter();
 	if (!cpu)
@@ -95,7 +95,7 @@ int acquire_returned(struct trace_event_raw_mmap_lock_acquire_returned *event)
 	struct mm_struct *mm = event->mm;
 	struct cpu *cpu;
 
-	if (!is_wanted(ids >> 32))
+	if (!is_wanted())
 		return PASS;
 	cpu = enter();
 	if (!cpu)

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "ids.h"
 #include "layout.h"
 
 #define WAITS 16384
@@ -59,9 +60,14 @@ struct {
 	UINT(value_size, FRAMES * sizeof(u64));
 } stacks SEC(".maps");
 
-INLINE int is_wanted(u32 tgid)
+INLINE int is_wanted(void)
 {
-	return !only_wanted || bpf_map_lookup_elem(&wanted, &tgid);
+	u32 tgid;
+
+	if (!only_wanted)
+		return 1;
+	tgid = current_ids() >> 32;
+	return !!bpf_map_lookup_elem(&wanted, &tgid);
 }
 
 INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
@@ -108,7 +114,7 @@ NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 /* One wait more, or with outcome DOWNGRADED something that is none. */
 INLINE void count(struct cpu *cpu, const struct tiptoe_wait *wait, u64 lock, u32 outcome, s64 ns)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	struct tiptoe_key key = {
 		.lock = by_lock ? lock : 0,
 		.cgroup = wait->cgroup,

@@ -13,6 +13,7 @@
  * An event is limited to one hit that returns 1, and then rests until tiptoe refreshes it: so all CPUs share the
  * window's allowance.
  */
+#include "ids.h"
 #include "store.h"
 #include "watch_layout.h"
 
@@ -183,7 +184,7 @@ NO_INLINE struct tiptoe_watch_row *new_row(struct cpu *cpu, struct tiptoe_watch_
 	if (!cpu || !key)
 		return 0;
 	cpu->own.row.first_ns = cpu->entered_ns;
-	cpu->own.row.first_tid = (u32)bpf_get_current_pid_tgid();
+	cpu->own.row.first_tid = (u32)current_ids();
 	cpu->own.row.stack_words = STACK_WORDS;
 	if (bpf_probe_read_user(cpu->own.row.stack, 8 * STACK_WORDS, (void *)cpu->own.row.registers[4])) {
 		cpu->own.row.stack_words = STACK_WORDS / 8;
@@ -257,7 +258,7 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
 	if (!cpu || !key || !access)
 		return;
 	line.time_ns = cpu->entered_ns;
-	line.tid = (u32)bpf_get_current_pid_tgid();
+	line.tid = (u32)current_ids();
 	line.old = access->old;
 	line.new = access->new;
 	line.is_read_behind = !access->is_known;
@@ -334,7 +335,7 @@ INLINE int is_last(u32 slot)
 SEC("perf_event")
 int accessed(struct hit *hit)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	u64 at = hit->addr;
 	struct tiptoe_variable *variable = bpf_map_lookup_elem(&variables, &at);
 	struct cpu *cpu = enter();
@@ -352,7 +353,7 @@ int accessed(struct hit *hit)
 SEC("raw_tracepoint/sched_process_exec")
 int program_exec(void)
 {
-	if (bpf_get_current_pid_tgid() >> 32 == process)
+	if (current_ids() >> 32 == process)
 		has_execed = 1;
 	return 0;
 }

@@ -15,9 +15,9 @@
 
 use std::os::fd::OwnedFd;
 
+use aya::Ebpf;
 use aya::maps::{HashMap, Map};
 use aya::sys::{Stats, enable_stats};
-use aya::{Ebpf, EbpfLoader};
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
@@ -109,7 +109,7 @@ impl Futexes {
         ]
         .map(u32::from);
         let agent_thread = wanted.beside_agent.unwrap_or(0);
-        let mut loader = EbpfLoader::new();
+        let mut loader = programs::loader();
         loader
             .override_global("process", &wanted.pid, true)
             .override_global("by_thread", &by_thread, true)

@@ -1,13 +1,15 @@
 //! Programs at tracepoints: loaded, attached, and what they took.
 
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use aya::maps::{Array, PerCpuArray};
 use aya::programs::Program;
 use aya::programs::raw_trace_point::RawTracePointLink;
 use aya::programs::trace_point::TracePointLink;
-use aya::{Ebpf, Pod};
+use aya::{Ebpf, EbpfLoader, Pod};
 
+use tiptoe_sys::host::capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
 
 use crate::Error;
@@ -32,6 +34,20 @@ impl ProgramTimes {
             }
         })
     }
+}
+
+/// Loads objects whose programs know processes by the ids that we know them by.
+pub(crate) fn loader() -> EbpfLoader<'static> {
+    static NAMESPACE: OnceLock<[u64; 2]> = OnceLock::new();
+    let [device, inode] = NAMESPACE.get_or_init(|| {
+        let own = capabilities::pid_namespace();
+        own.map_or([0; 2], |(device, inode)| [device, inode])
+    });
+    let mut loader = EbpfLoader::new();
+    loader
+        .override_global("namespace_dev", device, true)
+        .override_global("namespace_ino", inode, true);
+    loader
 }
 
 /// A program at its tracepoint.

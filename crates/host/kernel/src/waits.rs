@@ -21,10 +21,10 @@
 
 use std::collections::HashMap as Stacks;
 
+use aya::Ebpf;
 use aya::maps::stack_trace::StackTraceMap;
 use aya::maps::{HashMap, MapData};
 use aya::sys::{Stats, enable_stats};
-use aya::{Ebpf, EbpfLoader};
 
 use crate::Error;
 use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
@@ -234,7 +234,7 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
     .map(u32::from);
     let pids = wanted.pids.as_ref().map_or(0, Vec::len);
     let room = u32::try_from(pids).unwrap_or(u32::MAX).max(PROCESSES);
-    let mut loader = EbpfLoader::new();
+    let mut loader = programs::loader();
     loader
         .map_max_entries("wanted", room)
         .override_global("only_wanted", &only_wanted, true)

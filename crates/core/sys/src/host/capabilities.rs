@@ -21,7 +21,7 @@ mod caps;
 mod tries;
 
 pub use caps::{Cap, CapSet, SETCAP};
-pub use tries::in_first_pid_namespace;
+pub use tries::{in_first_pid_namespace, pid_namespace};
 
 /// The answer to one trial: it works, or who refused and how.
 pub type Check = Result<(), Refusal>;

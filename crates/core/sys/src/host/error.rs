@@ -20,6 +20,14 @@ pub enum Error {
         /// The process id asked for.
         pid: u32,
     },
+    /// Its ids are others than those that we know it by, and neither is the kernel's own.
+    #[error(
+        "process {pid} is in a pid namespace within this one, and the kernel tells what it does by ids that neither has"
+    )]
+    OtherNamespace {
+        /// The process id asked for.
+        pid: u32,
+    },
     /// The kernel refused; the hint says what would make it agree.
     #[error("no permission to {what}")]
     PermissionDenied {
@@ -77,6 +85,7 @@ impl Error {
             Self::DescriptorLimit { needed, .. } => Some(format!(
                 "`ulimit -n {needed}` as root, or ask for fewer functions"
             )),
+            Self::OtherNamespace { .. } => Some("run tiptoe outside of both".into()),
             Self::FileReplaced { .. } => Some("restart the program, or trace it as root".into()),
             _ => None,
         }

@@ -9,7 +9,6 @@ use tiptoe_kernel::futexes::{Depth, Drops, Futexes, FutexesWanted};
 use tiptoe_kernel::{Error as KernelError, ProgramTimes};
 use tiptoe_session::Dropped;
 use tiptoe_symbol::Class;
-use tiptoe_sys::host::capabilities;
 
 use super::{Plan, Tracee};
 use crate::module::{Cache, Module, Object};
@@ -111,11 +110,7 @@ impl Tracee {
         modules: &[Module],
         patched: Option<&[u64]>,
     ) -> Result<(), Error> {
-        if !capabilities::in_first_pid_namespace() {
-            let what = "the kernel's futex tracepoints know processes by ids that this pid namespace does \
-                        not have";
-            return Err(Error::new(what).with_hint("run tiptoe outside the container"));
-        }
+        self.process.known_in_kernel()?;
         let futexes = Futexes::load(FutexesWanted {
             pid: self.process.pid(),
             by_thread: plan.lock_threads,

@@ -8,6 +8,8 @@
 use aya::maps::{HashMap, MapError};
 use aya::{Ebpf, EbpfLoader, Pod};
 
+use tiptoe_sys::host::capabilities::in_first_pid_namespace;
+
 use crate::Error;
 use crate::programs::{self, Link, attach, load_program, no_part};
 use crate::refusal::bpf_refusal;
@@ -42,6 +44,9 @@ pub(super) enum Known {
 
 impl Births {
     pub(super) fn follow(pid: u32) -> Result<Births, Error> {
+        if !in_first_pid_namespace() {
+            return Err(Error::BirthsOutside);
+        }
         let mut loader = EbpfLoader::new();
         let loaded = loader.override_global("process", &pid, true).load(BIRTHS);
         let mut bpf = loaded.map_err(|error| bpf_refusal(FOLLOW, &error))?;

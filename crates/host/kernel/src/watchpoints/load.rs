@@ -2,13 +2,13 @@
 
 use std::os::fd::AsFd;
 
+use aya::Ebpf;
 use aya::programs::Program;
-use aya::{Ebpf, EbpfLoader};
 
 use super::opener::Opener;
 use super::{MOST_CONDITIONS, WatchWanted, each, layout};
 use crate::Error;
-use crate::programs::{load_program, no_part};
+use crate::programs::{self, load_program, no_part};
 use crate::refusal::bpf_refusal;
 
 /// The program, as clang made it. The macro aligns it as its reader wants it.
@@ -31,7 +31,7 @@ pub(super) fn load(wanted: &WatchWanted) -> Result<Ebpf, Error> {
     let count = wanted.conditions.len().min(MOST_CONDITIONS) as u32;
     let flags = [wanted.by_thread, wanted.only_changed, wanted.one_by_one];
     let [by_thread, only_changed, one_by_one] = flags.map(u32::from);
-    let mut loader = EbpfLoader::new();
+    let mut loader = programs::loader();
     if !wanted.one_by_one {
         loader.map_max_entries(each::MAP, each::LEAST);
     }

@@ -5,6 +5,7 @@ use std::prelude::rust_2024::*;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use super::{BpfKind, Check, Refusal};
 use crate::host::bpf::{self, Place, UprobeCounters};
@@ -24,6 +25,15 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Whether process ids here are those that the kernel itself uses.
 pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
+}
+
+/// The pid namespace whose process ids we use, as the kernel tells namespaces apart: the device, as it has
+/// it, and the inode. `None` where it is the first one, or where /proc is not mounted.
+pub fn pid_namespace() -> Option<(u64, u64)> {
+    let found = fs::metadata("/proc/self/ns/pid").ok()?;
+    let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
+    let device = u64::from(major) << 20 | u64::from(minor);
+    (!in_first_pid_namespace()).then_some((device, found.ino()))
 }
 
 pub(super) fn bpf() -> [(BpfKind, Check); 4] {

@@ -21,6 +21,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Mapping, Process};
+use crate::host::capabilities::in_first_pid_namespace;
 use crate::host::error::{Error, Result};
 
 impl Process {
@@ -33,6 +34,16 @@ impl Process {
             Some(kept) => Path::new(std::ffi::OsStr::from_bytes(kept)).into(),
             None => path,
         })
+    }
+
+    /// An error where BPF programs of ours cannot tell it apart: we are in a container, and it is in one within, or
+    /// outside.
+    pub fn known_in_kernel(self) -> Result<()> {
+        let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
+        match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
+            true => Ok(()),
+            false => Err(Error::OtherNamespace { pid: self.pid }),
+        }
     }
 
     /// Its program, also when it was unlinked or lies in another mount namespace.

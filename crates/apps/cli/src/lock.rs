@@ -33,10 +33,11 @@ Not seen: spinning. Not traced: what CMD forks.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, from the call that
 takes it (or the end of its wait there) to the call that gives it back, by the call site
 that took it. It patches pthread_mutex_lock and the like: each call of these costs some
-2 ns more, one for LOCK about 30. Locks that are taken without a call (Rust's, a program's
+1 to 2 ns more, one for LOCK about 40. Locks that are taken without a call (Rust's, a program's
 own) have no holds.
-Cost: nothing for a lock that is free; some 50 ns for a wait and 25 for a wake ('tiptoe
-bench lock' measures these here), which cost 200 to 400 ns by themselves.
+Cost: nothing for a lock that is free; some 30 ns for a wait that returns at once, 40 for one that
+sleeps, and 15 for a wake ('tiptoe bench lock' measures these here), which cost 150 to 400 ns
+by themselves.
 Where the agent cannot go (static programs, Go, musl, seccomp), and with --via kernel, BPF
 programs at the kernel's futex tracepoints tell the same of all futex calls, each of which
 takes about 1 us longer then, a half of it for the tracepoint itself; of calls that could

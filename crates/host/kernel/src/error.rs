@@ -46,7 +46,7 @@ pub enum Error {
     #[error("the kernel has no room for so many probes")]
     NoRoom,
     /// A capability is missing, or a security policy says no.
-    #[error("no permission to load BPF programs, which count waits for locks in the kernel")]
+    #[error("no permission to load BPF programs, which count in the kernel")]
     BpfDenied,
     /// A kernel that does not describe its types.
     #[error(

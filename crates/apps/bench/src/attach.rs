@@ -9,7 +9,7 @@ use crate::assembly::{ATTACH, Site};
 use crate::driver::{Calls, Traced, Tracing};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Row, Table};
 use crate::target::Target;
 
 /// For how long a thread watches for times at which it does not run; an attach fits into it.
@@ -105,14 +105,8 @@ fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Err
 }
 
 fn row(case: &str, site: Site, times: &[f64], unit: &'static str) -> Row {
-    let (value, spread) = median_and_spread(times);
     Row {
-        case: case.to_owned(),
-        site: Some("push".to_owned()),
         sites: Some(site.functions),
-        value,
-        spread: Some(spread),
-        unit,
-        ..Row::default()
+        ..Row::new(case, times, unit).at("push")
     }
 }

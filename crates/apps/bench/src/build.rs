@@ -147,14 +147,8 @@ fn table(found: &Found, source: &Path) -> Table {
         ..Table::default()
     };
     for (case, (name, watched)) in CASES.iter().enumerate() {
-        let (value, spread) = median_and_spread(&found.seconds[case]);
-        table.rows.push(Row {
-            case: (*name).to_owned(),
-            value,
-            spread: Some(spread),
-            unit: "s",
-            ..Row::default()
-        });
+        let row = Row::new(*name, &found.seconds[case], "s");
+        table.rows.push(row);
         if watched.is_some() {
             table.notes.push(note(name, case, found));
         }

@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
             .zip(times)
             .filter(|(_, times)| !times.is_empty());
         for ((case, via), found) in cases {
-            table.rows.push(row(case, site, found, unit));
+            table.rows.push(Row::new(*case, found, unit).at(*site));
             let note = via.map(|_| note(site, case, &times[0], found));
             table.notes.extend(note);
         }
@@ -127,13 +127,13 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 .zip(&floors[at])
                 .map(|(a, b)| a + b)
                 .collect();
-            table.rows.push(row("floor", site, &least, unit));
+            table.rows.push(Row::new("floor", &least, unit).at(*site));
             table.notes.push(note(site, "floor", &times[0], &least));
         }
         let at = THEIRS.iter().position(|theirs| theirs == site);
         for (other, times) in others.iter().zip(&theirs).filter(|_| at.is_some()) {
             let times = &times[at.unwrap_or(0)];
-            table.rows.push(row(other.case, site, times, unit));
+            table.rows.push(Row::new(other.case, times, unit).at(*site));
         }
     }
     let left_out = left_out.map(|why| format!("futex_tracepoints is left out: {why}"));
@@ -214,16 +214,4 @@ fn wait(program: &mut Program, armed: bool) -> Result<(), Error> {
     }
     std::thread::sleep(SETTLE);
     Ok(())
-}
-
-fn row(case: &str, site: &str, times: &[f64], unit: &'static str) -> Row {
-    let (value, spread) = median_and_spread(times);
-    Row {
-        case: case.to_owned(),
-        site: Some(site.to_owned()),
-        value,
-        spread: Some(spread),
-        unit,
-        ..Row::default()
-    }
 }

@@ -98,6 +98,26 @@ impl fmt::Display for Table {
 }
 
 impl Row {
+    /// The median and the spread of what a case took.
+    pub(crate) fn new(case: impl Into<String>, values: &[f64], unit: &'static str) -> Row {
+        let (value, spread) = median_and_spread(values);
+        Row {
+            case: case.into(),
+            value,
+            spread: Some(spread),
+            unit,
+            ..Row::default()
+        }
+    }
+
+    /// The same, of this site.
+    pub(crate) fn at(self, site: impl Into<String>) -> Row {
+        Row {
+            site: Some(site.into()),
+            ..self
+        }
+    }
+
     fn cells(&self) -> [String; HEADS.len()] {
         let number = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
         let spread = self

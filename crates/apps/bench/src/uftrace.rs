@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::assembly::{KINDS, MCOUNT};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Row, Table};
 use crate::target::{Question, Target};
 
 /// A small buffer would lose what it cannot write in time, and look cheap.
@@ -35,17 +35,11 @@ pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> R
             let before = plain.measure(question(KINDS[0]))?.ns_per_call;
             added.push(recorded.measure(question(MCOUNT))?.ns_per_call - before);
         }
-        let (value, spread) = median_and_spread(&added);
         table.rows.push(Row {
-            case: "uftrace".to_owned(),
-            site: Some("mcount".to_owned()),
             depth: Some(depth),
             threads: Some(1),
             sites: Some(1),
-            value,
-            spread: Some(spread),
-            unit: "ns",
-            ..Row::default()
+            ..Row::new("uftrace", &added, "ns").at("mcount")
         });
     }
     Ok(())

@@ -224,17 +224,12 @@ fn unprobed(
 }
 
 fn row(asked: &Asked, case: Option<Case>, values: &[f64]) -> Row {
-    let (value, spread) = median_and_spread(values);
+    let case = case.map_or("off", |case| case.name(asked.site));
     Row {
-        case: case.map_or("off", |case| case.name(asked.site)).to_owned(),
-        site: Some(kind(asked.site).to_owned()),
         depth: Some(asked.depth),
         threads: Some(asked.threads),
         sites: Some(asked.site.functions),
-        value,
-        spread: Some(spread),
-        unit: "ns",
-        ..Row::default()
+        ..Row::new(case, values, "ns").at(kind(asked.site))
     }
 }
 

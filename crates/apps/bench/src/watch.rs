@@ -12,7 +12,7 @@
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Table, median_and_spread};
 use crate::workshop::{Program, Workshop};
 
 mod arm;
@@ -72,19 +72,6 @@ fn in_turns<C: Copy + PartialEq>(
         }
     }
     Ok(Found { cases })
-}
-
-/// The row of a case.
-fn row(case: &str, site: &str, times: &[f64], unit: &'static str) -> Row {
-    let (value, spread) = median_and_spread(times);
-    Row {
-        case: case.to_owned(),
-        site: Some(site.to_owned()),
-        value,
-        spread: Some(spread),
-        unit,
-        ..Row::default()
-    }
 }
 
 /// What a case took of another's time, by round: the median and the spread.

@@ -9,7 +9,7 @@ use tiptoe_sys::raw::futex;
 
 use super::inherited;
 use crate::error::Error;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Row, Table};
 
 /// How long the threads have to begin.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -37,14 +37,9 @@ impl Enable {
         };
         match times {
             Ok(times) => {
-                let (value, spread) = median_and_spread(&times);
                 table.rows.push(Row {
-                    case: "kernel".to_owned(),
                     threads: Some(self.passive + self.active),
-                    value,
-                    spread: Some(spread),
-                    unit: "usecs/op",
-                    ..Row::default()
+                    ..Row::new("kernel", &times, "usecs/op")
                 });
                 table.notes.push(format!(
                     "an op is a switch off and a switch on, over {} sleeping and {} running threads; {} rounds of {}",

@@ -212,19 +212,15 @@ fn batch(slots: &impl Slots, requests: &[Request]) {
 
 fn row(asked: &Asked, found: &[Measured]) -> Row {
     let of = |part: fn(&Measured) -> f64| {
-        let values: Vec<f64> = found.iter().map(part).collect();
-        median_and_spread(&values)
+        let values = found.iter().map(part);
+        values.collect::<Vec<f64>>()
     };
-    let (value, spread) = of(|found| found.ns);
+    let waiting = median_and_spread(&of(|found| found.waiting)).0;
     Row {
-        case: asked.form.name().to_owned(),
         threads: Some(asked.threads),
         cpu_targets: Some(asked.cpu_targets),
-        waiting_percent: Some(100.0 * of(|found| found.waiting).0),
-        value,
-        spread: Some(spread),
-        unit: "ns",
-        ..Row::default()
+        waiting_percent: Some(100.0 * waiting),
+        ..Row::new(asked.form.name(), &of(|found| found.ns), "ns")
     }
 }
 

@@ -116,23 +116,20 @@ impl Thread {
 
     fn add(&self, table: &mut Table, case: Case, found: &[Measured]) {
         let of = |part: &dyn Fn(&Measured) -> f64| {
-            let values: Vec<f64> = found.iter().map(part).collect();
-            median_and_spread(&values)
+            let values = found.iter().map(part);
+            values.collect::<Vec<f64>>()
         };
         let each = f64::from(self.parallel);
-        let mut row = |unit, (value, spread): (f64, f64)| {
+        let waiting = median_and_spread(&of(&|found| found.waiting)).0;
+        let mut row = |unit, values: &[f64]| {
             table.rows.push(Row {
-                case: case.name().to_owned(),
                 threads: Some(self.threads),
-                waiting_percent: Some(100.0 * of(&|found| found.waiting).0),
-                value,
-                spread: Some(spread),
-                unit,
-                ..Row::default()
+                waiting_percent: Some(100.0 * waiting),
+                ..Row::new(case.name(), values, unit)
             });
         };
-        row("usecs/op", of(&|found| found.us_per_op));
-        row("usecs/op/cpu", of(&|found| found.us_per_op * each));
+        row("usecs/op", &of(&|found| found.us_per_op));
+        row("usecs/op/cpu", &of(&|found| found.us_per_op * each));
     }
 
     /// How much more each case takes than `ideal`, of the same rounds; and what accounting should add.

@@ -4,7 +4,7 @@
 use crate::assembly::{KINDS, READINGS, READS, Site};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Row, Table};
 use crate::target::{Question, Target};
 
 /// Adds the row: many readings in a function, less one that only returns.
@@ -24,18 +24,14 @@ pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> 
         let rest = empty.map_or(Ok(0.0), |&site| time(site))?;
         each.push((time(READINGS)? - rest) / READS as f64);
     }
-    let (value, spread) = median_and_spread(&each);
-    table.rows.push(Row {
-        case: "rdtsc".to_owned(),
+    let row = Row {
         threads: Some(1),
-        value,
-        spread: Some(spread),
-        unit: "ns",
-        ..Row::default()
-    });
+        ..Row::new("rdtsc", &each, "ns")
+    };
     table.notes.push(format!(
         "a timed call reads the time stamp counter twice: {:.1} of `latency`'s ns",
-        2.0 * value
+        2.0 * row.value
     ));
+    table.rows.push(row);
     Ok(())
 }

@@ -6,11 +6,11 @@ use tiptoe_collector::Budget;
 use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
 
 use super::others::Other;
-use super::{address, in_turns, ratio, row};
+use super::{address, in_turns, ratio};
 use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::Table;
+use crate::table::{Row, Table};
 use crate::workshop::{Program, Workshop, failed};
 
 /// Who watches.
@@ -67,7 +67,9 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     })?;
     let count = found.cases.iter().find(|(case, _)| *case == Case::Count);
     for (case, times) in &found.cases {
-        table.rows.push(row(case.name(), "hit", times, "ns"));
+        table
+            .rows
+            .push(Row::new(case.name(), times, "ns").at("hit"));
         if let Some((_, count)) = count.filter(|_| !matches!(case, Case::Bare | Case::Count)) {
             let (ratio, spread) = ratio(times, count);
             table.notes.push(format!(

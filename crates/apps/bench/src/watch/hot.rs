@@ -3,10 +3,10 @@
 use tiptoe_collector::Budget;
 
 use super::hit::watch;
-use super::{address, in_turns, ratio, row};
+use super::{address, in_turns, ratio};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::Table;
+use crate::table::{Row, Table};
 use crate::workshop::Workshop;
 
 type Case = (&'static str, Option<Budget>);
@@ -31,7 +31,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     })?;
     let bare = &found.cases[0].1;
     for ((case, budget), times) in &found.cases {
-        table.rows.push(row(case, "hot", times, "ns"));
+        table.rows.push(Row::new(*case, times, "ns").at("hot"));
         if budget.is_some() {
             let (ratio, spread) = ratio(times, bare);
             table.notes.push(format!(

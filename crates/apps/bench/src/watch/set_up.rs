@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::arm::{Way, Words};
-use super::{address, in_turns, row};
+use super::{address, in_turns};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table};
@@ -45,7 +45,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
         })?;
         let rows = found.cases.iter().map(|(case, times)| Row {
             threads: Some(threads),
-            ..row(name(*case), case.1, times, "ms")
+            ..Row::new(name(*case), times, "ms").at(case.1)
         });
         table.rows.extend(rows);
     }

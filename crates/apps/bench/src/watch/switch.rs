@@ -1,10 +1,10 @@
 //! What threads that are watched, and write nothing of it, pay for taking turns on a CPU.
 
 use super::arm::{Way, Words};
-use super::{address, in_turns, ratio, row};
+use super::{address, in_turns, ratio};
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::Table;
+use crate::table::{Row, Table};
 use crate::workshop::Workshop;
 
 /// How, and how many variables.
@@ -44,7 +44,9 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     })?;
     let bare = &found.cases[0].1;
     for (case, times) in &found.cases {
-        table.rows.push(row(&name(*case), "switch", times, "ns"));
+        table
+            .rows
+            .push(Row::new(name(*case), times, "ns").at("switch"));
         if case.is_some() {
             let (ratio, spread) = ratio(times, bare);
             table.notes.push(format!(

@@ -46,8 +46,10 @@ pub(crate) enum Calls {
 #[derive(Debug)]
 pub(crate) struct Tracing {
     stop: Arc<AtomicBool>,
-    driver: Option<JoinHandle<Result<Outcome, tiptoe_collector::Error>>>,
+    driver: Option<JoinHandle<Driven>>,
 }
+
+type Driven = Result<Outcome, tiptoe_collector::Error>;
 
 struct Silent;
 
@@ -73,7 +75,6 @@ impl Tracing {
 
     /// Begins to trace, and returns at once.
     pub(crate) fn begin(pid: u32, traced: &Traced) -> Tracing {
-        let stop = Arc::new(AtomicBool::new(false));
         let kind = match traced.calls {
             Calls::Returns => "uretprobe",
             Calls::Entries | Calls::Times | Calls::Records => "uprobe",
@@ -82,7 +83,7 @@ impl Tracing {
         let specs = sites
             .map(|site| format!("{kind}:{}_at*", site.name))
             .collect();
-        let plain = request(pid, specs, traced.via, traced.agent, Arc::clone(&stop));
+        let plain = request(pid, specs, traced.via, traced.agent);
         let request = Request {
             filter: traced.filter,
             under: traced.under.map(str::to_owned),
@@ -91,31 +92,23 @@ impl Tracing {
             record: traced.calls == Calls::Records,
             ..plain
         };
-        let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
-        Tracing {
-            stop,
-            driver: Some(driver),
-        }
+        let stop = Arc::clone(&request.stop);
+        Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
     /// Begins to watch the contended locks of a process, and returns at once.
     pub(crate) fn locks(pid: u32, via: Via, hold: Option<&str>, agent: &'static [u8]) -> Tracing {
-        let stop = Arc::new(AtomicBool::new(false));
         let request = Request {
             locks: Some(ByLock::default()),
             hold: hold.map(str::to_owned),
-            ..request(pid, Vec::new(), via, agent, Arc::clone(&stop))
+            ..request(pid, Vec::new(), via, agent)
         };
-        let driver = std::thread::spawn(move || tiptoe_collector::run(request, &mut Silent));
-        Tracing {
-            stop,
-            driver: Some(driver),
-        }
+        let stop = Arc::clone(&request.stop);
+        Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
     /// Begins to watch locks of the kernel's, of the whole system, and returns at once.
     pub(crate) fn kernel_locks(watched: Watched) -> Tracing {
-        let stop = Arc::new(AtomicBool::new(false));
         let request = LockRequest {
             watched,
             target: None,
@@ -123,19 +116,17 @@ impl Tracing {
             duration: None,
             delay: None,
             interval: None,
-            stop: Arc::clone(&stop),
+            stop: Arc::default(),
             hand_on: Arc::default(),
         };
-        let driver = std::thread::spawn(move || tiptoe_collector::locks(&request, &mut Silent));
-        Tracing {
-            stop,
-            driver: Some(driver),
-        }
+        let stop = Arc::clone(&request.stop);
+        Tracing::spawn(stop, move |silent| {
+            tiptoe_collector::locks(&request, silent)
+        })
     }
 
     /// Begins to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
-        let stop = Arc::new(AtomicBool::new(false));
         let request = WatchRequest {
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
@@ -150,14 +141,22 @@ impl Tracing {
             stats: false,
             budget,
             duration: None,
-            stop: Arc::clone(&stop),
+            stop: Arc::default(),
             hand_on: Arc::default(),
         };
-        let driver = std::thread::spawn(move || tiptoe_collector::watch(&request, &mut Silent));
-        Tracing {
-            stop,
-            driver: Some(driver),
-        }
+        let stop = Arc::clone(&request.stop);
+        Tracing::spawn(stop, move |silent| {
+            tiptoe_collector::watch(&request, silent)
+        })
+    }
+
+    /// Runs the driver until it ends, or `stop` is set.
+    fn spawn(
+        stop: Arc<AtomicBool>,
+        run: impl FnOnce(&mut Silent) -> Driven + Send + 'static,
+    ) -> Tracing {
+        let driver = Some(std::thread::spawn(move || run(&mut Silent)));
+        Tracing { stop, driver }
     }
 
     /// Asks it to end, and returns when no function carries a probe any more.
@@ -190,7 +189,7 @@ impl Tracing {
         let until = Instant::now() + LIMIT;
         for &site in sites {
             while target.probed(site)? < site.functions * site.places {
-                if self.driver.as_ref().is_none_or(JoinHandle::is_finished) {
+                if self.is_over() {
                     self.end()?;
                     return Err(Error::Unprobed(site.name));
                 }
@@ -238,18 +237,14 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
-    let stop = Arc::new(AtomicBool::new(true));
-    let request = request(pid, vec![spec.to_owned()], via, agent, stop);
+    let request = Request {
+        stop: Arc::new(AtomicBool::new(true)),
+        ..request(pid, vec![spec.to_owned()], via, agent)
+    };
     Ok(tiptoe_collector::run(request, &mut Silent)?.session)
 }
 
-fn request(
-    pid: u32,
-    specs: Vec<String>,
-    via: Via,
-    agent: &'static [u8],
-    stop: Arc<AtomicBool>,
-) -> Request {
+fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Request {
     Request {
         agent,
         specs,
@@ -268,7 +263,7 @@ fn request(
         interval: None,
         budget: Budget::Off,
         force: false,
-        stop,
+        stop: Arc::default(),
         hand_on: Arc::default(),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use tiptoe_event::number;
+
 use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments};
 use crate::error::Error;
 use crate::function::{Function, Kind, Source, is_whole};
@@ -176,12 +178,7 @@ impl Image {
         let bad = || Error::BadAddress {
             text: text.to_owned(),
         };
-        let digits = text
-            .strip_prefix("0x")
-            .filter(|digits| !digits.starts_with('+'));
-        let address = digits
-            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-            .ok_or_else(bad)?;
+        let address = number(text).ok_or_else(bad)?;
         if let Ok(at) = self.functions.binary_search_by_key(&address, |f| f.address) {
             return Ok(Cow::Borrowed(&self.functions[at]));
         }

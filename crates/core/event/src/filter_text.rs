@@ -10,7 +10,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::filter::{Comparison, Filter, Join, MAX_COMPARISONS, Operator, Width};
-use crate::spec_parse::number;
+use crate::number::number;
 
 /// What is wrong with a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

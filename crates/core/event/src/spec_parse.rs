@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::number::number;
 use crate::spec::{Function, Kind, Options, Spec, is_glob};
 
 /// What is wrong with a spec.
@@ -246,17 +247,4 @@ fn read_function(rest: Rest<'_>) -> Result<Function<'_>, SpecError> {
         Some(offset) => Ok(Function::Offset(offset)),
         None => rest.fault(SpecFault::BadOffset),
     }
-}
-
-/// A number in decimal, or in hexadecimal behind `0x`; no sign.
-pub(crate) fn number(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x") {
-        Some(digits) => (digits, 16),
-        None => (text, 10),
-    };
-    // from_str_radix alone would take a sign.
-    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    plain
-        .then(|| u64::from_str_radix(digits, radix).ok())
-        .flatten()
 }

@@ -1,5 +1,7 @@
 //! Reads an [`Expression`]; see the grammar there.
 
+use tiptoe_event::number;
+
 use super::expression::{ANONYMOUS, Expression, Name, Operator, Root};
 use super::watch::{WatchError, WatchFault};
 use crate::demangle::demangle;
@@ -294,19 +296,6 @@ pub(super) fn split_parts(text: &str) -> Result<Vec<String>, WatchFault> {
         true => Err(WatchFault::NoName),
         false => Ok(parts.into_iter().map(String::from).collect()),
     }
-}
-
-/// A number in decimal, or in hexadecimal behind `0x`; no sign.
-fn number(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x") {
-        Some(digits) => (digits, 16),
-        None => (text, 10),
-    };
-    // from_str_radix alone would take a sign.
-    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    plain
-        .then(|| u64::from_str_radix(digits, radix).ok())
-        .flatten()
 }
 
 #[cfg(test)]

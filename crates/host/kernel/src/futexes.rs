@@ -16,11 +16,11 @@
 use std::os::fd::OwnedFd;
 
 use aya::Ebpf;
-use aya::maps::{HashMap, Map};
+use aya::maps::HashMap;
 use aya::sys::{Stats, enable_stats};
 
 use crate::Error;
-use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
+use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
 use crate::refusal::bpf_refusal;
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ impl Futexes {
 
     fn fill(&mut self, name: &str, entries: impl Iterator<Item = (u64, u32)>) -> Result<(), Error> {
         let failed = |error| bpf_refusal("tell the BPF programs of the program's code", &error);
-        let map = self.bpf.map_mut(name).ok_or_else(|| no_part(name))?;
+        let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u64, u32>::try_from(map).map_err(failed)?;
         for (at, value) in entries {
             let _ = map.insert(at, value, 0);
@@ -180,7 +180,7 @@ impl Futexes {
     /// What was counted so far.
     pub fn read(&self) -> Result<Vec<FutexRow>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
-        let rows = HashMap::<_, Key, Row>::try_from(self.map("rows")?).map_err(failed)?;
+        let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         rows.iter()
             .map(|row| row.map(|(key, row)| layout::row(key, &row)))
             .collect::<Result<_, _>>()
@@ -201,7 +201,8 @@ impl Futexes {
     /// How many waits are not over, of threads that there still are.
     pub fn waiting(&self) -> Result<u64, Error> {
         let failed = |error| bpf_refusal("read who waits", &error);
-        let threads = HashMap::<_, u32, Thread>::try_from(self.map("threads")?).map_err(failed)?;
+        let threads =
+            HashMap::<_, u32, Thread>::try_from(map(&self.bpf, "threads")?).map_err(failed)?;
         let threads = threads.iter().flatten();
         Ok(threads
             .filter(|(_, thread)| layout::is_waiting(thread))
@@ -216,8 +217,7 @@ impl Futexes {
 
     /// What the programs took of the process, by their own clock. The way in and out is not in it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        let cpus = programs::cpus::<layout::Cpu>(&self.bpf)?;
-        Ok(ProgramTimes::sum(cpus.iter().map(layout::runs)))
+        programs::times(&self.bpf, layout::runs)
     }
 
     /// What they took of all processes, as the kernel measured it; none where this user may not have
@@ -225,9 +225,5 @@ impl Futexes {
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))
-    }
-
-    fn map(&self, name: &str) -> Result<&Map, Error> {
-        self.bpf.map(name).ok_or_else(|| no_part(name))
     }
 }

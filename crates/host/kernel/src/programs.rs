@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-use aya::maps::{Array, PerCpuArray};
+use aya::maps::{Array, Map, PerCpuArray};
 use aya::programs::Program;
 use aya::programs::raw_trace_point::RawTracePointLink;
 use aya::programs::trace_point::TracePointLink;
@@ -99,6 +99,24 @@ pub(crate) fn all(bpf: &Ebpf) -> impl Iterator<Item = &Program> {
     bpf.programs().map(|(_, program)| program)
 }
 
+/// A map of an object.
+pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
+    bpf.map(name).ok_or_else(|| no_part(name))
+}
+
+/// The same, to write to.
+pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, Error> {
+    bpf.map_mut(name).ok_or_else(|| no_part(name))
+}
+
+/// What they took by their own clock: the runs and their time, as each CPU has them.
+pub(crate) fn times<Cpu: Pod>(
+    bpf: &Ebpf,
+    runs: impl Fn(&Cpu) -> [u64; 2],
+) -> Result<ProgramTimes, Error> {
+    Ok(ProgramTimes::sum(cpus(bpf)?.iter().map(runs)))
+}
+
 /// What they took of all processes, as the kernel measured it while it was asked to.
 pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     let infos = all(bpf).filter_map(|program| program.info().ok());
@@ -120,8 +138,7 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
 /// What the programs of an object dropped, by the number of its reason, and how often the kernel did not run one.
 pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS], u64), Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
-    let map = bpf.map("drops").ok_or_else(|| no_part("drops"))?;
-    let drops = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
+    let drops = PerCpuArray::<_, u64>::try_from(map(bpf, "drops")?).map_err(failed)?;
     let mut counts = [0; REASONS];
     for (reason, count) in (0..).zip(&mut counts) {
         *count = drops.get(&reason, 0).map_err(failed)?.iter().sum();
@@ -132,8 +149,7 @@ pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS],
 /// What each CPU has of an object's programs.
 pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
     let failed = |error| bpf_refusal("read what the programs took", &error);
-    let map = bpf.map("cpus").ok_or_else(|| no_part("cpus"))?;
-    let cpus = PerCpuArray::<_, Cpu>::try_from(map).map_err(failed)?;
+    let cpus = PerCpuArray::<_, Cpu>::try_from(map(bpf, "cpus")?).map_err(failed)?;
     let cpus = cpus.get(&0, 0).map_err(failed)?;
     Ok(cpus.iter().copied().collect())
 }

@@ -27,7 +27,7 @@ use aya::maps::{HashMap, MapData};
 use aya::sys::{Stats, enable_stats};
 
 use crate::Error;
-use crate::programs::{self, Link, ProgramTimes, attach, load_program, no_part};
+use crate::programs::{self, Link, ProgramTimes, attach, load_program, map, map_mut};
 use crate::refusal::bpf_refusal;
 
 mod callsite;
@@ -118,10 +118,7 @@ impl Waits {
     /// Waits of these processes count too, where not those of all do.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         let failed = |error| bpf_refusal("choose the processes", &error);
-        let map = self
-            .bpf
-            .map_mut("wanted")
-            .ok_or_else(|| no_part("wanted"))?;
+        let map = map_mut(&mut self.bpf, "wanted")?;
         let mut chosen = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
         let mut insert = |pid| chosen.insert(pid, 1, 0).map_err(failed);
         pids.iter().try_for_each(&mut insert)
@@ -154,7 +151,7 @@ impl Waits {
     /// What was counted so far.
     pub fn read(&self) -> Result<Vec<WaitRow>, Error> {
         let failed = |error| bpf_refusal("read the waits", &error);
-        let stacks = StackTraceMap::try_from(self.map("stacks")?).map_err(failed)?;
+        let stacks = StackTraceMap::try_from(map(&self.bpf, "stacks")?).map_err(failed)?;
         let mut known: Stacks<u32, Vec<u64>> = Stacks::new();
         let mut frames = |id: u32| {
             let read = || {
@@ -188,7 +185,7 @@ impl Waits {
     /// How many waits of threads that sleep have begun and are not over.
     pub fn waiting(&self) -> Result<u64, Error> {
         let failed = |error| bpf_refusal("read who waits", &error);
-        let waits = HashMap::<_, [u64; 2], layout::Noted>::try_from(self.map("waits")?);
+        let waits = HashMap::<_, [u64; 2], layout::Noted>::try_from(map(&self.bpf, "waits")?);
         let waits = waits.map_err(failed)?;
         let waiting = waits.iter().flatten();
         Ok(waiting
@@ -199,8 +196,7 @@ impl Waits {
     /// What the programs took of those whose waits count, by their own clock. The way in and out is
     /// not in it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        let cpus = programs::cpus::<layout::Cpu>(&self.bpf)?;
-        Ok(ProgramTimes::sum(cpus.iter().map(layout::runs)))
+        programs::times(&self.bpf, layout::runs)
     }
 
     /// What they took of all processes, as the kernel measured it; none where this user may not have
@@ -211,12 +207,8 @@ impl Waits {
     }
 
     fn rows(&self) -> Result<HashMap<&MapData, Key, Row>, Error> {
-        let rows = HashMap::try_from(self.map("rows")?);
+        let rows = HashMap::try_from(map(&self.bpf, "rows")?);
         rows.map_err(|error| bpf_refusal("read the waits", &error))
-    }
-
-    fn map(&self, name: &str) -> Result<&aya::maps::Map, Error> {
-        self.bpf.map(name).ok_or_else(|| no_part(name))
     }
 }
 

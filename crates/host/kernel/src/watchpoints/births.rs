@@ -11,7 +11,7 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use tiptoe_sys::host::capabilities::in_first_pid_namespace;
 
 use crate::Error;
-use crate::programs::{self, Link, attach, load_program, no_part};
+use crate::programs::{self, Link, attach, load_program, map, map_mut};
 use crate::refusal::bpf_refusal;
 
 const BIRTHS: &[u8] = aya::include_bytes_aligned!("../../bpf/births.bpf.o");
@@ -98,20 +98,20 @@ impl Births {
 
     /// Openings of which nobody knows who inherited what.
     pub(super) fn spoilt(&self) -> Result<Vec<u32>, Error> {
-        let map = self.bpf.map("spoilt").ok_or_else(|| no_part("spoilt"))?;
+        let map = map(&self.bpf, "spoilt")?;
         let map = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
         map.keys().collect::<Result<_, _>>().map_err(failed)
     }
 
     /// Whether a clone is under way that began before this time.
     pub(super) fn is_cloning_since(&self, before_ns: u64) -> Result<bool, Error> {
-        let map = self.bpf.map("cloning").ok_or_else(|| no_part("cloning"))?;
+        let map = map(&self.bpf, "cloning")?;
         let map = HashMap::<_, u32, u64>::try_from(map).map_err(failed)?;
         Ok(map.iter().flatten().any(|(_, began)| began <= before_ns))
     }
 
     fn get<V: Pod>(&self, name: &str, key: u32) -> Result<Option<V>, Error> {
-        let map = self.bpf.map(name).ok_or_else(|| no_part(name))?;
+        let map = map(&self.bpf, name)?;
         let map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
         match map.get(&key, 0) {
             Ok(value) => Ok(Some(value)),
@@ -121,13 +121,13 @@ impl Births {
     }
 
     fn set<V: Pod>(&mut self, name: &str, key: u32, value: V) -> Result<(), Error> {
-        let map = self.bpf.map_mut(name).ok_or_else(|| no_part(name))?;
+        let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
         map.insert(key, value, 0).map_err(failed)
     }
 
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
-        let map = self.bpf.map_mut(name).ok_or_else(|| no_part(name))?;
+        let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
         // It may be gone: the thread has ended, or nothing was noted.
         let _ = map.remove(&key);

@@ -240,32 +240,44 @@ fn mutant_add_in_two_steps() {
     every_call_counts(Some(Edge::Exchange));
 }
 
+/// Two ways to leave a function.
+fn rules() -> [Rule; 2] {
+    [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap())
+}
+
+/// tiptoe adds a library, of which these are the rows.
+fn add(words: Words<'_>, rows: &[u64]) {
+    let library = Library {
+        base: 0,
+        start: 0x1000,
+        end: 0x2000,
+        is_libc: true,
+    };
+    assert!(Frames::new(words).add(&library, rows));
+}
+
+/// Where each walk begins.
+fn frame() -> Frame {
+    Frame {
+        sp: 0x10,
+        ..Frame::default()
+    }
+}
+
 /// tiptoe adds a library while a thread walks out of it: it finds the user, or is not told of
 /// the library; and nothing wrong is kept.
 fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
     loom::model(move || {
         let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));
-        let rule = Rule::new(Base::Sp, 8, None).unwrap();
+        let [rule, _] = rules();
         let adds = thread::spawn(move || {
             lose(tiptoe);
-            let (base, start, end) = (0, 0x1000, 0x2000);
-            let is_libc = true;
-            let library = Library {
-                base,
-                start,
-                end,
-                is_libc,
-            };
-            assert!(Frames::new(words).add(&library, &[row(0, rule)]));
+            add(words, &[row(0, rule)]);
         });
         let walk = || {
             let load = |at| if at == 0x10 { 0x1500 } else { 0x4000 };
-            let frame = Frame {
-                sp: 0x10,
-                ..Frame::default()
-            };
             let paths = Paths::new(own);
-            Frames::new(words).caller(&paths, rule, frame, load).site
+            Frames::new(words).caller(&paths, rule, frame(), load).site
         };
         lose(walker);
         let found = walk();
@@ -298,25 +310,14 @@ fn mutant_walk_without_acquire() {
 fn what_is_kept_is_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
-        let rules = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());
-        let library = Library {
-            base: 0,
-            start: 0x1000,
-            end: 0x2000,
-            is_libc: true,
-        };
-        let rows = [row(0, rules[0]), row(0x1800, rules[1])];
-        assert!(Frames::new(words).add(&library, &rows));
+        let [rule, rest] = rules();
+        add(words, &[row(0, rule), row(0x1800, rest)]);
         let walk = move |inside: u64| {
             let load = |at| match at {
                 0x10 => inside,
                 at => at,
             };
-            let frame = Frame {
-                sp: 0x10,
-                ..Frame::default()
-            };
-            let site = Frames::new(words).walk(rules[0], frame, load).site;
+            let site = Frames::new(words).walk(rule, frame(), load).site;
             assert_eq!(site, if inside < 0x1800 { 0x18 } else { 0x20 });
         };
         let walks = thread::spawn(move || {
@@ -360,24 +361,13 @@ fn mutant_find_without_acquire() {
 fn ways_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));
-        let rules = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());
-        let library = Library {
-            base: 0,
-            start: 0x1000,
-            end: 0x2000,
-            is_libc: true,
-        };
-        let rows = [row(0, rules[0]), row(0x1800, rules[1])];
-        assert!(Frames::new(shared).add(&library, &rows));
+        let [rule, rest] = rules();
+        add(shared, &[row(0, rule), row(0x1800, rest)]);
         let comes = move |first: u64| {
             let user = if first < 0x1800 { 0x18 } else { 0x20 };
             let load = |at| if at == 0x10 { first } else { 0x4000 + at };
-            let frame = Frame {
-                sp: 0x10,
-                ..Frame::default()
-            };
             let paths = Paths::new(own);
-            let caller = Frames::new(shared).caller(&paths, rules[0], frame, load);
+            let caller = Frames::new(shared).caller(&paths, rule, frame(), load);
             assert_eq!((caller.site, caller.via), (0x4000 + user, first));
         };
         let all = [0x1500, 0x1a00, 0x1600];

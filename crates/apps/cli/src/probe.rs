@@ -72,8 +72,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    let written = report(&outcome.session, output, &common, args.record);
-    Ok(exit_code(&outcome, written))
+    Ok(end(&outcome, output, &common, args.record))
 }
 
 /// Whether a spec can be traced at all, before anything is started.
@@ -167,7 +166,13 @@ fn is_ignored(signal: i32) -> bool {
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-/// Prints what came back.
+/// Prints what came back of a run; its exit status.
+pub fn end(outcome: &Outcome, output: Output, common: &Common, record: bool) -> ExitCode {
+    let written = report(&outcome.session, output, common, record);
+    exit_code(outcome, written)
+}
+
+/// Prints a session.
 pub fn report(
     session: &Session,
     output: Output,
@@ -191,7 +196,7 @@ pub fn report(
 }
 
 /// The command's own status comes first; a report that was lost is a failure of ours.
-pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
+fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);
     match u8::try_from(own) {

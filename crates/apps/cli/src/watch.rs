@@ -148,6 +148,5 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         hand_on,
     };
     let outcome = tiptoe_collector::watch(&request, &mut observer)?;
-    let written = probe::report(&outcome.session, output, &common, false);
-    Ok(probe::exit_code(&outcome, written))
+    Ok(probe::end(&outcome, output, &common, false))
 }

@@ -43,8 +43,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         hand_on,
     };
     let outcome = tiptoe_collector::locks(&request, &mut observer)?;
-    let written = probe::report(&outcome.session, output, &common, false);
-    Ok(probe::exit_code(&outcome, written))
+    Ok(probe::end(&outcome, output, &common, false))
 }
 
 /// Whose waits count; none for those of all.

@@ -47,8 +47,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         hand_on,
     };
     let outcome = tiptoe_collector::run(request, &mut observer)?;
-    let written = probe::report(&outcome.session, output, &common, false);
-    Ok(probe::exit_code(&outcome, written))
+    Ok(probe::end(&outcome, output, &common, false))
 }
 
 /// What the threads of processes wait for at this moment.

@@ -48,24 +48,17 @@ impl Terminal {
         Ok(line + "\n")
     }
 
-    fn call_lines(&self, calls: &[Call]) -> io::Result<String> {
+    fn lines<T>(
+        &self,
+        all: &[T],
+        json: impl Fn(&T) -> serde_json::Result<String>,
+        text: impl Fn(&T) -> String,
+    ) -> io::Result<String> {
         let mut lines = String::new();
-        for call in calls {
+        for one in all {
             lines += &match self.json {
-                true => tiptoe_report::call_json(call)?,
-                false => tiptoe_report::call(call),
-            };
-            lines.push('\n');
-        }
-        Ok(lines)
-    }
-
-    fn access_lines(&self, accesses: &[Access]) -> io::Result<String> {
-        let mut lines = String::new();
-        for access in accesses {
-            lines += &match self.json {
-                true => tiptoe_report::access_json(access)?,
-                false => tiptoe_report::access(access),
+                true => json(one)?,
+                false => text(one),
             };
             lines.push('\n');
         }
@@ -99,11 +92,11 @@ impl Observer for Terminal {
     }
 
     fn calls(&mut self, calls: &[Call<'_>]) {
-        self.write(self.call_lines(calls));
+        self.write(self.lines(calls, tiptoe_report::call_json, tiptoe_report::call));
     }
 
     fn accesses(&mut self, accesses: &[Access<'_>]) {
-        self.write(self.access_lines(accesses));
+        self.write(self.lines(accesses, tiptoe_report::access_json, tiptoe_report::access));
     }
 
     fn note(&mut self, note: &str) {

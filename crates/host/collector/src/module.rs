@@ -100,37 +100,26 @@ fn map(file: &File) -> std::io::Result<Mmap> {
 impl Object {
     fn open(process: Process, mapping: &Mapping, path: &Path) -> Option<Object> {
         let file = process.open_mapped(mapping).ok()?;
-        let bytes = map(&file).ok()?;
-        let source = TargetFiles {
-            process,
-            path: path.to_owned(),
-        };
-        let image = Image::parse(&bytes, &source).ok()?;
-        let key = key_of(mapping);
-        Some(Object {
-            image,
-            bytes,
-            source,
-            unwind_table: OnceCell::new(),
-            file,
-            key,
-            is_go: OnceCell::new(),
-            linked_libc: OnceCell::new(),
-        })
+        let path = path.to_owned();
+        Object::read(file, key_of(mapping), TargetFiles { process, path }).ok()
     }
 
     /// A program's file that no process has mapped yet.
     pub fn of_program(path: &Path) -> Result<Object, Error> {
         let failed = |why: String| Error::new(format!("cannot read {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| failed(error.to_string()))?;
-        let bytes = map(&file).map_err(|error| failed(error.to_string()))?;
         let source = TargetFiles {
             process: Process::current(),
             path: path.to_owned(),
         };
-        let image = Image::parse(&bytes, &source).map_err(|error| failed(error.to_string()))?;
         // Never compared: nobody has it mapped.
         let key = (0, 0, 0);
+        Object::read(file, key, source).map_err(failed)
+    }
+
+    fn read(file: File, key: FileKey, source: TargetFiles) -> Result<Object, String> {
+        let bytes = map(&file).map_err(|error| error.to_string())?;
+        let image = Image::parse(&bytes, &source).map_err(|error| error.to_string())?;
         Ok(Object {
             image,
             bytes,

@@ -231,16 +231,18 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     0
 }
 
+/// The sites in the table whose addresses the plan lists.
+fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
+    |index| {
+        let found = shared.table.find(plan.address(index))?;
+        Some(found.site)
+    }
+}
+
 /// Patches sites that are in the table already.
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    let site = |index| {
-        shared
-            .table
-            .find(plan.address(index))
-            .map(|found| found.site)
-    };
-    in_batches(count, site, |start, sites| {
+    in_batches(count, listed(shared, plan), |start, sites| {
         let outcomes = patcher::arm(&text, sites);
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
@@ -264,13 +266,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 /// each, so it is looked up there.
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
-    let site = |index| {
-        shared
-            .table
-            .find(plan.address(index))
-            .map(|found| found.site)
-    };
-    in_batches(count, site, |start, sites| {
+    in_batches(count, listed(shared, plan), |start, sites| {
         let outcomes = patcher::disarm(&text, sites);
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             data.set_result(start + offset, *outcome as u64);

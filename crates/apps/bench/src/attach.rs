@@ -45,19 +45,23 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Milliseconds to attach and to detach.
-fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64), Error> {
-    let from = Instant::now();
-    let sites = [site];
-    let traced = Traced {
+fn counted<'a>(sites: &'a [Site], options: &Options) -> Traced<'a> {
+    Traced {
         agent: options.agent,
-        sites: &sites,
+        sites,
         via: Via::Agent,
         filter: None,
         under: None,
         by: None,
         calls: Calls::Entries,
-    };
+    }
+}
+
+/// Milliseconds to attach and to detach.
+fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64), Error> {
+    let from = Instant::now();
+    let sites = [site];
+    let traced = counted(&sites, options);
     let mut tracing = Tracing::start(target, &traced)?;
     let attached = Instant::now();
     tracing.detach(target, &sites)?;
@@ -79,15 +83,7 @@ fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Err
         let mut target = Target::start(&[site])?;
         for (case, times) in &mut cases {
             let sites = [site];
-            let traced = Traced {
-                agent: options.agent,
-                sites: &sites,
-                via: Via::Agent,
-                filter: None,
-                under: None,
-                by: None,
-                calls: Calls::Entries,
-            };
+            let traced = counted(&sites, options);
             let tracing = (*case != "still_idle").then(|| Tracing::begin(target.pid(), &traced));
             times.push(target.gap_ns(WATCH_MS)? / 1e6);
             if let Some(mut tracing) = tracing {

@@ -8,6 +8,7 @@
 
 mod args;
 mod bench;
+mod counters;
 mod doctor;
 mod failure;
 mod latency;

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod cost;
+pub mod counter;
 mod duration;
 pub mod ends;
 pub mod filter;
@@ -22,6 +23,7 @@ pub mod store;
 pub mod via;
 
 pub use cost::{Basis, Cost, Share};
+pub use counter::{Counter, CounterError, CounterGroup, CounterKind, counter_groups};
 pub use duration::duration_ns;
 pub use ends::Ends;
 pub use filter::{Comparison, Filter, Join, Operator, Width};

@@ -1,0 +1,75 @@
+//! Lists of counters as the user gives them.
+
+use tiptoe_event::counter::CounterFault;
+use tiptoe_event::{Counter, CounterError, counter_groups};
+
+use crate::failure::Failure;
+
+/// Events that count together or not at all, the leader first.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group<'a> {
+    /// They give way to nobody.
+    pub is_pinned: bool,
+    /// The events.
+    pub events: Vec<Counter<'a>>,
+}
+
+/// Reads lists of events and groups.
+pub fn groups(lists: &[String]) -> Result<Vec<Group<'_>>, Failure> {
+    let groups = lists.iter().flat_map(|list| counter_groups(list));
+    groups
+        .map(|group| {
+            let group = group.map_err(failed)?;
+            let events = group.events().collect::<Result<_, _>>().map_err(failed)?;
+            let is_pinned = group.is_pinned();
+            Ok(Group { is_pinned, events })
+        })
+        .collect()
+}
+
+/// With the names that are nearest, or what a list looks like.
+fn failed(error: CounterError<'_>) -> Failure {
+    let near: Vec<&str> = error.nearest().into_iter().flatten().collect();
+    let hint = match (error.fault, near.is_empty()) {
+        (CounterFault::Unknown, true) => {
+            "events are named as in 'perf list': cycles, page-faults, rNNN, sched:sched_switch"
+                .to_owned()
+        }
+        (_, true) => {
+            "such as cycles,{instructions,branches}:u,page-faults,cache-misses:D".to_owned()
+        }
+        (_, false) => format!("near: {}", near.join(", ")),
+    };
+    Failure::new(error.to_string()).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_with_what_to_do() {
+        for (list, said) in [
+            ("cylces", "near: cycles"),
+            ("cycles,cylces:u", "no event 'cylces'"),
+            ("{cycles", "such as cycles,{instructions"),
+            ("nothing-of-the-kind", "as in 'perf list'"),
+        ] {
+            let failure = format!("{:?}", groups(&[list.to_owned()]).expect_err(list));
+            assert!(failure.contains(said), "{list}: {failure}");
+        }
+    }
+
+    #[test]
+    fn lists_are_put_together() {
+        let lists = ["cycles,{cs,faults}:D".to_owned(), "r1".to_owned()];
+        let groups = groups(&lists).unwrap();
+        let shown = groups
+            .iter()
+            .map(|group| (group.is_pinned, group.events.len()));
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [(false, 1), (true, 2), (false, 1)]
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Which known names are nearest to one that is not known.
+
+use super::counter_names;
+
+/// So many are told.
+pub const NEAR: usize = 3;
+/// Further off is another word.
+const FURTHEST: usize = 4;
+/// No known name is longer, and what is much longer is near to none.
+const LONGEST: usize = 32;
+
+/// The names that are nearest, the nearest first: by letters that are wrong, missing, too many, or swapped.
+pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
+    let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
+    for known in counter_names() {
+        let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
+            continue;
+        };
+        // Of a short name, what has none of its letters is not near.
+        if far > FURTHEST || far >= name.len() {
+            continue;
+        }
+        let mut candidate = Some((far, known));
+        for place in &mut found {
+            let is_nearer = match (*place, candidate) {
+                (Some((placed, _)), Some((far, _))) => far < placed,
+                (None, _) => true,
+                (_, None) => false,
+            };
+            if is_nearer {
+                core::mem::swap(place, &mut candidate);
+            }
+        }
+    }
+    found.map(|place| place.map(|(_, name)| name))
+}
+
+/// The least number of edits that make one of the other (optimal string alignment), without regard to case.
+fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
+    if left.len() > LONGEST || right.len() > LONGEST {
+        return None;
+    }
+    let is_same = |a: usize, b: usize| left[a].eq_ignore_ascii_case(&right[b]);
+    let (mut before, mut last, mut row) = ([0; LONGEST + 1], [0; LONGEST + 1], [0; LONGEST + 1]);
+    for (at, cell) in last.iter_mut().enumerate() {
+        *cell = at;
+    }
+    for a in 0..left.len() {
+        row[0] = a + 1;
+        for b in 0..right.len() {
+            let changed = last[b] + usize::from(!is_same(a, b));
+            let mut best = changed.min(last[b + 1] + 1).min(row[b] + 1);
+            if a > 0 && b > 0 && is_same(a, b - 1) && is_same(a - 1, b) {
+                best = best.min(before[b - 1] + 1);
+            }
+            row[b + 1] = best;
+        }
+        (before, last) = (last, row);
+    }
+    Some(last[right.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_counted() {
+        for (left, right, far) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("cycles", "cycles", 0),
+            ("cylces", "cycles", 1),
+            ("CYCLES", "cycles", 0),
+            ("cycle", "cycles", 1),
+            ("cyycles", "cycles", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(left.as_bytes(), right.as_bytes()), Some(far));
+            assert_eq!(distance(right.as_bytes(), left.as_bytes()), Some(far));
+        }
+        assert_eq!(distance(&[b'a'; 33], b"a"), None);
+    }
+
+    #[test]
+    fn the_nearest_comes_first() {
+        assert_eq!(nearest("cylces")[0], Some("cycles"));
+        assert_eq!(nearest("page-fault")[0], Some("page-faults"));
+        assert_eq!(nearest("llc-loads")[0], Some("LLC-loads"));
+        assert_eq!(nearest("nothing-of-the-kind"), [None; NEAR]);
+        assert_eq!(nearest(""), [None; NEAR]);
+    }
+}

@@ -1,0 +1,36 @@
+//! Lists of counters: any text is read or refused with a part of it, and each event that was read means the
+//! same when it is read by itself.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_event::{CounterError, counter_groups};
+
+fuzz_target!(|list: &str| {
+    let refused = |error: CounterError<'_>| {
+        assert!(list.contains(error.text) && !error.to_string().is_empty());
+        let near = error.nearest();
+        assert!(near.is_sorted_by_key(|name| name.is_none()));
+    };
+    for group in counter_groups(list) {
+        let group = match group {
+            Ok(group) => group,
+            Err(error) => return refused(error),
+        };
+        for event in group.events() {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => return refused(error),
+            };
+            assert!(list.contains(event.text));
+            let again = counter_groups(event.text).next();
+            let again = again.and_then(Result::ok).and_then(|group| group.events().next());
+            let again = again.expect("it is there").expect("it is read again");
+            assert_eq!((again.text, again.kind), (event.text, event.kind), "{list:?}");
+            let (own, all) = (again.modifiers, event.modifiers);
+            assert!(all.pinned >= own.pinned && all.user >= own.user);
+            if !group.is_braced() {
+                assert_eq!(own, all);
+            }
+        }
+    }
+});

@@ -285,6 +285,36 @@ fn it_ends_with_what_it_watches() {
 }
 
 #[test]
+fn a_variable_behind_a_pointer_is_followed() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task"] {
+        let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
+        let watched = watch(&["head->next", "--via", via]).attach(&[program.pid()]);
+        wait_armed(&watched);
+        program.go();
+        for _ in 0..3 {
+            // tiptoe looks a hundred times.
+            std::thread::sleep(Duration::from_secs(1));
+            program.go();
+        }
+        let report = watched.finish();
+        // Besides, those of the allocator, as an object is freed.
+        assert_eq!(
+            row(&report, "moved")["count"],
+            300,
+            "{via}: {:#}",
+            report.value
+        );
+        let notes = report.value["notes"].to_string();
+        assert!(
+            notes.contains("`watched:head->next` moved 3 times"),
+            "{notes}"
+        );
+        program.finish();
+    }
+}
+
+#[test]
 fn memory_that_goes_away_ends_its_watch() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);

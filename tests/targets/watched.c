@@ -255,6 +255,19 @@ static void unmapped(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
+// Another object each time that a line comes, and a hundred writes to it when the next one does.
+static void moved(void) {
+    char byte;
+    for (int object = 0; object < (int)rounds; object++) {
+        struct node *before = head;
+        head = calloc(1, sizeof *head);
+        CHECK(head != NULL);
+        if (object) free(before);
+        while (read(0, &byte, 1) > 0 && byte != '\n') {}
+        for (int i = 0; i < 100; i++) *(struct node *volatile *)&head->next = &nodes[i & 1];
+    }
+}
+
 // Children have the same addresses.
 static void forked(void) {
     pid_t child = fork();
@@ -279,6 +292,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "values")) values();
     if (!strcmp(argv[1], "again")) again(argv);
     if (!strcmp(argv[1], "unmapped")) unmapped();
+    if (!strcmp(argv[1], "moved")) moved();
     if (!strcmp(argv[1], "forked")) forked();
     return 0;
 }

@@ -18,7 +18,7 @@ use crate::{probe, values};
 pub const WATCH_HELP: &str = "\
 Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information
-  table[3]->next             through a pointer, as it is when the watch begins
+  table[3]->next             through a pointer, followed where that leads elsewhere
   'ns::Class::member'        C++; a :: belongs to the name
   libc.so.6:environ          of a library
   0x7ffd1000:4:rw            four bytes at an address; reads, too

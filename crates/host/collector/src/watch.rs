@@ -26,6 +26,7 @@ mod foresee;
 mod form;
 mod holders;
 mod learn;
+mod moves;
 mod origins;
 mod place;
 mod rows;
@@ -176,6 +177,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     run.note_window(last);
     run.set.stop();
     run.tell_each(observer);
+    run.notes.extend(run.moves_told());
     let mut session = run.session(duration)?;
     let child = run.child.as_mut();
     let exit_status =
@@ -203,6 +205,7 @@ impl Run<'_> {
                 .turns
                 .rotate(&mut self.set, &self.target, &self.places)?;
             self.rested |= rested;
+            self.follow_pointers(observer)?;
             let may_rest = self.allowance.is_some() && self.form.form == Form::Tasks;
             let is_awake = may_rest && !self.set.rest()?;
             if self.child.is_some() && now - self.start < BEGINNING {

@@ -17,7 +17,7 @@
 //! Linux 5.15 or later.
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, PerCpuArray};
+use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray};
 use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
 use tiptoe_sys::host::Process;
@@ -244,6 +244,16 @@ impl Watchpoints {
             }
         }
         Ok(window)
+    }
+
+    /// Nothing is watched at an address any more.
+    pub fn forget(&mut self, address: u64) -> Result<(), Error> {
+        let map = HashMap::<_, u64, Variable>::try_from(self.map_mut("variables")?);
+        match map.and_then(|mut map| map.remove(&address)) {
+            // Of one that had no turn yet.
+            Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+            Err(error) => Err(told(error)),
+        }
     }
 
     /// How the threads got their events, where each has its own.

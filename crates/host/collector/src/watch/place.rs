@@ -10,6 +10,7 @@ use tiptoe_symbol::variable::{
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
+use super::moves::Way;
 use super::thread::OfThread;
 use crate::request::Error;
 use crate::resolve;
@@ -35,6 +36,7 @@ pub(super) struct Place {
     /// The thread that it goes with.
     of_thread: Option<u32>,
     value: Type,
+    pub(super) way: Option<Way>,
 }
 
 /// Reads what is to be watched, before anything is started.
@@ -144,6 +146,7 @@ impl Target {
             len,
             access: watch.access,
             is_pinned: asked.is_pinned,
+            way: Way::new(&plan, here),
             value: plan.value,
         })
     }
@@ -156,6 +159,18 @@ impl Place {
 
     pub(super) fn address(&self) -> u64 {
         self.address
+    }
+
+    pub(super) fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// It is at another address from now on; where it was.
+    pub(super) fn move_to(&mut self, address: u64) -> u64 {
+        if let Some(way) = &mut self.way {
+            way.moves += 1;
+        }
+        std::mem::replace(&mut self.address, address)
     }
 
     pub(super) fn access(&self) -> Access {
@@ -220,7 +235,7 @@ impl Place {
             access: self.access_word().to_owned(),
             hits: hits.all,
             count: hits.wanted,
-            at_least: rested || watched_ns.is_some(),
+            at_least: rested || watched_ns.is_some() || self.moves() > 0,
             watched_ns,
         }
     }

@@ -1,0 +1,140 @@
+//! Variables behind pointers: where these lead elsewhere, as another object has taken the place of that which was
+//! watched, the watch goes there.
+
+use tiptoe_symbol::variable::{Place as Here, Plan, Step, check_alignment};
+
+use super::Run;
+use super::begin::Target;
+use super::place::Place;
+use crate::request::{Error, Observer};
+
+/// The way to a variable through pointers.
+pub(super) struct Way {
+    plan: Plan,
+    here: Here,
+    /// How often it has led elsewhere.
+    pub(super) moves: u32,
+    /// How often in a row it led nowhere.
+    lost: u32,
+}
+
+/// What has changed since the last look.
+enum Change {
+    /// The way leads to this address now.
+    Moved(u64),
+    /// It leads nowhere any more.
+    Lost,
+}
+
+impl Way {
+    /// `None` where no pointer is followed: such a variable stays where it is.
+    pub(super) fn new(plan: &Plan, here: Here) -> Option<Way> {
+        let mut steps = plan.steps.iter();
+        let follows = steps.any(|step| matches!(step, Step::Load { .. }));
+        follows.then(|| Way {
+            plan: plan.clone(),
+            here,
+            moves: 0,
+            lost: 0,
+        })
+    }
+}
+
+impl Place {
+    /// How often it was found at another address.
+    pub(super) fn moves(&self) -> u32 {
+        self.way.as_ref().map_or(0, |way| way.moves)
+    }
+
+    fn look(&mut self, target: &Target) -> Option<Change> {
+        let (address, len) = (self.address(), self.len());
+        let way = self.way.as_mut()?;
+        let found = way
+            .plan
+            .locate(&way.here, &mut |at, bytes| target.read(at, bytes));
+        let can_be_watched =
+            |at: &u64| check_alignment(*at, len).is_ok() && target.read(*at, &mut [0]);
+        let found = found.ok().filter(can_be_watched);
+        way.lost = match found {
+            Some(_) => 0,
+            None => way.lost.saturating_add(1),
+        };
+        match found {
+            Some(now) if now != address => Some(Change::Moved(now)),
+            // At its end a process has no memory just before it is gone.
+            None if way.lost == 3 => Some(Change::Lost),
+            _ => None,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Looks where the pointers lead, and goes there.
+    pub(super) fn follow_pointers(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        for index in 0..self.places.len() {
+            let told = match self.places[index].look(&self.target) {
+                Some(Change::Moved(to)) => self.move_to(index, to)?,
+                Some(Change::Lost) => Some(self.has_lost(index)),
+                None => None,
+            };
+            if let Some(told) = told {
+                observer.note(&told);
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches a variable at another address; what is to be said of it, the first time.
+    fn move_to(&mut self, index: usize, to: u64) -> Result<Option<String>, Error> {
+        if self.places.iter().any(|place| place.address() == to) {
+            return Ok(None);
+        }
+        let from = self.places[index].move_to(to);
+        let slot = self
+            .turns
+            .serving()
+            .iter()
+            .position(|served| *served == index);
+        if let Some(slot) = slot {
+            let watchpoint = self.places[index].watchpoint(&self.target);
+            let window = self.set.serve(slot, index, &watchpoint)?;
+            self.rested |= window.rested;
+        }
+        self.set.forget(from)?;
+        let place = &self.places[index];
+        let after = self.start.elapsed().as_secs_f64();
+        let told = || {
+            format!(
+                "`{}` is at {to:#x} since {after:.1} s, and was at {from:#x}: the watch goes where its pointers lead",
+                place.name()
+            )
+        };
+        Ok((place.moves() == 1).then(told))
+    }
+
+    fn has_lost(&self, index: usize) -> String {
+        let place = &self.places[index];
+        let after = self.start.elapsed().as_secs_f64();
+        format!(
+            "the pointers of `{}` lead nowhere since {after:.1} s: what is at {:#x} is watched until they do",
+            place.name(),
+            place.address()
+        )
+    }
+
+    /// What is to be said in the end of variables that were elsewhere.
+    pub(super) fn moves_told(&self) -> Vec<String> {
+        let moved = self.places.iter().filter(|place| place.moves() > 0);
+        let told = moved.map(|place| {
+            let times = match place.moves() {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            format!(
+                "`{}` moved {times}, as its pointers changed: accesses before that was seen are missing",
+                place.name()
+            )
+        });
+        told.collect()
+    }
+}

@@ -18,6 +18,7 @@ use crate::driver::Tracing;
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
+use crate::workshop::failed;
 
 /// Names the folder.
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
@@ -135,10 +136,6 @@ fn timed(source: &Path, watched: Option<Watched>) -> Result<(Took, Option<Sessio
 fn share_of_programs(session: &Session) -> Option<f64> {
     let ran = session.cost.programs.as_ref()?.all_run_ns?;
     Some(100.0 * ran as f64 / session.cpu_ns.max(1) as f64)
-}
-
-fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |error| Error::Io { what, error }
 }
 
 fn table(found: &Found, source: &Path) -> Table {

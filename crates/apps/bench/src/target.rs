@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
-use crate::workshop::STILL;
+use crate::workshop::{STILL, cc};
 
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
@@ -185,20 +185,8 @@ fn compile(folder: &Path, sites: &[Site]) -> Result<PathBuf, Error> {
     for (name, text) in files {
         std::fs::write(folder.join(name), text).map_err(io)?;
     }
-    let arguments = ["-O2", "-pthread", "-o", PROGRAM_NAME, "target.c", "sites.S"];
-    let output = Command::new("cc")
-        .args(arguments)
-        .current_dir(folder)
-        .output();
-    let output = output.map_err(|error| Error::Io {
-        what: "running `cc`",
-        error,
-    })?;
-    if !output.status.success() {
-        return Err(Error::Compile(
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        ));
-    }
+    let arguments = ["-pthread", "-o", PROGRAM_NAME, "target.c", "sites.S"];
+    cc(folder, &arguments)?;
     Ok(folder.join(PROGRAM_NAME))
 }
 

@@ -42,18 +42,8 @@ impl Workshop {
         let file = format!("{name}.c");
         let writing = failed("writing the benched program");
         std::fs::write(self.folder.join(&file), source).map_err(writing)?;
-        let output = Command::new("cc")
-            .args(["-O2", "-o", name, &file])
-            .args(options)
-            .current_dir(&self.folder)
-            .output();
-        let output = output.map_err(failed("running `cc`"))?;
-        match output.status.success() {
-            true => Ok(self.folder.join(name)),
-            false => Err(Error::Compile(
-                String::from_utf8_lossy(&output.stderr).into_owned(),
-            )),
-        }
+        cc(&self.folder, &[&["-o", name, &file][..], options].concat())?;
+        Ok(self.folder.join(name))
     }
 
     /// Starts the program, perhaps with a library in front of its others.
@@ -82,6 +72,19 @@ impl Drop for Workshop {
     fn drop(&mut self) {
         // Who cannot remove it leaves it to the system.
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Compiles what lies in a folder.
+pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
+    let mut command = Command::new("cc");
+    command.arg("-O2").args(arguments).current_dir(folder);
+    let output = command.output().map_err(failed("running `cc`"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Compile(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )),
     }
 }
 

@@ -24,18 +24,6 @@ pub struct ProgramTimes {
     pub run_ns: u64,
 }
 
-impl ProgramTimes {
-    /// Runs and their time, of all CPUs.
-    pub(crate) fn sum(cpus: impl Iterator<Item = [u64; 2]>) -> ProgramTimes {
-        cpus.fold(ProgramTimes::default(), |sum, [runs, run_ns]| {
-            ProgramTimes {
-                runs: sum.runs + runs,
-                run_ns: sum.run_ns + run_ns,
-            }
-        })
-    }
-}
-
 /// Loads objects whose programs know processes by the ids that we know them by.
 pub(crate) fn loader() -> EbpfLoader<'static> {
     static NAMESPACE: OnceLock<[u64; 2]> = OnceLock::new();
@@ -114,7 +102,12 @@ pub(crate) fn times<Cpu: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(&Cpu) -> [u64; 2],
 ) -> Result<ProgramTimes, Error> {
-    Ok(ProgramTimes::sum(cpus(bpf)?.iter().map(runs)))
+    let mut sum = ProgramTimes::default();
+    for [runs, run_ns] in cpus(bpf)?.iter().map(runs) {
+        sum.runs += runs;
+        sum.run_ns += run_ns;
+    }
+    Ok(sum)
 }
 
 /// What they took of all processes, as the kernel measured it while it was asked to.

@@ -17,14 +17,14 @@
 //! Linux 5.15 or later.
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, MapError, PerCpuArray};
 use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, Breakpoint};
 
 use crate::Error;
-use crate::programs::{self, Link, ProgramTimes, attach, no_part};
+use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 
 mod births;
@@ -191,7 +191,7 @@ impl Watchpoints {
         let is_signed = watchpoint.is_signed.into();
         let variable: Variable = [index, at.len.into(), is_signed, is_code, slot];
         self.insert("variables", at.address, variable)?;
-        let mut last = Array::<_, u64>::try_from(self.map_mut("last")?).map_err(told)?;
+        let mut last = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "last")?).map_err(told)?;
         last.set(index, watchpoint.value, 0).map_err(told)
     }
 
@@ -204,7 +204,8 @@ impl Watchpoints {
     }
 
     fn set_window(&mut self, cell: u32, value: u64) -> Result<(), Error> {
-        let mut window = Array::<_, u64>::try_from(self.map_mut("window")?).map_err(told)?;
+        let mut window =
+            Array::<_, u64>::try_from(map_mut(&mut self.bpf, "window")?).map_err(told)?;
         window.set(cell, value, 0).map_err(told)
     }
 
@@ -248,7 +249,7 @@ impl Watchpoints {
 
     /// Nothing is watched at an address any more.
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
-        let map = HashMap::<_, u64, Variable>::try_from(self.map_mut("variables")?);
+        let map = HashMap::<_, u64, Variable>::try_from(map_mut(&mut self.bpf, "variables")?);
         match map.and_then(|mut map| map.remove(&address)) {
             // Of one that had no turn yet.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
@@ -324,14 +325,14 @@ impl Watchpoints {
     }
 
     fn hits_in_window(&self) -> Result<u64, Error> {
-        let hits = Array::<_, u64>::try_from(self.map("window")?).map_err(failed)?;
+        let hits = Array::<_, u64>::try_from(map(&self.bpf, "window")?).map_err(failed)?;
         hits.get(&HITS, 0).map_err(failed)
     }
 
     /// What has become of the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
         let hits = self.hits_in_window()?;
-        let map = self.bpf.map("rests").ok_or_else(|| no_part("rests"))?;
+        let map = map(&self.bpf, "rests")?;
         let map = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
         let slots = 0..self.serving.len() as u32;
         let rests = slots.map(|slot| map.get(&slot, 0));
@@ -382,7 +383,7 @@ impl Watchpoints {
     }
 
     fn insert<V: aya::Pod>(&mut self, name: &str, key: u64, value: V) -> Result<(), Error> {
-        let map = HashMap::<_, u64, V>::try_from(self.map_mut(name)?);
+        let map = HashMap::<_, u64, V>::try_from(map_mut(&mut self.bpf, name)?);
         let inserted = map.and_then(|mut map| map.insert(key, value, 0));
         inserted.map_err(told)
     }
@@ -394,7 +395,7 @@ impl Watchpoints {
 
     /// What was counted so far.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
-        let rows = HashMap::<_, Key, Row>::try_from(self.map("rows")?).map_err(failed)?;
+        let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         let rows = rows.iter();
         rows.map(|row| row.map(|(key, row)| layout::row(key, &row)))
             .collect::<Result<_, _>>()
@@ -403,7 +404,8 @@ impl Watchpoints {
 
     /// The hits of a variable so far.
     pub fn hits(&self, variable: u32) -> Result<Hits, Error> {
-        let counted = PerCpuArray::<_, Counts>::try_from(self.map("counted")?).map_err(failed)?;
+        let counted =
+            PerCpuArray::<_, Counts>::try_from(map(&self.bpf, "counted")?).map_err(failed)?;
         let counts = counted.get(&variable, 0).map_err(failed)?;
         let mut sum = Hits::default();
         for [all, wanted] in counts.iter().copied() {
@@ -427,16 +429,7 @@ impl Watchpoints {
 
     /// What the program took, by its own clock. The trap, which takes far more, is not in it.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
-        let cpus = programs::cpus::<Cpu>(&self.bpf)?;
-        Ok(ProgramTimes::sum(cpus.iter().map(|cpu| layout::cpu(cpu).0)))
-    }
-
-    fn map(&self, name: &str) -> Result<&Map, Error> {
-        self.bpf.map(name).ok_or_else(|| no_part(name))
-    }
-
-    fn map_mut(&mut self, name: &str) -> Result<&mut Map, Error> {
-        self.bpf.map_mut(name).ok_or_else(|| no_part(name))
+        programs::times(&self.bpf, |cpu| layout::cpu(cpu).0)
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tiptoe_tests::{Probe, Waiting, command, is_root, process, skipped, target};
 
-use crate::watch::{hits, turn};
+use crate::watch::{hits, said, turn};
 
 const FUNCTIONS: &[&str] = &["add", "down", "digits", "scale", "fill", "choose"];
 /// A small root on a tmpfs that only the new mount namespace has. Arguments: where, the program, and `whole`
@@ -104,14 +104,14 @@ fn tiptoe_in_a_container_knows_its_processes() {
     assert_eq!(run.good().value["watch"]["foreign"], 30);
     let own = run.good().value["targets"][0]["pid"].as_u64();
     assert!(own.is_some_and(|pid| pid < 10), "{own:?}");
-    let per_thread = watch.with(&["--via", "kernel-task"]);
-    let refused = per_thread.run(&target("watched"), &["forked", "1"]);
-    assert!(
-        refused.stderr.contains("births of threads"),
-        "{}",
-        refused.stderr
+    let watch = Probe::watch().with(&["total", "--via", "kernel-task"]);
+    let run = watch.contained().run(&target("watched"), &["churn", "20"]);
+    assert_eq!(
+        hits(run.good(), 0),
+        said(&run, "total"),
+        "{:#}",
+        run.good().value
     );
-    assert_eq!(refused.status, 2);
     for (options, counted) in [
         (&["--kernel"][..], "/waits/rows/0/count"),
         (&["--via", "kernel"], "/locks/rows/0/slept"),

@@ -11,7 +11,7 @@
  *
  * A thread that is not told of was there before us, or is about to be told of.
  */
-#include "kernel.h"
+#include "ids.h"
 
 #define THREADS 65536
 
@@ -62,14 +62,35 @@ struct {
 	TYPE(value, u64);
 } cloning SEC(".maps");
 
+/* What one id of a thread takes in the kernel, of which it has one in each namespace, the innermost last. */
+#define UPID 16
+
+/* The id of a thread that is in our own namespace, as its process is. */
+INLINE u32 id_of(struct task_struct *task)
+{
+	struct pid *pid;
+	u64 innermost;
+	u32 id = 0;
+
+	if (!namespace_ino)
+		return READ(task, pid);
+	pid = READ(task, thread_pid);
+	innermost = (u64)__builtin_preserve_access_index(&pid->numbers) + (u64)READ(pid, level) * UPID;
+	bpf_probe_read_kernel(&id, sizeof(id), (void *)innermost);
+	return id;
+}
+
 SEC("raw_tracepoint/sys_enter")
 int clone_begins(u64 *args)
 {
-	u64 ids = bpf_get_current_pid_tgid();
-	u32 thread = ids;
-	u64 now;
+	u64 ids, now;
+	u32 thread;
 
-	if (ids >> 32 != process || (args[1] != CLONE && args[1] != CLONE3))
+	if (args[1] != CLONE && args[1] != CLONE3)
+		return 0;
+	ids = current_ids();
+	thread = ids;
+	if (ids >> 32 != process)
 		return 0;
 	now = bpf_ktime_get_ns();
 	bpf_map_update_elem(&cloning, &thread, &now, ANY);
@@ -79,7 +100,7 @@ int clone_begins(u64 *args)
 SEC("raw_tracepoint/task_newtask")
 int thread_born(u64 *args)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	struct task_struct *born = (struct task_struct *)args[0];
 	u32 parent = ids, child = 0, none = 0, yes = 1, *opening;
 	u64 *began, *since;
@@ -89,7 +110,7 @@ int thread_born(u64 *args)
 	began = bpf_map_lookup_elem(&cloning, &parent);
 	if (!(args[1] & CLONE_THREAD))
 		goto out;
-	bpf_probe_read_kernel(&child, sizeof(child), &born->pid);
+	child = id_of(born);
 	opening = bpf_map_lookup_elem(&threads, &parent);
 	since = opening ? bpf_map_lookup_elem(&openings, opening) : 0;
 	if (since && began && *since != UNDER_WAY && *began > *since) {
@@ -108,7 +129,7 @@ out:
 SEC("raw_tracepoint/sched_process_exit")
 int thread_ends(void)
 {
-	u64 ids = bpf_get_current_pid_tgid();
+	u64 ids = current_ids();
 	u32 thread = ids;
 
 	if (ids >> 32 == process) {

@@ -74,9 +74,19 @@ struct mm_struct {
 	struct rw_semaphore mmap_lock;
 };
 
+struct upid {
+	s32 nr;
+};
+
+struct pid {
+	u32 level;
+	struct upid numbers[1];
+};
+
 struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	s32 pid;
 	char comm[16];
 };

@@ -81,9 +81,6 @@ pub enum Error {
     /// Not everybody may watch what all threads do.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// We are in a container.
-    #[error("the births of threads are told by ids that this pid namespace does not have")]
-    BirthsOutside,
     /// No debug registers, or a kernel without their use.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
@@ -132,9 +129,6 @@ impl Error {
                  the one that is left to debuggers"
                     .into(),
             ),
-            Self::BirthsOutside => {
-                Some("run tiptoe outside the container, or use `--via kernel`".into())
-            }
             Self::BreakpointDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoRoom => Some("ask for fewer functions".into()),
             Self::System(error) => error.hint(),

@@ -415,7 +415,6 @@ fn pid_namespace(can: &Capabilities) -> Row {
         return Row::ok(name, "the first: every process is visible");
     }
     Row::ok(name, "a container's: its own processes only")
-        .part(Instrument::Watch, "no `--via kernel-task`")
         .part(Instrument::Stat, "no system-wide names")
         .fix("start the container with --pid=host")
 }

@@ -9,7 +9,6 @@ use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
 use tiptoe_kernel::{Error as KernelError, Watchpoints};
 use tiptoe_session::{Attached, Placement, Reservations};
 use tiptoe_sys::host::Process;
-use tiptoe_sys::host::capabilities::in_first_pid_namespace;
 
 use super::begin::Target;
 use super::holders;
@@ -41,7 +40,7 @@ pub(super) fn open(
         Via::KernelTask => None,
         _ => {
             let shared = match via {
-                Via::Auto if in_first_pid_namespace() => sharing(target, points),
+                Via::Auto => sharing(target, points),
                 _ => 0,
             };
             if shared > 0 {

@@ -6,9 +6,7 @@
 //! known.
 
 use aya::maps::{HashMap, MapError};
-use aya::{Ebpf, EbpfLoader, Pod};
-
-use tiptoe_sys::host::capabilities::in_first_pid_namespace;
+use aya::{Ebpf, Pod};
 
 use crate::Error;
 use crate::programs::{self, Link, attach, load_program, map, map_mut};
@@ -44,10 +42,7 @@ pub(super) enum Known {
 
 impl Births {
     pub(super) fn follow(pid: u32) -> Result<Births, Error> {
-        if !in_first_pid_namespace() {
-            return Err(Error::BirthsOutside);
-        }
-        let mut loader = EbpfLoader::new();
+        let mut loader = programs::loader();
         let loaded = loader.override_global("process", &pid, true).load(BIRTHS);
         let mut bpf = loaded.map_err(|error| bpf_refusal(FOLLOW, &error))?;
         for [program, ..] in PROGRAMS {

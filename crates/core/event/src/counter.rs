@@ -19,7 +19,7 @@ mod parse;
 
 pub use modifiers::Modifiers;
 pub use names::counter_names;
-pub use near::{NEAR, nearest};
+pub use near::{NEAR, nearest, nearest_of};
 
 /// What is to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

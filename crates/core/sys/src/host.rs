@@ -8,6 +8,7 @@
 pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
+pub mod ends;
 mod error;
 pub mod kallsyms;
 pub mod limits;

@@ -92,6 +92,14 @@ pub enum Error {
         /// How many.
         len: u8,
     },
+    /// An event that cannot be counted, in words, and what to do about it.
+    #[error("{what}")]
+    Counter {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
     /// Something about the process or this one's limits.
     #[error(transparent)]
     System(#[from] SysError),
@@ -131,6 +139,7 @@ impl Error {
             ),
             Self::BreakpointDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoRoom => Some("ask for fewer functions".into()),
+            Self::Counter { hint, .. } => Some(hint.clone()),
             Self::System(error) => error.hint(),
             _ => None,
         }

@@ -7,6 +7,8 @@
 //! instruction, up to 19 us where it must single-step it (measured in a
 //! virtual machine).
 //!
+//! Events by perf's names are counted by sets of perf events ([`CounterSet`]).
+//!
 //! The kernel's own locks are seen by nobody else: [`Waits`] times and counts
 //! waits for them, by BPF programs whose sources and built objects lie in `bpf/`. [`Futexes`] does so
 //! at the futex calls of a program.
@@ -22,6 +24,7 @@
 //! resume the program inside our jump.
 #![forbid(unsafe_code)]
 
+pub mod counters;
 mod error;
 mod execs;
 pub mod futexes;
@@ -34,6 +37,7 @@ mod uprobes;
 pub mod waits;
 pub mod watchpoints;
 
+pub use counters::CounterSet;
 pub use error::Error;
 pub use futexes::Futexes;
 pub use instruction::{Step, step, unprobeable};

@@ -6,13 +6,18 @@ use super::counter_names;
 pub const NEAR: usize = 3;
 /// Further off is another word.
 const FURTHEST: usize = 4;
-/// No known name is longer, and what is much longer is near to none.
-const LONGEST: usize = 32;
+/// What is longer is near to none: so much lies on the stack.
+const LONGEST: usize = 64;
 
 /// The names that are nearest, the nearest first: by letters that are wrong, missing, too many, or swapped.
 pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
+    nearest_of(name, counter_names())
+}
+
+/// The same of other names.
+pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
-    for known in counter_names() {
+    for known in all {
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
@@ -79,7 +84,7 @@ mod tests {
             assert_eq!(distance(left.as_bytes(), right.as_bytes()), Some(far));
             assert_eq!(distance(right.as_bytes(), left.as_bytes()), Some(far));
         }
-        assert_eq!(distance(&[b'a'; 33], b"a"), None);
+        assert_eq!(distance(&[b'a'; 65], b"a"), None);
     }
 
     #[test]

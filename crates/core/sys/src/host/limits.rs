@@ -56,6 +56,17 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
+/// Has the calling thread run on one CPU alone, the first that it may run on; which that is.
+pub fn stay_on_one_cpu() -> Option<u32> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let allowed = sched_getaffinity(None).ok()?;
+    let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu))?;
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).ok()?;
+    u32::try_from(cpu).ok()
+}
+
 /// How many CPUs are online.
 pub fn online_cpus() -> u32 {
     // SAFETY: the call takes and returns numbers only.

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 mod breakpoint;
+mod group;
 
 pub use breakpoint::{Access, Breakpoint};
 
@@ -60,6 +61,10 @@ impl PerfEvent {
     ///
     /// `attr` may hold no pointer; uprobes, which need one, have [`PerfEvent::open_uprobe`].
     pub fn open(attr: Attr, on: On) -> io::Result<Self> {
+        Self::open_behind(attr, on, None)
+    }
+
+    fn open_behind(attr: Attr, on: On, leader: Option<i32>) -> io::Result<Self> {
         let mut attr = complete(attr);
         let (pid, cpu) = match on {
             On::Thread(tid) => (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1),
@@ -73,7 +78,7 @@ impl PerfEvent {
                 &raw mut attr,
                 pid,
                 cpu,
-                -1,
+                leader.unwrap_or(-1),
                 u64::from(abi::PERF_FLAG_FD_CLOEXEC),
             )
         };
@@ -110,7 +115,7 @@ impl PerfEvent {
         Self::open(attr, on)
     }
 
-    /// The counts so far, of a thread also when it has ended.
+    /// The counts so far, of a thread also when it has ended. `UnexpectedEof` of a pinned event that is in error.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [0u64; 3];
         // SAFETY: `words` is writable for exactly the length given.

@@ -10,10 +10,12 @@ mod find;
 mod maps;
 mod stat;
 mod status;
+mod switches;
 
 pub use files::path_of;
 pub use maps::{Device, Mapping, Perms};
 pub use status::{SignalSet, Status};
+pub use switches::switches_of_all;
 
 use std::prelude::rust_2024::*;
 

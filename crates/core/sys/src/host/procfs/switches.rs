@@ -1,0 +1,61 @@
+//! How often threads left a CPU for another thread.
+
+use std::prelude::rust_2024::*;
+
+use std::fs;
+use std::path::Path;
+
+use super::Process;
+use crate::host::error::{Error, Result};
+
+impl Process {
+    /// Switches of all of its threads that are there, since each began.
+    pub fn switches(self) -> Result<u64> {
+        let of_thread = |tid: &u32| {
+            let status = self.read(&format!("task/{tid}/status"));
+            // One that has ended meanwhile is not there.
+            status.map_or(0, |status| in_status(&String::from_utf8_lossy(&status)))
+        };
+        Ok(self.threads()?.iter().map(of_thread).sum())
+    }
+}
+
+/// Switches of all CPUs since the machine began.
+pub fn switches_of_all() -> Result<u64> {
+    let path = Path::new("/proc/stat");
+    let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("ctxt "));
+    let number = line.and_then(|number| number.trim().parse().ok());
+    number.ok_or_else(|| Error::malformed("/proc/stat"))
+}
+
+fn in_status(text: &str) -> u64 {
+    let lines = text.lines().filter_map(|line| line.split_once(":\t"));
+    lines
+        .filter(|(key, _)| key.ends_with("voluntary_ctxt_switches"))
+        .filter_map(|(_, number)| number.trim().parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_count() {
+        let text = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
+        assert_eq!(in_status(text), 15);
+        assert_eq!(in_status(""), 0);
+    }
+
+    #[test]
+    fn sleeping_is_a_switch() {
+        let before = (
+            Process::current().switches().unwrap(),
+            switches_of_all().unwrap(),
+        );
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(Process::current().switches().unwrap() > before.0);
+        assert!(switches_of_all().unwrap() > before.1);
+    }
+}

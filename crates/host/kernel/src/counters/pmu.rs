@@ -1,0 +1,291 @@
+//! Events of a machine's own: a folder of /sys/bus/event_source/devices says which number a PMU has, which names it
+//! gives to events, and in which bits of the configuration each term lies.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tiptoe_event::counter::nearest_of;
+use tiptoe_sys::host::perf::Attr;
+
+use super::kind;
+use crate::Error;
+
+const DEVICES: &str = "/sys/bus/event_source/devices";
+/// An event's own terms name no event again.
+const DEEPEST: usize = 1;
+
+/// A PMU of this machine.
+#[derive(Debug)]
+pub(super) struct Pmu {
+    name: String,
+    folder: PathBuf,
+    number: u32,
+}
+
+/// What its terms come to.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) attr: Attr,
+    /// `config`, `config1` and `config2`.
+    words: [u64; 3],
+    pub(super) scale: f64,
+    pub(super) unit: String,
+    pub(super) cpus: Option<Vec<u32>>,
+}
+
+impl Pmu {
+    /// The PMU of this name.
+    pub(super) fn find(name: &str) -> Result<Pmu, Error> {
+        Pmu::find_in(Path::new(DEVICES), name)
+    }
+
+    fn find_in(devices: &Path, name: &str) -> Result<Pmu, Error> {
+        let folder = devices.join(name);
+        let number = read(&folder.join("type")).and_then(|text| text.parse().ok());
+        let Some(number) = number else {
+            let known = names(devices);
+            return Err(Error::Counter {
+                what: format!("this machine has no PMU '{name}'"),
+                hint: format!("it has {}", known.join(", ")),
+            });
+        };
+        Ok(Pmu {
+            name: name.to_owned(),
+            folder,
+            number,
+        })
+    }
+
+    /// The configuration that terms stand for.
+    pub(super) fn terms(&self, terms: &str) -> Result<Terms, Error> {
+        let mut found = Terms {
+            attr: kind(self.number),
+            words: [0; 3],
+            scale: 1.0,
+            unit: String::new(),
+            cpus: self.cpus(),
+        };
+        self.read_terms(terms, &mut found, 0)?;
+        let [config, config1, config2] = found.words;
+        found.attr.config = config;
+        found.attr.__bindgen_anon_3.config1 = config1;
+        found.attr.__bindgen_anon_4.config2 = config2;
+        Ok(found)
+    }
+
+    fn cpus(&self) -> Option<Vec<u32>> {
+        read(&self.folder.join("cpumask")).and_then(|text| ranges(&text))
+    }
+
+    fn read_terms(&self, terms: &str, found: &mut Terms, depth: usize) -> Result<(), Error> {
+        for term in terms.split(',').map(str::trim) {
+            let (field, value) = match term.split_once('=') {
+                Some((field, value)) => (field, Some(value)),
+                None => (term, None),
+            };
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            if field.is_empty() || field.starts_with('.') || !field.chars().all(is_plain) {
+                return Err(self.unknown(term));
+            }
+            let event = self.folder.join("events").join(field);
+            match (read(&event), value) {
+                (Some(own), None) if depth < DEEPEST => {
+                    self.read_terms(&own, found, depth + 1)?;
+                    let beside = |end: &str| read(&event.with_file_name(format!("{field}.{end}")));
+                    found.scale = beside("scale").and_then(|s| s.parse().ok()).unwrap_or(1.0);
+                    found.unit = beside("unit").unwrap_or_default();
+                }
+                _ if field == "name" && value.is_some() => {}
+                _ => self.set(term, field, value, &mut found.words)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a value into a term's bits.
+    fn set(
+        &self,
+        term: &str,
+        field: &str,
+        value: Option<&str>,
+        words: &mut [u64; 3],
+    ) -> Result<(), Error> {
+        let value = value
+            .map_or(Some(1), number)
+            .ok_or_else(|| Error::Counter {
+                what: format!("'{}/{term}/': not a number", self.name),
+                hint: "numbers are decimal, or hexadecimal behind 0x".into(),
+            })?;
+        let whole = match field {
+            "config" | "config1" | "config2" => Some(format!("{field}:0-63")),
+            _ => None,
+        };
+        let format = whole.or_else(|| read(&self.folder.join("format").join(field)));
+        let format = format.ok_or_else(|| self.unknown(term))?;
+        let laid = lay(&format, value).ok_or_else(|| Error::Counter {
+            what: format!("'{}/{term}/': the value does not fit", self.name),
+            hint: format!("'{field}' is {format}"),
+        })?;
+        let (word, bits) = laid;
+        words[word] |= bits;
+        Ok(())
+    }
+
+    fn unknown(&self, term: &str) -> Error {
+        let mut known = names(&self.folder.join("events"));
+        known.retain(|name| !name.contains('.'));
+        let fields = names(&self.folder.join("format"));
+        let near = nearest_of(term, known.iter().chain(&fields).map(String::as_str));
+        let near: Vec<&str> = near.into_iter().flatten().collect();
+        let hint = match near.is_empty() {
+            true => format!(
+                "terms: {}",
+                known
+                    .iter()
+                    .chain(&fields)
+                    .take(12)
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+            false => format!("near: {}", near.join(", ")),
+        };
+        Error::Counter {
+            what: format!(
+                "the PMU '{}' has no term '{}'",
+                self.name,
+                term.escape_debug()
+            ),
+            hint,
+        }
+    }
+}
+
+/// A value in the bits of a field, such as `config:0-7,32-35`: which word, and what is put into it.
+fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
+    let (word, bits) = format.split_once(':')?;
+    let word = ["config", "config1", "config2"]
+        .iter()
+        .position(|known| *known == word)?;
+    let (mut laid, mut rest) = (0, value);
+    for range in bits.split(',') {
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (low, high): (u32, u32) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        if low > high || high >= u64::BITS {
+            return None;
+        }
+        let mask = u64::MAX >> (u64::BITS - 1 - (high - low));
+        laid |= (rest & mask) << low;
+        rest = rest.checked_shr(high - low + 1).unwrap_or(0);
+    }
+    (rest == 0).then_some((word, laid))
+}
+
+/// Decimal, or hexadecimal behind `0x`; no sign.
+fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain
+        .then(|| u64::from_str_radix(digits, radix).ok())
+        .flatten()
+}
+
+/// `0-3,8` as its numbers.
+fn ranges(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for range in text.split(',') {
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);
+        all.extend(low..=high);
+    }
+    Some(all)
+}
+
+fn read(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with one PMU.
+    fn machine() -> PathBuf {
+        use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        // Relaxed: only that each number is there once matters.
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let turn = TURN.fetch_add(1, Relaxed);
+        let root = std::env::temp_dir().join(format!("tiptoe-pmu-{}-{turn}", std::process::id()));
+        for (file, text) in [
+            ("cpu/type", "4\n"),
+            ("cpu/format/event", "config:0-7,32-35\n"),
+            ("cpu/format/umask", "config:8-15\n"),
+            ("cpu/format/offcore_rsp", "config1:0-63\n"),
+            ("cpu/format/edge", "config:18\n"),
+            ("cpu/events/cpu-cycles", "event=0x3c\n"),
+            ("cpu/events/energy", "event=0x02,umask=1\n"),
+            ("cpu/events/energy.scale", "2.5e-1\n"),
+            ("cpu/events/energy.unit", "Joules\n"),
+            ("cpu/cpumask", "0,4-5\n"),
+        ] {
+            let path = root.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn terms_lie_where_the_kernel_says() {
+        let root = machine();
+        let pmu = Pmu::find_in(&root, "cpu").unwrap();
+        for (terms, words) in [
+            ("event=0x3c", [0x3c, 0, 0]),
+            ("event=0x3c,umask=0x41", [0x413c, 0, 0]),
+            ("event=0x1ff", [0x1_0000_00ff, 0, 0]),
+            ("cpu-cycles", [0x3c, 0, 0]),
+            ("cpu-cycles,edge", [0x4_003c, 0, 0]),
+            ("event=60,edge=0,name=x", [0x3c, 0, 0]),
+            ("config=0x77,config1=3", [0x77, 3, 0]),
+            (
+                "event=0xb7,offcore_rsp=0xffffffffffffffff",
+                [0xb7, u64::MAX, 0],
+            ),
+        ] {
+            let found = pmu.terms(terms).expect(terms);
+            assert_eq!(found.words, words, "{terms}");
+            assert_eq!((found.attr.type_, found.attr.config), (4, words[0]));
+            assert_eq!(found.cpus, Some(vec![0, 4, 5]));
+        }
+        let energy = pmu.terms("energy").unwrap();
+        assert_eq!((energy.scale, energy.unit.as_str()), (0.25, "Joules"));
+        for (terms, said) in [
+            ("evnt=1", "the PMU 'cpu' has no term 'evnt=1'"),
+            ("event=x", "not a number"),
+            ("event=-1", "not a number"),
+            ("event=0x1fff", "does not fit"),
+            ("edge=2", "does not fit"),
+            ("../../type", "no term"),
+            ("event=1,,umask=1", "no term ''"),
+        ] {
+            let error = pmu.terms(terms).expect_err(terms).to_string();
+            assert!(error.contains(said), "{terms}: {error}");
+        }
+        let error = Pmu::find_in(&root, "gpu").unwrap_err();
+        assert_eq!(error.to_string(), "this machine has no PMU 'gpu'");
+        assert_eq!(error.hint().as_deref(), Some("it has cpu"));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! From a name to what the kernel is asked for.
+
+use tiptoe_event::counter::Modifiers;
+use tiptoe_event::{Counter, CounterKind};
+use tiptoe_sys::host::perf::{Attr, On, abi};
+
+use super::{pmu, software, tracepoint, with_config};
+use crate::Error;
+
+/// An event as the kernel is asked for it.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// As it was given.
+    pub name: String,
+    /// What it counts is a time in ns.
+    pub is_clock: bool,
+    /// One of what is counted is so much of the unit.
+    pub scale: f64,
+    /// What is counted, where that is not events.
+    pub unit: String,
+    pub(super) attr: Attr,
+    pub(super) is_pinned: bool,
+    pub(super) is_exclusive: bool,
+    /// Of a PMU that is named, and nothing said about guests.
+    pub(super) is_of_own_pmu: bool,
+    /// The CPUs that count it for others, where not each counts for itself.
+    pub(super) cpus: Option<Vec<u32>>,
+}
+
+impl Resolved {
+    /// Whether it is one of the kernel's tracepoints.
+    pub fn is_tracepoint(&self) -> bool {
+        self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
+    }
+
+    /// What is of a whole socket is counted by one of its CPUs.
+    pub(super) fn is_counted_on(&self, on: On) -> bool {
+        match (&self.cpus, on) {
+            (Some(cpus), On::Cpu(cpu)) => cpus.contains(&cpu),
+            _ => true,
+        }
+    }
+}
+
+/// Looks an event up on this machine.
+pub(super) fn resolve(counter: &Counter<'_>) -> Result<Resolved, Error> {
+    let mut resolved = Resolved {
+        name: counter.text.to_owned(),
+        is_clock: false,
+        scale: 1.0,
+        unit: String::new(),
+        attr: software(0),
+        is_pinned: counter.modifiers.pinned,
+        is_exclusive: counter.modifiers.exclusive,
+        is_of_own_pmu: matches!(counter.kind, CounterKind::Pmu { .. })
+            && !(counter.modifiers.guest || counter.modifiers.host),
+        cpus: None,
+    };
+    resolved.attr = match counter.kind {
+        CounterKind::Hardware(config) => with_config(abi::PERF_TYPE_HARDWARE, config),
+        CounterKind::Cache(config) => with_config(abi::PERF_TYPE_HW_CACHE, config),
+        CounterKind::Raw(config) => with_config(abi::PERF_TYPE_RAW, config),
+        CounterKind::Software(config) => {
+            resolved.is_clock = config <= u64::from(abi::PERF_COUNT_SW_TASK_CLOCK);
+            software(config)
+        }
+        CounterKind::Tracepoint { group, name } => {
+            with_config(abi::PERF_TYPE_TRACEPOINT, tracepoint::id(group, name)?)
+        }
+        CounterKind::Pmu { pmu, terms } => {
+            let found = pmu::Pmu::find(pmu)?.terms(terms)?;
+            (resolved.scale, resolved.unit, resolved.cpus) = (found.scale, found.unit, found.cpus);
+            found.attr
+        }
+    };
+    modify(&mut resolved.attr, &counter.modifiers);
+    Ok(resolved)
+}
+
+fn modify(attr: &mut Attr, modifiers: &Modifiers) {
+    let not = |counts: bool| u64::from(!counts);
+    attr.set_exclude_user(not(modifiers.counts_user()));
+    attr.set_exclude_kernel(not(modifiers.counts_kernel()));
+    attr.set_exclude_hv(not(modifiers.counts_hypervisor()));
+    attr.set_exclude_idle(u64::from(modifiers.not_idle));
+    let is_named = modifiers.guest || modifiers.host;
+    attr.set_exclude_guest(u64::from(!modifiers.guest));
+    attr.set_exclude_host(u64::from(is_named && !modifiers.host));
+    attr.set_precise_ip(u64::from(modifiers.precise));
+}

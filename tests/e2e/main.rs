@@ -36,6 +36,7 @@ mod servers;
 mod servers_timed;
 mod signals;
 mod spaces;
+mod stat;
 mod ulock_kernel;
 mod under;
 mod values;

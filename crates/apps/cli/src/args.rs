@@ -11,6 +11,7 @@ use tiptoe_event::{Filter, Via};
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
 use crate::plan::{PLAN_HELP, PlanArgs};
+use crate::stat::{STAT_HELP, StatArgs};
 use crate::values;
 use crate::watch::{WATCH_HELP, WatchArgs};
 
@@ -35,6 +36,9 @@ pub enum Command {
     /// Show who accesses a variable, from where, with which values
     #[command(after_help = WATCH_HELP)]
     Watch(Box<WatchArgs>),
+    /// Count events of a command, of processes or of the system, by perf's names
+    #[command(after_help = STAT_HELP)]
+    Stat(Box<StatArgs>),
     /// Tell how accurate a set of counters would be, and what it would cost
     #[command(after_help = PLAN_HELP)]
     Plan(PlanArgs),

@@ -18,6 +18,7 @@ mod output;
 mod plan;
 mod probe;
 mod processes;
+mod stat;
 mod values;
 mod watch;
 
@@ -41,6 +42,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Probe(args) => probe::run(*args),
         Command::Lock(args) => lock::run(*args),
         Command::Watch(args) => watch::run(*args),
+        Command::Stat(args) => stat::run(*args),
         Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => Ok(doctor::run(args.json)),

@@ -196,7 +196,7 @@ pub fn report(
 }
 
 /// The command's own status comes first; a report that was lost is a failure of ours.
-fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
+pub fn exit_code(outcome: &Outcome, written: Result<(), Failure>) -> ExitCode {
     let lost = written.map_err(|failure| failure.report()).is_err();
     let own = outcome.exit_status.unwrap_or(0);
     match u8::try_from(own) {

@@ -18,6 +18,7 @@
 //! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and told by name |
 //! | [`watch`](mod@watch) | accesses to variables: the loop around breakpoints, what it learns, and its rows |
+//! | [`stat`](mod@stat) | events by perf's names: the loop around sets of perf events, sums, runs and their cost |
 //! | [`calibrate`] | what one hit costs on this machine |
 //! | [`driver`], [`run`](mod@run) | from a request to its outcome; the loop, and the session it writes |
 //!
@@ -44,6 +45,7 @@ mod resident;
 mod resolve;
 mod rows;
 mod run;
+mod stat;
 mod totals;
 mod tracee;
 mod ulocks;
@@ -54,5 +56,6 @@ mod words;
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
+pub use stat::{StatRequest, StatWhom, stat};
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_event::{Filter, Via};
-use tiptoe_session::{Access, Call, Interval, Session};
+use tiptoe_session::{Access, Call, Counts, Interval, Session};
 
 pub use crate::ulocks::ByLock;
 
@@ -101,6 +101,8 @@ pub trait Observer {
     fn calls(&mut self, calls: &[Call<'_>]);
     /// Accesses to watched variables since the last time, in their order.
     fn accesses(&mut self, _accesses: &[Access<'_>]) {}
+    /// An interval of counting has passed.
+    fn counts(&mut self, _counts: &Counts) {}
     /// Whether it wants to be told of calls at all: else they are read and counted only.
     fn wants_calls(&self) -> bool {
         true

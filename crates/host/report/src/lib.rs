@@ -16,6 +16,7 @@ mod locks;
 mod now;
 mod number;
 mod refusals;
+mod stat;
 mod table;
 mod text;
 mod waits;
@@ -26,6 +27,7 @@ use tiptoe_session::Session;
 pub use calls::{call, call_json};
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
+pub use stat::{counts, counts_fields, counts_heading, counts_json, stat_cost, stat_fields};
 pub use text::text;
 pub use watch::{access, access_json};
 

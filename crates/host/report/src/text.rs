@@ -4,8 +4,8 @@ use tiptoe_session::{Now, Process, Session};
 
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, table, waits,
-    watch,
+    Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, stat, table,
+    waits, watch,
 };
 
 /// How many processes the first line names.
@@ -15,6 +15,9 @@ const PROCESSES: usize = 3;
 pub fn text(session: &Session, options: &Options) -> String {
     if let Some(now) = &session.now {
         return moment(session, now, options);
+    }
+    if let Some(counted) = &session.stat {
+        return stat::text(session, counted);
     }
     let mut blocks = vec![vec![options.fit(&summary(session))]];
     if let Some(found) = &session.waits {

@@ -18,7 +18,7 @@
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
-//!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH,
+//!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH, "stat"?: STAT,
 //!  "cpus"?: NUMBER}
 //! ```
 //!
@@ -82,6 +82,18 @@
 //!         "drops"?: [{"reason", "count"}…]}
 //! ```
 //!
+//! STAT are the keys of [`Stat`], of `tiptoe stat`. "value" is in "unit", "ns" of clocks, and stands for all of the
+//! time that the event was wanted, whatever part of that it counted; of more than one run it is the mean. With
+//! `--interval` each [`Counts`] is a line of its own, when it is over.
+//!
+//! ```text
+//! STAT   {"whom", "runs", "counts": [COUNT…], "elapsed_ns", "elapsed_spread"?, "user_ns"?, "sys_ns"?, "intervals"?:
+//!          [{"at_ns", "duration_ns", "counts": [COUNT…]}…],
+//!         "switches", "switch_ns", "tracepoint_hits", "tracepoint_ns"}
+//! COUNT  {"event", "cpu"?, "state": "counted"|"not-counted"|"not-supported", "value", "unit", "time_enabled_ns",
+//!          "time_running_ns", "spread"?}
+//! ```
+//!
 //! "cpus" is there with `-a`. PROGRAMS is what tiptoe's BPF programs took of the target, by their own
 //! clock, and of all processes, as the kernel measured them, where this user may have it do so:
 //! `{"runs", "run_ns", "all_runs"?, "all_run_ns"?}`. "low" and "high" are these two.
@@ -102,6 +114,7 @@ mod lock;
 mod now;
 mod records;
 mod space;
+mod stat;
 mod wait;
 mod watch;
 mod words;
@@ -116,6 +129,7 @@ pub use lock::{Blame, Hold, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
 pub use space::AddressSpace;
+pub use stat::{Count, CountState, Counts, Stat};
 pub use tiptoe_event::Via;
 pub use wait::{Dropped, Mode, Outcome, Wait, Waits};
 pub use watch::{
@@ -165,6 +179,9 @@ pub struct Session {
     /// What was seen of variables, where these were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
+    /// What was counted, where events were counted by perf's names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stat: Option<Stat>,
     /// How many CPUs were traced, where it was the whole system: `cpu_ns` is their time, idle or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,

@@ -1,0 +1,345 @@
+//! `tiptoe stat`: how often things happened, by the events that perf names.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
+use tiptoe_session::{Call, Counts, Interval, Session};
+
+use crate::counters;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::{probe, values};
+
+/// What `tiptoe stat --help` says behind the options.
+pub const STAT_HELP: &str = "\
+Counts, as 'perf stat' does, and says what the counting cost.
+  tiptoe stat -- CMD                         the usual events of a command
+  tiptoe stat -e page-faults,cs -p 42        of a process, its threads, and what comes of it
+  tiptoe stat -a -I 1000                     of the whole system, each second
+  tiptoe stat -a -e syscalls:sys_enter_openat -- CMD   of the system while CMD runs
+  tiptoe stat -r 5 -x, -- CMD                the mean of five runs, as fields
+
+Events, as in 'perf list':
+  cycles instructions branches cache-misses … LLC-load-misses   the CPU's counters
+  rNNN                        a number of the CPU's own
+  pmu/event/ pmu/term=…,…/    as /sys/bus/event_source/devices/ names them
+  task-clock page-faults context-switches cpu-migrations …      the kernel's own
+  group:name                  tracepoints
+{A,B} is a group, whose events count together or not at all. Modifiers stand behind ':',
+for an event or a group: u user space, k kernel, h hypervisor, G guests, H the host, I not
+idle, D pinned (it gives way to nobody, or is not counted), e alone on the counters.
+
+What the machine does not have is <not supported>, and the rest is counted; what had no
+turn is <not counted>. Where there are more events than counters the kernel has them take
+turns: counts are then scaled, and the share of the time that they counted stands behind.
+
+Lines of -x: [seconds,][CPU,]value,unit,event,[spread,]ns-counted,percent-counted,metric,
+metric-unit; what is not data begins with '#'.
+
+Cost: estimated. At each switch between tasks the events of a task go out and in: that, and
+what a tracepoint costs, is measured on this machine when the counting is over, and taken
+times what happened. Events of whole CPUs (-a) stay in at switches.
+
+Ctrl-C, SIGTERM and SIGHUP end the counting, and the last two CMD as well.
+
+Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
+2 where tiptoe itself failed, or nothing can be counted.
+
+Needs root or cap_perfmon for -a, processes of others, and what happens in the kernel, where
+/proc/sys/kernel/perf_event_paranoid says so; tracepoints need a readable tracefs.";
+
+/// What is counted where nothing is asked for.
+const DEFAULT: &str =
+    "context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses";
+
+/// `tiptoe stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Events, by perf's names; more than one, {groups} and :modifiers
+    #[arg(short = 'e', long = "event", value_name = "EVENTS")]
+    pub events: Vec<String>,
+
+    /// The whole system; with -- CMD while that runs
+    #[arg(short = 'a', long = "all", conflicts_with = "pids")]
+    pub all: bool,
+
+    /// These running processes; with -- CMD while that runs
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+
+    /// Print counts so often, in milliseconds
+    #[arg(short = 'I', value_name = "MS", conflicts_with_all = ["interval", "repeat"],
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub interval_ms: Option<u32>,
+
+    /// The same as a time (1, 500ms, 2m)
+    #[arg(long, value_name = "TIME", value_parser = values::time, conflicts_with = "repeat",
+          allow_negative_numbers = true)]
+    pub interval: Option<Duration>,
+
+    /// Each CPU for itself, with -a
+    #[arg(long)]
+    pub per_cpu: bool,
+
+    /// Run CMD so often, and print means with their spread
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: Option<u32>,
+
+    /// Fields with this between them, in place of a table
+    #[arg(
+        short = 'x',
+        long = "field-separator",
+        value_name = "SEP",
+        conflicts_with = "json"
+    )]
+    pub separator: Option<String>,
+
+    /// Report as one line of JSON; with -I, one more for each interval
+    #[arg(long)]
+    pub json: bool,
+
+    /// Stop after this time (2, 1.5s, 500ms, 3m); CMD goes on, and the report comes at its end
+    #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
+    pub duration: Option<Duration>,
+
+    /// Report into a file, or '-' for stdout [default: stdout, with -- CMD stderr]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Start this command and count it
+    #[arg(last = true, value_name = "CMD", id = "cmd")]
+    pub command: Vec<OsString>,
+}
+
+/// The form of what is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Fields(String),
+    Json,
+}
+
+/// Runs the instrument; the exit status is the command's own where one was started.
+pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
+    let form = form(&args)?;
+    let whom = whom(&args)?;
+    let lists = lists(&args);
+    let groups = counters::groups(&lists)?;
+    let groups = groups.into_iter().map(|group| group.events).collect();
+    let command = (!args.command.is_empty()).then(|| args.command.clone());
+    let shape = match &command {
+        Some(command) => RequestTarget::Command(command.clone()),
+        None => RequestTarget::Pids(Vec::new()),
+    };
+    let output = match (&args.output, &command) {
+        (Some(path), _) if path.as_os_str() == "-" => Output::Stdout,
+        (Some(path), _) => Output::file(path)?,
+        (None, Some(_)) => Output::Stderr,
+        (None, None) => Output::Stdout,
+    };
+    let (stop, hand_on) = probe::on_signals(&shape)?;
+    let mut printer = Printer {
+        to: output.stream()?,
+        form: form.clone(),
+        per_cpu: args.per_cpu,
+        has_heading: false,
+        stop: Arc::clone(&stop),
+    };
+    let interval = args.interval_ms.map(|ms| Duration::from_millis(ms.into()));
+    let request = StatRequest {
+        groups,
+        whom,
+        command,
+        interval: interval.or(args.interval),
+        per_cpu: args.per_cpu,
+        repeat: args.repeat.unwrap_or(1),
+        duration: args.duration,
+        stop,
+        hand_on,
+    };
+    let outcome = tiptoe_collector::stat(&request, &mut printer)?;
+    let written = report(&outcome.session, output, &form);
+    Ok(probe::exit_code(&outcome, written))
+}
+
+fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure> {
+    let Some(stat) = &session.stat else {
+        return Ok(());
+    };
+    let text = match form {
+        Form::Text => tiptoe_report::text(session, &output.options(None)),
+        Form::Json => tiptoe_report::json(session)
+            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
+        Form::Fields(separator) if stat.intervals.is_empty() => {
+            tiptoe_report::stat_fields(stat, separator)
+        }
+        Form::Fields(_) => String::new(),
+    };
+    output.write(&text)?;
+    if let Form::Fields(_) = form {
+        let notes = session.notes.iter().map(|note| format!("# note: {note}\n"));
+        let cost = format!("# {}\n", tiptoe_report::stat_cost(session, stat));
+        output::to_stderr(&notes.chain([cost]).collect::<String>());
+    }
+    Ok(())
+}
+
+/// Whom to count, from the options.
+fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
+    let has_command = !args.command.is_empty();
+    if args.per_cpu && !args.all {
+        let what = "--per-cpu without -a: what is counted of a process is not told by CPU";
+        return Err(Failure::new(what).hint("tiptoe stat -a --per-cpu"));
+    }
+    if args.repeat.is_some() && !has_command {
+        let what = "-r without -- CMD: there is nothing to run again";
+        return Err(Failure::new(what).hint("-I MS counts in intervals"));
+    }
+    match (args.all, args.pids.as_slice(), has_command) {
+        (true, _, _) => Ok(StatWhom::All),
+        (false, [], true) => Ok(StatWhom::Command),
+        (false, [], false) => {
+            Err(Failure::new("nobody to count").hint("-a, -p PID or -- CMD says whom"))
+        }
+        (false, pids, _) => {
+            let mut pids = pids.to_vec();
+            pids.sort_unstable();
+            pids.dedup();
+            Ok(StatWhom::Pids(pids))
+        }
+    }
+}
+
+/// What to count: of CPUs it is their own clock that says how long.
+fn lists(args: &StatArgs) -> Vec<String> {
+    if !args.events.is_empty() {
+        return args.events.clone();
+    }
+    let clock = if args.all { "cpu-clock" } else { "task-clock" };
+    vec![format!("{clock},{DEFAULT}")]
+}
+
+fn form(args: &StatArgs) -> Result<Form, Failure> {
+    match args.separator.as_deref() {
+        Some("") => Err(Failure::new("-x: a separator is missing").hint("such as -x, or -x ';'")),
+        Some("\\t") => Ok(Form::Fields("\t".into())),
+        Some(separator) => Ok(Form::Fields(separator.into())),
+        None if args.json => Ok(Form::Json),
+        None => Ok(Form::Text),
+    }
+}
+
+/// Prints intervals where the report will go.
+struct Printer {
+    to: Box<dyn Write>,
+    form: Form,
+    per_cpu: bool,
+    has_heading: bool,
+    /// Set to end the counting when nobody reads the lines any more.
+    stop: Arc<AtomicBool>,
+}
+
+impl Printer {
+    fn lines(&mut self, counts: &Counts) -> io::Result<String> {
+        let mut text = String::new();
+        match &self.form {
+            Form::Json => text = tiptoe_report::counts_json(counts)?,
+            Form::Fields(separator) => text = tiptoe_report::counts_fields(counts, separator),
+            Form::Text => {
+                if !std::mem::replace(&mut self.has_heading, true) {
+                    text += &tiptoe_report::counts_heading(self.per_cpu);
+                }
+                text += &tiptoe_report::counts(counts);
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl Observer for Printer {
+    fn interval(&mut self, _interval: &Interval) {}
+
+    fn calls(&mut self, _calls: &[Call<'_>]) {}
+
+    fn counts(&mut self, counts: &Counts) {
+        let written = self.lines(counts).and_then(|lines| {
+            self.to.write_all(lines.as_bytes())?;
+            self.to.flush()
+        });
+        if written.is_err() {
+            // Relaxed: the flag is the whole message, nothing is published with it.
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn note(&mut self, note: &str) {
+        output::to_stderr(&format!("note: {note}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<StatArgs, clap::Error> {
+        let words = ["tiptoe", "stat"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| match cli.command {
+            Command::Stat(args) => *args,
+            other => panic!("not stat: {other:?}"),
+        })
+    }
+
+    #[test]
+    fn whom_and_how() {
+        for (line, expected) in [
+            ("-a", StatWhom::All),
+            ("-a -- ls", StatWhom::All),
+            ("-p 3,2,3", StatWhom::Pids(vec![2, 3])),
+            ("-p 2 -- sleep 1", StatWhom::Pids(vec![2])),
+            ("-r 3 -- ls", StatWhom::Command),
+        ] {
+            assert_eq!(whom(&parse(line).unwrap()).unwrap(), expected, "{line}");
+        }
+        let args = parse("-e cs -e {cycles,faults}:u -x; -I 100 -- ls -a").unwrap();
+        assert_eq!(args.events, ["cs", "{cycles,faults}:u"]);
+        assert_eq!(form(&args).unwrap(), Form::Fields(";".into()));
+        assert_eq!((args.interval_ms, args.all), (Some(100), false));
+        assert!(lists(&parse("-a").unwrap())[0].starts_with("cpu-clock,"));
+        assert!(lists(&parse("-- ls").unwrap())[0].starts_with("task-clock,"));
+    }
+
+    #[test]
+    fn what_does_not_go_together() {
+        for line in [
+            "-a -p 1",
+            "-I 0 -a",
+            "-I 5 -r 2 -- ls",
+            "-x, --json -a",
+            "-r 0 -- ls",
+            "-p 0",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for (line, said) in [
+            ("", "nobody to count"),
+            ("--per-cpu -- ls", "--per-cpu without -a"),
+            ("-r 2 -a", "-r without -- CMD"),
+            ("-e cylces -- ls", "no event 'cylces'"),
+        ] {
+            let failure = run(parse(line).unwrap()).expect_err(line);
+            assert!(format!("{failure:?}").contains(said), "{failure:?}");
+        }
+    }
+}

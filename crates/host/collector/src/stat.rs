@@ -1,0 +1,328 @@
+//! Events by perf's names, counted: a driver's loop around sets of perf events.
+//!
+//! Nothing is traced: the kernel counts, and what is read at the end, or at each interval, are sums.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tiptoe_event::{Counter, Reading, Via};
+use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::counters::Whom;
+use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
+use tiptoe_sys::host::ends::Ends;
+use tiptoe_sys::host::{Process, limits};
+
+use crate::driver::cannot_start;
+use crate::preload::{self, Started};
+use crate::request::{Error, Observer, Outcome};
+use crate::run::wait_for_end;
+
+mod cost;
+mod sums;
+mod used;
+
+use sums::{Runs, Sums};
+use used::Used;
+
+/// How often it is looked what the target used, so that its end does not take that away.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Everything that one run is asked.
+#[derive(Clone, Debug)]
+pub struct StatRequest<'a> {
+    /// Groups of events, the leader first.
+    pub groups: Vec<Vec<Counter<'a>>>,
+    /// Who is counted.
+    pub whom: StatWhom,
+    /// A command to start: it is what is counted, or as long as it runs others are.
+    pub command: Option<Vec<OsString>>,
+    /// How often to tell the observer what was counted since the last time.
+    pub interval: Option<Duration>,
+    /// Tells each CPU for itself.
+    pub per_cpu: bool,
+    /// How often the command runs.
+    pub repeat: u32,
+    /// How long to count; without it, until the target ends or `stop` is set.
+    pub duration: Option<Duration>,
+    /// Set from outside (by Ctrl-C) to end and take the results.
+    pub stop: Arc<AtomicBool>,
+    /// As in [`Request`](crate::Request).
+    pub hand_on: Arc<AtomicUsize>,
+}
+
+/// Who is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatWhom {
+    /// Everybody.
+    All,
+    /// Running processes, with what comes of them.
+    Pids(Vec<u32>),
+    /// The command, with what comes of it.
+    Command,
+}
+
+/// One run of the command, or of the time without one.
+struct Once {
+    sums: Sums,
+    elapsed: Duration,
+    used: Used,
+    exit_status: Option<i32>,
+    /// The command ended by itself, while it was counted.
+    has_ended: bool,
+    is_complete: bool,
+}
+
+/// Runs a request to its end.
+pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let started_at = SystemTime::now();
+    let mut session = Session::new(words(request));
+    let mut stat = Stat {
+        whom: whom(request),
+        ..Stat::default()
+    };
+    let (mut runs, mut used, mut total) = (Runs::default(), Used::default(), Sums::default());
+    let mut exit_status = None;
+    for _ in 0..request.repeat.max(1) {
+        let once = once(request, observer, &mut session, &mut stat)?;
+        exit_status = once.exit_status;
+        runs.add(
+            &once.sums,
+            once.elapsed,
+            once.has_ended.then_some(once.used),
+        );
+        used = used + once.used;
+        session.duration_ns += once.elapsed.as_nanos() as u64;
+        if !once.is_complete {
+            session.notes.push(
+                "threads began all the while that the events were opened: some may be missing"
+                    .into(),
+            );
+        }
+        total = once.sums;
+        // Relaxed: the flag is the whole message.
+        if request.stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let since = started_at.duration_since(UNIX_EPOCH);
+    session.started_unix_ns = since.map_or(0, |since| since.as_nanos() as u64);
+    if request.whom == StatWhom::All {
+        let cpus = limits::online_cpus();
+        session.cpus = Some(cpus);
+        used.cpu_ns = session.duration_ns * u64::from(cpus);
+    }
+    session.cpu_ns = used.cpu_ns;
+    session.events = events(&total);
+    runs.finish(&mut stat, total);
+    cost::put(request, &mut session, &mut stat, used.switches);
+    session.stat = Some(stat);
+    Ok(Outcome {
+        session,
+        exit_status,
+    })
+}
+
+fn once(
+    request: &StatRequest<'_>,
+    observer: &mut dyn Observer,
+    session: &mut Session,
+    stat: &mut Stat,
+) -> Result<Once, Error> {
+    let started = request.command.as_deref().map(start).transpose()?;
+    let whom = match (&request.whom, &started) {
+        (StatWhom::Command, Some(started)) => Whom::AtExec(started.pid),
+        (StatWhom::Pids(pids), _) => Whom::Processes(processes(pids)?),
+        _ => Whom::Cpus(Vec::new()),
+    };
+    let set = CounterSet::open(&request.groups, &whom)?;
+    refuse_nothing(&set)?;
+    let mut meter = used::Meter::new(&request.whom, request.command.is_some());
+    let ended_by: Vec<u32> = match (&request.whom, &started) {
+        (_, Some(started)) => vec![started.pid],
+        (StatWhom::Pids(pids), None) => pids.clone(),
+        (_, None) => Vec::new(),
+    };
+    let ends = (!ended_by.is_empty()).then(|| Ends::of(&ended_by));
+    if request.whom != StatWhom::Command {
+        set.enable()?;
+    }
+    meter.start();
+    // An exec may follow at once.
+    let last = Sums::of(&set, request.per_cpu)?;
+    let start = Instant::now();
+    let command = request.command.as_deref().unwrap_or_default();
+    let child = started.map(|started| {
+        let proceeded = started.proceed();
+        proceeded.map_err(|error| cannot_start(command, &error))
+    });
+    let mut child = child.transpose()?;
+    let mut counting = Counting {
+        request,
+        set: &set,
+        start,
+        last,
+    };
+    let has_ended = counting.wait(ends, &mut meter, observer, stat)?;
+    set.disable()?;
+    let elapsed = start.elapsed();
+    if request.interval.is_some() && (start + elapsed) > counting.last.at {
+        counting.tell(observer, stat)?;
+    }
+    meter.look();
+    let sums = Sums::of(&set, request.per_cpu)?;
+    let is_complete = set.is_complete();
+    drop(set);
+    let exit_status = child
+        .as_mut()
+        .and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    meter.reaped();
+    Ok(Once {
+        sums,
+        elapsed,
+        used: meter.used(),
+        exit_status,
+        has_ended: has_ended && request.command.is_some(),
+        is_complete,
+    })
+}
+
+/// A set that counts.
+struct Counting<'a> {
+    request: &'a StatRequest<'a>,
+    set: &'a CounterSet,
+    start: Instant,
+    /// What was told last.
+    last: Sums,
+}
+
+impl Counting<'_> {
+    /// Waits until the target ends, time is over, or the user stops it; whether the target ended.
+    fn wait(
+        &mut self,
+        mut ends: Option<Ends>,
+        meter: &mut used::Meter,
+        observer: &mut dyn Observer,
+        stat: &mut Stat,
+    ) -> Result<bool, Error> {
+        let end = self.request.duration.map(|duration| self.start + duration);
+        let interval = self.request.interval;
+        let mut next = interval.map(|interval| self.start + interval);
+        loop {
+            let now = Instant::now();
+            // Relaxed: the flag is the whole message.
+            if self.request.stop.load(Ordering::Relaxed) || end.is_some_and(|end| now >= end) {
+                return Ok(false);
+            }
+            if let (Some(at), Some(interval)) = (next, interval)
+                && now >= at
+            {
+                self.tell(observer, stat)?;
+                // What could not be kept up with is one interval that is longer.
+                next = Some((at + interval).max(now));
+            }
+            let wake = [next, end].into_iter().flatten().min();
+            let pause = wake.map_or(LOOK, |at| at.saturating_duration_since(now).min(LOOK));
+            match &mut ends {
+                Some(ends) => {
+                    if ends.wait(pause) {
+                        return Ok(true);
+                    }
+                }
+                None => std::thread::sleep(pause),
+            }
+            meter.look();
+        }
+    }
+
+    /// Tells what was counted since the last time.
+    fn tell(&mut self, observer: &mut dyn Observer, stat: &mut Stat) -> Result<(), Error> {
+        let sums = Sums::of(self.set, self.request.per_cpu)?;
+        let duration = sums
+            .at
+            .saturating_duration_since(self.last.at.max(self.start));
+        let counts = Counts {
+            at_ns: sums.at.saturating_duration_since(self.start).as_nanos() as u64,
+            duration_ns: duration.as_nanos() as u64,
+            counts: sums.counts(Some(&self.last)),
+        };
+        observer.counts(&counts);
+        stat.intervals.push(counts);
+        self.last = sums;
+        Ok(())
+    }
+}
+
+/// A command that is about to call exec.
+fn start(command: &[OsString]) -> Result<Started, Error> {
+    let program = preload::find_program(&command[0])?;
+    let started = preload::start(&program, command, None);
+    started.map_err(|error| cannot_start(command, &error))
+}
+
+/// Processes, and no threads.
+fn processes(pids: &[u32]) -> Result<Vec<u32>, Error> {
+    for pid in pids {
+        let leader = Process::new(*pid)?.status()?.tgid;
+        if leader != *pid {
+            let what = format!("{pid} is a thread of process {leader}");
+            return Err(Error::new(what).with_hint(format!("-p {leader}")));
+        }
+    }
+    Ok(pids.to_vec())
+}
+
+/// A set of nothing is an error; of something, what is missing is told in its row.
+fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
+    if set
+        .events()
+        .any(|(_, support)| support != tiptoe_kernel::counters::Support::None)
+    {
+        return Ok(());
+    }
+    let names: Vec<&str> = set
+        .events()
+        .map(|(resolved, _)| resolved.name.as_str())
+        .collect();
+    let what = format!("nothing can be counted here: no {}", names.join(", no "));
+    Err(Error::new(what)
+        .with_hint("a virtual machine often has no counters; task-clock and page-faults need none"))
+}
+
+/// The session's events: what was counted, without any scaling.
+fn events(sums: &Sums) -> Vec<Event> {
+    let counted = sums
+        .counts(None)
+        .into_iter()
+        .zip(sums.raw())
+        .filter(|(count, _)| count.state != CountState::NotSupported && count.cpu.is_none());
+    let event = |(count, raw): (Count, u64)| {
+        let reading = Reading {
+            count: raw,
+            time_enabled_ns: count.time_enabled_ns,
+            time_running_ns: count.time_running_ns,
+            ..Reading::default()
+        };
+        Event::new(count.event, Via::Kernel, reading)
+    };
+    counted.map(event).collect()
+}
+
+fn words(request: &StatRequest<'_>) -> Vec<String> {
+    let words = request.command.iter().flatten();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+fn whom(request: &StatRequest<'_>) -> String {
+    match &request.whom {
+        StatWhom::All => "'system wide'".into(),
+        StatWhom::Command => format!("'{}'", words(request).join(" ")),
+        StatWhom::Pids(pids) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("process id '{}'", pids.join(","))
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What counting cost: at each switch between tasks a task's events are taken out and put in, and a tracepoint that
+//! counts runs some code of the kernel's whenever it is passed. Both are measured on threads of our own, with the
+//! same events, after the counting is over.
+
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use tiptoe_event::{Cost, Counter, CounterKind, counter_groups};
+use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::counters::Whom;
+use tiptoe_session::{Session, Stat};
+use tiptoe_sys::host::limits::stay_on_one_cpu;
+
+use super::{StatRequest, StatWhom};
+
+/// Each is measured so often with and without.
+const PAIRS: usize = 9;
+/// Round trips between two threads, of two switches each.
+const TRIPS: u32 = 200;
+/// System calls that pass a tracepoint.
+const CALLS: u32 = 5_000;
+/// A tracepoint that can be passed at will.
+const PASSED: &str = "syscalls:sys_enter_getppid";
+
+/// What a thread is asked to do.
+#[derive(Clone, Copy)]
+enum Job {
+    Switch,
+    Pass,
+}
+
+/// Puts the cost of a session into it.
+pub(super) fn put(
+    request: &StatRequest<'_>,
+    session: &mut Session,
+    stat: &mut Stat,
+    switches: u64,
+) {
+    let is_tracepoint =
+        |counter: &Counter<'_>| matches!(counter.kind, CounterKind::Tracepoint { .. });
+    let has_tracepoint = request.groups.iter().flatten().any(is_tracepoint);
+    let prices = Ring::new().map(|ring| {
+        let of_all = request.whom == StatWhom::All;
+        let switch = ring.price(&request.groups, of_all, Job::Switch, 2 * TRIPS);
+        let passed: Option<Vec<Vec<Counter<'_>>>> = has_tracepoint.then(|| {
+            let groups = counter_groups(PASSED).flatten();
+            groups
+                .map(|group| group.events().flatten().collect())
+                .collect()
+        });
+        let pass = passed.and_then(|passed| ring.price(&passed, of_all, Job::Pass, CALLS));
+        (switch, pass)
+    });
+    let (switch, pass) = prices.unwrap_or_default();
+    if has_tracepoint && pass.is_none() {
+        let note =
+            format!("what passing a tracepoint costs is not in the cost: no {PASSED} to try it on");
+        session.notes.push(note);
+    }
+    if switch.is_none() {
+        session
+            .notes
+            .push("what switches cost could not be measured: the cost is too low".into());
+    }
+    let (switch, pass) = (switch.unwrap_or_default(), pass.unwrap_or_default());
+    let (of_switches, of_hits) = (switch.times(switches), pass.times(stat.tracepoint_hits));
+    let total = Cost {
+        ns: of_switches.ns + of_hits.ns,
+        low_ns: of_switches.low_ns + of_hits.low_ns,
+        high_ns: of_switches.high_ns + of_hits.high_ns,
+    };
+    (stat.switches, stat.switch_ns, stat.tracepoint_ns) = (switches, switch.ns, pass.ns);
+    let hits = switches + stat.tracepoint_hits;
+    session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
+}
+
+/// Two threads on one CPU that wake each other.
+struct Ring {
+    tids: Vec<u32>,
+    cpu: u32,
+    ask: Sender<Job>,
+    took: Receiver<f64>,
+}
+
+impl Ring {
+    fn new() -> Option<Ring> {
+        let ((left_in, right_out), (right_in, left_out)) = (pipe().ok()?, pipe().ok()?);
+        let (tell, told) = channel();
+        let (ask, asked) = channel();
+        let (answer, took) = channel();
+        let tell_too = tell.clone();
+        std::thread::spawn(move || {
+            let _ = tell.send((stay_on_one_cpu(), own_tid()));
+            other(right_in, right_out);
+        });
+        std::thread::spawn(move || {
+            let _ = tell_too.send((stay_on_one_cpu(), own_tid()));
+            drop(tell_too);
+            work((left_in, left_out), &asked, &answer);
+        });
+        let said: Vec<(Option<u32>, Option<u32>)> = told.iter().take(2).collect();
+        let tids: Vec<u32> = said.iter().filter_map(|(_, tid)| *tid).collect();
+        (tids.len() == 2).then_some(())?;
+        Some(Ring {
+            tids,
+            cpu: said.first()?.0?,
+            ask,
+            took,
+        })
+    }
+
+    /// What one of `each` parts of a job takes longer while these are counted.
+    fn price(
+        &self,
+        groups: &[Vec<Counter<'_>>],
+        of_all: bool,
+        job: Job,
+        each: u32,
+    ) -> Option<Cost> {
+        let whom = match of_all {
+            true => Whom::Cpus(vec![self.cpu]),
+            false => Whom::Threads(self.tids.clone()),
+        };
+        self.run(job)?;
+        let mut more = Vec::new();
+        for _ in 0..PAIRS {
+            let without = self.run(job)?;
+            let set = CounterSet::open(groups, &whom).ok()?;
+            set.enable().ok()?;
+            let with = self.run(job)?;
+            drop(set);
+            more.push(((with - without) / f64::from(each)).max(0.0));
+        }
+        more.sort_by(f64::total_cmp);
+        let at = |part: usize| more[part * (more.len() - 1) / 4];
+        Some(Cost::between(at(1), at(2), at(3)))
+    }
+
+    fn run(&self, job: Job) -> Option<f64> {
+        self.ask.send(job).ok()?;
+        self.took.recv().ok()
+    }
+}
+
+/// Does jobs, and tells how many ns each took.
+fn work((mut from, mut to): (PipeReader, PipeWriter), asked: &Receiver<Job>, answer: &Sender<f64>) {
+    for job in asked {
+        let start = Instant::now();
+        match job {
+            Job::Switch => {
+                for _ in 0..TRIPS {
+                    let mut byte = [0];
+                    if to
+                        .write_all(&[1])
+                        .and_then(|()| from.read_exact(&mut byte))
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+            Job::Pass => {
+                for _ in 0..CALLS {
+                    // SAFETY: getppid takes nothing and cannot fail.
+                    unsafe { libc::getppid() };
+                }
+            }
+        }
+        if answer.send(start.elapsed().as_nanos() as f64).is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers until the other one ends.
+fn other(mut from: PipeReader, mut to: PipeWriter) {
+    let mut byte = [0];
+    while from
+        .read_exact(&mut byte)
+        .and_then(|()| to.write_all(&byte))
+        .is_ok()
+    {}
+}
+
+fn own_tid() -> Option<u32> {
+    let link = std::fs::read_link("/proc/thread-self").ok()?;
+    link.file_name()?.to_str()?.parse().ok()
+}

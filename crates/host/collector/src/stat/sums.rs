@@ -1,0 +1,298 @@
+//! What a set has counted: summed over its places, scaled where it counted for a part of the time, and over runs.
+
+use std::time::{Duration, Instant};
+
+use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::counters::Support;
+use tiptoe_session::{Count, CountState, Stat};
+use tiptoe_sys::host::perf::Counts;
+
+use super::used::Used;
+use crate::request::Error;
+
+/// What all events counted until one moment.
+#[derive(Debug)]
+pub(super) struct Sums {
+    pub(super) at: Instant,
+    rows: Vec<Row>,
+}
+
+impl Default for Sums {
+    fn default() -> Sums {
+        Sums {
+            at: Instant::now(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+/// One event, on all places together or on one CPU.
+#[derive(Clone, Debug)]
+struct Row {
+    event: String,
+    cpu: Option<u32>,
+    unit: String,
+    scale: f64,
+    is_supported: bool,
+    is_tracepoint: bool,
+    places: Vec<(usize, Option<Counts>)>,
+}
+
+impl Sums {
+    /// Reads a set.
+    pub(super) fn of(set: &CounterSet, per_cpu: bool) -> Result<Sums, Error> {
+        let at = Instant::now();
+        let cpus = set.cpus().filter(|_| per_cpu);
+        let mut rows = Vec::new();
+        for ((resolved, support), places) in set.events().zip(set.read()?) {
+            let narrowed = match support {
+                Support::OnlyUser => ":u",
+                _ => "",
+            };
+            let row = Row {
+                event: format!("{}{narrowed}", resolved.name),
+                cpu: None,
+                unit: match resolved.is_clock {
+                    true => "ns".into(),
+                    false => resolved.unit.clone(),
+                },
+                scale: resolved.scale,
+                is_supported: support != Support::None,
+                is_tracepoint: resolved.is_tracepoint(),
+                places,
+            };
+            let Some(cpus) = cpus else {
+                rows.push(row);
+                continue;
+            };
+            rows.extend(cpus.iter().enumerate().map(|(at, cpu)| {
+                Row {
+                    cpu: Some(*cpu),
+                    places: row
+                        .places
+                        .iter()
+                        .filter(|place| place.0 == at)
+                        .copied()
+                        .collect(),
+                    ..row.clone()
+                }
+            }));
+        }
+        Ok(Sums { at, rows })
+    }
+
+    /// The counts since those before, or since the beginning.
+    pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
+        let before = |at: usize| before.and_then(|before| before.rows.get(at));
+        let rows = self.rows.iter().enumerate();
+        rows.map(|(at, row)| row.count(before(at))).collect()
+    }
+
+    /// What each event counted, not scaled.
+    pub(super) fn raw(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().map(Row::raw)
+    }
+
+    /// How often tracepoints were passed that count.
+    pub(super) fn tracepoint_hits(&self) -> u64 {
+        let tracepoints = self.rows.iter().filter(|row| row.is_tracepoint);
+        tracepoints.map(Row::raw).sum()
+    }
+}
+
+impl Row {
+    fn raw(&self) -> u64 {
+        let counts = self.places.iter().filter_map(|(_, counts)| *counts);
+        counts.map(|counts| counts.count).sum()
+    }
+
+    fn count(&self, before: Option<&Row>) -> Count {
+        let mut count = Count {
+            event: self.event.clone(),
+            cpu: self.cpu,
+            unit: self.unit.clone(),
+            state: CountState::NotSupported,
+            ..Count::default()
+        };
+        if !self.is_supported {
+            return count;
+        }
+        for (at, (_, counts)) in self.places.iter().enumerate() {
+            let Some(counts) = counts else { continue };
+            let before = before.and_then(|before| before.places.get(at)?.1);
+            let before = before.unwrap_or_default();
+            let enabled = counts
+                .time_enabled_ns
+                .saturating_sub(before.time_enabled_ns);
+            let running = counts
+                .time_running_ns
+                .saturating_sub(before.time_running_ns);
+            count.time_enabled_ns += enabled;
+            count.time_running_ns += running;
+            if running > 0 {
+                let more = counts.count.saturating_sub(before.count) as f64;
+                let wanted = enabled.max(running) as f64 / running as f64;
+                count.value += more * wanted * self.scale;
+            }
+        }
+        count.state = match count.time_running_ns {
+            0 => CountState::NotCounted,
+            _ => CountState::Counted,
+        };
+        count
+    }
+}
+
+/// Means over runs.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    /// For each run the counts.
+    counts: Vec<Vec<Count>>,
+    elapsed_ns: Vec<f64>,
+    user_ns: Vec<f64>,
+    sys_ns: Vec<f64>,
+}
+
+impl Runs {
+    /// One more run, with the CPU time of a command that ended in it.
+    pub(super) fn add(&mut self, sums: &Sums, elapsed: Duration, used: Option<Used>) {
+        self.counts.push(sums.counts(None));
+        self.elapsed_ns.push(elapsed.as_nanos() as f64);
+        if let Some(used) = used {
+            self.user_ns.push(used.user_ns as f64);
+            self.sys_ns.push(used.sys_ns as f64);
+        }
+    }
+
+    /// Writes the means down, and what the last run counted of tracepoints.
+    pub(super) fn finish(self, stat: &mut Stat, last: Sums) {
+        let all = self.counts.len();
+        stat.runs = all as u32;
+        stat.elapsed_ns = mean(&self.elapsed_ns);
+        stat.elapsed_spread = spread(&self.elapsed_ns);
+        let whole = self.user_ns.len() == all;
+        stat.user_ns = whole.then(|| mean(&self.user_ns));
+        stat.sys_ns = whole.then(|| mean(&self.sys_ns));
+        stat.tracepoint_hits = last.tracepoint_hits() * all as u64;
+        let Some(first) = self.counts.first() else {
+            return;
+        };
+        let of = |at: usize| self.counts.iter().filter_map(move |run| run.get(at));
+        stat.counts = (0..first.len())
+            .map(|at| {
+                let counted: Vec<&Count> = of(at)
+                    .filter(|count| count.state == CountState::Counted)
+                    .collect();
+                let Some(one) = counted.first() else {
+                    return first[at].clone();
+                };
+                let values: Vec<f64> = counted.iter().map(|count| count.value).collect();
+                let each = |times: fn(&Count) -> u64| {
+                    counted.iter().map(|count| times(count)).sum::<u64>() / values.len() as u64
+                };
+                Count {
+                    value: mean(&values),
+                    spread: spread(&values),
+                    time_enabled_ns: each(|count| count.time_enabled_ns),
+                    time_running_ns: each(|count| count.time_running_ns),
+                    ..(*one).clone()
+                }
+            })
+            .collect();
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The standard deviation of the mean, as a part of it; none of one value.
+fn spread(values: &[f64]) -> Option<f64> {
+    if values.len() < 2 {
+        return None;
+    }
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let n = values.len() as f64;
+    let deviation = (squares / (n - 1.0) / n).sqrt();
+    Some(if mean == 0.0 {
+        0.0
+    } else {
+        deviation / mean.abs()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(places: &[Option<(u64, u64, u64)>]) -> Row {
+        let counts = |(count, time_enabled_ns, time_running_ns)| Counts {
+            count,
+            time_enabled_ns,
+            time_running_ns,
+        };
+        let places = places.iter().map(|place| place.map(counts));
+        Row {
+            event: "x".into(),
+            cpu: None,
+            unit: String::new(),
+            scale: 1.0,
+            is_supported: true,
+            is_tracepoint: false,
+            places: places.enumerate().collect(),
+        }
+    }
+
+    #[test]
+    fn what_counted_for_a_part_of_the_time_is_scaled() {
+        for (places, state, value, enabled, running) in [
+            (
+                &[Some((10, 100, 100))][..],
+                CountState::Counted,
+                10.0,
+                100,
+                100,
+            ),
+            (
+                &[Some((10, 100, 25)), Some((5, 50, 50))],
+                CountState::Counted,
+                45.0,
+                150,
+                75,
+            ),
+            (&[Some((0, 100, 0))], CountState::NotCounted, 0.0, 100, 0),
+            (&[Some((0, 0, 0))], CountState::NotCounted, 0.0, 0, 0),
+            (&[None], CountState::NotCounted, 0.0, 0, 0),
+            (&[None, Some((3, 10, 10))], CountState::Counted, 3.0, 10, 10),
+        ] {
+            let count = row(places).count(None);
+            assert_eq!((count.state, count.value), (state, value), "{places:?}");
+            assert_eq!(
+                (count.time_enabled_ns, count.time_running_ns),
+                (enabled, running)
+            );
+        }
+        let missing = Row {
+            is_supported: false,
+            ..row(&[])
+        };
+        assert_eq!(missing.count(None).state, CountState::NotSupported);
+    }
+
+    #[test]
+    fn an_interval_is_a_difference() {
+        let (before, now) = (row(&[Some((10, 100, 50))]), row(&[Some((16, 200, 100))]));
+        let count = now.count(Some(&before));
+        assert_eq!((count.value, count.time_enabled_ns), (12.0, 100));
+        assert_eq!(now.count(Some(&now)).state, CountState::NotCounted);
+    }
+
+    #[test]
+    fn the_spread_is_of_the_mean() {
+        assert_eq!(spread(&[3.0]), None);
+        assert_eq!(spread(&[0.0, 0.0]), Some(0.0));
+        // Deviation 1 of 2 values: of their mean 1 / sqrt(2) * sqrt(2) / 2.
+        assert!((spread(&[1.0, 3.0]).unwrap() - 0.5).abs() < 1e-12);
+    }
+}

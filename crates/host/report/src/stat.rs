@@ -1,0 +1,233 @@
+//! Counts, as `perf stat` prints them: for people, with the numbers at the right and what they mean behind them; and
+//! lines of fields for scripts, in perf's order.
+
+use tiptoe_session::{Count, CountState, Counts, Session, Stat};
+
+use crate::number::{grouped, percent, plural, unit_ns};
+use crate::printable;
+
+mod metric;
+
+use metric::{Metric, Shared};
+
+/// The columns of a value, and of an event's name.
+const VALUE: usize = 18;
+const NAME: usize = 32;
+/// The columns of what a value means, where something stands behind it.
+const MEANING: usize = 32;
+
+/// The whole report for people; with intervals only the cost, as these were told.
+pub(crate) fn text(session: &Session, stat: &Stat) -> String {
+    let mut text = String::new();
+    if stat.intervals.is_empty() {
+        text += &table(stat);
+    }
+    for note in &session.notes {
+        text += &format!("note: {}\n", printable(note));
+    }
+    text + &stat_cost(session, stat) + "\n"
+}
+
+fn table(stat: &Stat) -> String {
+    let runs = match stat.runs {
+        0 | 1 => String::new(),
+        runs => format!(" ({runs} runs)"),
+    };
+    let mut text = format!(
+        "\n Performance counter stats for {}{runs}:\n\n",
+        printable(&stat.whom)
+    );
+    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    for count in &stat.counts {
+        text += &row("", count, &shared);
+    }
+    text.push('\n');
+    text += &elapsed(stat);
+    if let (Some(user), Some(sys), 1) = (stat.user_ns, stat.sys_ns, stat.runs) {
+        text += &format!(
+            "\n{:>18.9} seconds user\n{:>18.9} seconds sys\n",
+            user / 1e9,
+            sys / 1e9
+        );
+    }
+    text + "\n"
+}
+
+fn elapsed(stat: &Stat) -> String {
+    let seconds = stat.elapsed_ns / 1e9;
+    let Some(spread) = stat.elapsed_spread else {
+        return format!("{seconds:>18.9} seconds time elapsed\n");
+    };
+    let off = spread * seconds;
+    // As many decimals as mean something: three digits of what it may be off by.
+    let decimals = match off {
+        off if off > 0.0 => (2 - off.log10().floor() as i32).clamp(0, 9) as usize,
+        _ => 9,
+    };
+    format!(
+        "{seconds:>18.decimals$} +- {off:.decimals$} seconds time elapsed  ( +- {:>5.2}% )\n",
+        spread * 100.0
+    )
+}
+
+/// What stands in front of the lines of intervals.
+pub fn counts_heading(per_cpu: bool) -> String {
+    let cpu = if per_cpu { " CPU    " } else { "" };
+    format!("#           time{cpu}             counts unit events\n")
+}
+
+/// The lines of one interval.
+pub fn counts(counts: &Counts) -> String {
+    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let at = format!("{:16.9} ", counts.at_ns as f64 / 1e9);
+    let rows = counts.counts.iter();
+    rows.map(|count| row(&at, count, &shared)).collect()
+}
+
+/// One interval as an object of JSON, on one line.
+pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
+    serde_json::to_string(counts).map(|line| line + "\n")
+}
+
+fn row(at: &str, count: &Count, shared: &Shared) -> String {
+    let cpu = count
+        .cpu
+        .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
+    let width = VALUE.saturating_sub(cpu.len());
+    let (value, unit) = shown(count);
+    let name = printable(&count.event);
+    let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
+    let meaning = shared
+        .metric(count)
+        .map_or_else(String::new, |metric| format!("# {metric}"));
+    let mut behind = String::new();
+    if let Some(spread) = count.spread {
+        behind += &format!("  ( +- {:>5.2}% )", spread * 100.0);
+    }
+    if count.time_running_ns < count.time_enabled_ns && count.state == CountState::Counted {
+        behind += &format!("  ({:.1}%)", running_percent(count));
+    }
+    let line = match behind.is_empty() {
+        true => format!("{head}{name:<NAME$} {meaning}"),
+        false => format!("{head}{name:<NAME$} {meaning:<MEANING$}{behind}"),
+    };
+    line.trim_end().to_owned() + "\n"
+}
+
+/// A value as people read it, and its unit.
+fn shown(count: &Count) -> (String, &str) {
+    let unit = if count.unit == "ns" {
+        "msec"
+    } else {
+        &count.unit
+    };
+    let value = match count.state {
+        CountState::NotCounted => "<not counted>".to_owned(),
+        CountState::NotSupported => "<not supported>".to_owned(),
+        CountState::Counted if unit == "msec" => hundredths(count.value / 1e6),
+        CountState::Counted if unit.is_empty() => grouped(count.value.round() as u64),
+        CountState::Counted => hundredths(count.value),
+    };
+    (value, unit)
+}
+
+/// `1,234.56`.
+fn hundredths(value: f64) -> String {
+    let text = format!("{value:.2}");
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, "00"));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
+    format!("{whole}.{rest}")
+}
+
+fn running_percent(count: &Count) -> f64 {
+    match count.time_enabled_ns {
+        0 => 100.0,
+        enabled => count.time_running_ns as f64 * 100.0 / enabled as f64,
+    }
+}
+
+/// All counts as lines of fields: `value,unit,event,[spread%,]running-ns,percent,metric,metric-unit`.
+pub fn stat_fields(stat: &Stat, separator: &str) -> String {
+    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let counts = stat.counts.iter();
+    counts
+        .map(|count| fields("", count, &shared, separator))
+        .collect()
+}
+
+/// The same of one interval, with its end in seconds in front.
+pub fn counts_fields(counts: &Counts, separator: &str) -> String {
+    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let at = format!("{:16.9}{separator}", counts.at_ns as f64 / 1e9);
+    let rows = counts.counts.iter();
+    rows.map(|count| fields(&at, count, &shared, separator))
+        .collect()
+}
+
+fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
+    let unit = if count.unit == "ns" {
+        "msec"
+    } else {
+        &count.unit
+    };
+    let value = match count.state {
+        CountState::NotCounted => "<not counted>".to_owned(),
+        CountState::NotSupported => "<not supported>".to_owned(),
+        CountState::Counted if unit == "msec" => format!("{:.2}", count.value / 1e6),
+        CountState::Counted if unit.is_empty() => format!("{:.0}", count.value),
+        CountState::Counted => format!("{:.2}", count.value),
+    };
+    let percent = match count.state {
+        CountState::Counted => running_percent(count),
+        _ => 100.0,
+    };
+    let (number, meaning) = match shared.metric(count) {
+        Some(Metric { number, unit }) => (number, unit),
+        None => (String::new(), String::new()),
+    };
+    let mut all = vec![value, unit.to_owned(), printable(&count.event)];
+    all.extend(count.spread.map(|spread| format!("{:.2}%", spread * 100.0)));
+    all.extend([
+        count.time_running_ns.to_string(),
+        format!("{percent:.2}"),
+        number.trim().trim_end_matches('%').to_owned(),
+        meaning,
+    ]);
+    let cpu = count
+        .cpu
+        .map_or_else(String::new, |cpu| format!("CPU{cpu}{separator}"));
+    format!("{at}{cpu}{}\n", all.join(separator))
+}
+
+/// What counting cost, in one line.
+pub fn stat_cost(session: &Session, stat: &Stat) -> String {
+    let cost = &session.cost;
+    let of = match session.cpus {
+        Some(_) => "all CPUs' time",
+        None => "the target's CPU time",
+    };
+    let part = |count: u64, noun: &str, ns: f64| {
+        let (count, noun) = (grouped(count), plural(count, noun));
+        // What is behind the measuring's own noise is no cost.
+        let ns = if ns == 0.0 {
+            "0".to_owned()
+        } else {
+            unit_ns(ns)
+        };
+        format!("{count} {noun} x {ns} ns")
+    };
+    let hits = match stat.tracepoint_hits {
+        0 => String::new(),
+        hits => format!(" and {}", part(hits, "tracepoint hit", stat.tracepoint_ns)),
+    };
+    format!(
+        "cost of tracing: {}% of {of} ({} to {}, estimated from {}{hits}, calibrated on this machine)",
+        percent(cost.fraction),
+        percent(cost.low),
+        percent(cost.high),
+        part(stat.switches, "task switche", stat.switch_ns).replace("switche x", "switch x"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

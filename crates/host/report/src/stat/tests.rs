@@ -1,0 +1,146 @@
+use super::*;
+
+fn count(event: &str, value: f64, unit: &str) -> Count {
+    Count {
+        event: event.into(),
+        value,
+        unit: unit.into(),
+        time_enabled_ns: 1_000_000,
+        time_running_ns: 1_000_000,
+        ..Count::default()
+    }
+}
+
+fn stat() -> Stat {
+    Stat {
+        whom: "'x'".into(),
+        runs: 1,
+        elapsed_ns: 2e9,
+        counts: vec![
+            count("task-clock", 1e9, "ns"),
+            count("page-faults", 1_234_567.0, ""),
+            count("cycles", 2e9, ""),
+            count("instructions", 3e9, ""),
+            count("branches", 5e8, ""),
+            Count {
+                time_running_ns: 532_000,
+                ..count("branch-misses", 1e7, "")
+            },
+            Count {
+                state: CountState::NotSupported,
+                ..count("cache-misses", 0.0, "")
+            },
+            Count {
+                state: CountState::NotCounted,
+                ..count("cache-references", 0.0, "")
+            },
+            count("power/energy-pkg/", 1.25, "Joules"),
+        ],
+        ..Stat::default()
+    }
+}
+
+#[test]
+fn a_table_looks_as_perfs() {
+    let text = table(&stat());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "",
+            " Performance counter stats for 'x':",
+            "",
+            "          1,000.00 msec task-clock                       #    0.500 CPUs utilized",
+            "         1,234,567      page-faults                      #    1.235 M/sec",
+            "     2,000,000,000      cycles                           #    2.000 GHz",
+            "     3,000,000,000      instructions                     #    1.50  insn per cycle",
+            "       500,000,000      branches                         #  500.000 M/sec",
+            "        10,000,000      branch-misses                    #    2.00% of all branches        (53.2%)",
+            "   <not supported>      cache-misses",
+            "     <not counted>      cache-references",
+            "              1.25 Joules power/energy-pkg/                #    1.250 /sec",
+            "",
+            "       2.000000000 seconds time elapsed",
+            "",
+        ]
+    );
+}
+
+#[test]
+fn runs_have_their_spread() {
+    let mut stat = stat();
+    stat.runs = 3;
+    stat.elapsed_ns = 0.051_551_4e9;
+    stat.elapsed_spread = Some(0.001_067);
+    stat.counts.truncate(1);
+    stat.counts[0].spread = Some(0.0187);
+    let text = table(&stat);
+    assert!(text.contains("for 'x' (3 runs):\n"), "{text}");
+    assert!(
+        text.contains("CPUs utilized          ( +-  1.87% )\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("         0.0515514 +- 0.0000550 seconds time elapsed  ( +-  0.11% )\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn fields_are_in_perfs_order() {
+    let mut stat = stat();
+    stat.counts[1].spread = Some(0.0044);
+    let text = stat_fields(&stat, ",");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..7],
+        [
+            "1000.00,msec,task-clock,1000000,100.00,0.500,CPUs utilized",
+            "1234567,,page-faults,0.44%,1000000,100.00,1.235,M/sec",
+            "2000000000,,cycles,1000000,100.00,2.000,GHz",
+            "3000000000,,instructions,1000000,100.00,1.50,insn per cycle",
+            "500000000,,branches,1000000,100.00,500.000,M/sec",
+            "10000000,,branch-misses,532000,53.20,2.00,of all branches",
+            "<not supported>,,cache-misses,1000000,100.00,,",
+        ]
+    );
+    let interval = Counts {
+        at_ns: 100_193_130,
+        duration_ns: 100_000_000,
+        counts: vec![Count {
+            cpu: Some(1),
+            ..count("cs", 3.0, "")
+        }],
+    };
+    assert_eq!(
+        counts_fields(&interval, ";"),
+        "     0.100193130;CPU1;3;;cs;1000000;100.00;;\n"
+    );
+    assert_eq!(
+        counts(&interval),
+        "     0.100193130 CPU1             3      cs\n"
+    );
+}
+
+#[test]
+fn the_cost_says_what_it_is_made_of() {
+    let mut session = Session::default();
+    let mut stat = Stat {
+        switches: 1,
+        switch_ns: 210.0,
+        ..Stat::default()
+    };
+    session.cost.fraction = 0.0012;
+    let line = stat_cost(&session, &stat);
+    assert!(line.contains("0.12% of the target's CPU time"), "{line}");
+    assert!(
+        line.contains("estimated from 1 task switch x 210 ns, cal"),
+        "{line}"
+    );
+    (stat.switches, stat.tracepoint_hits, stat.tracepoint_ns) = (2_000, 1, 99.0);
+    let line = stat_cost(&session, &stat);
+    assert!(
+        line.contains("2,000 task switches x 210 ns and 1 tracepoint hit x 99.0 ns"),
+        "{line}"
+    );
+}

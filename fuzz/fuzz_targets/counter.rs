@@ -28,6 +28,11 @@ fuzz_target!(|list: &str| {
             assert_eq!((again.text, again.kind), (event.text, event.kind), "{list:?}");
             let (own, all) = (again.modifiers, event.modifiers);
             assert!(all.pinned >= own.pinned && all.user >= own.user);
+            let shown = format!("{}:{all}", event.name);
+            let shown = shown.strip_suffix(':').unwrap_or(&shown);
+            let again = counter_groups(shown).next().and_then(Result::ok);
+            let again = again.and_then(|group| group.events().next()?.ok());
+            assert_eq!(again.map(|again| again.modifiers), Some(all), "{shown:?}");
             if !group.is_braced() {
                 assert_eq!(own, all);
             }

@@ -197,7 +197,7 @@ fn what_is_not_there_is_said_and_the_rest_is_counted() {
     }
     // No processor has this one.
     let none = "r7777777777777777";
-    let list = format!("{none},page-faults:u,{{task-clock,cs}}");
+    let list = format!("{none},page-faults:u,{{task-clock,cs}}:D");
     let run = counted(&["-e", &list], &["sleeps", "1"]);
     let text = talk(&run);
     assert!(run.status.success(), "{text}");
@@ -208,6 +208,7 @@ fn what_is_not_there_is_said_and_the_rest_is_counted() {
     assert!(row.trim_start().starts_with("<not supported>"), "{text}");
     for what in [
         "page-faults:u",
+        "cs:D",
         "CPUs utilized",
         "seconds time elapsed",
         "cost of tracing: ",

@@ -60,10 +60,14 @@ impl CounterKind<'_> {
 pub struct Counter<'a> {
     /// As it was given, with its modifiers.
     pub text: &'a str,
+    /// The same without them.
+    pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
     /// Where and how; those of its group are in them.
     pub modifiers: Modifiers,
+    /// Some of them stand behind its group, and not in `text`.
+    pub is_modified_by_group: bool,
 }
 
 /// Events that count together or not at all; a single event is a group of one.
@@ -83,7 +87,9 @@ impl<'a> CounterGroup<'a> {
         let of_group = self.modifiers;
         parse::items(self.events).map(move |item| {
             let mut event = parse::event(item?)?;
-            event.modifiers = event.modifiers.and(of_group);
+            let all = event.modifiers.and(of_group);
+            event.is_modified_by_group = all != event.modifiers;
+            event.modifiers = all;
             Ok(event)
         })
     }

@@ -102,6 +102,28 @@ fn modifiers_are_perfs() {
 }
 
 #[test]
+fn those_of_a_group_are_shown_as_letters() {
+    for (list, shown) in [
+        ("{cs}:uD", Some("cs:uD")),
+        ("{cs:k}:u", Some("cs:uk")),
+        ("{cpu/x/u}:pp", Some("cpu/x/:upp")),
+        ("{cs:u}:u", None),
+        ("cs:u", None),
+    ] {
+        let event = one(list);
+        let all = format!("{}:{}", event.name, event.modifiers);
+        assert_eq!(
+            event.is_modified_by_group.then_some(all.as_str()),
+            shown,
+            "{list}"
+        );
+        // What is shown is read as the same.
+        let again = one(&all);
+        assert_eq!((again.kind, again.modifiers), (event.kind, event.modifiers));
+    }
+}
+
+#[test]
 fn groups_are_kept_together_and_are_as_their_leader_is() {
     let list = " {cycles,cpu/event=1,umask=2/},cs:D , {branches:D,branch-misses},{cycles,cs}:uD";
     let groups: Vec<_> = counter_groups(list).map(Result::unwrap).collect();

@@ -1,5 +1,7 @@
 //! What stands behind a colon, as perf spells it.
 
+use core::fmt;
+
 use super::CounterFault;
 
 /// Where and how an event counts. Nothing said is everywhere.
@@ -84,5 +86,26 @@ impl Modifiers {
     /// Whether it counts in the hypervisor.
     pub fn counts_hypervisor(&self) -> bool {
         self.counts_in(self.hypervisor)
+    }
+}
+
+/// The letters, in an order of their own.
+impl fmt::Display for Modifiers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (is_set, letter) in [
+            (self.user, "u"),
+            (self.kernel, "k"),
+            (self.hypervisor, "h"),
+            (self.guest, "G"),
+            (self.host, "H"),
+            (self.not_idle, "I"),
+            (self.pinned, "D"),
+            (self.exclusive, "e"),
+        ] {
+            if is_set {
+                f.write_str(letter)?;
+            }
+        }
+        (0..self.precise).try_for_each(|_| f.write_str("p"))
     }
 }

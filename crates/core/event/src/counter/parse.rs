@@ -83,8 +83,10 @@ pub(super) fn event(text: &str) -> Result<Counter<'_>, CounterError<'_>> {
     })?;
     Ok(Counter {
         text,
+        name,
         kind,
         modifiers,
+        is_modified_by_group: false,
     })
 }
 

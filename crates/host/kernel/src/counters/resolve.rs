@@ -10,7 +10,7 @@ use crate::Error;
 /// An event as the kernel is asked for it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// As it was given.
+    /// As it was given, with the modifiers of its group.
     pub name: String,
     /// What it counts is a time in ns.
     pub is_clock: bool,
@@ -45,7 +45,10 @@ impl Resolved {
 /// Looks an event up on this machine.
 pub(super) fn resolve(counter: &Counter<'_>) -> Result<Resolved, Error> {
     let mut resolved = Resolved {
-        name: counter.text.to_owned(),
+        name: match counter.is_modified_by_group {
+            true => format!("{}:{}", counter.name, counter.modifiers),
+            false => counter.text.to_owned(),
+        },
         is_clock: false,
         scale: 1.0,
         unit: String::new(),

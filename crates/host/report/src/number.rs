@@ -13,9 +13,13 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
-/// A noun behind a number: `hit` behind 1, else `hits`.
+/// A noun behind a number: `hit` or `switch` behind 1, else `hits`, `switches`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
+    let end = match count {
+        1 => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
     format!("{noun}{end}")
 }
 

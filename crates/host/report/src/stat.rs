@@ -94,7 +94,7 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
         .cpu
         .map_or_else(String::new, |cpu| format!("{:<8} ", format!("CPU{cpu}")));
     let width = VALUE.saturating_sub(cpu.len());
-    let (value, unit) = shown(count);
+    let (value, unit) = shown(count, |value| grouped(value.round() as u64), hundredths);
     let name = printable(&count.event);
     let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
     let meaning = shared
@@ -114,8 +114,12 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-/// A value as people read it, and its unit.
-fn shown(count: &Count) -> (String, &str) {
+/// A value, as a whole number or in hundredths, and its unit.
+fn shown(
+    count: &Count,
+    whole: impl Fn(f64) -> String,
+    hundredths: impl Fn(f64) -> String,
+) -> (String, &str) {
     let unit = if count.unit == "ns" {
         "msec"
     } else {
@@ -125,7 +129,7 @@ fn shown(count: &Count) -> (String, &str) {
         CountState::NotCounted => "<not counted>".to_owned(),
         CountState::NotSupported => "<not supported>".to_owned(),
         CountState::Counted if unit == "msec" => hundredths(count.value / 1e6),
-        CountState::Counted if unit.is_empty() => grouped(count.value.round() as u64),
+        CountState::Counted if unit.is_empty() => whole(count.value),
         CountState::Counted => hundredths(count.value),
     };
     (value, unit)
@@ -165,18 +169,11 @@ pub fn counts_fields(counts: &Counts, separator: &str) -> String {
 }
 
 fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
-    let unit = if count.unit == "ns" {
-        "msec"
-    } else {
-        &count.unit
-    };
-    let value = match count.state {
-        CountState::NotCounted => "<not counted>".to_owned(),
-        CountState::NotSupported => "<not supported>".to_owned(),
-        CountState::Counted if unit == "msec" => format!("{:.2}", count.value / 1e6),
-        CountState::Counted if unit.is_empty() => format!("{:.0}", count.value),
-        CountState::Counted => format!("{:.2}", count.value),
-    };
+    let (value, unit) = shown(
+        count,
+        |value| format!("{value:.0}"),
+        |value| format!("{value:.2}"),
+    );
     let percent = match count.state {
         CountState::Counted => running_percent(count),
         _ => 100.0,
@@ -225,7 +222,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
         percent(cost.fraction),
         percent(cost.low),
         percent(cost.high),
-        part(stat.switches, "task switche", stat.switch_ns).replace("switche x", "switch x"),
+        part(stat.switches, "task switch", stat.switch_ns),
     )
 }
 

@@ -12,6 +12,7 @@ use tiptoe_sys::host::perf::{Attr, Counts, On, PerfEvent, abi};
 use tiptoe_sys::host::{Process, capabilities::SETCAP};
 
 use crate::Error;
+use crate::cpus::online_cpus;
 
 mod pmu;
 mod resolve;
@@ -316,13 +317,7 @@ fn cpu_of(on: &On) -> Option<u32> {
 /// Where events are opened, at this moment.
 fn places(whom: &Whom) -> Result<Vec<On>, Error> {
     Ok(match whom {
-        Whom::Cpus(cpus) if cpus.is_empty() => {
-            let online = aya::util::online_cpus().map_err(|(what, source)| Error::Io {
-                what: what.to_owned(),
-                source,
-            })?;
-            online.into_iter().map(On::Cpu).collect()
-        }
+        Whom::Cpus(cpus) if cpus.is_empty() => online_cpus()?.into_iter().map(On::Cpu).collect(),
         Whom::Cpus(cpus) => cpus.iter().copied().map(On::Cpu).collect(),
         Whom::Threads(tids) => tids.iter().copied().map(On::Thread).collect(),
         Whom::AtExec(pid) => vec![On::Thread(*pid)],

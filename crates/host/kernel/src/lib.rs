@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod counters;
+mod cpus;
 mod error;
 mod execs;
 pub mod futexes;

@@ -24,6 +24,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, Breakpoint};
 
 use crate::Error;
+use crate::cpus::online_cpus;
 use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 
@@ -132,7 +133,7 @@ impl Watchpoints {
             Form::Wide => 0,
             Form::Tasks => process.threads()?.len() as u32,
         };
-        let cpus = wide::cpus()?.into_iter().max().unwrap_or(0) + 1;
+        let cpus = online_cpus()?.into_iter().max().unwrap_or(0) + 1;
         let names = watchpoints.iter().map(|w| (w.name.clone(), w.is_pinned));
         let slots = Slots::new(cpus, threads, names, wanted.all_slots)?;
         let served = serving.iter().map(|index| {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tiptoe_event::counter::nearest_of;
+use tiptoe_event::number;
 use tiptoe_sys::host::perf::Attr;
 
 use super::kind;
@@ -179,18 +180,6 @@ fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
         rest = rest.checked_shr(high - low + 1).unwrap_or(0);
     }
     (rest == 0).then_some((word, laid))
-}
-
-/// Decimal, or hexadecimal behind `0x`; no sign.
-fn number(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x") {
-        Some(digits) => (digits, 16),
-        None => (text, 10),
-    };
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_plain
-        .then(|| u64::from_str_radix(digits, radix).ok())
-        .flatten()
 }
 
 /// `0-3,8` as its numbers.

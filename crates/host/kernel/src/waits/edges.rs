@@ -2,7 +2,7 @@
 
 use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tiptoe_sys::host::limits;
 
 use super::{Drops, Outcome, Waits, WaitsWanted, Watched};
 
@@ -41,7 +41,7 @@ fn run(said: &[Said]) -> Option<Waits> {
             return None;
         }
     };
-    stay_here();
+    limits::stay_on_one_cpu().expect("a CPU");
     for one in said {
         let (name, lock, rest) = match *one {
             Begin(lock, flags) => ("contention_begin", lock, flags),
@@ -55,15 +55,6 @@ fn run(said: &[Said]) -> Option<Waits> {
         program.test_run(options).expect("the program runs");
     }
     Some(waits)
-}
-
-/// Keeps this thread on one of the CPUs that it may use.
-fn stay_here() {
-    let allowed = sched_getaffinity(None).expect("an affinity");
-    let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
-    let mut one = CpuSet::new();
-    one.set(first.expect("a CPU"));
-    sched_setaffinity(None, &one).expect("it may run there");
 }
 
 /// Each row as its type, how it ended and its count; drops; and how many still wait.

@@ -1,11 +1,11 @@
 //! The events of all CPUs: one for each variable that is served, on each.
 
-use aya::util::online_cpus;
 use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
 
 use super::opener::{Opener, cannot_move, cannot_switch_on, open};
 use super::slots::{Slots, Watch};
 use crate::Error;
+use crate::cpus::online_cpus;
 
 /// Events of all CPUs.
 #[derive(Debug)]
@@ -23,14 +23,6 @@ struct Armed {
     is_resting: bool,
 }
 
-/// The CPUs that are online.
-pub(super) fn cpus() -> Result<Vec<u32>, Error> {
-    online_cpus().map_err(|(_, source)| Error::Io {
-        what: "list the CPUs that are online".into(),
-        source,
-    })
-}
-
 impl Wide {
     /// Opens events that are off, and tell nobody yet, a slot for each of these.
     pub(super) fn open(
@@ -38,7 +30,7 @@ impl Wide {
         slots: &Slots,
         served: &[(Watch, Breakpoint)],
     ) -> Result<Wide, Error> {
-        let cpus = cpus()?;
+        let cpus = online_cpus()?;
         let mut events = Vec::new();
         for (slot, (watch, at)) in served.iter().enumerate() {
             slots.reserve_wide(*watch)?;

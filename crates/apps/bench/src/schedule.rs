@@ -8,7 +8,7 @@ use tiptoe_schedule::{Label, Policy, Priority, Target, Tree};
 
 use crate::error::Error;
 use crate::options::Options;
-use crate::table::{Row, Table, median_and_spread};
+use crate::table::{Row, Table};
 
 const CPUS: u64 = 256;
 const CGROUPS: u32 = 1000;
@@ -121,7 +121,6 @@ impl Seen {
             )
         });
         let percent = |part: u64| 100.0 * part as f64 / enabled.max(1) as f64;
-        let (rate, spread) = median_and_spread(&self.switches_per_s);
         let row = |value, unit| Row {
             case: case.to_owned(),
             value,
@@ -138,10 +137,11 @@ impl Seen {
                 "% of the time the system's events are out because of switches",
             ),
             row(percent(missed), "% of the time they have no slot"),
-            Row {
-                spread: Some(spread),
-                ..row(rate, "million switches simulated a second")
-            },
+            Row::new(
+                case,
+                &self.switches_per_s,
+                "million switches simulated a second",
+            ),
         ]
     }
 }

@@ -37,6 +37,7 @@ mod servers_timed;
 mod signals;
 mod spaces;
 mod stat;
+mod thinned;
 mod ulock_kernel;
 mod under;
 mod values;

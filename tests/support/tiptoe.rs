@@ -82,11 +82,16 @@ impl Probe {
 
     /// `tiptoe lock` in place of `tiptoe probe`.
     pub fn lock() -> Probe {
+        Probe::lock_within("off")
+    }
+
+    /// The same within a budget.
+    pub fn lock_within(budget: &str) -> Probe {
         Probe {
             instrument: Some("lock"),
             ..Probe::default()
         }
-        .with(&["--json", "--budget", "off"])
+        .with(&["--json", "--budget", budget])
     }
 
     /// `tiptoe watch` in place of `tiptoe probe`.

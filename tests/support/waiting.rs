@@ -72,6 +72,11 @@ impl Waiting {
         Site::new(self.pid, &self.program, function)
     }
 
+    /// What a target that was let go tells, once it has ended well.
+    pub fn ended(self) -> Expected {
+        self.finish()
+    }
+
     fn finish(self) -> Expected {
         let (output, status) = self.process.finish();
         assert!(status.success(), "{status}: {output}");

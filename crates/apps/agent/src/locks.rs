@@ -10,6 +10,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tiptoe_futex::calls::{Call, Thread};
+use tiptoe_futex::gaps::Gaps;
 use tiptoe_futex::holds::Turn;
 use tiptoe_futex::paths::Paths;
 use tiptoe_futex::rwlock;
@@ -206,4 +207,5 @@ pub fn forget(state: &Shared, data: &Data, slab: u32) {
     }
     words.store(head::EPISODE as usize, 0);
     words.store(head::HELD as usize, 0);
+    Gaps::new(words).forget();
 }

@@ -97,8 +97,15 @@ impl Tracing {
     }
 
     /// Begins to watch the contended locks of a process, and returns at once.
-    pub(crate) fn locks(pid: u32, via: Via, hold: Option<&str>, agent: &'static [u8]) -> Tracing {
+    pub(crate) fn locks(
+        pid: u32,
+        via: Via,
+        hold: Option<&str>,
+        budget: Budget,
+        agent: &'static [u8],
+    ) -> Tracing {
         let request = Request {
+            budget,
             locks: Some(ByLock::default()),
             hold: hold.map(str::to_owned),
             ..request(pid, Vec::new(), via, agent)

@@ -1,7 +1,8 @@
 //! `tiptoe bench lock`: what watching contended locks costs those that are not, and those that are.
 //!
 //! The same program is measured without tiptoe, with its agent, with the agent timing how long one mutex is held, too,
-//! and with BPF programs at the kernel's futex tracepoints, in turns: `bare`, `armed`, `hold` and `futex_tracepoints`.
+//! with the agent within the budget that everybody has, and with BPF programs at the kernel's futex tracepoints, in
+//! turns: `bare`, `armed`, `hold`, `budget` and `futex_tracepoints`. But for `budget` each wait is timed.
 //! An uncontended pair runs the same bytes any way. What a wait and a wake cost more is the difference of a wait that
 //! returns at once and of an unlock that wakes nobody; `convoy` and `pingpong_*` are programs that do little
 //! else: four threads over sections of 150 ns, and two that take turns asleep, by semaphores and by a condition. Of the
@@ -12,6 +13,7 @@
 
 use std::time::{Duration, Instant};
 
+use tiptoe_collector::Budget;
 use tiptoe_event::Via;
 
 use crate::driver::{Tracing, attached};
@@ -47,15 +49,19 @@ const SITES: [(&str, &str, &str); 9] = [
 ];
 
 /// How a round goes: bare, or watched by one of these.
-const CASES: [(&str, Option<Via>); 4] = [
+const CASES: [(&str, Option<Via>); 5] = [
     ("bare", None),
     ("armed", Some(Via::Agent)),
     (HOLD, Some(Via::Agent)),
+    (BUDGET, Some(Via::Agent)),
     ("futex_tracepoints", Some(Via::Kernel)),
 ];
 /// The one that times how long `mutex` is held, too.
 const HOLD: &str = "hold";
 const HELD: [&str; 2] = ["mutex", "other_mutex"];
+/// The one in which only so many waits are timed as a budget of 1 % pays for; of programs that do little else.
+const BUDGET: &str = "budget";
+const WAITING: [&str; 3] = ["convoy", "pingpong_sem", "pingpong_cond"];
 /// What the least of hooks would take, beside a wait and a wake as they are.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
 /// Of the others only these: their hooks are not where threads wait.
@@ -91,15 +97,15 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                         continue;
                     }
                 },
-                Some(_) => Some(arm(
-                    &mut program,
-                    (case == HOLD).then_some("program:mutex"),
-                    options,
-                )?),
+                Some(_) => Some(arm(&mut program, case, options)?),
                 None => None,
             };
             let asked = SITES.iter().zip(&mut found);
-            let asked = asked.filter(|((site, ..), _)| case != HOLD || HELD.contains(site));
+            let asked = asked.filter(|((site, ..), _)| match case {
+                HOLD => HELD.contains(site),
+                BUDGET => WAITING.contains(site),
+                _ => true,
+            });
             for ((_, question, _), times) in asked {
                 times[at].push(ask(&mut program, question, options)?);
             }
@@ -177,15 +183,20 @@ fn note(site: &str, case: &str, bare: &[f64], watched: &[f64]) -> String {
     format!("{site}: {case} takes {more:+.2} ns more (± {spread:.2}), {part:+.1} %")
 }
 
-fn arm(program: &mut Program, hold: Option<&str>, options: &Options) -> Result<Tracing, Error> {
-    let tracing = Tracing::locks(program.pid(), Via::Agent, hold, options.agent);
+fn arm(program: &mut Program, case: &str, options: &Options) -> Result<Tracing, Error> {
+    let hold = (case == HOLD).then_some("program:mutex");
+    let budget = match case {
+        BUDGET => Budget::Percent(1.0),
+        _ => Budget::Off,
+    };
+    let tracing = Tracing::locks(program.pid(), Via::Agent, hold, budget, options.agent);
     wait(program, true)?;
     Ok(tracing)
 }
 
 /// Has the kernel tell of the program's futex calls.
 fn watch(program: &Program, options: &Options) -> Result<Tracing, Error> {
-    let tracing = Tracing::locks(program.pid(), Via::Kernel, None, options.agent);
+    let tracing = Tracing::locks(program.pid(), Via::Kernel, None, Budget::Off, options.agent);
     let until = Instant::now() + LIMIT;
     while attached() < PROGRAMS {
         if tracing.is_over() {

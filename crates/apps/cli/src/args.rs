@@ -194,8 +194,8 @@ pub struct Common {
     pub via: Via,
 
     /// Most of the target's CPU time that tracing may take, in percent: calls are followed
-    /// and recorded as far as it goes, and a trap that is hit more than 10,000 times a second
-    /// is switched off. off: nothing is
+    /// and recorded, and waits for locks timed, as far as it goes, and a trap that is hit more
+    /// than 10,000 times a second is switched off. off: nothing is
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
           allow_negative_numbers = true)]
     pub budget: Budget,

@@ -37,7 +37,11 @@ that took it. It patches pthread_mutex_lock and the like: each call of these cos
 own) have no holds.
 Cost: nothing for a lock that is free; some 30 ns for a wait that returns at once, 40 for one that
 sleeps, and 15 for a wake ('tiptoe bench lock' measures these here), which cost 150 to 400 ns
-by themselves.
+by themselves. Of these 40 some 17 are two readings of the clock. Where --budget does not pay for
+all of them (threads that wake each other 100,000 times a second and more), waits between two that
+are timed are only counted, as many as chance says: numbers of waits stay exact; totals and blame
+are estimated from those that were timed, and marked '~' (in JSON: 'timed', of so many that
+slept). Who waits seldom has each wait timed, and waits of 20 ms and more are always told.
 Where the agent cannot go (static programs, Go, musl, seccomp), and with --via kernel, BPF
 programs at the kernel's futex tracepoints tell the same of all futex calls, each of which
 takes about 1 us longer then, a half of it for the tracepoint itself; of calls that could

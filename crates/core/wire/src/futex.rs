@@ -63,6 +63,9 @@ pub mod hold {
 
 /// The first words of a thread.
 pub mod head {
+    /// The wait that is timed next, by its number among [`WAITS`]: those before it are passed
+    /// over, which is to say only counted. From [`GAP`] on is what it is drawn from.
+    pub const NEXT: u32 = 0;
     /// Calls that found no room among the entries.
     pub const FULL: u32 = 1;
     /// All calls that may wait.
@@ -77,6 +80,12 @@ pub mod head {
     /// that frame begins; since when, in ticks, or 0; how many times. The first is in the line of
     /// what is in front of it.
     pub const HELD: u32 = 7;
+    /// How many waits are passed over between two that are timed, on average: tiptoe says it.
+    pub const GAP: u32 = 12;
+    /// How many waits the next one that is timed stands for; 0 while each is timed.
+    pub const STANDS_FOR: u32 = 13;
+    /// What the last gap was drawn from.
+    pub const SEED: u32 = 14;
     /// Where [`super::activity::DEPTH`] activities have their places on the stack; 0 where none is on.
     pub const SPS: u32 = 16;
     /// And what else is known of each.
@@ -95,8 +104,14 @@ pub mod activity {
     pub const SITE: u32 = 1;
     /// Where in libc it called, above libc's frames.
     pub const VIA: u32 = 2;
-    /// When it began, in ticks.
+    /// When it began, in ticks; of one that is passed over its number among all waits, and
+    /// [`PASSED_OVER`].
     pub const SINCE: u32 = 3;
+    /// Nobody read the clock.
+    pub const PASSED_OVER: u64 = 1 << 62;
+    /// tiptoe has seen it go on: it is told for itself, and of one that was passed over tiptoe has
+    /// noted since when, as well as it knows.
+    pub const GOES_ON: u64 = 1 << 63;
     /// The operation.
     pub const OPERATION: u32 = 4;
     /// Where the user's frame begins.
@@ -159,8 +174,11 @@ pub mod entry {
     pub const INTERRUPTED: u32 = 8;
     /// All others, errors and those that are not timed.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in waits that did not return at once.
+    /// Nanoseconds in waits that did not return at once. This, [`DURATIONS`] and [`WAKERS`] count
+    /// one that was timed as often as it stands for others.
     pub const SLEPT_NS: u32 = 10;
+    /// Of these waits, those that were timed; errors are none.
+    pub const TIMED: u32 = 11;
     /// The longest wait.
     pub const LONGEST: u32 = 12;
     /// Waits that were ended by a call site that found no room.

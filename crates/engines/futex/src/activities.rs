@@ -12,6 +12,8 @@
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{activity, head};
 
+use crate::primitive::Ordering::Relaxed;
+
 /// Stacks are no larger than this: what is farther apart is on different ones.
 const STACK: u64 = 8 << 20;
 
@@ -26,7 +28,7 @@ pub struct Activity {
     pub site: u64,
     /// Where in libc it called.
     pub via: u64,
-    /// When it began, in ticks.
+    /// When it began, in ticks, or what stands for that: see [`crate::gaps`].
     pub since: u64,
     /// The futex operation; above its 32 bits whatever the caller wants to keep.
     pub operation: u64,
@@ -117,6 +119,30 @@ impl<'a> Activities<'a> {
     fn of_slow(&self, sp: u64) -> Option<u32> {
         let mut noted = (0..activity::DEPTH).take_while(|index| self.sp(*index) != 0);
         noted.find(|index| self.sp(*index) == sp)
+    }
+
+    /// What each of those that are on has as its beginning. (tiptoe)
+    pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
+        let mut beginnings = [None; activity::DEPTH as usize];
+        for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
+            if self.sp(index) == 0 {
+                break;
+            }
+            *beginning = Some(self.0.load(at(index, activity::SINCE)));
+        }
+        beginnings
+    }
+
+    /// Notes of one of them that it goes on since then, if it is still the one that has this as its
+    /// beginning: no two have the same. (tiptoe)
+    pub fn goes_on(&self, index: usize, beginning: u64, since: u64) {
+        let word = u32::try_from(index)
+            .ok()
+            .filter(|index| *index < activity::DEPTH);
+        let word = word.and_then(|index| self.0.at(at(index, activity::SINCE)));
+        let Some(word) = word else { return };
+        // Relaxed: the word is all that is told. Who fails has come late.
+        let _ = word.compare_exchange(beginning, since | activity::GOES_ON, Relaxed, Relaxed);
     }
 
     /// Those that are on, from the outermost one.

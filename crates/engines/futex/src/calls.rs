@@ -11,13 +11,19 @@ use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
 use crate::activities::{Activities, Activity};
 use crate::board::Board;
 use crate::entries::{Entries, Entry, Key};
+use crate::gaps::{Beginning, Gaps};
 use crate::holds::{Holds, Turn};
 use crate::walk::Caller;
 
 /// Set beside a wait's operation where it begins an episode.
 const FIRST: u64 = 1 << 32;
-/// From this bit on: how many threads read.
+/// From this bit on: how many threads read, in so many bits.
 const READERS_SHIFT: u32 = 33;
+const READERS: u64 = (1 << (STANDS_FOR_SHIFT - READERS_SHIFT)) - 1;
+/// From this bit on: how many waits it stands for, 0 where it is passed over.
+const STANDS_FOR_SHIFT: u32 = 57;
+
+const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - STANDS_FOR_SHIFT));
 
 /// What a futex call does, by its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,31 +128,42 @@ impl<'a> Thread<'a> {
     }
 
     /// A call is about to be made. Of a wait it is asked how many threads have the rwlock to read
-    /// that it is about, 0 of another lock, and the time, in ticks.
+    /// that it is about, 0 of another lock, and the time, in ticks, unless it is passed over.
     #[inline(always)]
     pub fn begins(&self, call: &Call, readers: impl FnOnce() -> u32, clock: impl FnOnce() -> u64) {
         match Kind::of(call.operation) {
-            Kind::Wait => self.waits(call, readers(), clock()),
+            Kind::Wait => self.waits(call, readers(), clock),
             Kind::Wake => self.wakes(call),
             Kind::Other => {}
         }
     }
 
     #[inline(always)]
-    fn waits(&self, call: &Call, readers: u32, now: u64) {
+    fn waits(&self, call: &Call, readers: u32, clock: impl FnOnce() -> u64) {
         self.own.add_own(head::WAITS as usize, 1);
+        let gaps = Gaps::new(self.own);
+        let (since, stands_for, seen) = match gaps.pass_over() {
+            Some(number) => (number, 0, 0),
+            None => {
+                off_the_straight_way();
+                let now = clock();
+                let seen = self.board.seen(call.address);
+                (now, gaps.stands_for(now), seen)
+            }
+        };
         let Caller { site, frame, .. } = call.caller;
         let wait = Activity {
             sp: call.sp,
             address: call.address,
             site,
             via: call.via(),
-            since: now,
+            since,
             operation: u64::from(call.operation)
                 | self.episode(call)
-                | u64::from(readers) << READERS_SHIFT,
+                | (u64::from(readers) & READERS) << READERS_SHIFT
+                | stands_for << STANDS_FOR_SHIFT,
             frame,
-            seen: self.board.seen(call.address),
+            seen,
         };
         if !call.timed || !Activities::new(self.own).push(&wait) {
             self.counted(&wait, End::Other);
@@ -208,7 +225,7 @@ impl<'a> Thread<'a> {
         if wait.operation & FIRST != 0 {
             entry.add(entry::EPISODES, 1);
         }
-        let readers = wait.operation >> READERS_SHIFT;
+        let readers = wait.operation >> READERS_SHIFT & READERS;
         if readers != 0 {
             entry.found_readers(readers);
         }
@@ -218,29 +235,42 @@ impl<'a> Thread<'a> {
     /// A call that was made at this place of the stack has returned this; `clock` tells the time,
     /// and `ns` turns ticks into nanoseconds. One that did not wait, or that began before anybody
     /// looked, is nobody's. For how long one did not wait that returned at once nobody asks, and
-    /// reading the clock would be most of what it costs.
+    /// reading the clock would be most of what it costs; as it would of one that was passed over.
     #[inline(always)]
     pub fn ends(&self, sp: u64, result: i64, clock: impl Fn() -> u64, ns: impl Fn(u64) -> u64) {
         let Some(wait) = Activities::new(self.own).pop(sp) else {
             return;
         };
         let (holds, end) = (Holds::new(self.own), End::of(result));
-        if end == End::AtOnce {
+        let beginning = Beginning::of(wait.since);
+        if end == End::AtOnce || beginning == Beginning::Unknown {
             holds.waited(wait.site, wait.frame, clock);
             self.counted(&wait, end);
             return;
         }
+        off_the_straight_way();
         let now = clock();
         holds.waited(wait.site, wait.frame, || now);
         let Some(entry) = self.counted(&wait, end) else {
             return;
         };
-        let ns = ns(now.saturating_sub(wait.since));
-        entry.slept(ns);
+        let stands_for = wait.operation >> STANDS_FOR_SHIFT;
+        let (since, weight) = match beginning {
+            Beginning::At(since) => (since, stands_for),
+            Beginning::LongAgo(since) => (since, 1),
+            Beginning::Unknown => return,
+        };
+        let ns = ns(now.saturating_sub(since));
+        entry.slept(ns, weight);
+        if stands_for != 0 && end != End::Other {
+            entry.add(entry::TIMED, 1);
+        }
+        // Of one that was passed over nobody has seen what was there before: somebody has ended it
+        // since, who is told there unless it was somebody whom no hook saw.
         if end == End::Woken
             && let Some(site) = self.board.waker(wait.address, wait.seen)
         {
-            entry.woken_from(site, ns);
+            entry.woken_from(site, ns, weight);
         }
     }
 
@@ -256,10 +286,14 @@ impl<'a> Thread<'a> {
         };
         if let Some(entry) = self.entry(&key) {
             entry.add(entry::CALLS, 1);
-            entry.slept(ns(held.ticks));
+            entry.slept(ns(held.ticks), 1);
         }
     }
 }
+
+/// Where waits that are timed go on: those that are not have no time for a detour.
+#[cold]
+fn off_the_straight_way() {}
 
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
@@ -353,6 +387,60 @@ mod tests {
         thread.begins(&untimed, || 0, || 100);
         thread.begins(&call(8, 6), || 0, no_clock);
         assert_eq!(words(&own, 5, &[entry::CALLS, entry::OTHER]), [1, 1]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn what_is_passed_over_is_counted_and_stood_for() {
+        let (own, shared) = (slab(), slab());
+        let words = Words::new(&own);
+        let thread = Thread::new(words, Words::new(&shared));
+        let counts = [entry::CALLS, entry::WOKEN, entry::AT_ONCE, entry::EPISODES];
+        thread.begins(&call(WAKE, 6), || 0, no_clock);
+        words.store(head::NEXT as usize, 4);
+        words.store(head::STANDS_FOR as usize, 4);
+        for result in [0, -11, 0] {
+            thread.begins(&call(WAIT, 5), || 0, no_clock);
+            thread.ends(0x7000, result, no_clock, |ticks| ticks);
+        }
+        assert_eq!(words_of(&own, &counts), [3, 2, 1, 1]);
+        assert_eq!(words_of(&own, &[entry::TIMED, entry::SLEPT_NS]), [0, 0]);
+        thread.begins(&call(WAIT, 5), || 0, || 100);
+        thread.begins(&call(WAKE, 6), || 0, no_clock);
+        thread.ends(0x7000, 0, || 110, |ticks| ticks);
+        let sums = [entry::TIMED, entry::SLEPT_NS, entry::LONGEST];
+        assert_eq!(words_of(&own, &sums), [1, 40, 10]);
+        let waker = [entry::WAKERS, entry::WAKERS + 1, entry::WAKERS + 2];
+        assert_eq!(words_of(&own, &waker), [6, 4, 40]);
+    }
+
+    /// Whether it is timed or not, one that tiptoe finds twice is told, and stands for itself.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn what_goes_on_is_told_for_itself() {
+        let (own, shared) = (slab(), slab());
+        let words = Words::new(&own);
+        let thread = Thread::new(words, Words::new(&shared));
+        let waits = Activities::new(words);
+        let beginning = || waits.beginnings()[0].expect("it is on");
+        words.store(head::NEXT as usize, 2);
+        words.store(head::STANDS_FOR as usize, 9);
+        thread.begins(&call(WAIT, 5), || 0, no_clock);
+        let first = beginning();
+        waits.goes_on(0, first, 150);
+        thread.ends(0x7000, 0, || 200, |ticks| ticks);
+        let sums = [entry::CALLS, entry::TIMED, entry::SLEPT_NS];
+        assert_eq!(words_of(&own, &sums), [1, 0, 50]);
+        thread.begins(&call(WAIT, 5), || 0, || 300);
+        waits.goes_on(0, first, 1);
+        waits.goes_on(0, beginning(), beginning());
+        waits.goes_on(9, 0, 0);
+        thread.ends(0x7000, 0, || 400, |ticks| ticks);
+        assert_eq!(words_of(&own, &sums), [2, 1, 150]);
+    }
+
+    fn words_of(slab: &[AtomicU64], wanted: &[u32]) -> Vec<u64> {
+        words(slab, 5, wanted)
     }
 
     #[test]

@@ -105,19 +105,19 @@ impl Entry<'_> {
         }
     }
 
-    /// Notes how long a wait took.
-    pub fn slept(&self, ns: u64) {
-        self.add(entry::SLEPT_NS, ns);
+    /// Notes how long a wait took, which stands for so many.
+    pub fn slept(&self, ns: u64, stands_for: u64) {
+        self.add(entry::SLEPT_NS, ns.wrapping_mul(stands_for));
         self.at_least(entry::LONGEST, ns);
         let duration = match ns {
             0 => 0,
             _ => 1 + bucket_of(ns) as u32,
         };
-        self.add(entry::DURATIONS + duration, 1);
+        self.add(entry::DURATIONS + duration, stands_for);
     }
 
-    /// Notes from where somebody ended a wait of so long.
-    pub fn woken_from(&self, site: u64, ns: u64) {
+    /// Notes from where somebody ended a wait of so long, which stands for so many.
+    pub fn woken_from(&self, site: u64, ns: u64, stands_for: u64) {
         let wakers = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         let mine = |waker: &u32| match self.get(*waker) {
             0 => self.0.take_own(*waker as usize, site),
@@ -125,10 +125,10 @@ impl Entry<'_> {
         };
         match { wakers }.find(mine) {
             Some(waker) => {
-                self.add(waker + 1, 1);
-                self.add(waker + 2, ns);
+                self.add(waker + 1, stands_for);
+                self.add(waker + 2, ns.wrapping_mul(stands_for));
             }
-            None => self.add(entry::OTHER_WAKERS, 1),
+            None => self.add(entry::OTHER_WAKERS, stands_for),
         }
     }
 }
@@ -180,16 +180,16 @@ mod tests {
     fn waits_are_summed_up_with_who_ended_them() {
         let room: Vec<_> = (0..WIDTH).map(|_| AtomicU64::new(0)).collect();
         let entry = Entries::new(Words::new(&room)).of(&key(1)).expect("room");
-        for ns in [0, 30, 20] {
-            entry.slept(ns);
+        for (ns, stands_for) in [(0, 1), (30, 1), (20, 3)] {
+            entry.slept(ns, stands_for);
         }
         assert_eq!(
             (entry.get(entry::SLEPT_NS), entry.get(entry::LONGEST)),
-            (50, 30)
+            (90, 30)
         );
         assert_eq!(entry.get(entry::DURATIONS), 1);
         for site in (1..).take(entry::WAKER_COUNT as usize + 2).chain([1]) {
-            entry.woken_from(site, 10);
+            entry.woken_from(site, 10, 1);
         }
         let waker = |word| entry.get(entry::WAKERS + word);
         assert_eq!([waker(0), waker(1), waker(2)], [1, 2, 20]);

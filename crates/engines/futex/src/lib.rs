@@ -8,6 +8,7 @@
 //! - [`activities`] knows the waits that a thread is in.
 //! - [`entries`] sums up what a thread did, by lock and call site.
 //! - [`board`] tells who last woke somebody at an address: the one shared thing here.
+//! - [`gaps`] says which waits are timed, where not all can be.
 //! - [`holds`] times how long one lock is held, where that is asked for.
 //! - [`rwlock`] tells how many read where others wait.
 //! - [`walk`] finds the user's call site above libc's frames.
@@ -24,6 +25,7 @@ pub mod activities;
 pub mod board;
 pub mod calls;
 pub mod entries;
+pub mod gaps;
 pub mod holds;
 #[cfg(all(test, tiptoe_loom))]
 mod models;

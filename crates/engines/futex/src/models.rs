@@ -13,7 +13,7 @@ use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_sync::mutant::{AtomicU64, Edge, interrupt, lose, was_missed};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::board::{ADDRESS, SITE, SUM};
-use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, entry, frames, head};
+use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, activity, entry, frames, head};
 
 use crate::activities::{Activities, Activity};
 use crate::board::Board;
@@ -227,6 +227,73 @@ fn every_call_counts(thread: Option<Edge>) {
         assert_eq!(sum(entry::SLEPT_NS), 20);
         false
     });
+}
+
+/// Of the wait with this beginning tiptoe notes that it goes on.
+type Looks = fn(Words<'static>, u64);
+
+fn goes_on(own: Words<'static>, beginning: u64) {
+    Activities::new(own).goes_on(0, beginning, 5);
+}
+
+/// The same, of any that is there.
+fn any_goes_on(own: Words<'static>, _beginning: u64) {
+    let word = head::ACTIVITIES + activity::SINCE;
+    own.store(word as usize, 5 | activity::GOES_ON);
+}
+
+/// tiptoe finds a wait twice that was passed over, while it ends and another one begins: that one
+/// is never taken for it. Calls of both are counted. It is one exchange of one word, so that it
+/// stands in front of some access of the thread's, as a handler does.
+fn what_goes_on_is_not_mixed_up(looks: Looks) {
+    at_each_access(move |nth| {
+        let (own, shared) = (leak(WIDTH), leak(WIDTH));
+        own.store(head::NEXT as usize, 9);
+        let begins = move || {
+            let caller = Caller {
+                site: 7,
+                via: 8,
+                frame: 64,
+            };
+            let call = Call {
+                address: 0x1000,
+                operation: 0x80,
+                sp: 1000,
+                caller,
+                at: 9,
+                timed: true,
+            };
+            Thread::new(own, shared).begins(&call, || 0, || 10);
+        };
+        let ends = move |now| Thread::new(own, shared).ends(1000, 0, || now, |ticks| ticks);
+        begins();
+        let first = Activities::new(own).beginnings()[0].unwrap();
+        interrupt(nth, move || looks(own, first));
+        ends(20);
+        begins();
+        ends(100);
+        let missed = was_missed();
+        let sum = |word: u32| -> u64 {
+            let blocks = 1..=ENTRIES;
+            blocks
+                .map(|b| own.load((b * ENTRY_WORDS + word) as usize))
+                .sum()
+        };
+        assert_eq!([entry::CALLS, entry::TIMED].map(sum), [2, 0]);
+        assert!([0, 15].contains(&sum(entry::SLEPT_NS)));
+        missed
+    });
+}
+
+#[test]
+fn model_what_goes_on_is_not_mixed_up() {
+    what_goes_on_is_not_mixed_up(goes_on);
+}
+
+#[test]
+#[should_panic]
+fn mutant_goes_on_whatever_is_there() {
+    what_goes_on_is_not_mixed_up(any_goes_on);
 }
 
 #[test]

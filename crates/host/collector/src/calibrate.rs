@@ -53,7 +53,7 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, Shown};
-pub use waits::wait_and_wake;
+pub use waits::futex_calls;
 
 /// What traps cost elsewhere was as much cheaper than here,
 const CHEAPER: f64 = 0.7;

@@ -35,6 +35,7 @@ mod plan;
 mod reads;
 mod records;
 mod space;
+mod thinned;
 
 pub use enter::{short_of_room, unpatchable};
 pub use meter::WINDOW as TRAP_WINDOW;
@@ -127,6 +128,8 @@ pub struct Tracee {
     end_told: Cell<bool>,
     /// What pays for followed calls.
     purse: Option<budget::Purse>,
+    /// What says how many waits for locks are timed.
+    thinning: Option<thinned::Thinning>,
     /// The records of its threads.
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
@@ -165,6 +168,7 @@ impl Tracee {
             handle: ended::handle(process),
             end_told: Cell::new(false),
             purse: None,
+            thinning: None,
             rings: RefCell::default(),
             watched_locks: locks::Watched::default(),
         }
@@ -296,6 +300,7 @@ impl Tracee {
         self.refused.extend(refused);
         self.notes.extend(notes);
         self.purse = budget::Purse::of(plan);
+        self.thinning = thinned::Thinning::of(plan);
         self.open_rings(plan);
         let mut to_kernel: Vec<(Probe, Option<String>)> = Vec::new();
         match self.link.take() {

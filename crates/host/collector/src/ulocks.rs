@@ -64,6 +64,8 @@ struct Waits {
     other: u64,
     episodes: u64,
     slept_ns: u64,
+    /// Of those that slept.
+    timed: u64,
     longest: u64,
     readers: u64,
     most_readers: u64,
@@ -90,6 +92,7 @@ impl Waits {
             other: word(e::OTHER),
             episodes: word(e::EPISODES),
             slept_ns: word(e::SLEPT_NS),
+            timed: word(e::TIMED),
             longest: word(e::LONGEST),
             readers: word(e::READERS),
             most_readers: word(e::MOST_READERS),
@@ -110,6 +113,7 @@ impl Waits {
             other: row.other,
             episodes: row.episodes,
             slept_ns: row.slept_ns,
+            timed: slept(row.calls, row.at_once, row.other),
             longest: row.longest_ns,
             // Nobody reads the lock's word there.
             readers: 0,
@@ -130,6 +134,7 @@ impl Waits {
             (&mut self.other, other.other),
             (&mut self.episodes, other.episodes),
             (&mut self.slept_ns, other.slept_ns),
+            (&mut self.timed, other.timed),
             (&mut self.readers, other.readers),
         ];
         for (sum, more) in sums {
@@ -309,6 +314,11 @@ pub fn add(all: &mut Locks, more: Locks) {
     }
 }
 
+/// How many of so many waits slept.
+fn slept(calls: u64, at_once: u64, other: u64) -> u64 {
+    calls.saturating_sub(at_once.saturating_add(other))
+}
+
 /// What one row is of.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
@@ -347,9 +357,7 @@ impl Rows {
             }
             same
         });
-        let slept = all
-            .calls
-            .saturating_sub(all.at_once.saturating_add(all.other));
+        let slept = slept(all.calls, all.at_once, all.other);
         Lock {
             lock: group.name,
             kind: group.kind,
@@ -363,11 +371,13 @@ impl Rows {
             timed_out: all.timed_out,
             interrupted: all.interrupted,
             total_ns: all.slept_ns,
+            timed: (all.timed < slept).then_some(all.timed),
             readers: (all.most_readers > 0).then(|| Readers {
                 average: all.readers as f64 / all.calls.max(1) as f64,
                 most: all.most_readers,
             }),
-            histogram: (slept > 0).then(|| Histogram::new(&all.times, all.longest)),
+            histogram: (slept > 0 && all.times.total() > 0)
+                .then(|| Histogram::new(&all.times, all.longest)),
             blame,
         }
     }
@@ -407,6 +417,7 @@ mod tests {
             3,
             &[(e::VIA, 9 << OPERATION_SHIFT), (e::CALLS, 4), (e::WOKEN, 3)],
         );
+        entry(3, &[(e::TIMED, 3)]);
         entry(
             3,
             &[(e::AT_ONCE, 1), (e::EPISODES, episodes), (e::SLEPT_NS, 300)],
@@ -438,6 +449,7 @@ mod tests {
         );
         let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
         assert_eq!(counts, [3, 6, 2, 600]);
+        assert_eq!(row.timed, None, "all were");
         assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
         let readers = row.readers.as_ref().expect("some read");
         assert_eq!((readers.average, readers.most), (2.5, 5));
@@ -449,6 +461,20 @@ mod tests {
         let by_thread = noted.tell(&names(), ByLock::Thread);
         let threads: Vec<&str> = by_thread.rows.iter().map(|row| &*row.lock).collect();
         assert_eq!(threads, ["1 a", "2 b"]);
+    }
+
+    #[test]
+    fn rows_whose_waits_were_not_all_timed_say_so() {
+        let mut thinned = thread(1);
+        thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
+        let mut noted = Noted::default();
+        noted.add_thread("1 a", &thinned);
+        noted.add_thread("2 b", &thread(1));
+        let told = noted.tell(&names(), ByLock::Lock);
+        assert_eq!((told.rows[0].slept, told.rows[0].timed), (6, Some(4)));
+        let by_thread = noted.tell(&names(), ByLock::Thread);
+        let timed: Vec<_> = by_thread.rows.iter().map(|row| row.timed).collect();
+        assert_eq!(timed, [Some(1), None]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use tiptoe_session::{Histogram, Lock, Locks, Session};
 
-use crate::number::{grouped, plural, share, time};
+use crate::number::{grouped, plural, share, short_percent, time};
 use crate::{Options, histogram, printable};
 
 /// Of fewer waits no histogram is drawn.
@@ -84,8 +84,11 @@ pub(crate) fn histograms(session: &Session, options: &Options) -> Vec<Vec<String
         .collect()
 }
 
-/// What the tables leave out, each in one sentence.
-pub(crate) fn notes(locks: &Locks) -> Vec<String> {
+/// What the tables leave out or guess, each in one sentence.
+pub(crate) fn notes(session: &Session) -> Vec<String> {
+    let Some(locks) = &session.locks else {
+        return Vec::new();
+    };
     let count = |count, noun: &str| format!("{} {}", grouped(count), plural(count, noun));
     let unfinished = (locks.unfinished > 0).then(|| {
         let was = if locks.unfinished == 1 { "was" } else { "were" };
@@ -103,7 +106,27 @@ pub(crate) fn notes(locks: &Locks) -> Vec<String> {
         let events = count(dropped.count, "event");
         format!("{events} not counted: {}", dropped.reason)
     });
-    unfinished.into_iter().chain(others).chain(drops).collect()
+    let mut notes: Vec<String> = thinned(locks, session.budget).into_iter().collect();
+    notes.extend(unfinished.into_iter().chain(others).chain(drops));
+    notes
+}
+
+/// What of the waits the budget did not pay for.
+fn thinned(locks: &Locks, budget: Option<f64>) -> Option<String> {
+    let rows = locks.rows.iter();
+    let rows = rows.filter_map(|row| Some((row.slept, row.timed?)));
+    let (slept, timed) = rows.reduce(|(slept, timed), (more, more_timed)| {
+        (slept.saturating_add(more), timed.saturating_add(more_timed))
+    })?;
+    let budget = budget.map_or_else(String::new, |share| {
+        format!(" of {}%", short_percent(share))
+    });
+    Some(format!(
+        "~ {} of {} waits that slept were timed, by chance, to keep to the budget{budget}: times and \
+         blame are estimated from these, numbers of waits are exact (--budget off times all)",
+        grouped(timed),
+        grouped(slept)
+    ))
 }
 
 fn name(row: &Lock) -> String {
@@ -133,8 +156,13 @@ impl Row {
             0 | 1 => String::new(),
             all => format!(" and {} more", grouped(all - 1)),
         };
+        let total = time(row.total_ns as f64);
         Row {
-            total: time(row.total_ns as f64),
+            total: match row.timed {
+                None => total,
+                Some(0) if row.total_ns == 0 => "-".to_owned(),
+                Some(_) => format!("~{total}"),
+            },
             episodes: grouped(row.episodes),
             slept: grouped(row.slept),
             at_once: grouped(row.at_once),
@@ -285,10 +313,40 @@ mod tests {
             "    9ns      1,200        900        400  1.00us  2.50ms  2.50ms  semaphore    0x1         prog:work+0x1c and 1 more",
         ];
         assert_eq!(text, want);
-        let notes = notes(session.locks.as_ref().expect("some"));
         assert_eq!(
-            notes[0],
+            notes(&session)[0],
             "1 wait was not over when the trace ended, and was not counted"
+        );
+    }
+
+    #[test]
+    fn estimates_are_marked() {
+        let timed = |timed| Lock {
+            timed: Some(timed),
+            ..lock("prog:cache", false, timed * 1000)
+        };
+        let session = Session {
+            locks: Some(Locks {
+                by: "lock".into(),
+                rows: vec![timed(20), lock("0x1", false, 9), timed(0)],
+                ..Locks::default()
+            }),
+            budget: Some(0.01),
+            ..Session::default()
+        };
+        let text: Vec<String> = blocks(&session, &Options::default()).concat();
+        let totals: Vec<&str> = text.iter().map(|line| line[..7].trim()).collect();
+        let marked = ["~20.0us", "9ns", "-"];
+        assert!(
+            marked.iter().all(|total| totals.contains(total)),
+            "{text:#?}"
+        );
+        let note =
+            "~ 20 of 1,800 waits that slept were timed, by chance, to keep to the budget of 1%:";
+        assert!(
+            notes(&session)[0].starts_with(note),
+            "{:?}",
+            notes(&session)
         );
     }
 }

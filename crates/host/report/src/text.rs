@@ -38,7 +38,7 @@ pub fn text(session: &Session, options: &Options) -> String {
         .into_iter()
         .chain(calls::notes(session))
         .chain(session.waits.iter().flat_map(waits::notes))
-        .chain(session.locks.iter().flat_map(locks::notes))
+        .chain(locks::notes(session))
         .chain(session.watch.iter().flat_map(watch::notes))
         .collect();
     let notes = notes.iter().chain(&session.notes);

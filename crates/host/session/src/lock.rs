@@ -62,6 +62,11 @@ pub struct Lock {
     pub interrupted: u64,
     /// Nanoseconds asleep.
     pub total_ns: u64,
+    /// Where the budget did not pay for timing all that slept: so many were timed, by chance. Then the
+    /// total, the histogram and the blame are estimates, for which each of these stands for others;
+    /// all other numbers are exact, as they are where this is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timed: Option<u64>,
     /// Of a rwlock: how many threads had it to read when waits began. Nothing where it was none, and where only
     /// the kernel's tracepoints told of the waits.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
 //! What a wait for a lock and a wake cost, as they are noted.
 //!
 //! The engine that runs in targets is run here, over words of our own: one lock over and over, whose
-//! waits return at once, and as many as a thread has room for, whose waits end later. That is all
-//! but the way in and out, which overlaps with the system call.
+//! waits return at once, and as many as a thread has room for, whose waits end later; these once more
+//! as they are passed over. That is all but the way in and out, which overlaps with the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use tiptoe_futex::paths::Paths;
 use tiptoe_futex::walk::{Frames, Library};
 use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::WIDTH;
+use tiptoe_wire::futex::{WIDTH, head};
 
 use crate::clock;
 
@@ -33,8 +33,18 @@ const LIBC: Library = Library {
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
 
-/// Nanoseconds that a wait takes more, and a wake.
-pub fn wait_and_wake() -> [Cost; 2] {
+/// What futex calls take more.
+pub struct Calls {
+    /// One that waits.
+    pub wait: Cost,
+    /// One that waits and is passed over.
+    pub passed_over: Cost,
+    /// One that wakes.
+    pub wake: Cost,
+}
+
+/// Measures it.
+pub fn futex_calls() -> Calls {
     let words = || -> Vec<AtomicU64> { (0..WIDTH).map(|_| AtomicU64::new(0)).collect() };
     let (own, shared) = (words(), words());
     let [own, shared] = [&own, &shared].map(|words| Words::new(words));
@@ -52,12 +62,20 @@ pub fn wait_and_wake() -> [Cost; 2] {
         }
         begun.elapsed().as_nanos() as f64 / TURNS as f64
     };
-    [WAIT, WAKE].map(|operation| {
+    let cost = |operation| {
         let _warm = each(1, operation, AT_ONCE);
         let (one, many) = (each(1, operation, AT_ONCE), each(200, operation, 0));
         let [low, high] = [one.min(many), one.max(many)];
         Cost::between(low, (low + high) / 2.0, COLD * high)
-    })
+    };
+    let [wait, wake] = [WAIT, WAKE].map(cost);
+    own.store(head::NEXT as usize, u64::MAX);
+    let passed_over = cost(WAIT);
+    Calls {
+        wait,
+        passed_over,
+        wake,
+    }
 }
 
 fn rule() -> Rule {
@@ -98,7 +116,12 @@ mod tests {
 
     #[test]
     fn intervals_hold_their_estimates() {
-        for cost in wait_and_wake() {
+        let Calls {
+            wait,
+            passed_over,
+            wake,
+        } = futex_calls();
+        for cost in [wait, passed_over, wake] {
             assert!(0.0 < cost.low_ns && cost.low_ns <= cost.ns, "{cost:?}");
             assert!(cost.ns <= cost.high_ns, "{cost:?}");
         }

@@ -4,7 +4,7 @@ use tiptoe_event::{Cost as Between, Via};
 use tiptoe_session::{Cost, Locks, Programs};
 
 use super::Run;
-use crate::calibrate::wait_and_wake;
+use crate::calibrate::futex_calls;
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
@@ -50,11 +50,16 @@ impl Run<'_> {
         self.session.cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
             true => Cost::measured(programs, cpu_ns),
             false => {
-                let [wait, wake] = wait_and_wake();
+                let costs = futex_calls();
                 // A hold has a hook at both ends, as a wait has.
                 let holds = locks.holds.iter().map(|hold| hold.count);
                 let waits = holds.fold(locks.waits, u64::saturating_add);
-                let cost = wait.times(waits).plus(wake.times(locks.wakes));
+                let thinned = locks.rows.iter();
+                let untimed = thinned.filter_map(|row| Some(row.slept.saturating_sub(row.timed?)));
+                let passed_over = untimed.fold(0, u64::saturating_add).min(waits);
+                let timed = costs.wait.times(waits - passed_over);
+                let counted = costs.passed_over.times(passed_over);
+                let cost = timed.plus(counted).plus(costs.wake.times(locks.wakes));
                 let ns = run_ns as f64;
                 let calls = waits.saturating_add(locks.wakes);
                 Cost::estimated(calls, cost.plus(Between::between(ns, ns, ns)), cpu_ns)

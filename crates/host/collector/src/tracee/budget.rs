@@ -85,8 +85,9 @@ impl Purse {
 }
 
 impl Tracee {
-    /// Fills up the credit of the threads that spent some.
+    /// Fills up the credit of the threads that spent some; says how many waits are timed.
     pub fn pay(&self) {
+        self.thin();
         let (Some(purse), Some(link)) = (&self.purse, &self.link) else {
             return;
         };
@@ -96,8 +97,11 @@ impl Tracee {
         purse.settle(self.cpu_time(), &data, in_use);
     }
 
-    /// Whether followed or recorded calls are paid for.
+    /// Whether followed or recorded calls, or waits, are paid for.
     pub fn has_budget(&self) -> bool {
+        if self.thinning.is_some() && self.link.is_some() {
+            return true;
+        }
         let is_recorded = |counter: &Counter| is(counter, |follow| follow == Follow::Record);
         let mut counters = self.counters.iter();
         self.purse.is_some() && counters.any(|one| is_followed(one) || is_recorded(one))

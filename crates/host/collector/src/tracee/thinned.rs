@@ -1,0 +1,289 @@
+//! Waits for locks are paid for: where there are more than the budget pays for, some are only
+//! counted (`tiptoe_futex::gaps`). Here is said how many.
+//!
+//! What counting costs is taken off first. What is left, and a tenth of the budget at least, is for
+//! reading the clock: it is dealt out among the threads so that those which wait seldom have each
+//! wait timed, and the others as many a second as each other. So long waits are timed, of which a
+//! thread has few, and threads that wake each other over and over wait for chance.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tiptoe_futex::activities::Activities;
+use tiptoe_futex::gaps::{Beginning, Gaps, MOST};
+use tiptoe_wire::Words;
+use tiptoe_wire::futex::{WIDTH, activity, head};
+
+use super::{Plan, Tracee};
+use crate::clock;
+use crate::link::Link;
+
+/// What a wait costs that is only counted, and what a wake does.
+const COUNTED_NS: f64 = 15.0;
+const WAKE_NS: f64 = 13.0;
+/// What timing a wait costs besides, without the clock, which is read twice.
+const TIMED_NS: f64 = 5.0;
+/// A process that uses less of a CPU may cost as if it used this part of one.
+const LEAST_USED: f64 = 0.1;
+/// This part of the budget is for timing whatever counting costs.
+const LEAST_TIMED: f64 = 0.1;
+/// What was so long ago counts no more: budgets are of seconds.
+const MEMORY: Duration = Duration::from_millis(200);
+
+/// What is known of a process's waits.
+pub struct Thinning {
+    /// The part of the CPU time that may be spent.
+    share: f64,
+    /// What timing a wait costs besides.
+    timed_ns: f64,
+    known: RefCell<Known>,
+}
+
+struct Known {
+    /// The last look, and in ticks that and the one before.
+    at: Instant,
+    ticks: [u64; 2],
+    /// CPU time until then.
+    used: Duration,
+    /// What could be spent lately.
+    earned_ns: f64,
+    threads: BTreeMap<u32, Waiter>,
+}
+
+/// A thread, by its slab.
+#[derive(Default)]
+struct Waiter {
+    /// Until the last look.
+    waits: u64,
+    wakes: u64,
+    /// Lately.
+    recent_waits: f64,
+    recent_wakes: f64,
+    /// Whether any of its waits may be passed over.
+    thinned: bool,
+    gap: u64,
+    /// The waits that it was in at the last look, by their beginnings.
+    on: [Option<u64>; activity::DEPTH as usize],
+}
+
+impl Thinning {
+    /// Of a plan; `None` where waits are not watched, or cost what they may.
+    pub fn of(plan: &Plan) -> Option<Thinning> {
+        let share = plan.share.filter(|_| plan.locks)?;
+        let now = clock::ticks();
+        let known = Known {
+            at: Instant::now(),
+            ticks: [now; 2],
+            used: Duration::ZERO,
+            earned_ns: 0.0,
+            threads: BTreeMap::new(),
+        };
+        Some(Thinning {
+            share,
+            timed_ns: TIMED_NS + 2.0 * clock::reading_ns(),
+            known: RefCell::new(known),
+        })
+    }
+
+    /// Looks what the threads did, and says how many of their waits are to be timed.
+    fn look(&self, used: Duration, link: &Link) {
+        let (at, now) = (Instant::now(), clock::ticks());
+        let mut known = self.known.borrow_mut();
+        let passed = at.saturating_duration_since(known.at);
+        let keep = 1.0 - (passed.as_secs_f64() / MEMORY.as_secs_f64()).min(1.0);
+        let used_ns = used.saturating_sub(known.used).as_nanos() as f64;
+        let base = used_ns.max(LEAST_USED * passed.as_nanos() as f64);
+        known.earned_ns = known.earned_ns * keep + base * self.share;
+        let data = link.data();
+        let slabs = 1..link.geometry().slabs;
+        let in_use = slabs.take_while(|slab| data.slab_owner(*slab).is_some());
+        let words = in_use.filter_map(|slab| {
+            let words = data.slab_words(slab, link.lock_slot, WIDTH)?;
+            Some((slab, words))
+        });
+        let before = known.ticks;
+        for (slab, words) in words.clone() {
+            let waiter = known.threads.entry(slab).or_default();
+            waiter.look(words, keep);
+            waiter.find_again(words, before);
+        }
+        let fair = known.fair(self.timed_ns);
+        for (slab, words) in words {
+            if let Some(waiter) = known.threads.get_mut(&slab) {
+                waiter.widen(words, fair);
+            }
+        }
+        (known.at, known.used) = (at, used);
+        known.ticks = [before[1], now];
+    }
+}
+
+impl Known {
+    /// How many of its latest waits each thread may have had timed, at this price.
+    fn fair(&self, timed_ns: f64) -> f64 {
+        let waiters = || self.threads.values();
+        let counted = waiters()
+            .map(|waiter| waiter.recent_waits * COUNTED_NS + waiter.recent_wakes * WAKE_NS)
+            .sum::<f64>();
+        let left = (self.earned_ns - counted).max(LEAST_TIMED * self.earned_ns);
+        let waits = waiters().map(|waiter| waiter.recent_waits);
+        level(waits.collect(), left / timed_ns)
+    }
+}
+
+/// What each of them gets at most, so that together they have no more than `all`; whoever wants less
+/// leaves it to the others.
+fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
+    wanted.sort_by(f64::total_cmp);
+    let (mut left, count) = (all, wanted.len());
+    for (served, wants) in wanted.into_iter().enumerate() {
+        let each = left / (count - served) as f64;
+        if wants > each {
+            return each;
+        }
+        left -= wants;
+    }
+    f64::INFINITY
+}
+
+impl Waiter {
+    fn look(&mut self, words: Words, keep: f64) {
+        let [waits, wakes] = [head::WAITS, head::WAKES].map(|word| words.load(word as usize));
+        let more = |now: u64, then: u64| now.saturating_sub(then) as f64;
+        self.recent_waits = self.recent_waits * keep + more(waits, self.waits);
+        self.recent_wakes = self.recent_wakes * keep + more(wakes, self.wakes);
+        (self.waits, self.wakes) = (waits, wakes);
+    }
+
+    /// Notes of waits that were found before that they go on. Those began between the two looks of
+    /// `before`, most likely in the middle.
+    fn find_again(&mut self, words: Words, before: [u64; 2]) {
+        if !self.thinned {
+            return;
+        }
+        let activities = Activities::new(words);
+        let found = activities.beginnings();
+        let middle = before[0] + before[1].saturating_sub(before[0]) / 2;
+        for (index, (now, then)) in found.iter().zip(&self.on).enumerate() {
+            let Some(word) = now.filter(|_| now == then) else {
+                continue;
+            };
+            match Beginning::of(word) {
+                Beginning::At(_) => activities.goes_on(index, word, word),
+                Beginning::Unknown => activities.goes_on(index, word, middle),
+                Beginning::LongAgo(_) => {}
+            }
+        }
+        self.on = found;
+    }
+
+    fn widen(&mut self, words: Words, fair: f64) {
+        let gap = gap(self.recent_waits, fair);
+        // A slab that is another thread's by now has none.
+        if gap != self.gap || gap > 0 {
+            Gaps::new(words).widen(gap);
+        }
+        self.gap = gap;
+        self.thinned |= gap > 0;
+    }
+}
+
+/// How many are passed over on average where this many of so many are timed.
+fn gap(waits: f64, fair: f64) -> u64 {
+    match waits > fair {
+        true => (waits / fair - 1.0).ceil().min(MOST as f64) as u64,
+        false => 0,
+    }
+}
+
+impl Tracee {
+    /// Says how many of its threads' waits are timed.
+    pub(super) fn thin(&self) {
+        if let (Some(thinning), Some(link)) = (&self.thinning, &self.link) {
+            thinning.look(self.cpu_time(), link);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use tiptoe_wire::futex::ENTRY_WORDS;
+
+    #[test]
+    fn who_wants_little_gets_it_and_the_others_the_same() {
+        let check = |wanted: &[f64], all, each: f64| {
+            assert_eq!(level(wanted.to_vec(), all), each, "{wanted:?} {all}");
+        };
+        check(&[], 1.0, f64::INFINITY);
+        check(&[3.0, 4.0], 7.0, f64::INFINITY);
+        check(&[900.0, 1.0, 800.0], 101.0, 50.0);
+        check(&[900.0, 1.0, 20.0], 101.0, 80.0);
+        check(&[900.0], 0.0, 0.0);
+    }
+
+    #[test]
+    fn gaps() {
+        for (waits, fair, want) in [
+            (10.0, f64::INFINITY, 0),
+            (10.0, 10.0, 0),
+            (0.0, 0.0, 0),
+            (11.0, 10.0, 1),
+            (100.0, 10.0, 9),
+            (1e9, 10.0, MOST),
+            (1.0, 0.0, MOST),
+        ] {
+            assert_eq!(gap(waits, fair), want, "{waits} {fair}");
+        }
+    }
+
+    fn known(earned_ns: f64, waits: &[f64]) -> Known {
+        let waiter = |waits: &f64| Waiter {
+            recent_waits: *waits,
+            recent_wakes: *waits,
+            ..Waiter::default()
+        };
+        Known {
+            at: Instant::now(),
+            ticks: [0; 2],
+            used: Duration::ZERO,
+            earned_ns,
+            threads: (1..).zip(waits.iter().map(waiter)).collect(),
+        }
+    }
+
+    /// Of a second in which one CPU was used, at 1 %.
+    #[test]
+    fn only_who_waits_over_and_over_is_thinned() {
+        assert_eq!(known(1e7, &[1000.0; 64]).fair(20.0), f64::INFINITY);
+        let fair = known(1e7, &[700_000.0, 700_000.0, 100.0]).fair(20.0);
+        assert!((100.0..100_000.0).contains(&fair), "{fair}");
+    }
+
+    #[test]
+    fn what_is_found_twice_goes_on() {
+        let room: Vec<_> = (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let words = Words::new(&room);
+        let since = (head::ACTIVITIES + activity::SINCE) as usize;
+        let mut waiter = Waiter {
+            thinned: true,
+            ..Waiter::default()
+        };
+        words.store(head::SPS as usize, 0x7000);
+        words.store(since, activity::PASSED_OVER | 8);
+        waiter.find_again(words, [0, 10]);
+        words.store(since, activity::PASSED_OVER | 9);
+        waiter.find_again(words, [10, 20]);
+        assert_eq!(words.load(since), activity::PASSED_OVER | 9);
+        waiter.find_again(words, [20, 30]);
+        assert_eq!(words.load(since), activity::GOES_ON | 25);
+        waiter.find_again(words, [30, 40]);
+        assert_eq!(words.load(since), activity::GOES_ON | 25);
+        words.store(since, 33);
+        waiter.find_again(words, [40, 50]);
+        waiter.find_again(words, [50, 60]);
+        assert_eq!(words.load(since), activity::GOES_ON | 33);
+    }
+}

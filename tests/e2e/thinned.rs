@@ -1,0 +1,120 @@
+//! More waits than the budget pays for: all are counted, some are timed, and these stand for the others.
+
+use serde_json::Value;
+use tiptoe_tests::memory::wait_for_patches;
+use tiptoe_tests::report::Expected;
+use tiptoe_tests::{Futexes, Probe, Report, Waiting, is_root, scaled, skipped, target};
+
+use crate::locks::rows;
+
+/// Rounds, pauses, and the milliseconds of one.
+fn turns() -> [String; 3] {
+    [scaled(20_000_000).max(200_000), 5, 100].map(|number| number.to_string())
+}
+
+/// What tiptoe tells of threads that wake each other, what they tell themselves, and the kernel's count.
+fn watched(budget: &str) -> (Report, Expected, Option<[u64; 2]>) {
+    let arguments = turns();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut waiting = Waiting::through(&["env"], &target("turns"), &arguments);
+    let ours = Probe::lock_within(budget).attach(&[waiting.pid]);
+    wait_for_patches(waiting.pid);
+    let kernel = is_root().then(|| Futexes::of(waiting.pid)).flatten();
+    waiting.process.go();
+    let expected = waiting.ended();
+    let counts = kernel.map(|kernel| kernel.counts());
+    (ours.finish(), expected, counts)
+}
+
+fn row<'a>(report: &'a Report, lock: &str) -> &'a Value {
+    let lock = format!("turns:{lock}");
+    let row = rows(report).iter().find(|row| row["lock"] == *lock);
+    row.unwrap_or_else(|| panic!("{lock}: {:#?}", rows(report)))
+}
+
+fn number(row: &Value, what: &str) -> u64 {
+    row[what].as_u64().unwrap_or(0)
+}
+
+fn check_counts(report: &Report, counts: Option<[u64; 2]>) {
+    let locks = &report.value["locks"];
+    match counts {
+        Some(counts) => assert_eq!(["waits", "wakes"].map(|what| number(locks, what)), counts),
+        None => skipped(
+            "futex calls",
+            "needs root and the tracepoints of system calls",
+        ),
+    }
+    let sums = ["slept", "at_once"].map(|what| {
+        rows(report)
+            .iter()
+            .map(|row| number(row, what))
+            .sum::<u64>()
+    });
+    assert_eq!(
+        sums.iter().sum::<u64>(),
+        number(locks, "waits"),
+        "{locks:#}"
+    );
+}
+
+#[test]
+fn waits_beyond_the_budget_are_counted_and_estimated() {
+    let (report, own, counts) = watched("0.2%");
+    check_counts(&report, counts);
+    assert_eq!(report.value["budget"], 0.002);
+    for lock in ["even", "odd"] {
+        let row = row(&report, lock);
+        let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
+        // Each of them in its turn, however these follow each other.
+        assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
+        // Each stands for others, more or less as many as there are.
+        let stood: u64 = row["blame"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|blame| number(blame, "count"))
+            .sum();
+        assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
+        let (told, own) = (number(row, "total_ns"), own.0[lock]);
+        // A few waits between two looks may stand for many, or be passed over.
+        assert!(told > own / 4 && told < 4 * own, "{told} of {own}: {row:#}");
+    }
+    // Long ones are told whether they were timed or not, and for themselves alone.
+    let (told, own) = (row(&report, "even"), own.0["even"]);
+    let [told, max] = [
+        number(told, "total_ns"),
+        number(&told["histogram"], "max_ns"),
+    ];
+    assert!(told > own / 3 * 2 && told < own / 2 * 3, "{told} of {own}");
+    assert!(max > 80_000_000, "{max}");
+}
+
+#[test]
+fn without_a_budget_all_waits_are_timed() {
+    let (report, own, counts) = watched("off");
+    check_counts(&report, counts);
+    assert!(rows(&report).iter().all(|row| row.get("timed").is_none()));
+    for lock in ["even", "odd"] {
+        let row = row(&report, lock);
+        assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
+        let (told, own) = (number(row, "total_ns"), own.0[lock]);
+        assert!(told <= own && told > own / 3, "{told} of {own}");
+    }
+}
+
+/// How many times a histogram holds.
+fn total(histogram: &Value) -> u64 {
+    let counts = histogram["counts"].as_array().into_iter().flatten();
+    let counts = counts.filter_map(Value::as_u64).sum::<u64>();
+    counts + number(histogram, "zero_count")
+}
+
+/// Few waits a second are all timed at the budget that everybody has.
+#[test]
+fn long_waits_are_all_timed() {
+    let run = Probe::lock_within("1%").run(&target("slow_holder"), &["300"]);
+    let report = run.good();
+    assert!(!rows(report).is_empty());
+    assert!(rows(report).iter().all(|row| row.get("timed").is_none()));
+}

@@ -29,6 +29,7 @@ const SLOW_ENTRY: usize = 10;
 const THREAD: usize = 11;
 const TIME_ENTRY: usize = 12;
 const FUTEX_ENTRY: usize = 13;
+const LAST_ENTERED: usize = 14;
 
 /// What the agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +214,16 @@ impl<'a> Data<'a> {
             // Release: pairs with the Acquire in `slab_owner` (edge C).
             word.store(tid as u64, Release);
         }
+        raise(self.words, LAST_ENTERED, u64::from(index));
+    }
+
+    /// The slabs that threads entered, but the overflow slab. Those in front of one may be nobody's: their
+    /// threads did nothing in this session. (tiptoe)
+    pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
+        let last = self.words.load(LAST_ENTERED);
+        let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
+        let data = *self;
+        (1..=last).filter(move |slab| data.slab_owner(*slab).is_some())
     }
 
     /// The thread that owns slab `index` and the name it had; `None` for a slab
@@ -304,18 +315,8 @@ impl<'a> Data<'a> {
 
     /// Raises a word of a slab to at least `value`. (agent, cold path)
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
-        use crate::primitive::Ordering::Relaxed;
-        if slab < self.geometry.slabs
-            && slot < self.geometry.slots
-            && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
-        {
-            // Relaxed: as in `add_many`.
-            let mut now = word.load(Relaxed);
-            while now < value
-                && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)
-            {
-                now = other;
-            }
+        if slab < self.geometry.slabs && slot < self.geometry.slots {
+            raise(self.words, self.geometry.slab(slab) + slot as usize, value);
         }
     }
 
@@ -351,6 +352,19 @@ impl<'a> Data<'a> {
     }
 }
 
+/// Raises a word to at least `value`.
+fn raise(words: Words, index: usize, value: u64) {
+    use crate::primitive::Ordering::Relaxed;
+    let Some(word) = words.at(index) else { return };
+    // Relaxed: who reads it late does so again.
+    let mut now = word.load(Relaxed);
+    while now < value
+        && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)
+    {
+        now = other;
+    }
+}
+
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use super::*;
@@ -372,9 +386,30 @@ mod tests {
         assert_eq!(data.counter(2, 0), 0);
         assert_eq!(data.counter(0, 4), 0);
         assert_eq!(data.slab_owner(2), None);
+        assert_eq!(data.entered().collect::<Vec<_>>(), [1]);
         assert_eq!(data.result(usize::MAX), 0);
         assert_eq!(data.hello(), None);
         assert!(Data::new(Words::new(&words[1..]), geometry).is_none());
+    }
+
+    /// Threads keep their slabs from session to session, and enter them when they do something.
+    #[test]
+    fn a_slab_behind_one_that_is_nobodys_is_found() {
+        let geometry = Geometry {
+            slots: 4,
+            slabs: 8,
+            rings: false,
+        };
+        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        let data = Data::new(Words::new(&words), geometry).unwrap();
+        let entered = || data.entered().collect::<Vec<_>>();
+        assert_eq!(entered(), []);
+        for (slab, all) in [(5, &[5][..]), (2, &[2, 5]), (7, &[2, 5, 7])] {
+            data.enter(slab, 40 + slab, [0; 2]);
+            assert_eq!(entered(), all);
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {

@@ -92,9 +92,7 @@ impl Tracee {
             return;
         };
         let data = link.data();
-        let slabs = 1..link.geometry().slabs;
-        let in_use = slabs.take_while(|slab| data.slab_owner(*slab).is_some());
-        purse.settle(self.cpu_time(), &data, in_use);
+        purse.settle(self.cpu_time(), &data, data.entered());
     }
 
     /// Whether followed or recorded calls, or waits, are paid for.

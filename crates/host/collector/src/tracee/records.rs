@@ -135,10 +135,11 @@ impl Rings {
 
     /// Reads what is new in every ring; whether one had much.
     fn read(&mut self, data: &Data, since: Instant, patience: u32) -> bool {
-        let slabs = 1..data.geometry().slabs;
-        let in_use = slabs.take_while(|slab| data.slab_owner(*slab).is_some());
         let mut most = 0;
-        for (slab, ring) in in_use.filter_map(|slab| Some((slab, data.ring(slab)?))) {
+        for (slab, ring) in data
+            .entered()
+            .filter_map(|slab| Some((slab, data.ring(slab)?)))
+        {
             let Ring { reader, who } = self.rings.entry(slab).or_default();
             let mut entries = 0;
             reader.read(&ring, patience, |entry| {

@@ -96,9 +96,7 @@ impl Thinning {
         let base = used_ns.max(LEAST_USED * passed.as_nanos() as f64);
         known.earned_ns = known.earned_ns * keep + base * self.share;
         let data = link.data();
-        let slabs = 1..link.geometry().slabs;
-        let in_use = slabs.take_while(|slab| data.slab_owner(*slab).is_some());
-        let words = in_use.filter_map(|slab| {
+        let words = data.entered().filter_map(|slab| {
             let words = data.slab_words(slab, link.lock_slot, WIDTH)?;
             Some((slab, words))
         });

@@ -25,6 +25,7 @@ Counts, as 'perf stat' does, and says what the counting cost.
   tiptoe stat -a -I 1000                     of the whole system, each second
   tiptoe stat -a -e syscalls:sys_enter_openat -- CMD   of the system while CMD runs
   tiptoe stat -r 5 -x, -- CMD                the mean of five runs, as fields
+  tiptoe stat --for-each-cgroup 'system.slice/*' -I 1000     of the system, and of each cgroup
 
 Events, as in 'perf list':
   cycles instructions branches cache-misses … LLC-load-misses   the CPU's counters
@@ -40,8 +41,15 @@ What the machine does not have is <not supported>, and the rest is counted; what
 turn is <not counted>. Where there are more events than counters the kernel has them take
 turns: counts are then scaled, and the share of the time that they counted stands behind.
 
-Lines of -x: [seconds,][CPU,]value,unit,event,[spread,]ns-counted,percent-counted,metric,
-metric-unit; what is not data begins with '#'.
+Cgroups (of version 2) are given by their paths below the mount point, '/' being the root, or
+by patterns, in which '*' stands for any text and '?' for one character; those that are made
+later are counted as well, and what is in a cgroup counts for it, too. Time, switches, faults
+and migrations come from what the kernel keeps of each task, all else is read where a CPU
+changes to another cgroup: no event is taken out or put in, whatever the number of cgroups,
+and the counts of the system are the sums. Needs BPF (root, or cap_bpf and cap_perfmon).
+
+Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted,
+metric,metric-unit; what is not data begins with '#'.
 
 Cost: estimated. At each switch between tasks the events of a task go out and in: that, and
 what a tracepoint costs, is measured on this machine when the counting is over, and taken
@@ -69,6 +77,15 @@ pub struct StatArgs {
     /// The whole system; with -- CMD while that runs
     #[arg(short = 'a', long = "all", conflicts_with = "pids")]
     pub all: bool,
+
+    /// The whole system, and each of these cgroups, by names or patterns; with -- CMD while that runs
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "pids"
+    )]
+    pub for_each_cgroup: Vec<String>,
 
     /// These running processes; with -- CMD while that runs
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
@@ -157,6 +174,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     let request = StatRequest {
         groups,
         whom,
+        cgroups: (!args.for_each_cgroup.is_empty()).then(|| args.for_each_cgroup.clone()),
         command,
         interval: interval.or(args.interval),
         per_cpu: args.per_cpu,
@@ -195,7 +213,8 @@ fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure>
 /// Whom to count, from the options.
 fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     let has_command = !args.command.is_empty();
-    if args.per_cpu && !args.all {
+    let of_all = args.all || !args.for_each_cgroup.is_empty();
+    if args.per_cpu && !of_all {
         let what = "--per-cpu without -a: what is counted of a process is not told by CPU";
         return Err(Failure::new(what).hint("tiptoe stat -a --per-cpu"));
     }
@@ -203,7 +222,7 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
         let what = "-r without -- CMD: there is nothing to run again";
         return Err(Failure::new(what).hint("-I MS counts in intervals"));
     }
-    match (args.all, args.pids.as_slice(), has_command) {
+    match (of_all, args.pids.as_slice(), has_command) {
         (true, _, _) => Ok(StatWhom::All),
         (false, [], true) => Ok(StatWhom::Command),
         (false, [], false) => {
@@ -218,12 +237,16 @@ fn whom(args: &StatArgs) -> Result<StatWhom, Failure> {
     }
 }
 
-/// What to count: of CPUs it is their own clock that says how long.
+/// What to count: of CPUs it is their own clock that says how long, of cgroups that of their tasks.
 fn lists(args: &StatArgs) -> Vec<String> {
     if !args.events.is_empty() {
         return args.events.clone();
     }
-    let clock = if args.all { "cpu-clock" } else { "task-clock" };
+    let clock = if args.all && args.for_each_cgroup.is_empty() {
+        "cpu-clock"
+    } else {
+        "task-clock"
+    };
     vec![format!("{clock},{DEFAULT}")]
 }
 

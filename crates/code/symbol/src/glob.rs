@@ -1,13 +1,13 @@
 //! Patterns for whole names: `*` stands for any text, `?` for one character.
 
 /// Whether the text is a pattern rather than a name.
-pub(crate) fn is_glob(text: &str) -> bool {
+pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
 /// Whether the pattern fits the whole text. Time is at most the product of the
 /// two lengths, memory constant.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     // Where to go on when a literal does not fit: behind the last star, with

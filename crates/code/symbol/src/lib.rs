@@ -35,7 +35,7 @@ mod error;
 mod find;
 mod frames;
 mod function;
-mod glob;
+pub mod glob;
 mod header;
 mod hint;
 mod image;

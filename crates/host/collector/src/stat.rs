@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::{Counter, Reading, Via};
-use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::counters::Whom;
 use tiptoe_session::{Count, CountState, Counts, Event, Session, Stat};
 use tiptoe_sys::host::ends::Ends;
@@ -19,10 +18,13 @@ use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
 
+mod cgroups;
 mod cost;
+mod source;
 mod sums;
 mod used;
 
+use source::Source;
 use sums::{Runs, Sums};
 use used::Used;
 
@@ -36,6 +38,8 @@ pub struct StatRequest<'a> {
     pub groups: Vec<Vec<Counter<'a>>>,
     /// Who is counted.
     pub whom: StatWhom,
+    /// Counts those of these cgroups, too, by their paths or patterns of them; then of everybody.
+    pub cgroups: Option<Vec<String>>,
     /// A command to start: it is what is counted, or as long as it runs others are.
     pub command: Option<Vec<OsString>>,
     /// How often to tell the observer what was counted since the last time.
@@ -136,8 +140,7 @@ fn once(
         (StatWhom::Pids(pids), _) => Whom::Processes(processes(pids)?),
         _ => Whom::Cpus(Vec::new()),
     };
-    let set = CounterSet::open(&request.groups, &whom)?;
-    refuse_nothing(&set)?;
+    let mut source = Source::open(request, &whom)?;
     let mut meter = used::Meter::new(&request.whom, request.command.is_some());
     let ended_by: Vec<u32> = match (&request.whom, &started) {
         (_, Some(started)) => vec![started.pid],
@@ -146,11 +149,11 @@ fn once(
     };
     let ends = (!ended_by.is_empty()).then(|| Ends::of(&ended_by));
     if request.whom != StatWhom::Command {
-        set.enable()?;
+        source.enable()?;
     }
     meter.start();
     // An exec may follow at once.
-    let last = Sums::of(&set, request.per_cpu)?;
+    let last = source.sums(request.per_cpu)?;
     let start = Instant::now();
     let command = request.command.as_deref().unwrap_or_default();
     let child = started.map(|started| {
@@ -160,20 +163,21 @@ fn once(
     let mut child = child.transpose()?;
     let mut counting = Counting {
         request,
-        set: &set,
+        source: &mut source,
         start,
         last,
     };
     let has_ended = counting.wait(ends, &mut meter, observer, stat)?;
-    set.disable()?;
+    counting.source.disable()?;
     let elapsed = start.elapsed();
     if request.interval.is_some() && (start + elapsed) > counting.last.at {
         counting.tell(observer, stat)?;
     }
     meter.look();
-    let sums = Sums::of(&set, request.per_cpu)?;
-    let is_complete = set.is_complete();
-    drop(set);
+    let sums = source.sums(request.per_cpu)?;
+    let is_complete = source.is_complete();
+    source.finish(session, stat)?;
+    drop(source);
     let exit_status = child
         .as_mut()
         .and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
@@ -191,7 +195,7 @@ fn once(
 /// A set that counts.
 struct Counting<'a> {
     request: &'a StatRequest<'a>,
-    set: &'a CounterSet,
+    source: &'a mut Source,
     start: Instant,
     /// What was told last.
     last: Sums,
@@ -238,7 +242,7 @@ impl Counting<'_> {
 
     /// Tells what was counted since the last time.
     fn tell(&mut self, observer: &mut dyn Observer, stat: &mut Stat) -> Result<(), Error> {
-        let sums = Sums::of(self.set, self.request.per_cpu)?;
+        let sums = self.source.sums(self.request.per_cpu)?;
         let duration = sums
             .at
             .saturating_duration_since(self.last.at.max(self.start));
@@ -273,30 +277,16 @@ fn processes(pids: &[u32]) -> Result<Vec<u32>, Error> {
     Ok(pids.to_vec())
 }
 
-/// A set of nothing is an error; of something, what is missing is told in its row.
-fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
-    if set
-        .events()
-        .any(|(_, support)| support != tiptoe_kernel::counters::Support::None)
-    {
-        return Ok(());
-    }
-    let names: Vec<&str> = set
-        .events()
-        .map(|(resolved, _)| resolved.name.as_str())
-        .collect();
-    let what = format!("nothing can be counted here: no {}", names.join(", no "));
-    Err(Error::new(what)
-        .with_hint("a virtual machine often has no counters; task-clock and page-faults need none"))
-}
-
 /// The session's events: what was counted, without any scaling.
 fn events(sums: &Sums) -> Vec<Event> {
     let counted = sums
         .counts(None)
         .into_iter()
         .zip(sums.raw())
-        .filter(|(count, _)| count.state != CountState::NotSupported && count.cpu.is_none());
+        .filter(|(count, _)| {
+            let is_whole = count.cpu.is_none() && count.cgroup.is_none();
+            is_whole && count.state != CountState::NotSupported
+        });
     let event = |(count, raw): (Count, u64)| {
         let reading = Reading {
             count: raw,

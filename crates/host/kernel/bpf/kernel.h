@@ -25,14 +25,18 @@ typedef long long s64;
 enum map_type {
 	MAP_HASH = 1,
 	MAP_ARRAY = 2,
+	MAP_PERF_EVENT_ARRAY = 4,
 	MAP_PERCPU_ARRAY = 6,
 	MAP_STACK_TRACE = 7,
 	MAP_LRU_HASH = 9,
+	MAP_QUEUE = 22,
 	MAP_RINGBUF = 27,
 };
 
 /* Of a map: memory is taken when it is needed, which a program at a trap cannot do. */
 #define NO_PREALLOC 1
+/* Of an array: user space maps it. */
+#define MMAPABLE (1 << 10)
 
 /* Flags of updates: whatever is there, and only where nothing is. */
 enum { ANY = 0, NO_EXIST = 1 };
@@ -45,13 +49,25 @@ static long (*const bpf_map_update_elem)(void *map, const void *key, const void 
 					 u64 flags) = (void *)2;
 static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*const bpf_get_current_comm)(void *to, u32 size) = (void *)16;
 static long (*const bpf_get_stackid)(void *ctx, void *map, u64 flags) = (void *)27;
 static u64 (*const bpf_get_current_task)(void) = (void *)35;
+struct perf_value {
+	u64 count;
+	u64 enabled_ns;
+	u64 running_ns;
+};
+static long (*const bpf_perf_event_read_value)(void *map, u64 index, struct perf_value *value,
+					       u32 size) = (void *)55;
 static u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
+static long (*const bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)87;
+static long (*const bpf_map_pop_elem)(void *map, void *value) = (void *)88;
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 
 struct ns_ids {
 	u32 tid;
@@ -83,7 +99,32 @@ struct pid {
 	struct upid numbers[1];
 };
 
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup_root {
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	struct cgroup_root *root;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+
 struct task_struct {
+	struct sched_entity se;
+	struct css_set *cgroups;
+	u64 start_time;
+	u64 min_flt;
+	u64 maj_flt;
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
@@ -95,6 +136,10 @@ struct pt_regs {
 	u64 bp;
 	u64 ip;
 	u64 sp;
+};
+
+struct bpf_iter__task {
+	struct task_struct *task;
 };
 
 struct trace_event_raw_mmap_lock {

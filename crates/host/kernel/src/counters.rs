@@ -109,6 +109,30 @@ impl CounterSet {
         self.each_leader(PerfEvent::disable, "switch an event off")
     }
 
+    /// Of each event its number among those that every CPU counts for itself; of the others none.
+    pub fn everywhere(&self) -> Vec<Option<usize>> {
+        let cpus = self.cpus.as_deref().unwrap_or_default().len();
+        let mut numbers = 0..;
+        let events = self.events.iter();
+        events
+            .map(|event| match event.open.len() == cpus {
+                true => numbers.next(),
+                false => None,
+            })
+            .collect()
+    }
+
+    /// Those events, by that number, with each CPU that they count on.
+    pub(crate) fn on_cpus(&self) -> impl Iterator<Item = (usize, u32, &PerfEvent)> {
+        let cpus = self.cpus.as_deref().unwrap_or_default();
+        let numbered = self.everywhere().into_iter().zip(&self.events);
+        let numbered = numbered.filter_map(|(number, event)| Some((number?, event)));
+        numbered.flat_map(move |(number, event)| {
+            let open = event.open.iter();
+            open.filter_map(move |(place, opened)| Some((number, *cpus.get(*place)?, opened)))
+        })
+    }
+
     fn each_leader(
         &self,
         what: impl Fn(&PerfEvent) -> io::Result<()>,

@@ -24,6 +24,7 @@
 //! resume the program inside our jump.
 #![forbid(unsafe_code)]
 
+pub mod cgroups;
 pub mod counters;
 mod cpus;
 mod error;
@@ -38,6 +39,7 @@ mod uprobes;
 pub mod waits;
 pub mod watchpoints;
 
+pub use cgroups::Cgroups;
 pub use counters::CounterSet;
 pub use error::Error;
 pub use futexes::Futexes;

@@ -1,13 +1,14 @@
 //! Programs at tracepoints: loaded, attached, and what they took.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
 use aya::maps::{Array, Map, PerCpuArray};
-use aya::programs::Program;
 use aya::programs::raw_trace_point::RawTracePointLink;
+use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::trace_point::TracePointLink;
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::programs::{Program, ProgramError};
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
 use tiptoe_sys::host::capabilities;
 use tiptoe_sys::host::tracefs::Tracefs;
@@ -43,6 +44,28 @@ pub(crate) fn loader() -> EbpfLoader<'static> {
 pub(crate) enum Link {
     Raw { _link: RawTracePointLink },
     Classic { _link: TracePointLink },
+    Typed { _link: BtfTracePointLink },
+}
+
+/// Has the kernel check a program at a tracepoint whose arguments it knows the types of.
+pub(crate) fn load_typed(
+    bpf: &mut Ebpf,
+    [program, group, name]: [&str; 3],
+    btf: &Btf,
+    what: &str,
+) -> Result<(), Error> {
+    match bpf.program_mut(program) {
+        Some(Program::BtfTracePoint(program)) => {
+            let loaded = program.load(name, btf);
+            loaded.map_err(|error| match error {
+                ProgramError::Btf(_) => Error::NoTracepoint {
+                    name: format!("{group}:{name}"),
+                },
+                error => bpf_refusal(what, &error),
+            })
+        }
+        _ => Err(no_part(program)),
+    }
 }
 
 /// Has the kernel check a program.
@@ -64,6 +87,11 @@ pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Resul
             let _link = program.take_link(id).map_err(failed)?;
             Ok(Link::Raw { _link })
         }
+        Some(Program::BtfTracePoint(program)) => {
+            let id = program.attach().map_err(failed)?;
+            let _link = program.take_link(id).map_err(failed)?;
+            Ok(Link::Typed { _link })
+        }
         Some(Program::TracePoint(program)) => {
             let id = program.attach(group, name).map_err(failed)?;
             let _link = program.take_link(id).map_err(failed)?;
@@ -79,6 +107,14 @@ pub(crate) fn need_tracefs() -> Result<(), Error> {
         Tracefs::Readable(_) => Ok(()),
         Tracefs::Unreadable(_) => Err(Error::NoTracefs { mounted: true }),
         Tracefs::NotMounted => Err(Error::NoTracefs { mounted: false }),
+    }
+}
+
+/// The descriptor of an array.
+pub(crate) fn array_fd<'a>(bpf: &'a Ebpf, name: &str) -> Result<BorrowedFd<'a>, Error> {
+    match map(bpf, name)? {
+        Map::Array(data) | Map::PerfEventArray(data) => Ok(data.fd().as_fd()),
+        _ => Err(no_part(name)),
     }
 }
 

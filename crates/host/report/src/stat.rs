@@ -38,7 +38,13 @@ fn table(stat: &Stat) -> String {
         printable(&stat.whom)
     );
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let mut of = stat.counts.first().and_then(|count| count.cgroup.as_ref());
     for count in &stat.counts {
+        // The events of one cgroup stand together.
+        if of != count.cgroup.as_ref() {
+            of = count.cgroup.as_ref();
+            text.push('\n');
+        }
         text += &row("", count, &shared);
     }
     text.push('\n');
@@ -96,6 +102,10 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
     let width = VALUE.saturating_sub(cpu.len());
     let (value, unit) = shown(count, |value| grouped(value.round() as u64), hundredths);
     let name = printable(&count.event);
+    let cgroup = shared.cgroup(count).map_or_else(String::new, |cgroup| {
+        let width = shared.cgroup_columns();
+        format!("{:width$} ", printable(cgroup))
+    });
     let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
     let meaning = shared
         .metric(count)
@@ -108,8 +118,8 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
         behind += &format!("  ({:.1}%)", running_percent(count));
     }
     let line = match behind.is_empty() {
-        true => format!("{head}{name:<NAME$} {meaning}"),
-        false => format!("{head}{name:<NAME$} {meaning:<MEANING$}{behind}"),
+        true => format!("{head}{name:<NAME$} {cgroup}{meaning}"),
+        false => format!("{head}{name:<NAME$} {cgroup}{meaning:<MEANING$}{behind}"),
     };
     line.trim_end().to_owned() + "\n"
 }
@@ -150,7 +160,8 @@ fn running_percent(count: &Count) -> f64 {
     }
 }
 
-/// All counts as lines of fields: `value,unit,event,[spread%,]running-ns,percent,metric,metric-unit`.
+/// All counts as lines of fields:
+/// `value,unit,event,[cgroup,][spread%,]running-ns,percent,metric,metric-unit`.
 pub fn stat_fields(stat: &Stat, separator: &str) -> String {
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
     let counts = stat.counts.iter();
@@ -183,6 +194,7 @@ fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
         None => (String::new(), String::new()),
     };
     let mut all = vec![value, unit.to_owned(), printable(&count.event)];
+    all.extend(shared.cgroup(count).map(printable));
     all.extend(count.spread.map(|spread| format!("{:.2}%", spread * 100.0)));
     all.extend([
         count.time_running_ns.to_string(),
@@ -213,16 +225,31 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
         };
         format!("{count} {noun} x {ns} ns")
     };
-    let hits = match stat.tracepoint_hits {
-        0 => String::new(),
-        hits => format!(" and {}", part(hits, "tracepoint hit", stat.tracepoint_ns)),
+    let within = stat.switches - stat.cgroup_switches;
+    let mut parts = match stat.cgroup_switches {
+        0 => vec![part(within, "task switch", stat.switch_ns)],
+        others => vec![
+            part(within, "task switch", stat.switch_ns),
+            part(others, "switch", stat.cgroup_switch_ns) + " to another cgroup",
+        ],
+    };
+    if stat.tracepoint_hits > 0 {
+        parts.push(part(
+            stat.tracepoint_hits,
+            "tracepoint hit",
+            stat.tracepoint_ns,
+        ));
+    }
+    let how = match stat.cgroup_switches {
+        0 => "calibrated on this machine",
+        _ => "timed as they ran",
     };
     format!(
-        "cost of tracing: {}% of {of} ({} to {}, estimated from {}{hits}, calibrated on this machine)",
+        "cost of tracing: {}% of {of} ({} to {}, estimated from {}, {how})",
         percent(cost.fraction),
         percent(cost.low),
         percent(cost.high),
-        part(stat.switches, "task switch", stat.switch_ns),
+        parts.join(" and "),
     )
 }
 

@@ -10,7 +10,8 @@ pub struct Stat {
     pub whom: String,
     /// How often the command ran; 1 where there was none.
     pub runs: u32,
-    /// Each event, in the order in which they were asked for; with `--per-cpu` each on each CPU.
+    /// Each event, in the order in which they were asked for; with `--per-cpu` each on each CPU, with
+    /// `--for-each-cgroup` first of the whole system, then of each cgroup.
     pub counts: Vec<Count>,
     /// How long was counted, the mean of the runs.
     pub elapsed_ns: f64,
@@ -30,6 +31,10 @@ pub struct Stat {
     pub switches: u64,
     /// What one cost more.
     pub switch_ns: f64,
+    /// Of these, switches to another cgroup, where cgroups are told apart; and what one cost more.
+    pub cgroup_switches: u64,
+    /// As `switch_ns`, of these.
+    pub cgroup_switch_ns: f64,
     /// Tracepoints that were passed while they were counted.
     pub tracepoint_hits: u64,
     /// What one cost more.
@@ -54,6 +59,10 @@ pub struct Counts {
 pub struct Count {
     /// As it was asked for; with `:u` where this user may not count in the kernel.
     pub event: String,
+    /// In which cgroup, with those within it, by its path without the first `/`; nothing is the whole system, or
+    /// whoever was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
     /// On which CPU, where each is told for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,

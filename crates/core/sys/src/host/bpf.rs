@@ -11,14 +11,18 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+mod maps;
 mod uprobes;
 
+pub use maps::{MappedArray, put_event, run_on_cpu};
 pub use uprobes::{Place, UprobeCounters, UprobeLink};
 
 // Commands.
 const MAP_CREATE: i32 = 0;
 const MAP_LOOKUP_ELEM: i32 = 1;
+const MAP_UPDATE_ELEM: i32 = 2;
 const PROG_LOAD: i32 = 5;
+const PROG_TEST_RUN: i32 = 10;
 const PROG_GET_NEXT_ID: i32 = 11;
 const PROG_GET_FD_BY_ID: i32 = 13;
 const LINK_CREATE: i32 = 28;

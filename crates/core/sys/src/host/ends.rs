@@ -2,7 +2,7 @@
 
 use std::prelude::rust_2024::*;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,10 +24,7 @@ impl Ends {
 
     /// Waits so long at most, or until one ends, or a signal comes; whether all have ended.
     pub fn wait(&mut self, time: Duration) -> bool {
-        let time = Timespec {
-            tv_sec: time.as_secs().cast_signed(),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
+        let time = timespec(time);
         let mut fds: Vec<PollFd<'_>> = self
             .0
             .iter()
@@ -40,6 +37,19 @@ impl Ends {
             self.0.retain(|_| !has_ended.next().unwrap_or(false));
         }
         self.0.is_empty()
+    }
+}
+
+/// Waits so long at most until something can be read.
+pub fn wait_to_read(from: impl AsFd, time: Duration) -> bool {
+    let mut fds = [PollFd::new(&from, PollFlags::IN)];
+    poll(&mut fds, Some(&timespec(time))).is_ok_and(|ready| ready > 0)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().cast_signed(),
+        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }
 

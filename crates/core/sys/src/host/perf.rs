@@ -8,7 +8,7 @@ use std::prelude::rust_2024::*;
 use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 mod breakpoint;
 mod group;
@@ -113,6 +113,11 @@ impl PerfEvent {
         attr.__bindgen_anon_3.uprobe_path = probe.path.as_ptr() as u64;
         attr.__bindgen_anon_4.probe_offset = probe.offset;
         Self::open(attr, on)
+    }
+
+    /// Its descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// The counts so far, of a thread also when it has ended. `UnexpectedEof` of a pinned event that is in error.

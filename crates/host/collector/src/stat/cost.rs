@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tiptoe_event::{Cost, Counter, CounterKind, counter_groups};
 use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::cgroups::SwitchTimes;
 use tiptoe_kernel::counters::Whom;
 use tiptoe_session::{Session, Stat};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
@@ -40,9 +41,11 @@ pub(super) fn put(
     let is_tracepoint =
         |counter: &Counter<'_>| matches!(counter.kind, CounterKind::Tracepoint { .. });
     let has_tracepoint = request.groups.iter().flatten().any(is_tracepoint);
+    let is_timed = stat.switches > 0;
     let prices = Ring::new().map(|ring| {
         let of_all = request.whom == StatWhom::All;
-        let switch = ring.price(&request.groups, of_all, Job::Switch, 2 * TRIPS);
+        let price = || ring.price(&request.groups, of_all, Job::Switch, 2 * TRIPS);
+        let switch = if is_timed { None } else { price() };
         let passed: Option<Vec<Vec<Counter<'_>>>> = has_tracepoint.then(|| {
             let groups = counter_groups(PASSED).flatten();
             groups
@@ -58,21 +61,57 @@ pub(super) fn put(
             format!("what passing a tracepoint costs is not in the cost: no {PASSED} to try it on");
         session.notes.push(note);
     }
-    if switch.is_none() {
+    if switch.is_none() && !is_timed {
         session
             .notes
             .push("what switches cost could not be measured: the cost is too low".into());
     }
     let (switch, pass) = (switch.unwrap_or_default(), pass.unwrap_or_default());
-    let (of_switches, of_hits) = (switch.times(switches), pass.times(stat.tracepoint_hits));
+    let of_hits = pass.times(stat.tracepoint_hits);
+    let of_switches = match is_timed {
+        true => timed(stat),
+        false => {
+            (stat.switches, stat.switch_ns) = (switches, switch.ns);
+            switch.times(switches)
+        }
+    };
     let total = Cost {
         ns: of_switches.ns + of_hits.ns,
         low_ns: of_switches.low_ns + of_hits.low_ns,
         high_ns: of_switches.high_ns + of_hits.high_ns,
     };
-    (stat.switches, stat.switch_ns, stat.tracepoint_ns) = (switches, switch.ns, pass.ns);
-    let hits = switches + stat.tracepoint_hits;
+    stat.tracepoint_ns = pass.ns;
+    let hits = stat.switches + stat.tracepoint_hits;
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
+}
+
+/// Adds what the programs at switches took in a run, some of which were timed as they ran.
+pub(super) fn add_times(stat: &mut Stat, times: SwitchTimes) {
+    let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
+        // Too few to have been timed.
+        0 => {
+            times.timed_ns.iter().sum::<u64>() as f64
+                / times.timed.iter().sum::<u64>().max(1) as f64
+        }
+        timed => times.timed_ns[kind] as f64 / timed as f64,
+    });
+    let mean = |before: u64, ns: f64, runs: u64, new_ns: f64| match before + runs {
+        0 => 0.0,
+        all => (ns * before as f64 + new_ns * runs as f64) / all as f64,
+    };
+    let before = stat.switches - stat.cgroup_switches;
+    stat.switch_ns = mean(before, stat.switch_ns, times.runs[0], within);
+    let (before, ns) = (stat.cgroup_switches, stat.cgroup_switch_ns);
+    stat.cgroup_switch_ns = mean(before, ns, times.runs[1], to_another);
+    stat.cgroup_switches += times.runs[1];
+    stat.switches += times.runs[0] + times.runs[1];
+}
+
+/// What that comes to. The clock that timed a run took about as much as it takes to come to the program.
+fn timed(stat: &Stat) -> Cost {
+    let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
+    let ns = within + stat.cgroup_switches as f64 * stat.cgroup_switch_ns;
+    Cost::between(ns * 0.7, ns, ns * 1.3)
 }
 
 /// Two threads on one CPU that wake each other.

@@ -1,5 +1,6 @@
 //! What a set has counted: summed over its places, scaled where it counted for a part of the time, and over runs.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tiptoe_kernel::CounterSet;
@@ -26,32 +27,49 @@ impl Default for Sums {
     }
 }
 
+/// Which row it is: cgroups come and go between two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) cgroup: Option<u64>,
+    pub(super) event: usize,
+    pub(super) cpu: Option<u32>,
+}
+
 /// One event, on all places together or on one CPU.
 #[derive(Clone, Debug)]
-struct Row {
-    event: String,
-    cpu: Option<u32>,
-    unit: String,
-    scale: f64,
-    is_supported: bool,
-    is_tracepoint: bool,
-    places: Vec<(usize, Option<Counts>)>,
+pub(super) struct Row {
+    pub(super) key: Key,
+    pub(super) event: String,
+    pub(super) cgroup: Option<String>,
+    pub(super) unit: String,
+    pub(super) scale: f64,
+    pub(super) is_supported: bool,
+    pub(super) is_tracepoint: bool,
+    pub(super) places: Vec<(usize, Option<Counts>)>,
 }
 
 impl Sums {
+    pub(super) fn new(at: Instant, rows: Vec<Row>) -> Sums {
+        Sums { at, rows }
+    }
+
     /// Reads a set.
     pub(super) fn of(set: &CounterSet, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let cpus = set.cpus().filter(|_| per_cpu);
         let mut rows = Vec::new();
-        for ((resolved, support), places) in set.events().zip(set.read()?) {
+        for (event, ((resolved, support), places)) in set.events().zip(set.read()?).enumerate() {
             let narrowed = match support {
                 Support::OnlyUser => ":u",
                 _ => "",
             };
             let row = Row {
+                key: Key {
+                    event,
+                    ..Key::default()
+                },
                 event: format!("{}{narrowed}", resolved.name),
-                cpu: None,
+                cgroup: None,
                 unit: match resolved.is_clock {
                     true => "ns".into(),
                     false => resolved.unit.clone(),
@@ -67,7 +85,10 @@ impl Sums {
             };
             rows.extend(cpus.iter().enumerate().map(|(at, cpu)| {
                 Row {
-                    cpu: Some(*cpu),
+                    key: Key {
+                        cpu: Some(*cpu),
+                        ..row.key
+                    },
                     places: row
                         .places
                         .iter()
@@ -83,9 +104,11 @@ impl Sums {
 
     /// The counts since those before, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
-        let before = |at: usize| before.and_then(|before| before.rows.get(at));
-        let rows = self.rows.iter().enumerate();
-        rows.map(|(at, row)| row.count(before(at))).collect()
+        let before = before.iter().flat_map(|before| &before.rows);
+        let before: BTreeMap<Key, &Row> = before.map(|row| (row.key, row)).collect();
+        let rows = self.rows.iter();
+        rows.map(|row| row.count(before.get(&row.key).copied()))
+            .collect()
     }
 
     /// What each event counted, not scaled.
@@ -95,7 +118,8 @@ impl Sums {
 
     /// How often tracepoints were passed that count.
     pub(super) fn tracepoint_hits(&self) -> u64 {
-        let tracepoints = self.rows.iter().filter(|row| row.is_tracepoint);
+        let is_whole = |row: &&Row| row.is_tracepoint && row.cgroup.is_none();
+        let tracepoints = self.rows.iter().filter(is_whole);
         tracepoints.map(Row::raw).sum()
     }
 }
@@ -109,7 +133,8 @@ impl Row {
     fn count(&self, before: Option<&Row>) -> Count {
         let mut count = Count {
             event: self.event.clone(),
-            cpu: self.cpu,
+            cgroup: self.cgroup.clone(),
+            cpu: self.key.cpu,
             unit: self.unit.clone(),
             state: CountState::NotSupported,
             ..Count::default()
@@ -234,8 +259,9 @@ mod tests {
         };
         let places = places.iter().map(|place| place.map(counts));
         Row {
+            key: Key::default(),
             event: "x".into(),
-            cpu: None,
+            cgroup: None,
             unit: String::new(),
             scale: 1.0,
             is_supported: true,

@@ -73,6 +73,18 @@ impl<'a> Shared<'a> {
         Shared { counts, elapsed_ns }
     }
 
+    /// The name of a count's cgroup, where there are some; the system's is empty.
+    pub(super) fn cgroup<'c>(&self, count: &'c Count) -> Option<&'c str> {
+        let is_any = self.counts.iter().any(|count| count.cgroup.is_some());
+        is_any.then_some(count.cgroup.as_deref().unwrap_or_default())
+    }
+
+    /// The columns of the names of cgroups.
+    pub(super) fn cgroup_columns(&self) -> usize {
+        let names = self.counts.iter().flat_map(|count| &count.cgroup);
+        names.map(|name| name.chars().count()).max().unwrap_or(0)
+    }
+
     /// What a count means.
     pub(super) fn metric(&self, count: &Count) -> Option<Metric> {
         if count.state != CountState::Counted {
@@ -121,7 +133,7 @@ impl<'a> Shared<'a> {
     fn beside(&self, count: &Count, name: &str) -> Option<f64> {
         let wanted = (name, plain(&count.event).1);
         let is_it = |other: &&Count| {
-            other.cpu == count.cpu
+            (other.cpu, &other.cgroup) == (count.cpu, &count.cgroup)
                 && other.state == CountState::Counted
                 && plain(&other.event) == wanted
         };
@@ -131,7 +143,9 @@ impl<'a> Shared<'a> {
 
     /// The time that rates are by: of a clock, where one was counted.
     fn clock_ns(&self, count: &Count) -> Option<f64> {
-        let is_clock = |other: &&Count| other.cpu == count.cpu && other.unit == "ns";
+        let is_clock = |other: &&Count| {
+            (other.cpu, &other.cgroup) == (count.cpu, &count.cgroup) && other.unit == "ns"
+        };
         let clock = self.counts.iter().find(is_clock)?;
         (clock.value > 0.0).then_some(clock.value)
     }

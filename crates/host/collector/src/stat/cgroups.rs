@@ -1,0 +1,400 @@
+//! Counts of each cgroup: which of them are wanted, and what they and those within them did.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tiptoe_event::{Counter, CounterKind};
+use tiptoe_kernel::cgroups::{Charged, Checks, Did, ROOT, SwitchTimes, Tree, Whose};
+use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::{Cgroups, CounterSet};
+use tiptoe_symbol::glob;
+use tiptoe_sys::host::perf::Counts;
+
+use super::source::nothing_counts;
+use super::sums::{Key, Row, Sums};
+use crate::request::Error;
+
+/// So many that were removed are kept; then what they did goes to those that they were in.
+const MOST_GONE: usize = 512;
+
+/// Software events that a task's own fields tell, by their numbers.
+const FIELDS: [(u64, fn(&Charged) -> u64); 7] = [
+    (1, |did| did.runtime_ns),
+    (2, |did| did.minor_faults + did.major_faults),
+    (3, |did| did.switches),
+    (4, |did| did.migrations),
+    (5, |did| did.minor_faults),
+    (6, |did| did.major_faults),
+    (11, |did| did.cgroup_switches),
+];
+const MIGRATIONS: u64 = 4;
+
+/// Counters of each cgroup.
+#[derive(Debug)]
+pub(super) struct ByCgroup {
+    set: CounterSet,
+    cgroups: Cgroups,
+    columns: Vec<Column>,
+    patterns: Vec<String>,
+    chosen: Vec<u64>,
+    /// What those did that are forgotten, in the cgroup that they were in.
+    folded: BTreeMap<u64, Vec<Charged>>,
+    forgotten: usize,
+    start: Instant,
+}
+
+/// What is told of each cgroup.
+#[derive(Debug)]
+struct Column {
+    event: String,
+    unit: String,
+    scale: f64,
+    is_tracepoint: bool,
+    /// It may have to give way to others, and counts for a part of the time then.
+    takes_turns: bool,
+    from: From,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum From {
+    Field(fn(&Charged) -> u64),
+    Event(usize),
+    Nothing,
+}
+
+/// What a cgroup did, with those within it, on each CPU.
+type Sum = Vec<Charged>;
+
+impl ByCgroup {
+    /// Nothing counts yet.
+    pub(super) fn open(
+        groups: &[Vec<Counter<'_>>],
+        patterns: &[String],
+    ) -> Result<ByCgroup, Error> {
+        let read: Vec<Vec<Counter<'_>>> = groups
+            .iter()
+            .map(|group| group.iter().filter(|one| field(one).is_none()).copied())
+            .map(Iterator::collect)
+            .filter(|group: &Vec<_>| !group.is_empty())
+            .collect();
+        let set = CounterSet::open(&read, &Whom::Cpus(Vec::new()))?;
+        let columns = columns(groups, &set);
+        if columns.iter().all(|one| matches!(one.from, From::Nothing)) {
+            let names: Vec<&str> = columns.iter().map(|one| one.event.as_str()).collect();
+            return Err(nothing_counts(&names));
+        }
+        let mut counters = groups.iter().flatten();
+        let has_migrations =
+            counters.any(|one| plain_number(one).is_some_and(|number| number == MIGRATIONS));
+        let cgroups = Cgroups::load(&set, has_migrations)?;
+        let patterns = patterns.iter().map(|pattern| plain(pattern).to_owned());
+        let mut by_cgroup = ByCgroup {
+            set,
+            cgroups,
+            columns,
+            patterns: patterns.collect(),
+            chosen: Vec::new(),
+            folded: BTreeMap::new(),
+            forgotten: 0,
+            start: Instant::now(),
+        };
+        by_cgroup.choose();
+        by_cgroup.refuse_missing()?;
+        Ok(by_cgroup)
+    }
+
+    pub(super) fn start(&mut self) -> Result<(), Error> {
+        self.set.enable()?;
+        self.cgroups.start()?;
+        self.start = Instant::now();
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self) -> Result<(), Error> {
+        self.cgroups.stop()?;
+        self.set.disable()?;
+        Ok(())
+    }
+
+    /// The system's sums, then those of each cgroup that is wanted.
+    pub(super) fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
+        let at = Instant::now();
+        let did = self.cgroups.read()?;
+        self.choose();
+        let mut all = Sum::new();
+        let mut sums: BTreeMap<u64, Sum> = self.chosen.iter().map(|id| (*id, Vec::new())).collect();
+        let tree = self.cgroups.tree();
+        let folded = self
+            .folded
+            .iter()
+            .map(|(id, did)| (Whose::Cgroup(*id), did));
+        let living = did.iter().map(|did| (did.whose, &did.cpus));
+        for (whose, cpus) in living.chain(folded) {
+            add(&mut all, cpus);
+            let own = match whose {
+                Whose::Cgroup(id) => id,
+                // Whatever is in no cgroup that is known is in the root.
+                Whose::Idle | Whose::Others => ROOT,
+            };
+            for id in tree.line(own) {
+                if let Some(sum) = sums.get_mut(&id) {
+                    add(sum, cpus);
+                }
+            }
+        }
+        let elapsed_ns = at.saturating_duration_since(self.start).as_nanos() as u64;
+        let mut rows = Vec::new();
+        self.rows(&mut rows, None, &all, elapsed_ns, per_cpu);
+        for id in &self.chosen {
+            if let Some(sum) = sums.get(id) {
+                self.rows(&mut rows, Some(*id), sum, elapsed_ns, per_cpu);
+            }
+        }
+        self.forget(&did)?;
+        Ok(Sums::new(at, rows))
+    }
+
+    /// Says what is to be said at the end.
+    pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<SwitchTimes, Error> {
+        let (checks, times) = self.cgroups.checks()?;
+        notes.extend(said(&checks));
+        if self.forgotten > 0 {
+            notes.push(format!(
+                "{} cgroups that were removed are not listed any more: their counts are in those that they were in",
+                self.forgotten
+            ));
+        }
+        Ok(times)
+    }
+
+    fn rows(
+        &self,
+        rows: &mut Vec<Row>,
+        cgroup: Option<u64>,
+        sum: &Sum,
+        elapsed_ns: u64,
+        per_cpu: bool,
+    ) {
+        let name = cgroup.map(|id| name(self.cgroups.tree(), id));
+        for (event, column) in self.columns.iter().enumerate() {
+            let counts = |did: &Charged| column.counts(did, elapsed_ns);
+            let places: Vec<_> = sum
+                .iter()
+                .map(|did| Some(counts(did)))
+                .enumerate()
+                .collect();
+            let row = |cpu: Option<usize>| Row {
+                key: Key {
+                    cgroup,
+                    event,
+                    cpu: cpu.map(|cpu| cpu as u32),
+                },
+                event: column.event.clone(),
+                cgroup: name.clone(),
+                unit: column.unit.clone(),
+                scale: column.scale,
+                is_supported: !matches!(column.from, From::Nothing),
+                is_tracepoint: column.is_tracepoint,
+                places: match cpu {
+                    Some(cpu) => places.get(cpu).copied().into_iter().collect(),
+                    None => places.clone(),
+                },
+            };
+            match per_cpu {
+                true => rows.extend((0..sum.len()).map(|cpu| row(Some(cpu)))),
+                false => rows.push(row(None)),
+            }
+        }
+    }
+
+    /// Finds those that are wanted, in the order of their names; later ones come last.
+    fn choose(&mut self) {
+        let tree = self.cgroups.tree();
+        let mut new: Vec<(&str, u64)> = tree
+            .iter()
+            .filter(|(id, _)| !self.chosen.contains(id))
+            .map(|(id, node)| (plain(&node.path), id))
+            .filter(|(path, _)| {
+                self.patterns
+                    .iter()
+                    .any(|pattern| glob::matches(pattern, path))
+            })
+            .collect();
+        let place = |path: &str| {
+            let mut patterns = self.patterns.iter();
+            patterns.position(|pattern| glob::matches(pattern, path))
+        };
+        new.sort_by_key(|(path, id)| (place(path), *path, *id));
+        let new: Vec<u64> = new.into_iter().map(|(_, id)| id).collect();
+        self.chosen.extend(new);
+    }
+
+    /// A name that nothing has is a mistake; a pattern may wait for what comes.
+    fn refuse_missing(&self) -> Result<(), Error> {
+        let tree = self.cgroups.tree();
+        let paths: Vec<&str> = tree.iter().map(|(_, node)| plain(&node.path)).collect();
+        let is_missing =
+            |pattern: &&String| !glob::is_glob(pattern) && !paths.contains(&pattern.as_str());
+        let Some(missing) = self.patterns.iter().find(is_missing) else {
+            return Ok(());
+        };
+        let near = tiptoe_event::counter::nearest_of(missing, paths.iter().copied());
+        let near: Vec<&str> = near.into_iter().flatten().collect();
+        let hint = match near.is_empty() {
+            true => "patterns such as 'system.slice/*' count what is made later, too".to_owned(),
+            false => format!("near: {}", near.join(", ")),
+        };
+        Err(Error::new(format!("no cgroup '{missing}'")).with_hint(hint))
+    }
+
+    fn forget(&mut self, did: &[Did]) -> Result<(), Error> {
+        let tree = self.cgroups.tree();
+        let gone: Vec<(u64, &Did)> = did
+            .iter()
+            .filter_map(|did| match did.whose {
+                Whose::Cgroup(id) if tree.get(id).is_some_and(|node| node.is_gone) => {
+                    Some((id, did))
+                }
+                _ => None,
+            })
+            .collect();
+        if gone.len() <= MOST_GONE {
+            return Ok(());
+        }
+        let mut ids = Vec::new();
+        for (id, did) in gone {
+            let above = tree.line(id).skip(1);
+            let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
+            let heir = above.into_iter().find(is_there).unwrap_or(ROOT);
+            add(self.folded.entry(heir).or_default(), &did.cpus);
+            if let Some(own) = self.folded.remove(&id) {
+                add(self.folded.entry(heir).or_default(), &own);
+            }
+            ids.push(id);
+        }
+        self.chosen.retain(|id| !ids.contains(id));
+        self.forgotten += ids.len();
+        self.cgroups.forget(&ids)?;
+        Ok(())
+    }
+}
+
+impl Column {
+    fn counts(&self, did: &Charged, elapsed_ns: u64) -> Counts {
+        let event = match self.from {
+            From::Event(number) => did.events.get(number).copied().unwrap_or_default(),
+            From::Field(field) => Counts {
+                count: field(did),
+                ..Counts::default()
+            },
+            From::Nothing => Counts::default(),
+        };
+        match self.takes_turns {
+            true => event,
+            false => Counts {
+                time_enabled_ns: elapsed_ns,
+                time_running_ns: elapsed_ns,
+                ..event
+            },
+        }
+    }
+}
+
+fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
+    let mut read = set.events().zip(set.everywhere());
+    let column = |counter: &Counter<'_>| match field(counter) {
+        Some(field) => Some(Column {
+            event: counter.text.to_owned(),
+            unit: match plain_number(counter) {
+                Some(1) => "ns".into(),
+                _ => String::new(),
+            },
+            scale: 1.0,
+            is_tracepoint: false,
+            takes_turns: false,
+            from: From::Field(field),
+        }),
+        None => {
+            let ((resolved, _), number) = read.next()?;
+            Some(Column {
+                event: resolved.name.clone(),
+                unit: match resolved.is_clock {
+                    true => "ns".into(),
+                    false => resolved.unit.clone(),
+                },
+                scale: resolved.scale,
+                is_tracepoint: resolved.is_tracepoint(),
+                takes_turns: counter.kind.needs_slot(),
+                from: number.map_or(From::Nothing, From::Event),
+            })
+        }
+    };
+    groups.iter().flatten().filter_map(column).collect()
+}
+
+/// Of an event of software that is asked for without any modifiers, its number.
+fn plain_number(counter: &Counter<'_>) -> Option<u64> {
+    match counter.kind {
+        CounterKind::Software(number) if counter.modifiers == Default::default() => Some(number),
+        _ => None,
+    }
+}
+
+fn field(counter: &Counter<'_>) -> Option<fn(&Charged) -> u64> {
+    let number = plain_number(counter)?;
+    let found = FIELDS.iter().find(|(event, _)| *event == number)?;
+    Some(found.1)
+}
+
+fn add(sum: &mut Sum, cpus: &[Charged]) {
+    sum.resize(sum.len().max(cpus.len()), Charged::default());
+    for (sum, cpu) in sum.iter_mut().zip(cpus) {
+        sum.add(cpu);
+    }
+}
+
+/// A path as people give it.
+fn plain(path: &str) -> &str {
+    match path.trim_matches('/') {
+        "" => "/",
+        path => path,
+    }
+}
+
+fn name(tree: &Tree, id: u64) -> String {
+    match tree.get(id) {
+        Some(node) if node.is_gone => format!("{} (removed)", plain(&node.path)),
+        Some(node) => plain(&node.path).to_owned(),
+        None => format!("(id {id})"),
+    }
+}
+
+/// What went wrong, in words.
+fn said(checks: &Checks) -> Vec<String> {
+    let words = [
+        (
+            checks.strangers,
+            "switches from tasks that nothing was known of: what these did at first is missing",
+        ),
+        (
+            checks.moved,
+            "switches from tasks that had been moved to another cgroup while they ran: what they did there at first \
+             is counted in the one before",
+        ),
+        (
+            checks.no_slot,
+            "switches to cgroups that there was no room for: they are only in the system's counts",
+        ),
+        (
+            checks.unread,
+            "events could not be read on a CPU: their counts are too low",
+        ),
+        (
+            checks.untold,
+            "cgroups were made, moved to or removed that there was no room to tell of: names may be missing",
+        ),
+    ];
+    let told = words.into_iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, words)| format!("{count} {words}"))
+        .collect()
+}

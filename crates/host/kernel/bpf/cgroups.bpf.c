@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+/*
+ * Charges what a CPU does to the cgroup whose task it runs.
+ *
+ * At each switch between tasks the leaving one is charged with what its own fields grew by since it came. Only
+ * where the cgroup that comes is another one are events read, and charged to the one that was *noted* when it
+ * came: never to the one that the leaving task is in now, which it may have moved to meanwhile, and would then
+ * drag all that was before along.
+ *
+ * What is charged lies flat, a line for each CPU and slot, and is read by mmap. A cgroup's slot is looked up by a
+ * hash of its id, and whether it is the right one is said by the line that is to be written anyway. Sums over
+ * children, and names, are made where they are read.
+ *
+ * The kernel may not tell of a switch: where it hides a task from tracing, nothing says that this one left and
+ * another came. So what each task's fields were when it left is kept, too: as they only grow while it runs, whatever
+ * was not charged then is charged when it is next heard of.
+ *
+ * `switched` runs with interrupts off. `flush` is run by tiptoe on each CPU, by an interrupt: so these two never
+ * meet. What runs elsewhere says `busy` while it changes a CPU's state, which `flush` leaves alone then.
+ */
+#include "cgroups_layout.h"
+
+/* Slots at first; tiptoe says how many there are. */
+#define SLOTS 64
+/* Of `slot_of_hash`: as many bits of the hash. */
+#define HASH_BITS 14
+/* Tasks whose last state is kept, by their id; of two that meet, the one that left last. */
+#define TASKS 65536
+/* Of so many runs one is timed. */
+#define TIMED_EACH 128
+
+/* The cgroup of all that are in no other. */
+#define ROOT 1
+
+/* Settings, written before the programs are loaded. */
+const volatile u32 cpus = 1;
+const volatile u32 slots = SLOTS;
+const volatile u32 events = 0;
+/* When tiptoe began, by CLOCK_MONOTONIC: tasks that began later have been there with nothing. */
+const volatile u64 began_ns = 0;
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_cpu);
+} states SEC(".maps");
+
+/* All slots of a CPU, then those of the next. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, SLOTS);
+	UINT(map_flags, MMAPABLE);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_line);
+} lines SEC(".maps");
+
+/* All events of a line, then those of the next. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, SLOTS);
+	UINT(map_flags, MMAPABLE);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_counted);
+} counted SEC(".maps");
+
+/*
+ * Events, of each CPU one, and what each had when it was last read: all CPUs of an event, then those of the next.
+ * A loader gives such an array of events no more places than there are CPUs, so each event has one.
+ */
+#define EACH_EVENT(DO)                                                                                  \
+	DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)  \
+	DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27)      \
+	DO(28) DO(29) DO(30) DO(31)
+#define EVENT_MAP(number)                                                                               \
+	struct {                                                                                        \
+		UINT(type, MAP_PERF_EVENT_ARRAY);                                                       \
+		UINT(max_entries, 0);                                                                   \
+		UINT(key_size, 4);                                                                      \
+		UINT(value_size, 4);                                                                    \
+	} event_##number SEC(".maps");
+EACH_EVENT(EVENT_MAP)
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct perf_value);
+} last SEC(".maps");
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, TASKS);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_task);
+} tasks SEC(".maps");
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1 << HASH_BITS);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} slot_of_hash SEC(".maps");
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, SLOTS);
+	TYPE(key, u64);
+	TYPE(value, u32);
+} slot_of SEC(".maps");
+
+/* Whose each slot is. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, SLOTS);
+	UINT(map_flags, MMAPABLE);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} owners SEC(".maps");
+
+/* Slots that are nobody's. */
+struct {
+	UINT(type, MAP_QUEUE);
+	UINT(max_entries, SLOTS);
+	UINT(value_size, 4);
+} free_slots SEC(".maps");
+
+struct {
+	UINT(type, MAP_RINGBUF);
+	UINT(max_entries, 1 << 18);
+} news SEC(".maps");
+
+/* A piece of news is put together here: it is larger than our stack. */
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_news);
+} scratch SEC(".maps");
+
+/* News that had no room. */
+volatile u32 untold;
+
+INLINE u32 hash_of(u64 id)
+{
+	return id * 0x9E3779B97F4A7C15ull >> (64 - HASH_BITS);
+}
+
+/* The slot of a cgroup that its hash does not lead to. */
+GLOBAL u32 find_slot(u64 id)
+{
+	u32 hash = hash_of(id), slot = OTHERS;
+	u64 nobody = 0;
+	u32 *found = bpf_map_lookup_elem(&slot_of, &id);
+
+	if (!found) {
+		if (bpf_map_pop_elem(&free_slots, &slot))
+			return OTHERS;
+		bpf_map_update_elem(&owners, &slot, &id, ANY);
+		if (bpf_map_update_elem(&slot_of, &id, &slot, NO_EXIST)) {
+			/* Another CPU was first. */
+			bpf_map_update_elem(&owners, &slot, &nobody, ANY);
+			bpf_map_push_elem(&free_slots, &slot, ANY);
+		}
+		found = bpf_map_lookup_elem(&slot_of, &id);
+		if (!found)
+			return OTHERS;
+	}
+	slot = *found;
+	bpf_map_update_elem(&slot_of_hash, &hash, &slot, ANY);
+	return slot;
+}
+
+/* Where a cgroup's line of this CPU is. */
+INLINE u32 line_of(u64 id, u32 cpu, struct tiptoe_cpu *own)
+{
+	u32 hash = hash_of(id), first = cpu * slots, at, slot;
+	u32 *likely = bpf_map_lookup_elem(&slot_of_hash, &hash);
+	struct tiptoe_line *line;
+
+	if (likely) {
+		at = first + *likely;
+		line = bpf_map_lookup_elem(&lines, &at);
+		if (line && line->id == id)
+			return at;
+	}
+	slot = find_slot(id);
+	at = first + slot;
+	line = bpf_map_lookup_elem(&lines, &at);
+	if (line && slot >= FIRST)
+		line->id = id;
+	if (slot == OTHERS)
+		own->no_slot += 1;
+	return at;
+}
+
+INLINE void charge_event(struct tiptoe_cpu *own, u32 cpu, u32 number, void *map)
+{
+	u32 from = number * cpus + cpu, to = own->line * events + number;
+	struct perf_value value = {}, *before = bpf_map_lookup_elem(&last, &from);
+	struct tiptoe_counted *sum = bpf_map_lookup_elem(&counted, &to);
+
+	if (!before || !sum || bpf_perf_event_read_value(map, cpu, &value, sizeof(value))) {
+		own->unread += 1;
+		return;
+	}
+	sum->count += value.count - before->count;
+	sum->enabled_ns += value.enabled_ns - before->enabled_ns;
+	sum->running_ns += value.running_ns - before->running_ns;
+	*before = value;
+}
+
+/* Charges the events' growth since they were last read. */
+INLINE void charge_events(struct tiptoe_cpu *own, u32 cpu)
+{
+#define CHARGE_EVENT(number)                                                                            \
+	if (number < events)                                                                            \
+		charge_event(own, cpu, number, &event_##number);
+	EACH_EVENT(CHARGE_EVENT)
+}
+
+INLINE struct tiptoe_task fields_of(struct task_struct *task)
+{
+	struct tiptoe_task fields = {
+		.task = (u64)task,
+		.runtime_ns = task->se.sum_exec_runtime,
+		.minor_faults = task->min_flt,
+		.major_faults = task->maj_flt,
+	};
+
+	return fields;
+}
+
+/* Charges a line with what a task's fields grew by. */
+INLINE void charge(struct tiptoe_line *line, const struct tiptoe_task *before, const struct tiptoe_task *now)
+{
+	line->runtime_ns += now->runtime_ns - before->runtime_ns;
+	line->minor_faults += now->minor_faults - before->minor_faults;
+	line->major_faults += now->major_faults - before->major_faults;
+}
+
+/* What is kept of a task, or of another one that met it; the idle tasks have one id. */
+INLINE struct tiptoe_task *kept(struct task_struct *task)
+{
+	u32 at = task->pid & (TASKS - 1);
+
+	return at ? bpf_map_lookup_elem(&tasks, &at) : 0;
+}
+
+/* Whether this is an earlier state of the same task. */
+INLINE int is_before(const struct tiptoe_task *kept, const struct tiptoe_task *now)
+{
+	return kept && kept->task == now->task && kept->runtime_ns <= now->runtime_ns &&
+	       kept->minor_faults <= now->minor_faults && kept->major_faults <= now->major_faults;
+}
+
+/* 0 for the idle tasks, which are in the root cgroup and do nothing there. */
+INLINE u64 cgroup_of(struct task_struct *task)
+{
+	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;
+}
+
+INLINE void note_cgroup(struct tiptoe_cpu *own, u32 cpu, u64 id)
+{
+	own->id = id;
+	own->line = id ? line_of(id, cpu, own) : cpu * slots + IDLE;
+}
+
+INLINE u64 or_root(u64 id)
+{
+	return id ? id : ROOT;
+}
+
+/*
+ * A task leaves that was not seen to come. Where the events were in between is not known: it gets them. So rare that
+ * it is out of the way.
+ */
+GLOBAL int charge_unseen(struct tiptoe_cpu *own, const struct tiptoe_task *kept, const struct tiptoe_task *now,
+			 u64 id, u64 start_time)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct tiptoe_task none = {};
+	struct tiptoe_line *line;
+
+	if (!own || !now)
+		return 0;
+	own->unseen += 1;
+	note_cgroup(own, cpu, id);
+	line = bpf_map_lookup_elem(&lines, &own->line);
+	if (line && is_before(kept, now))
+		charge(line, kept, now);
+	else if (line && start_time > began_ns)
+		charge(line, &none, now);
+	else if (id)
+		own->strangers += 1;
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int switched(u64 *args)
+{
+	struct task_struct *task = (void *)args[1], *next = (void *)args[2];
+	u32 cpu = bpf_get_smp_processor_id(), differs = 0;
+	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
+	struct tiptoe_task now, *before;
+	struct tiptoe_line *line;
+	u64 id, set, began = 0;
+
+	if (!own)
+		return 0;
+	if (!((own->runs[0] + own->runs[1]) % TIMED_EACH))
+		began = bpf_ktime_get_ns();
+	now = fields_of(task);
+	before = kept(task);
+	if (own->task.task != now.task && own->task.task)
+		charge_unseen(own, before, &now, cgroup_of(task), task->start_time);
+	line = bpf_map_lookup_elem(&lines, &own->line);
+	if (!line)
+		return 0;
+	if (own->task.task == now.task) {
+		charge(line, &own->task, &now);
+		own->moved += (u64)task->cgroups != own->set && cgroup_of(task) != own->id;
+	}
+	if (before)
+		*before = now;
+	line->switches += 1;
+
+	/* Tasks of one set are in the same cgroups; but the idle ones are told apart from all others. */
+	set = next->pid ? (u64)next->cgroups : 0;
+	if (set != own->set) {
+		id = cgroup_of(next);
+		own->set = set;
+		if (id != own->id) {
+			line->left += or_root(id) != or_root(own->id);
+			charge_events(own, cpu);
+			note_cgroup(own, cpu, id);
+			differs = 1;
+		}
+	}
+	own->task = fields_of(next);
+	before = kept(next);
+	/* It left, and was not seen to. */
+	if (is_before(before, &own->task) && before->runtime_ns != own->task.runtime_ns) {
+		line = bpf_map_lookup_elem(&lines, &own->line);
+		if (line)
+			charge(line, before, &own->task);
+		*before = own->task;
+	}
+
+	own->runs[differs] += 1;
+	if (began) {
+		own->timed[differs] += 1;
+		own->timed_ns[differs] += bpf_ktime_get_ns() - began;
+	}
+	return 0;
+}
+
+/* Charges the running task with what it did up to now, while no switch can come in between. */
+INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task)
+{
+	struct tiptoe_task now = fields_of(task), before = own->task, *last_state = kept(task);
+	struct tiptoe_line *line = bpf_map_lookup_elem(&lines, &own->line);
+
+	if (line && before.task == now.task)
+		charge(line, &before, &now);
+	own->task = now;
+	if (last_state)
+		*last_state = now;
+	charge_events(own, cpu);
+	own->set = task->pid ? (u64)task->cgroups : 0;
+	note_cgroup(own, cpu, cgroup_of(task));
+}
+
+/* Charges what the CPU does at this moment up to here; 1 where it must be tried again. */
+SEC("raw_tracepoint/flush")
+int flush(void *none __attribute__((unused)))
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
+
+	if (!own)
+		return 0;
+	if (own->busy)
+		return 1;
+	charge_running(own, cpu, bpf_get_current_task_btf());
+	return 0;
+}
+
+/* Tasks that are there at the start: what they have is kept, should they not be seen to come. */
+SEC("iter/task")
+int seeded(struct bpf_iter__task *args)
+{
+	struct task_struct *task = args->task;
+	struct tiptoe_task *last_state;
+
+	if (!task)
+		return 0;
+	last_state = kept(task);
+	if (last_state && !last_state->task)
+		*last_state = fields_of(task);
+	return 0;
+}
+
+/* A task may be moved to another CPU only while it does not run; it is charged where that is decided. */
+SEC("tp_btf/sched_migrate_task")
+int migrated(u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	u32 cpu = bpf_get_smp_processor_id(), at;
+	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
+	struct tiptoe_line *line;
+
+	if (!own)
+		return 0;
+	at = line_of(cgroup_of(task), cpu, own);
+	line = bpf_map_lookup_elem(&lines, &at);
+	if (line)
+		line->migrations += 1;
+	return 0;
+}
+
+/* The hierarchy of version 2: that of the cgroup which each task has there. */
+INLINE int is_unified(struct cgroup *cgroup)
+{
+	return cgroup->root == bpf_get_current_task_btf()->cgroups->dfl_cgrp->root;
+}
+
+INLINE void tell(u64 kind, u64 id, const char *path)
+{
+	u32 zero = 0;
+	struct tiptoe_news *piece = bpf_map_lookup_elem(&scratch, &zero);
+	long length = 0;
+
+	if (!piece)
+		return;
+	piece->kind = kind;
+	piece->id = id;
+	if (path)
+		length = bpf_probe_read_kernel_str(piece->path, sizeof(piece->path), path);
+	if (length < 0 || length > (long)sizeof(piece->path))
+		length = 0;
+	if (bpf_ringbuf_output(&news, piece, 16 + length, 0))
+		untold += 1;
+}
+
+/*
+ * Whoever moves itself has its time up to here charged to where it comes from. Others may run on any CPU at this
+ * moment: tiptoe flushes them all.
+ */
+SEC("tp_btf/cgroup_attach_task")
+int attached(u64 *args)
+{
+	struct cgroup *cgroup = (void *)args[0];
+	struct task_struct *task = (void *)args[2], *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
+
+	if (!own || !is_unified(cgroup))
+		return 0;
+	if (task == current) {
+		own->busy = 1;
+		asm volatile("" ::: "memory");
+		charge_running(own, cpu, task);
+		asm volatile("" ::: "memory");
+		own->busy = 0;
+	}
+	if (task != current || (args[3] & 1))
+		tell(MOVED, cgroup->kn->id, 0);
+	return 0;
+}
+
+SEC("tp_btf/cgroup_mkdir")
+int made(u64 *args)
+{
+	struct cgroup *cgroup = (void *)args[0];
+
+	if (is_unified(cgroup))
+		tell(MADE, cgroup->kn->id, (const char *)args[1]);
+	return 0;
+}
+
+SEC("tp_btf/cgroup_rmdir")
+int gone(u64 *args)
+{
+	struct cgroup *cgroup = (void *)args[0];
+
+	if (is_unified(cgroup))
+		tell(GONE, cgroup->kn->id, 0);
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the programs at switches between tasks share with tiptoe. `src/cgroups/layout.rs` has the same in Rust.
+ */
+#pragma once
+
+#include "kernel.h"
+
+/* Slots that are no cgroup's own: the idle tasks, and whatever found no slot. */
+enum { IDLE, OTHERS, FIRST };
+
+/* A cgroup's own tasks on one CPU: 64 bytes. */
+struct tiptoe_line {
+	u64 id;
+	u64 runtime_ns;
+	u64 switches;
+	/* Of these, to another cgroup. */
+	u64 left;
+	u64 minor_faults;
+	u64 major_faults;
+	u64 migrations;
+	u64 unused;
+};
+
+/* What one event counted there. */
+struct tiptoe_counted {
+	u64 count;
+	u64 enabled_ns;
+	u64 running_ns;
+	u64 unused;
+};
+
+/* What a task's own fields say, at some time. */
+struct tiptoe_task {
+	u64 task;
+	u64 runtime_ns;
+	u64 minor_faults;
+	u64 major_faults;
+};
+
+/* What a CPU runs, since when, and what went wrong there. */
+struct tiptoe_cpu {
+	/* The task, and what it had when it came: 0 until we know of one. */
+	struct tiptoe_task task;
+	/* Its cgroups at that time, and the one that all until it leaves is charged to, with its line. */
+	u64 set;
+	u64 id;
+	u32 line;
+	/* Within a program that an interrupt may find at work. */
+	u32 busy;
+	/* Switches from a task that had not come, and of these, from one that was not known at all. */
+	u64 unseen;
+	u64 strangers;
+	/* Switches from a task that was in another cgroup by now: it was moved, and nobody had told us. */
+	u64 moved;
+	/* Charges to no cgroup, as there were no more slots. */
+	u64 no_slot;
+	/* Events that could not be read. */
+	u64 unread;
+	/* What we take, of some runs: how many, and how long, within a cgroup and from one to another. */
+	u64 timed[2];
+	u64 timed_ns[2];
+	u64 runs[2];
+};
+
+/* What tiptoe is told of. */
+enum { MADE = 1, MOVED = 2, GONE = 3 };
+
+struct tiptoe_news {
+	u64 kind;
+	u64 id;
+	char path[4096];
+};

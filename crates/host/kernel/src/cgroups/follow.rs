@@ -1,0 +1,105 @@
+//! A thread that hears what the programs tell, and flushes CPUs at once where tasks were moved that may run there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use aya::maps::{MapData, RingBuf};
+use tiptoe_sys::host::bpf::run_on_cpu;
+use tiptoe_sys::host::ends::wait_to_read;
+
+use super::layout::News;
+use crate::Error;
+use crate::cpus::online_cpus;
+
+/// How long it may take until the thread sees that it is to end.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often a CPU is flushed again that is busy.
+const TRIES: usize = 1000;
+const ENXIO: i32 = 6;
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Follower {
+    news: Receiver<News>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    pub(super) fn start(ring: RingBuf<MapData>, flush: OwnedFd) -> Follower {
+        let (tell, news) = channel();
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || follow(ring, &flush, &tell, &is_over));
+        Follower {
+            news,
+            ends,
+            thread: Some(thread),
+        }
+    }
+
+    /// What was told since the last time.
+    pub(super) fn news(&self) -> impl Iterator<Item = News> {
+        self.news.try_iter()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // Relaxed: the flag is the whole message.
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Nothing in it panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_over: &AtomicBool) {
+    // Relaxed: as in the drop.
+    while !is_over.load(Ordering::Relaxed) {
+        wait_to_read(&ring, LOOK);
+        let mut has_moved = false;
+        while let Some(bytes) = ring.next() {
+            match News::read(&bytes) {
+                Some(News::Moved) => has_moved = true,
+                Some(news) => {
+                    if tell.send(news).is_err() {
+                        return;
+                    }
+                }
+                None => {}
+            }
+        }
+        if has_moved {
+            // What could not be flushed now is, at the next reading.
+            let _ = flush_all(flush.as_fd());
+        }
+    }
+}
+
+/// Has each CPU charge what it does at this moment.
+pub(super) fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
+    for cpu in online_cpus()? {
+        for _ in 0..TRIES {
+            match run_on_cpu(program, cpu) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // It went offline meanwhile.
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => break,
+                Err(e) if e.raw_os_error() == Some(ENXIO) => break,
+                Err(source) => {
+                    return Err(Error::Io {
+                        what: format!("read what runs on CPU {cpu}"),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}

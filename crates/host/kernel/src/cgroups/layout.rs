@@ -1,0 +1,215 @@
+//! What `bpf/cgroups_layout.h` says, in Rust.
+
+use tiptoe_sys::host::perf::Counts;
+
+/// Slots that are no cgroup's own, and the first that may be one's.
+pub(super) const IDLE: u32 = 0;
+pub(super) const OTHERS: u32 = 1;
+pub(super) const FIRST: u32 = 2;
+
+/// Words of `struct tiptoe_line`, of `struct tiptoe_counted`, and of `struct tiptoe_cpu`.
+pub(super) const LINE: usize = 8;
+pub(super) const COUNTED: usize = 4;
+pub(super) const CPU: usize = 18;
+
+/// What the kinds of news are.
+const MADE: u64 = 1;
+const MOVED: u64 = 2;
+const GONE: u64 = 3;
+
+/// What tasks of one cgroup did on one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charged {
+    /// The time that they ran.
+    pub runtime_ns: u64,
+    /// Switches from one of them to another task.
+    pub switches: u64,
+    /// Of these, to a task of another cgroup.
+    pub cgroup_switches: u64,
+    /// Faults that needed nothing read.
+    pub minor_faults: u64,
+    /// Faults that waited for what had to be read.
+    pub major_faults: u64,
+    /// How often one of them was sent to another CPU.
+    pub migrations: u64,
+    /// What each event counted that is read.
+    pub events: Vec<Counts>,
+}
+
+impl Charged {
+    /// From the words of a line, and those of its events.
+    pub(super) fn read(
+        line: impl Fn(usize) -> u64,
+        counted: impl Fn(usize) -> u64,
+        events: usize,
+    ) -> Charged {
+        let event = |at: usize| Counts {
+            count: counted(at * COUNTED),
+            time_enabled_ns: counted(at * COUNTED + 1),
+            time_running_ns: counted(at * COUNTED + 2),
+        };
+        Charged {
+            runtime_ns: line(1),
+            switches: line(2),
+            cgroup_switches: line(3),
+            minor_faults: line(4),
+            major_faults: line(5),
+            migrations: line(6),
+            events: (0..events).map(event).collect(),
+        }
+    }
+
+    /// What came behind an earlier state.
+    pub(super) fn since(mut self, before: &Charged) -> Charged {
+        for (now, before) in self.numbers().into_iter().zip(before.clone().numbers()) {
+            *now = now.wrapping_sub(*before);
+        }
+        self
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: &Charged) {
+        let more = Counts::default();
+        self.events
+            .resize(self.events.len().max(other.events.len()), more);
+        for (sum, other) in self.numbers().into_iter().zip(other.clone().numbers()) {
+            *sum = sum.wrapping_add(*other);
+        }
+    }
+
+    fn numbers(&mut self) -> Vec<&mut u64> {
+        let mut all = vec![
+            &mut self.runtime_ns,
+            &mut self.switches,
+            &mut self.cgroup_switches,
+            &mut self.minor_faults,
+            &mut self.major_faults,
+            &mut self.migrations,
+        ];
+        for event in &mut self.events {
+            all.extend([
+                &mut event.count,
+                &mut event.time_enabled_ns,
+                &mut event.time_running_ns,
+            ]);
+        }
+        all
+    }
+}
+
+/// What went wrong: each is 0 where all is as it should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Switches that the kernel did not tell of, as it hides one of the tasks: their fields were charged later, and
+    /// events may be in their neighbours' counts.
+    pub unseen: u64,
+    /// Of these, where a task was not known before: what it did at first is missing.
+    pub strangers: u64,
+    /// Switches from a task that had been moved to another cgroup while it ran, before its CPU was flushed: what it
+    /// did in between is in the first one's count.
+    pub moved: u64,
+    /// Switches to cgroups that there was no slot for.
+    pub no_slot: u64,
+    /// Events that a CPU could not read.
+    pub unread: u64,
+    /// News that had no room.
+    pub untold: u64,
+}
+
+/// What the programs took at switches within a cgroup, and at those from one to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchTimes {
+    /// How many there were.
+    pub runs: [u64; 2],
+    /// How many of them were timed.
+    pub timed: [u64; 2],
+    /// How long those took.
+    pub timed_ns: [u64; 2],
+}
+
+/// Adds what a CPU's state says.
+pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut SwitchTimes) {
+    let [unseen, strangers, moved, no_slot, unread] = std::array::from_fn(|at| state[7 + at]);
+    checks.unseen += unseen;
+    checks.strangers += strangers;
+    checks.moved += moved;
+    checks.no_slot += no_slot;
+    checks.unread += unread;
+    for kind in 0..2 {
+        times.timed[kind] += state[12 + kind];
+        times.timed_ns[kind] += state[14 + kind];
+        times.runs[kind] += state[16 + kind];
+    }
+}
+
+/// What the programs tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// A cgroup was made, with this path.
+    Made(u64, String),
+    /// Tasks were moved that may run at this moment.
+    Moved,
+    /// A cgroup was removed.
+    Gone(u64),
+}
+
+impl News {
+    pub(super) fn read(bytes: &[u8]) -> Option<News> {
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 8)?;
+            word.try_into().ok().map(u64::from_ne_bytes)
+        };
+        let id = word(8)?;
+        match word(0)? {
+            MADE => {
+                let path = bytes.get(16..)?;
+                let end = path.iter().position(|byte| *byte == 0);
+                let path = &path[..end.unwrap_or(path.len())];
+                Some(News::Made(id, String::from_utf8_lossy(path).into_owned()))
+            }
+            MOVED => Some(News::Moved),
+            GONE => Some(News::Gone(id)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_their_places() {
+        let charged = Charged::read(|at| at as u64, |at| 100 + at as u64, 2);
+        assert_eq!(charged.runtime_ns, 1);
+        assert_eq!(charged.migrations, 6);
+        assert_eq!(charged.events[1].count, 104);
+        assert_eq!(charged.events[1].time_running_ns, 106);
+        let mut twice = charged.clone();
+        twice.add(&charged);
+        assert_eq!(twice.clone().since(&charged), charged);
+        let mut none = Charged::default();
+        none.add(&charged);
+        assert_eq!(none, charged);
+
+        let state: [u64; CPU] = std::array::from_fn(|at| at as u64);
+        let (mut checks, mut times) = Default::default();
+        add_cpu(&state, &mut checks, &mut times);
+        assert_eq!((checks.unseen, checks.unread), (7, 11));
+        assert_eq!((times.timed, times.runs), ([12, 13], [16, 17]));
+    }
+
+    #[test]
+    fn news_are_read() {
+        let of = |kind: u64, id: u64, rest: &[u8]| {
+            let words = [kind.to_ne_bytes(), id.to_ne_bytes()].concat();
+            News::read(&[&words, rest].concat())
+        };
+        assert_eq!(of(1, 7, b"/a/b\0x"), Some(News::Made(7, "/a/b".into())));
+        assert_eq!(of(1, 7, b""), Some(News::Made(7, String::new())));
+        assert_eq!(of(2, 7, b""), Some(News::Moved));
+        assert_eq!(of(3, 7, b""), Some(News::Gone(7)));
+        assert_eq!(of(4, 7, b""), None);
+        assert_eq!(News::read(&[0; 15]), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! The tree of cgroups: which there are and were, by their ids.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The cgroup of all that are in no other.
+pub const ROOT: u64 = 1;
+
+/// All cgroups of version 2 that are known.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    nodes: BTreeMap<u64, Node>,
+    /// Those that are there, by their paths.
+    living: HashMap<String, u64>,
+}
+
+/// A cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// From the root on: `/` or `/system.slice/x`.
+    pub path: String,
+    /// The one it is in; none of the root.
+    pub parent: Option<u64>,
+    /// It was removed.
+    pub is_gone: bool,
+}
+
+impl Tree {
+    /// Those that are below a mount point.
+    pub fn walk(root: &Path) -> Tree {
+        let mut tree = Tree::default();
+        tree.visit(root);
+        tree
+    }
+
+    /// Looks for more below a mount point: names that nobody told.
+    pub(super) fn visit(&mut self, root: &Path) {
+        let mut open = vec![(root.to_path_buf(), "/".to_owned())];
+        while let Some((dir, path)) = open.pop() {
+            let Ok(metadata) = fs::metadata(&dir) else {
+                continue;
+            };
+            self.add(metadata.ino(), &path);
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    let name = entry.file_name();
+                    let below =
+                        format!("{}/{}", path.trim_end_matches('/'), name.to_string_lossy());
+                    open.push((entry.path(), below));
+                }
+            }
+        }
+    }
+
+    /// One that was made.
+    pub fn add(&mut self, id: u64, path: &str) {
+        if self.nodes.contains_key(&id) {
+            return;
+        }
+        let path = if path.is_empty() { "/" } else { path };
+        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+        let above = if above.is_empty() { "/" } else { above };
+        let parent = match path {
+            "/" => None,
+            _ => self.living.get(above).copied(),
+        };
+        if let Some(before) = self.living.insert(path.to_owned(), id) {
+            // Its end was not told.
+            self.remove(before);
+            self.living.insert(path.to_owned(), id);
+        }
+        let node = Node {
+            path: path.to_owned(),
+            parent,
+            is_gone: false,
+        };
+        self.nodes.insert(id, node);
+    }
+
+    /// One that was removed.
+    pub fn remove(&mut self, id: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.is_gone = true;
+            if self.living.get(&node.path) == Some(&id) {
+                self.living.remove(&node.path);
+            }
+        }
+    }
+
+    /// One that nobody needs to know any more.
+    pub(super) fn forget(&mut self, id: u64) {
+        self.remove(id);
+        self.nodes.remove(&id);
+    }
+
+    /// What is known of a cgroup.
+    pub fn get(&self, id: u64) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// All, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    /// A cgroup and those that it is in, from the inside out.
+    pub fn line(&self, id: u64) -> impl Iterator<Item = u64> {
+        std::iter::successors(Some(id), |id| self.nodes.get(id)?.parent)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        for (id, path) in [(1, "/"), (10, "/a"), (20, "/a/b"), (30, "/c")] {
+            tree.add(id, path);
+        }
+        tree
+    }
+
+    #[test]
+    fn each_has_those_that_it_is_in() {
+        let tree = tree();
+        assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
+        assert_eq!(tree.line(1).collect::<Vec<_>>(), [1]);
+        // One whose name is not known is in none.
+        assert_eq!(tree.line(99).collect::<Vec<_>>(), [99]);
+    }
+
+    #[test]
+    fn a_path_may_be_used_again() {
+        let mut tree = tree();
+        tree.remove(20);
+        tree.remove(10);
+        tree.add(40, "/a");
+        tree.add(50, "/a/b");
+        assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
+        assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
+        assert!(tree.get(20).unwrap().is_gone && !tree.get(50).unwrap().is_gone);
+        // Nobody told that it went.
+        tree.add(60, "/a/b");
+        assert!(tree.get(50).unwrap().is_gone);
+        tree.forget(60);
+        assert_eq!((tree.get(60), tree.len()), (None, 6));
+    }
+
+    #[test]
+    fn a_mount_point_is_walked() {
+        let root = std::env::temp_dir().join(format!("tiptoe-tree-{}", std::process::id()));
+        let below = root.join("one/two");
+        fs::create_dir_all(&below).unwrap();
+        let tree = Tree::walk(&root);
+        let id = fs::metadata(&below).unwrap().ino();
+        assert_eq!(tree.get(id).unwrap().path, "/one/two");
+        assert_eq!(tree.line(id).count(), 3);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_targets;
 mod benches;
 mod callsites;
+mod cgroups;
 mod counts;
 mod daemons;
 mod debuggers;

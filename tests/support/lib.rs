@@ -5,6 +5,7 @@
 //! a return, they print that too: `truth`.
 
 pub mod breakpoint;
+pub mod cgroup;
 pub mod debian;
 pub mod foreign;
 pub mod futexes;
@@ -17,6 +18,7 @@ pub mod tracepoint;
 pub mod truth;
 pub mod waiting;
 
+pub use cgroup::Cgroup;
 pub use debian::Debian;
 pub use foreign::Foreign;
 pub use futexes::Futexes;

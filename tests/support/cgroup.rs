@@ -1,0 +1,90 @@
+//! Cgroups of version 2 that a test makes, and what the kernel itself says of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A cgroup, with whatever was made in it.
+#[derive(Debug)]
+pub struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// A new one below the root; none where that is not possible, with the reason.
+    pub fn new() -> Result<Cgroup, String> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let mounts = fs::read_to_string("/proc/mounts").map_err(|error| error.to_string())?;
+        let is_unified = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
+        let root = mounts.lines().find(is_unified);
+        let root = root.and_then(|line| line.split(' ').nth(1));
+        let root = root.ok_or("no cgroups of version 2")?;
+        // Relaxed: numbers that differ are all that is wanted.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(root).join(format!("tiptoe-{}-{number}", process::id()));
+        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Cgroup(path))
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Its name, as tiptoe knows it.
+    pub fn name(&self) -> String {
+        let name = self.0.file_name().expect("it has a name");
+        name.to_string_lossy().into_owned()
+    }
+
+    /// One within it.
+    pub fn make(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir(&path).expect("a cgroup");
+        path
+    }
+
+    /// Moves a process.
+    pub fn put(cgroup: &Path, pid: u32) {
+        fs::write(cgroup.join("cgroup.procs"), pid.to_string()).expect("a move");
+    }
+
+    /// The CPU time of a cgroup, as the kernel counts it.
+    pub fn usage_ns(cgroup: &Path) -> f64 {
+        let text = fs::read_to_string(cgroup.join("cpu.stat")).expect("cpu.stat");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "));
+        let micros: f64 = line.expect(&text).parse().expect("a number");
+        micros * 1000.0
+    }
+}
+
+impl Cgroup {
+    /// Ends all that is in it.
+    pub fn kill(&self) {
+        // Before Linux 5.14 there is no such file.
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        self.kill();
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.0.exists() && Instant::now() < until {
+            remove(&self.0);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Removes what is left of it, from the inside out.
+fn remove(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(path);
+}

@@ -17,8 +17,11 @@ use crate::request::Error;
 /// So many that were removed are kept; then what they did goes to those that they were in.
 const MOST_GONE: usize = 512;
 
+/// One of what tasks' own fields tell.
+type Field = fn(&Charged) -> u64;
+
 /// Software events that a task's own fields tell, by their numbers.
-const FIELDS: [(u64, fn(&Charged) -> u64); 7] = [
+const FIELDS: [(u64, Field); 7] = [
     (1, |did| did.runtime_ns),
     (2, |did| did.minor_faults + did.major_faults),
     (3, |did| did.switches),
@@ -57,7 +60,7 @@ struct Column {
 
 #[derive(Clone, Copy, Debug)]
 enum From {
-    Field(fn(&Charged) -> u64),
+    Field(Field),
     Event(usize),
     Nothing,
 }
@@ -340,7 +343,7 @@ fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     }
 }
 
-fn field(counter: &Counter<'_>) -> Option<fn(&Charged) -> u64> {
+fn field(counter: &Counter<'_>) -> Option<Field> {
     let number = plain_number(counter)?;
     let found = FIELDS.iter().find(|(event, _)| *event == number)?;
     Some(found.1)

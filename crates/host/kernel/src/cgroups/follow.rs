@@ -65,14 +65,13 @@ fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_o
         wait_to_read(&ring, LOOK);
         let mut has_moved = false;
         while let Some(bytes) = ring.next() {
-            match News::read(&bytes) {
-                Some(News::Moved) => has_moved = true,
-                Some(news) => {
-                    if tell.send(news).is_err() {
-                        return;
-                    }
-                }
-                None => {}
+            let Some(news) = News::read(&bytes) else {
+                continue;
+            };
+            if news == News::Moved {
+                has_moved = true;
+            } else if tell.send(news).is_err() {
+                return;
             }
         }
         if has_moved {

@@ -394,3 +394,55 @@ fn mistakes_are_told() {
         assert!(said.contains(&word) && said.contains("no cgroup"), "{said}");
     }
 }
+
+/// Without BPF the kernel's own events of cgroups count; without these the files of cgroups are read; and it is said.
+#[test]
+fn without_bpf_others_count() {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    let a = within.make("a");
+    let pattern = format!("{name}/a");
+    // By root without the right to use BPF, and by nobody.
+    let denied: [(&[&str], &str); 2] = [
+        (
+            &["setpriv", "--bounding-set", "-bpf,-sys_admin", "--"],
+            "events of its own",
+        ),
+        (
+            &["setpriv", "--reuid", "65534", "--clear-groups", "--"],
+            "cpu.stat",
+        ),
+    ];
+    for (without, words) in denied {
+        let mut program = Process::waiting(&target("hot"), &["1", "0"]);
+        Cgroup::put(&a, program.pid());
+        let mut through = Command::new(without[0]);
+        through.args(&without[1..]).arg(command().get_program());
+        let options = [
+            "stat",
+            "--json",
+            "-e",
+            "task-clock,cycles",
+            "--for-each-cgroup",
+        ];
+        through.args(options).args([&pattern, "--duration", "0.3"]);
+        let before = Cgroup::usage_ns(&a);
+        program.go();
+        let done = output(&mut through);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        let session: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(
+            session["notes"].to_string().contains(words),
+            "{}",
+            session["notes"]
+        );
+        let counted = value(&session, Some(&pattern), "task-clock");
+        assert!(counted > 0.0 && counted <= Cgroup::usage_ns(&a) - before + 10e6);
+        drop(program);
+    }
+}

@@ -46,7 +46,8 @@ by patterns, in which '*' stands for any text and '?' for one character; those t
 later are counted as well, and what is in a cgroup counts for it, too. Time, switches, faults
 and migrations come from what the kernel keeps of each task, all else is read where a CPU
 changes to another cgroup: no event is taken out or put in, whatever the number of cgroups,
-and the counts of the system are the sums. Needs BPF (root, or cap_bpf and cap_perfmon).
+and the counts of the system are the sums. Without BPF (root, or cap_bpf and cap_perfmon)
+the kernel's own events of cgroups count (cap_perfmon), else the cgroups' files are read.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted,
 metric,metric-unit; what is not data begins with '#'.

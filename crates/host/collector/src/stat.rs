@@ -19,7 +19,9 @@ use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
 
 mod cgroups;
+mod choice;
 mod cost;
+mod fallback;
 mod source;
 mod sums;
 mod used;
@@ -76,6 +78,7 @@ struct Once {
     /// The command ended by itself, while it was counted.
     has_ended: bool,
     is_complete: bool,
+    is_free: bool,
 }
 
 /// Runs a request to its end.
@@ -87,10 +90,10 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         ..Stat::default()
     };
     let (mut runs, mut used, mut total) = (Runs::default(), Used::default(), Sums::default());
-    let mut exit_status = None;
+    let (mut exit_status, mut is_free) = (None, false);
     for _ in 0..request.repeat.max(1) {
         let once = once(request, observer, &mut session, &mut stat)?;
-        exit_status = once.exit_status;
+        (exit_status, is_free) = (once.exit_status, once.is_free);
         runs.add(
             &once.sums,
             once.elapsed,
@@ -120,7 +123,10 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
     session.cpu_ns = used.cpu_ns;
     session.events = events(&total);
     runs.finish(&mut stat, total);
-    cost::put(request, &mut session, &mut stat, used.switches);
+    // Files are read where they lie: nothing runs when tasks change.
+    if !is_free {
+        cost::put(request, &mut session, &mut stat, used.switches);
+    }
     session.stat = Some(stat);
     Ok(Outcome {
         session,
@@ -140,7 +146,7 @@ fn once(
         (StatWhom::Pids(pids), _) => Whom::Processes(processes(pids)?),
         _ => Whom::Cpus(Vec::new()),
     };
-    let mut source = Source::open(request, &whom)?;
+    let mut source = Source::open(request, &whom, &mut session.notes)?;
     let mut meter = used::Meter::new(&request.whom, request.command.is_some());
     let ended_by: Vec<u32> = match (&request.whom, &started) {
         (_, Some(started)) => vec![started.pid],
@@ -175,7 +181,7 @@ fn once(
     }
     meter.look();
     let sums = source.sums(request.per_cpu)?;
-    let is_complete = source.is_complete();
+    let (is_complete, is_free) = (source.is_complete(), source.is_free());
     source.finish(session, stat)?;
     drop(source);
     let exit_status = child
@@ -189,6 +195,7 @@ fn once(
         exit_status,
         has_ended: has_ended && request.command.is_some(),
         is_complete,
+        is_free,
     })
 }
 

@@ -4,7 +4,10 @@
 //! Each event has a descriptor for each CPU or thread; threads and processes that begin later inherit it, and what
 //! they counted is in it when they have ended. Nothing stays when the set is dropped.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 use tiptoe_event::Counter;
 use tiptoe_sys::host::limits::reserve_open_files;
@@ -25,6 +28,9 @@ pub use resolve::Resolved;
 pub enum Whom {
     /// Whatever runs on these CPUs; none are all that are online.
     Cpus(Vec<u32>),
+    /// Whatever runs of a cgroup and those within it, given by its directory in the hierarchy that perf events know.
+    /// The kernel takes such events out and puts them in at each switch to another cgroup.
+    Cgroup(PathBuf),
     /// These processes: their threads, and all that come of them.
     Processes(Vec<u32>),
     /// These threads, and all that come of them.
@@ -65,10 +71,22 @@ impl CounterSet {
             let events = group.iter().map(resolve::resolve);
             resolved.push(events.collect::<Result<Vec<Resolved>, Error>>()?);
         }
+        let directory = match whom {
+            Whom::Cgroup(path) => Some(File::open(path).map_err(|source| Error::Io {
+                what: format!("open {}", path.display()),
+                source,
+            })?),
+            _ => None,
+        };
         let mut tries = TRIES;
         loop {
-            let places = places(whom)?;
-            let set = Opening { whom, places }.open(&resolved)?;
+            let places = places(whom, directory.as_ref())?;
+            let opening = Opening {
+                whom,
+                directory: directory.as_ref(),
+                places,
+            };
+            let set = opening.open(&resolved)?;
             tries -= 1;
             // What began meanwhile has inherited the events of its parent, or not.
             if set.is_complete || tries == 0 {
@@ -180,6 +198,7 @@ pub enum Support {
 /// A set that is being opened.
 struct Opening<'a> {
     whom: &'a Whom,
+    directory: Option<&'a File>,
     places: Vec<On>,
 }
 
@@ -192,16 +211,19 @@ impl Opening<'_> {
             events.extend(self.group(group)?);
         }
         let is_some = events.iter().any(|event| !event.open.is_empty());
-        let is_alive = is_some || places(self.whom).is_ok_and(|places| !places.is_empty());
+        let now = || places(self.whom, self.directory);
+        let is_alive = is_some || now().is_ok_and(|places| !places.is_empty());
         if !is_alive {
             return Err(Error::NoSuchThread);
         }
         let cpus = match self.whom {
-            Whom::Cpus(_) => Some(self.places.iter().filter_map(cpu_of).collect()),
+            Whom::Cpus(_) | Whom::Cgroup(_) => {
+                Some(self.places.iter().filter_map(cpu_of).collect())
+            }
             _ => None,
         };
         let is_complete = match self.whom {
-            Whom::Processes(_) => places(self.whom).is_ok_and(|places| places == self.places),
+            Whom::Processes(_) => now().is_ok_and(|places| places == self.places),
             _ => true,
         };
         Ok(CounterSet {
@@ -283,7 +305,7 @@ impl Opening<'_> {
 
     fn attr(&self, event: &Event, is_leader: bool, is_pinned: bool) -> Attr {
         let mut attr = event.resolved.attr;
-        let is_of_cpus = matches!(self.whom, Whom::Cpus(_));
+        let is_of_cpus = matches!(self.whom, Whom::Cpus(_) | Whom::Cgroup(_));
         attr.set_inherit(u64::from(!is_of_cpus));
         if is_leader {
             attr.set_disabled(1);
@@ -322,7 +344,7 @@ fn is_missing(error: &io::Error) -> bool {
 
 fn denied(name: &str, on: On) -> Error {
     let whose = match on {
-        On::Cpu(_) => "of the whole system".to_owned(),
+        On::Cpu(_) | On::Cgroup { .. } => "of the whole system".to_owned(),
         On::Thread(tid) => format!("of thread {tid}"),
     };
     Error::Counter {
@@ -333,15 +355,25 @@ fn denied(name: &str, on: On) -> Error {
 
 fn cpu_of(on: &On) -> Option<u32> {
     match on {
-        On::Cpu(cpu) => Some(*cpu),
+        On::Cpu(cpu) | On::Cgroup { cpu, .. } => Some(*cpu),
         On::Thread(_) => None,
     }
 }
 
-/// Where events are opened, at this moment.
-fn places(whom: &Whom) -> Result<Vec<On>, Error> {
+/// Where events are opened, at this moment; of a cgroup with its directory.
+fn places(whom: &Whom, directory: Option<&File>) -> Result<Vec<On>, Error> {
+    let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {
-        Whom::Cpus(cpus) if cpus.is_empty() => online_cpus()?.into_iter().map(On::Cpu).collect(),
+        Whom::Cgroup(_) => match directory {
+            Some(directory) => all()?
+                .map(|cpu| On::Cgroup {
+                    directory: directory.as_raw_fd(),
+                    cpu,
+                })
+                .collect(),
+            None => Vec::new(),
+        },
+        Whom::Cpus(cpus) if cpus.is_empty() => all()?.map(On::Cpu).collect(),
         Whom::Cpus(cpus) => cpus.iter().copied().map(On::Cpu).collect(),
         Whom::Threads(tids) => tids.iter().copied().map(On::Thread).collect(),
         Whom::AtExec(pid) => vec![On::Thread(*pid)],

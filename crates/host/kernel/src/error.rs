@@ -67,7 +67,7 @@ pub enum Error {
     },
     /// All debug registers are taken.
     #[error("no debug register is left {}", match on {
-        On::Cpu(cpu) => format!("on cpu {cpu}"),
+        On::Cpu(cpu) | On::Cgroup { cpu, .. } => format!("on cpu {cpu}"),
         On::Thread(0) => "for this thread".to_owned(),
         On::Thread(tid) => format!("for thread {tid}"),
     })]

@@ -92,6 +92,32 @@ pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     found
 }
 
+/// What a cgroup and those within it have used, as its files say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// CPU time.
+    pub cpu_ns: Option<u64>,
+    /// Page faults, where memory is accounted.
+    pub faults: Option<u64>,
+    /// Of these, those that waited for what had to be read.
+    pub major_faults: Option<u64>,
+}
+
+/// Reads the files of a cgroup's directory; what they do not say is missing.
+pub fn used(dir: &Path) -> Used {
+    let number = |file: &str, name: &str| {
+        let text = fs::read_to_string(dir.join(file)).ok()?;
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        let (_, number) = lines.find(|(found, _)| *found == name)?;
+        number.trim().parse::<u64>().ok()
+    };
+    Used {
+        cpu_ns: number("cpu.stat", "usage_usec").map(|micros| micros * 1000),
+        faults: number("memory.stat", "pgfault"),
+        major_faults: number("memory.stat", "pgmajfault"),
+    }
+}
+
 /// The processes in this cgroup directory and all below it, in ascending order.
 pub fn processes(dir: &Path) -> Result<Vec<u32>> {
     let mut pids = Vec::new();
@@ -158,6 +184,26 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
         let expected = [(ids[0], "/".into()), (ids[1], "/a/b".into())];
         assert_eq!(found, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn files_say_what_was_used() {
+        let dir = std::env::temp_dir().join(std::format!("tiptoe-used-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        assert_eq!(used(&dir), Used::default());
+        fs::write(dir.join("cpu.stat"), "usage_usec 12\nuser_usec 7\n").unwrap();
+        fs::write(
+            dir.join("memory.stat"),
+            "anon 1\npgfault 30\npgmajfault 4\n",
+        )
+        .unwrap();
+        let expected = Used {
+            cpu_ns: Some(12_000),
+            faults: Some(30),
+            major_faults: Some(4),
+        };
+        assert_eq!(used(&dir), expected);
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -28,6 +28,13 @@ pub enum On {
     Thread(u32),
     /// One CPU, whatever runs there.
     Cpu(u32),
+    /// One CPU, while it runs tasks of a cgroup.
+    Cgroup {
+        /// An open descriptor of the cgroup's directory in the hierarchy that perf events know.
+        directory: i32,
+        /// The CPU.
+        cpu: u32,
+    },
 }
 
 /// What one read of an event gives.
@@ -69,6 +76,14 @@ impl PerfEvent {
         let (pid, cpu) = match on {
             On::Thread(tid) => (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1),
             On::Cpu(cpu) => (-1, i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?),
+            On::Cgroup { directory, cpu } => (
+                directory,
+                i32::try_from(cpu).map_err(|_| io::ErrorKind::NotFound)?,
+            ),
+        };
+        let of_cgroup = match on {
+            On::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
+            _ => 0,
         };
         // SAFETY: `attr` has the size that it states and outlives the call. A
         // pointer in it is only read by the kernel, which checks each access.
@@ -79,7 +94,7 @@ impl PerfEvent {
                 pid,
                 cpu,
                 leader.unwrap_or(-1),
-                u64::from(abi::PERF_FLAG_FD_CLOEXEC),
+                u64::from(abi::PERF_FLAG_FD_CLOEXEC | of_cgroup),
             )
         };
         if fd < 0 {

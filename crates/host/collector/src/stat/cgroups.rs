@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{Charged, Checks, Did, ROOT, SwitchTimes, Tree, Whose};
+use tiptoe_kernel::cgroups::{Charged, Checks, Did, ROOT, SwitchTimes, Whose};
 use tiptoe_kernel::counters::Whom;
 use tiptoe_kernel::{Cgroups, CounterSet};
-use tiptoe_symbol::glob;
 use tiptoe_sys::host::perf::Counts;
 
-use super::source::nothing_counts;
+use super::choice::{Choice, name};
 use super::sums::{Key, Row, Sums};
 use crate::request::Error;
 
@@ -38,8 +37,7 @@ pub(super) struct ByCgroup {
     set: CounterSet,
     cgroups: Cgroups,
     columns: Vec<Column>,
-    patterns: Vec<String>,
-    chosen: Vec<u64>,
+    choice: Choice,
     /// What those did that are forgotten, in the cgroup that they were in.
     folded: BTreeMap<u64, Vec<Charged>>,
     forgotten: usize,
@@ -72,8 +70,8 @@ impl ByCgroup {
     /// Nothing counts yet.
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
-        patterns: &[String],
-    ) -> Result<ByCgroup, Error> {
+        choice: &Choice,
+    ) -> Result<ByCgroup, tiptoe_kernel::Error> {
         let read: Vec<Vec<Counter<'_>>> = groups
             .iter()
             .map(|group| group.iter().filter(|one| field(one).is_none()).copied())
@@ -81,29 +79,26 @@ impl ByCgroup {
             .filter(|group: &Vec<_>| !group.is_empty())
             .collect();
         let set = CounterSet::open(&read, &Whom::Cpus(Vec::new()))?;
-        let columns = columns(groups, &set);
-        if columns.iter().all(|one| matches!(one.from, From::Nothing)) {
-            let names: Vec<&str> = columns.iter().map(|one| one.event.as_str()).collect();
-            return Err(nothing_counts(&names));
-        }
         let mut counters = groups.iter().flatten();
         let has_migrations =
             counters.any(|one| plain_number(one).is_some_and(|number| number == MIGRATIONS));
-        let cgroups = Cgroups::load(&set, has_migrations)?;
-        let patterns = patterns.iter().map(|pattern| plain(pattern).to_owned());
-        let mut by_cgroup = ByCgroup {
+        Ok(ByCgroup {
+            columns: columns(groups, &set),
+            cgroups: Cgroups::load(&set, has_migrations)?,
             set,
-            cgroups,
-            columns,
-            patterns: patterns.collect(),
-            chosen: Vec::new(),
+            choice: choice.clone(),
             folded: BTreeMap::new(),
             forgotten: 0,
             start: Instant::now(),
-        };
-        by_cgroup.choose();
-        by_cgroup.refuse_missing()?;
-        Ok(by_cgroup)
+        })
+    }
+
+    /// The events, where none of them is here.
+    pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
+        let names = self.columns.iter().map(|one| one.event.as_str());
+        let mut columns = self.columns.iter();
+        let is_nothing = columns.all(|one| matches!(one.from, From::Nothing));
+        is_nothing.then(|| names.collect())
     }
 
     pub(super) fn start(&mut self) -> Result<(), Error> {
@@ -123,9 +118,9 @@ impl ByCgroup {
     pub(super) fn sums(&mut self, per_cpu: bool) -> Result<Sums, Error> {
         let at = Instant::now();
         let did = self.cgroups.read()?;
-        self.choose();
+        self.choice.choose(self.cgroups.tree());
         let mut all = Sum::new();
-        let mut sums: BTreeMap<u64, Sum> = self.chosen.iter().map(|id| (*id, Vec::new())).collect();
+        let mut sums: BTreeMap<u64, Sum> = self.choice.ids().map(|id| (id, Vec::new())).collect();
         let tree = self.cgroups.tree();
         let folded = self
             .folded
@@ -148,9 +143,9 @@ impl ByCgroup {
         let elapsed_ns = at.saturating_duration_since(self.start).as_nanos() as u64;
         let mut rows = Vec::new();
         self.rows(&mut rows, None, &all, elapsed_ns, per_cpu);
-        for id in &self.chosen {
-            if let Some(sum) = sums.get(id) {
-                self.rows(&mut rows, Some(*id), sum, elapsed_ns, per_cpu);
+        for id in self.choice.ids() {
+            if let Some(sum) = sums.get(&id) {
+                self.rows(&mut rows, Some(id), sum, elapsed_ns, per_cpu);
             }
         }
         self.forget(&did)?;
@@ -210,46 +205,6 @@ impl ByCgroup {
         }
     }
 
-    /// Finds those that are wanted, in the order of their names; later ones come last.
-    fn choose(&mut self) {
-        let tree = self.cgroups.tree();
-        let mut new: Vec<(&str, u64)> = tree
-            .iter()
-            .filter(|(id, _)| !self.chosen.contains(id))
-            .map(|(id, node)| (plain(&node.path), id))
-            .filter(|(path, _)| {
-                self.patterns
-                    .iter()
-                    .any(|pattern| glob::matches(pattern, path))
-            })
-            .collect();
-        let place = |path: &str| {
-            let mut patterns = self.patterns.iter();
-            patterns.position(|pattern| glob::matches(pattern, path))
-        };
-        new.sort_by_key(|(path, id)| (place(path), *path, *id));
-        let new: Vec<u64> = new.into_iter().map(|(_, id)| id).collect();
-        self.chosen.extend(new);
-    }
-
-    /// A name that nothing has is a mistake; a pattern may wait for what comes.
-    fn refuse_missing(&self) -> Result<(), Error> {
-        let tree = self.cgroups.tree();
-        let paths: Vec<&str> = tree.iter().map(|(_, node)| plain(&node.path)).collect();
-        let is_missing =
-            |pattern: &&String| !glob::is_glob(pattern) && !paths.contains(&pattern.as_str());
-        let Some(missing) = self.patterns.iter().find(is_missing) else {
-            return Ok(());
-        };
-        let near = tiptoe_event::counter::nearest_of(missing, paths.iter().copied());
-        let near: Vec<&str> = near.into_iter().flatten().collect();
-        let hint = match near.is_empty() {
-            true => "patterns such as 'system.slice/*' count what is made later, too".to_owned(),
-            false => format!("near: {}", near.join(", ")),
-        };
-        Err(Error::new(format!("no cgroup '{missing}'")).with_hint(hint))
-    }
-
     fn forget(&mut self, did: &[Did]) -> Result<(), Error> {
         let tree = self.cgroups.tree();
         let gone: Vec<(u64, &Did)> = did
@@ -275,7 +230,7 @@ impl ByCgroup {
             }
             ids.push(id);
         }
-        self.chosen.retain(|id| !ids.contains(id));
+        self.choice.forget(&ids);
         self.forgotten += ids.len();
         self.cgroups.forget(&ids)?;
         Ok(())
@@ -336,7 +291,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
 }
 
 /// Of an event of software that is asked for without any modifiers, its number.
-fn plain_number(counter: &Counter<'_>) -> Option<u64> {
+pub(super) fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     match counter.kind {
         CounterKind::Software(number) if counter.modifiers == Default::default() => Some(number),
         _ => None,
@@ -353,22 +308,6 @@ fn add(sum: &mut Sum, cpus: &[Charged]) {
     sum.resize(sum.len().max(cpus.len()), Charged::default());
     for (sum, cpu) in sum.iter_mut().zip(cpus) {
         sum.add(cpu);
-    }
-}
-
-/// A path as people give it.
-fn plain(path: &str) -> &str {
-    match path.trim_matches('/') {
-        "" => "/",
-        path => path,
-    }
-}
-
-fn name(tree: &Tree, id: u64) -> String {
-    match tree.get(id) {
-        Some(node) if node.is_gone => format!("{} (removed)", plain(&node.path)),
-        Some(node) => plain(&node.path).to_owned(),
-        None => format!("(id {id})"),
     }
 }
 

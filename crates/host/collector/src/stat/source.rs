@@ -1,12 +1,19 @@
 //! Where counts come from.
 
+use std::path::Path;
+
+use tiptoe_event::Counter;
 use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::cgroups::Tree;
 use tiptoe_kernel::counters::{Support, Whom};
 use tiptoe_session::{Session, Stat};
+use tiptoe_sys::host::cgroup::Cgroups;
 
 use super::StatRequest;
 use super::cgroups::ByCgroup;
+use super::choice::Choice;
 use super::cost;
+use super::fallback::{ByFiles, BySets};
 use super::sums::Sums;
 use crate::request::Error;
 
@@ -17,23 +24,100 @@ pub(super) enum Source {
     Set(CounterSet),
     /// Of each cgroup.
     ByCgroup(Box<ByCgroup>),
+    /// The same by the kernel's own events of cgroups.
+    BySets(BySets),
+    /// The same from the files of cgroups.
+    ByFiles(ByFiles),
 }
 
 impl Source {
-    pub(super) fn open(request: &StatRequest<'_>, whom: &Whom) -> Result<Source, Error> {
-        if let Some(names) = &request.cgroups {
-            let by_cgroup = ByCgroup::open(&request.groups, names)?;
-            return Ok(Source::ByCgroup(Box::new(by_cgroup)));
+    /// Nothing counts yet. What the user is to know goes to the notes.
+    pub(super) fn open(
+        request: &StatRequest<'_>,
+        whom: &Whom,
+        notes: &mut Vec<String>,
+    ) -> Result<Source, Error> {
+        if let Some(patterns) = &request.cgroups {
+            return Source::of_cgroups(request, patterns, notes);
         }
         let set = CounterSet::open(&request.groups, whom)?;
         refuse_nothing(&set)?;
         Ok(Source::Set(set))
     }
 
+    fn of_cgroups(
+        request: &StatRequest<'_>,
+        patterns: &[String],
+        notes: &mut Vec<String>,
+    ) -> Result<Source, Error> {
+        let found = Cgroups::detect()?;
+        let root = found.v2.as_deref().ok_or_else(|| {
+            let what = match found.v1.is_empty() {
+                true => "no cgroups are mounted here",
+                false => "there are only cgroups of version 1 here, and --for-each-cgroup counts those of version 2",
+            };
+            Error::new(what).with_hint("mount -t cgroup2 none /mnt, on a kernel that has them")
+        })?;
+        let tree = Tree::walk(root);
+        let choice = Choice::of(patterns, &tree)?;
+        let groups = &request.groups;
+        let denied = match ByCgroup::open(groups, &choice) {
+            Ok(by_cgroup) => {
+                return match by_cgroup.counts_nothing() {
+                    Some(names) => Err(nothing_counts(&names)),
+                    None => Ok(Source::ByCgroup(Box::new(by_cgroup))),
+                };
+            }
+            Err(denied) => denied,
+        };
+        let perf = found.for_perf().unwrap_or(root);
+        Source::without_bpf(
+            groups,
+            (&choice, &tree),
+            [perf, root],
+            &denied,
+            request.per_cpu,
+            notes,
+        )
+        .map_err(|_| denied.into())
+    }
+
+    fn without_bpf(
+        groups: &[Vec<Counter<'_>>],
+        (choice, tree): (&Choice, &Tree),
+        [perf, root]: [&Path; 2],
+        denied: &tiptoe_kernel::Error,
+        per_cpu: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Source, Error> {
+        if let Ok(sets) = BySets::open(groups, choice, tree, perf) {
+            refuse_nothing(sets.system())?;
+            notes.push(format!(
+                "{denied}: each cgroup has events of its own, which the kernel takes out and puts in at switches, \
+                 which is not in the cost; cgroups that are made later are not counted"
+            ));
+            return Ok(Source::BySets(sets));
+        }
+        let files = ByFiles::open(groups, choice, tree, root);
+        if let Some(names) = files.counts_nothing() {
+            return Err(nothing_counts(&names));
+        }
+        if per_cpu {
+            return Err(Error::new("the files of cgroups do not tell CPUs apart"));
+        }
+        notes.push(format!(
+            "{denied}: the counts are what the files of cgroups say (cpu.stat, memory.stat), and of no others that \
+             are made later"
+        ));
+        Ok(Source::ByFiles(files))
+    }
+
     pub(super) fn enable(&mut self) -> Result<(), Error> {
         match self {
             Source::Set(set) => set.enable()?,
             Source::ByCgroup(cgroups) => cgroups.start()?,
+            Source::BySets(sets) => sets.each(CounterSet::enable)?,
+            Source::ByFiles(files) => files.start(),
         }
         Ok(())
     }
@@ -42,6 +126,8 @@ impl Source {
         match self {
             Source::Set(set) => set.disable()?,
             Source::ByCgroup(cgroups) => cgroups.stop()?,
+            Source::BySets(sets) => sets.each(CounterSet::disable)?,
+            Source::ByFiles(_) => {}
         }
         Ok(())
     }
@@ -51,6 +137,8 @@ impl Source {
         match self {
             Source::Set(set) => Sums::of(set, per_cpu),
             Source::ByCgroup(cgroups) => cgroups.sums(per_cpu),
+            Source::BySets(sets) => sets.sums(per_cpu),
+            Source::ByFiles(files) => Ok(files.sums()),
         }
     }
 
@@ -58,8 +146,13 @@ impl Source {
     pub(super) fn is_complete(&self) -> bool {
         match self {
             Source::Set(set) => set.is_complete(),
-            Source::ByCgroup(_) => true,
+            _ => true,
         }
+    }
+
+    /// Whether nothing runs when tasks change.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(self, Source::ByFiles(_))
     }
 
     /// Puts what is to be said of a run into the session, and what its switches cost where that was measured.
@@ -83,7 +176,7 @@ fn refuse_nothing(set: &CounterSet) -> Result<(), Error> {
 }
 
 /// None of these is here.
-pub(super) fn nothing_counts(names: &[&str]) -> Error {
+fn nothing_counts(names: &[&str]) -> Error {
     let what = format!("nothing can be counted here: no {}", names.join(", no "));
     Error::new(what)
         .with_hint("a virtual machine often has no counters; task-clock and page-faults need none")

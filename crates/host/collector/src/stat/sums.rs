@@ -102,6 +102,18 @@ impl Sums {
         Ok(Sums { at, rows })
     }
 
+    /// Adds those of a cgroup, by a number that stays its own.
+    pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
+        self.rows.extend(of_cgroup.rows.into_iter().map(|row| Row {
+            key: Key {
+                cgroup: Some(number),
+                ..row.key
+            },
+            cgroup: Some(name.to_owned()),
+            ..row
+        }));
+    }
+
     /// The counts since those before, or since the beginning.
     pub(super) fn counts(&self, before: Option<&Sums>) -> Vec<Count> {
         let before = before.iter().flat_map(|before| &before.rows);

@@ -37,6 +37,8 @@ impl Resolved {
     pub(super) fn is_counted_on(&self, on: On) -> bool {
         match (&self.cpus, on) {
             (Some(cpus), On::Cpu(cpu)) => cpus.contains(&cpu),
+            // What is of a whole socket is of no cgroup.
+            (Some(_), On::Cgroup { .. }) => false,
             _ => true,
         }
     }

@@ -1,0 +1,126 @@
+//! Which cgroups are wanted.
+
+use tiptoe_event::counter::nearest_of;
+use tiptoe_kernel::cgroups::Tree;
+use tiptoe_symbol::glob;
+
+use crate::request::Error;
+
+/// Names and patterns, and the cgroups that they fit so far.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    patterns: Vec<String>,
+    chosen: Vec<u64>,
+}
+
+impl Choice {
+    /// Of those that there are; a name that nothing has is a mistake, a pattern may wait for what comes.
+    pub(super) fn of(patterns: &[String], tree: &Tree) -> Result<Choice, Error> {
+        let patterns = patterns.iter().map(|pattern| plain(pattern).to_owned());
+        let mut choice = Choice {
+            patterns: patterns.collect(),
+            chosen: Vec::new(),
+        };
+        choice.refuse_missing(tree)?;
+        choice.choose(tree);
+        Ok(choice)
+    }
+
+    /// Those chosen so far.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.chosen.iter().copied()
+    }
+
+    /// Finds those that are wanted, in the order of the patterns and of their names; later ones come last.
+    pub(super) fn choose(&mut self, tree: &Tree) {
+        let place = |path: &str| {
+            let mut patterns = self.patterns.iter();
+            patterns.position(|pattern| glob::matches(pattern, path))
+        };
+        let mut new: Vec<(usize, &str, u64)> = tree
+            .iter()
+            .filter(|(id, _)| !self.chosen.contains(id))
+            .filter_map(|(id, node)| {
+                let path = plain(&node.path);
+                Some((place(path)?, path, id))
+            })
+            .collect();
+        new.sort_unstable();
+        let new: Vec<u64> = new.into_iter().map(|(_, _, id)| id).collect();
+        self.chosen.extend(new);
+    }
+
+    /// These are not told of any more.
+    pub(super) fn forget(&mut self, ids: &[u64]) {
+        self.chosen.retain(|id| !ids.contains(id));
+    }
+
+    fn refuse_missing(&self, tree: &Tree) -> Result<(), Error> {
+        let paths: Vec<&str> = tree.iter().map(|(_, node)| plain(&node.path)).collect();
+        let mut patterns = self.patterns.iter();
+        let missing =
+            patterns.find(|pattern| !glob::is_glob(pattern) && !paths.contains(&pattern.as_str()));
+        let Some(missing) = missing else {
+            return Ok(());
+        };
+        let near = nearest_of(missing, paths.iter().copied());
+        let near: Vec<&str> = near.into_iter().flatten().collect();
+        let hint = match near.is_empty() {
+            true => "patterns such as 'system.slice/*' count what is made later, too".to_owned(),
+            false => format!("near: {}", near.join(", ")),
+        };
+        Err(Error::new(format!("no cgroup '{missing}'")).with_hint(hint))
+    }
+}
+
+/// A path as people give it.
+pub(super) fn plain(path: &str) -> &str {
+    match path.trim_matches('/') {
+        "" => "/",
+        path => path,
+    }
+}
+
+/// A cgroup's name in the report.
+pub(super) fn name(tree: &Tree, id: u64) -> String {
+    match tree.get(id) {
+        Some(node) if node.is_gone => format!("{} (removed)", plain(&node.path)),
+        Some(node) => plain(&node.path).to_owned(),
+        None => format!("(id {id})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_patterns_choose() {
+        let mut tree = Tree::default();
+        for (id, path) in [(1, "/"), (2, "/b"), (3, "/b/two"), (4, "/b/one"), (5, "/c")] {
+            tree.add(id, path);
+        }
+        let of = |patterns: &[&str]| {
+            let patterns: Vec<String> = patterns.iter().map(|one| one.to_string()).collect();
+            Choice::of(&patterns, &tree)
+        };
+        let ids = |patterns: &[&str]| of(patterns).unwrap().ids().collect::<Vec<_>>();
+        assert_eq!(ids(&["c", "/b/*", "/"]), [5, 4, 3, 1]);
+        assert_eq!(ids(&["d*"]), []);
+        assert!(
+            of(&["b/on"])
+                .unwrap_err()
+                .to_string()
+                .contains("no cgroup 'b/on'")
+        );
+
+        let mut choice = of(&["b/*"]).unwrap();
+        tree.add(6, "/b/a");
+        choice.choose(&tree);
+        choice.choose(&tree);
+        assert_eq!(choice.ids().collect::<Vec<_>>(), [4, 3, 6]);
+        tree.remove(4);
+        assert_eq!(name(&tree, 4), "b/one (removed)");
+        assert_eq!(name(&tree, 1), "/");
+    }
+}

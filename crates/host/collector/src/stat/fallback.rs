@@ -1,0 +1,175 @@
+//! Counts of each cgroup where BPF may not be used: by the kernel's own events of cgroups, or by what the files of
+//! cgroups say.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use tiptoe_event::Counter;
+use tiptoe_kernel::CounterSet;
+use tiptoe_kernel::cgroups::Tree;
+use tiptoe_kernel::counters::Whom;
+use tiptoe_sys::host::cgroup::used;
+use tiptoe_sys::host::perf::Counts;
+
+use super::cgroups::plain_number;
+use super::choice::{Choice, name};
+use super::sums::{Key, Row, Sums};
+use crate::request::Error;
+
+/// A set of events of the system, and one for each cgroup, which take turns at each switch.
+#[derive(Debug)]
+pub(super) struct BySets {
+    system: CounterSet,
+    cgroups: Vec<(String, CounterSet)>,
+}
+
+impl BySets {
+    /// Nothing counts yet. Cgroups that are made later are not counted.
+    pub(super) fn open(
+        groups: &[Vec<Counter<'_>>],
+        choice: &Choice,
+        tree: &Tree,
+        root: &Path,
+    ) -> Result<BySets, tiptoe_kernel::Error> {
+        let system = CounterSet::open(groups, &Whom::Cpus(Vec::new()))?;
+        let open = |id: u64| {
+            let set = CounterSet::open(groups, &Whom::Cgroup(directory(root, tree, id)))?;
+            Ok::<_, tiptoe_kernel::Error>((name(tree, id), set))
+        };
+        Ok(BySets {
+            system,
+            cgroups: choice.ids().map(open).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The system's set.
+    pub(super) fn system(&self) -> &CounterSet {
+        &self.system
+    }
+
+    pub(super) fn each(
+        &self,
+        what: impl Fn(&CounterSet) -> Result<(), tiptoe_kernel::Error>,
+    ) -> Result<(), Error> {
+        what(&self.system)?;
+        for (_, set) in &self.cgroups {
+            what(set)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sums(&self, per_cpu: bool) -> Result<Sums, Error> {
+        let mut all = Sums::of(&self.system, per_cpu)?;
+        for ((name, set), number) in self.cgroups.iter().zip(0..) {
+            all.add(Sums::of(set, per_cpu)?, number, name);
+        }
+        Ok(all)
+    }
+}
+
+/// What the files of cgroups say: CPU time, and where memory is accounted, faults.
+#[derive(Debug)]
+pub(super) struct ByFiles {
+    events: Vec<(String, Option<u64>)>,
+    /// The whole system first.
+    cgroups: Vec<(Option<String>, PathBuf)>,
+    start: Instant,
+    before: Vec<Vec<Option<u64>>>,
+}
+
+impl ByFiles {
+    pub(super) fn open(
+        groups: &[Vec<Counter<'_>>],
+        choice: &Choice,
+        tree: &Tree,
+        root: &Path,
+    ) -> ByFiles {
+        let events = groups.iter().flatten();
+        let cgroups = choice
+            .ids()
+            .map(|id| (Some(name(tree, id)), directory(root, tree, id)));
+        ByFiles {
+            events: events
+                .map(|one| (one.text.to_owned(), plain_number(one)))
+                .collect(),
+            cgroups: [(None, root.to_path_buf())]
+                .into_iter()
+                .chain(cgroups)
+                .collect(),
+            start: Instant::now(),
+            before: Vec::new(),
+        }
+    }
+
+    /// The events, where the files say nothing of them.
+    pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
+        let says_some = self.read().iter().flatten().any(Option::is_some);
+        (!says_some).then(|| self.events.iter().map(|(text, _)| text.as_str()).collect())
+    }
+
+    pub(super) fn start(&mut self) {
+        self.start = Instant::now();
+        self.before = self.read();
+    }
+
+    pub(super) fn sums(&self) -> Sums {
+        let at = Instant::now();
+        let elapsed_ns = at.saturating_duration_since(self.start).as_nanos() as u64;
+        let mut rows = Vec::new();
+        for (cgroup, now) in self.read().iter().enumerate() {
+            for (event, now) in now.iter().enumerate() {
+                let before = self
+                    .before
+                    .get(cgroup)
+                    .and_then(|all| all.get(event).copied()?);
+                let counts = now.map(|now| Counts {
+                    count: now.saturating_sub(before.unwrap_or(0)),
+                    time_enabled_ns: elapsed_ns,
+                    time_running_ns: elapsed_ns,
+                });
+                let (text, number) = &self.events[event];
+                rows.push(Row {
+                    key: Key {
+                        cgroup: (cgroup > 0).then_some(cgroup as u64),
+                        event,
+                        cpu: None,
+                    },
+                    event: text.clone(),
+                    cgroup: self.cgroups[cgroup].0.clone(),
+                    unit: match number {
+                        Some(0 | 1) => "ns".into(),
+                        _ => String::new(),
+                    },
+                    scale: 1.0,
+                    is_supported: now.is_some(),
+                    is_tracepoint: false,
+                    places: vec![(0, counts)],
+                });
+            }
+        }
+        Sums::new(at, rows)
+    }
+
+    /// Of each cgroup each event's number, where its files say it.
+    fn read(&self) -> Vec<Vec<Option<u64>>> {
+        let read = |(_, path): &(Option<String>, PathBuf)| {
+            let used = used(path);
+            let events = self.events.iter();
+            events
+                .map(|(_, number)| match number {
+                    Some(0 | 1) => used.cpu_ns,
+                    Some(2) => used.faults,
+                    Some(5) => Some(used.faults?.saturating_sub(used.major_faults?)),
+                    Some(6) => used.major_faults,
+                    _ => None,
+                })
+                .collect()
+        };
+        self.cgroups.iter().map(read).collect()
+    }
+}
+
+fn directory(root: &Path, tree: &Tree, id: u64) -> PathBuf {
+    let path = tree.get(id).map_or("", |node| node.path.as_str());
+    root.join(path.trim_start_matches('/'))
+}

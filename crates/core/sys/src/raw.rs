@@ -68,6 +68,7 @@ pub mod nr {
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const PERF_EVENT_OPEN: usize = 298;
     pub const SETNS: usize = 308;
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;

@@ -98,6 +98,12 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
+    /// For the threads of one process, who reserve for themselves in memory that they share with tiptoe: of x86, with
+    /// room for 16,384 threads.
+    pub fn of_process(cpus: u32) -> Option<Geometry> {
+        Geometry::new(cpus, Registers::Mixed(4), 1 << 17)
+    }
+
     /// With at least so many shards: four for each CPU unless this is called. Of one CPU
     /// there is always one: all its requests exclude each other.
     pub fn with_shards(self, shards: u32) -> Geometry {

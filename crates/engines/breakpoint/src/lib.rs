@@ -44,6 +44,7 @@ mod cpu;
 mod error;
 mod geometry;
 mod histogram;
+pub mod inherit;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 mod primitive;

@@ -18,7 +18,7 @@
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapError, PerCpuArray};
-use tiptoe_breakpoint::Stats;
+pub use tiptoe_breakpoint::Stats;
 use tiptoe_event::{Cost, Store};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{self, Breakpoint};
@@ -35,10 +35,14 @@ mod layout;
 mod load;
 mod model;
 mod opener;
+mod shared;
 mod slots;
 mod tasks;
+mod wanted;
 mod wide;
 
+pub use hit::signal_cost;
+pub use shared::SharedSlots;
 pub use slots::{Futex, REGISTERS};
 pub use tasks::Attached;
 

@@ -12,8 +12,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 mod breakpoint;
 mod group;
+mod signal;
 
 pub use breakpoint::{Access, Breakpoint};
+pub use signal::Answered;
 
 /// The kernel's own structures and constants.
 pub use perf_event_open_sys::bindings as abi;

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tiptoe_event::Cost;
-use tiptoe_sys::host::perf::{Access, Breakpoint, On};
+use tiptoe_sys::host::perf::{Access, Answered, Breakpoint, On, PerfEvent};
 use tiptoe_sys::raw::thread_cpu_ns;
 
-use super::opener::{cannot_switch_on, open};
+use super::opener::{cannot_switch_on, open, refusal};
 use crate::Error;
 
 const BATCHES: usize = 7;
@@ -26,6 +26,25 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
         event => (event?, true),
     };
     event.enable().map_err(cannot_switch_on)?;
+    Ok((timed(&word), sees_kernel))
+}
+
+/// The same of a breakpoint that raises a signal in the thread that hits it, with what the agent does about it.
+pub fn signal_cost() -> Result<Cost, Error> {
+    let word = AtomicU64::new(0);
+    let at = Breakpoint {
+        address: word.as_ptr() as u64,
+        len: 8,
+        access: Access::Write,
+    };
+    let _answered = Answered::install().map_err(cannot_switch_on)?;
+    let event = PerfEvent::signal_accesses(&at);
+    let _event = event.map_err(|error| refusal(error, &at, On::Thread(0)))?;
+    Ok(timed(&word))
+}
+
+/// What storing to a word that is watched costs.
+fn timed(word: &AtomicU64) -> Cost {
     let mut batches = [0.0; BATCHES];
     for batch in &mut batches {
         let start = thread_cpu_ns();
@@ -35,5 +54,5 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
     }
     batches.sort_by(f64::total_cmp);
     let [low, middle, high] = [1, BATCHES / 2, BATCHES - 2].map(|at| batches[at]);
-    Ok((Cost::between(low, middle, high), sees_kernel))
+    Cost::between(low, middle, high)
 }

@@ -94,7 +94,7 @@ pub struct Watchpoint {
 }
 
 /// Which hits are one row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
     /// The user's instruction behind the one that hit; of code that is watched, this one.
     pub ip: u64,

@@ -56,7 +56,7 @@ pub(super) fn cannot_move(source: io::Error) -> Error {
 }
 
 /// The kernel's answer to a breakpoint, in our words.
-fn refusal(source: io::Error, at: &Breakpoint, on: On) -> Error {
+pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: On) -> Error {
     let Breakpoint { address, len, .. } = *at;
     match source.raw_os_error() {
         Some(ENOSPC) => Error::NoSlot { on },

@@ -18,7 +18,7 @@ use crate::Error;
 /// Debug registers of a processor; watches leave one to debuggers unless they are asked for all.
 pub const REGISTERS: u32 = 4;
 /// The holder that stands for debuggers, to whom one is left.
-const DEBUGGERS: u64 = u64::MAX;
+pub(super) const DEBUGGERS: u64 = u64::MAX;
 /// Room for reservations of threads beyond those that there are at first.
 const MORE: u32 = 1 << 14;
 

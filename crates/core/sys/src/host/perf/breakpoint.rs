@@ -48,7 +48,7 @@ impl Breakpoint {
     }
 
     /// With a sample for each access.
-    fn sampled(&self, in_kernel: bool, is_inherited: bool) -> Attr {
+    pub(super) fn sampled(&self, in_kernel: bool, is_inherited: bool) -> Attr {
         let mut attr = self.attr();
         attr.__bindgen_anon_1.sample_period = 1;
         attr.__bindgen_anon_2.wakeup_events = 1;

@@ -1,0 +1,62 @@
+//! The accounting of debug registers where the threads of a process reserve for themselves, in memory that they share
+//! with tiptoe.
+
+use std::sync::atomic::AtomicU64;
+
+use tiptoe_breakpoint::{Accounting, Geometry, Kind, Side, Stats};
+
+use super::Watchpoint;
+use super::slots::{DEBUGGERS, Futex, REGISTERS, Slots, Watch};
+use crate::Error;
+use crate::cpus::online_cpus;
+
+/// What is shared.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedSlots<'a> {
+    words: &'a [AtomicU64],
+    geometry: Geometry,
+}
+
+impl<'a> SharedSlots<'a> {
+    /// In these words, for so many CPUs ([`SharedSlots::cpus`]).
+    pub fn new(words: &'a [AtomicU64], cpus: u32) -> Result<Self, Error> {
+        let geometry = Geometry::of_process(cpus).ok_or(Error::NoRoom)?;
+        Ok(SharedSlots { words, geometry })
+    }
+
+    /// How many CPUs it is for.
+    pub fn cpus() -> Result<u32, Error> {
+        Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
+    }
+
+    /// Whether each thread can have these, with all registers or all but the one that is left to debuggers; else who
+    /// is in the way. That one is reserved here.
+    pub fn begin(&self, all: bool, points: &[Watchpoint], serving: &[usize]) -> Result<(), Error> {
+        let names = points
+            .iter()
+            .map(|point| (point.name.clone(), point.is_pinned));
+        let slots = Slots::new(1, 1, names, all)?;
+        let served: Vec<Watch> = serving
+            .iter()
+            .map(|index| Watch::new(*index, &points[*index].at))
+            .collect();
+        slots.reserve_for(0, &served)?;
+        if !all && let Some(accounting) = self.accounting() {
+            let left = accounting.reserve_wide(Kind::Data, 1, DEBUGGERS);
+            left.map_err(|error| Error::Slots(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn accounting(&self) -> Option<Accounting<'a, Futex>> {
+        Accounting::new(self.geometry, self.words, &Futex)
+    }
+
+    /// What happened on each side: requests of threads, and those of all CPUs.
+    pub fn stats(&self) -> Result<[Stats; 2], Error> {
+        let accounting = self.accounting().ok_or(Error::NoRoom)?;
+        Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))
+    }
+}
+
+const _: () = assert!(REGISTERS == 4);

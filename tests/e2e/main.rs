@@ -44,5 +44,6 @@ mod under;
 mod values;
 mod values_timed;
 mod watch;
+mod watch_agent;
 mod watch_threads;
 mod without_agent;

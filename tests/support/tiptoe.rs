@@ -190,7 +190,8 @@ fn contained(command: &Command) -> Command {
 }
 
 impl Run {
-    fn new(output: Output, report: &Path) -> Run {
+    /// What came of it, whose report is there.
+    pub fn new(output: Output, report: &Path) -> Run {
         let text = std::fs::read_to_string(report)
             .ok()
             .filter(|text| !text.is_empty());

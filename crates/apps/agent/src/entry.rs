@@ -9,7 +9,7 @@ use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_n
 use tiptoe_wire::Data;
 
 use crate::shared::{self, Shared};
-use crate::{environ, hit, serve, signals, space, thread};
+use crate::{environ, hit, serve, signals, space, thread, watches};
 
 /// How often a starting program looks whether tiptoe still lives, and for how
 /// many looks it waits for its plan.
@@ -93,6 +93,7 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         serve::disown(shared);
     }
     space::begin();
+    watches::begin();
     thread::start(shared).inspect_err(|_| shared.drop_session())?;
     Ok(shared)
 }

@@ -116,7 +116,7 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
 }
 
 /// The thread's name, as two words.
-fn comm() -> [u64; 2] {
+pub fn comm() -> [u64; 2] {
     let mut name = [0u64; 2];
     let at = name.as_mut_ptr() as usize;
     // SAFETY: the kernel writes 16 bytes, which `name` has.

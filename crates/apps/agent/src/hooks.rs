@@ -15,6 +15,7 @@ use crate::space;
 use crate::thread;
 use crate::tls;
 use crate::unwind;
+use crate::watches;
 
 mod waits;
 
@@ -139,6 +140,9 @@ fn before_seccomp() {
 
 /// A child that will share this memory must not find its parent's slab.
 fn before_child(number: usize) {
+    if matches!(number, nr::CLONE | nr::CLONE3) {
+        watches::births::before();
+    }
     if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
         && let Some(shared) = shared::get()
         && let Some(index) = shared.descriptor_index(tls::descriptor())
@@ -185,7 +189,9 @@ fn exec(number: usize, frame: &Frame) -> i64 {
         return perform(number, frame);
     }
     let blocked = signals::before_exec();
+    watches::note_exec(true);
     let result = perform(number, frame);
+    watches::note_exec(false);
     signals::after_failed_exec(blocked);
     result
 }

@@ -19,6 +19,7 @@
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
 //! | [`locks`] | any thread of the program | note waits for locks, and who ended them |
+//! | [`watches`] | both | breakpoints: the agent's thread opens them, any thread of the program hits them |
 //! | [`unwind`] | any thread of the program | what unwinders learn of our code |
 //! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
 //! | [`space`] | all of them | which file is mapped where |
@@ -51,6 +52,7 @@ mod text;
 mod thread;
 mod tls;
 mod unwind;
+mod watches;
 
 // Only in the agent's own profile: a build of the whole workspace links std.
 #[cfg(panic = "abort")]

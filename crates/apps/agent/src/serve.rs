@@ -16,6 +16,7 @@ use crate::signals;
 use crate::space;
 use crate::text::SelfMemory;
 use crate::tls;
+use crate::watches;
 
 pub mod libraries;
 
@@ -62,6 +63,8 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Libraries => libraries::own(shared, plan, count),
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
+        Request::Observe => watches::observe(shared, plan, data, count),
+        Request::Turn => watches::turn(plan, data),
         Request::Detach => detach(shared),
     };
     data.answer(sequence, outcome);
@@ -329,6 +332,7 @@ pub fn rearm(shared: &Shared) {
 /// Puts every probe back and shuts the gates; the hooks are [`settle`]'s. Whatever
 /// cannot be put back finds no slab from here on, for the session's will go.
 pub fn detach(shared: &Shared) -> u64 {
+    watches::close();
     let text = SelfMemory::open();
     let whole = restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
     shared.claims.end();

@@ -18,6 +18,7 @@
 //!
 //! | it is | it leads to |
 //! |---|---|
+//! | a breakpoint of ours ([`crate::watches`]) | a note of it; the thread goes on |
 //! | a trap byte of ours | the trampoline, whatever the program blocks or ignores |
 //! | a fault of the program's own | its handler, or death; also where it blocks the signal |
 //! | sent, and open in the wait that the thread is in | the handler; the wait ends with EINTR |
@@ -70,6 +71,7 @@ pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };
 pub use threads::{layout, learn_layout, send_held_threads};
+pub use trap::Trapped;
 use trap::on_trap;
 pub use wait::Place;
 

@@ -14,6 +14,7 @@ use crate::credentials;
 use crate::serve;
 use crate::shared::{self, Shared};
 use crate::space;
+use crate::watches;
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FS: usize = 0x200;
@@ -118,6 +119,7 @@ pub extern "C" fn run() {
     }
     let Some(owner) = data.owner() else { return };
     let mut done = data.acknowledged();
+    watches::go_on(shared, &data);
     while !shared.retire.load(Ordering::Acquire) {
         // Acquire: the kernel writes this word when tiptoe dies.
         let word = owner.load(Ordering::Acquire);
@@ -133,6 +135,8 @@ pub extern "C" fn run() {
             if serve::request(shared, &plan, &data, done) {
                 return serve::settle(shared, |data| serve::reblock(&plan, data, done));
             }
+        } else if watches::tend(shared, &data) {
+            // It had something to do.
         } else if shared.rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {

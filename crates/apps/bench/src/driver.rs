@@ -135,6 +135,8 @@ impl Tracing {
     /// Begins to watch a variable of a process, and returns at once.
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
         let request = WatchRequest {
+            // Not needed by who may watch from outside, as benches do.
+            agent: &[],
             variables: vec![variable.to_owned()],
             target: RequestTarget::Pids(vec![pid]),
             thread: None,

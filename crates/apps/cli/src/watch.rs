@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tiptoe_collector::WatchRequest;
-use tiptoe_event::Via;
 
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::observer::Terminal;
 use crate::output::Output;
-use crate::{probe, values};
+use crate::probe::{self, AGENT};
+use crate::values;
 
 /// What `tiptoe watch --help` says behind the options.
 pub const WATCH_HELP: &str = "\
@@ -46,12 +46,17 @@ gdb would use. Hits of another process at the same address are not counted, but 
 number is told, as each costs it as much. --via kernel-task, taken too where other processes
 run the program at the same place (forked workers) or CPUs have no register left: breakpoints
 of each thread, inherited by those that begin later; they add 0.3 us and more to each switch.
+--via agent, taken where this user may have neither: the same breakpoints set by the agent in
+the program, which raise a signal in the thread that made the access; for programs of one's
+own. Writes by system calls are not seen then, nor those of a thread while it blocks SIGTRAP
+by a system call that is not libc's.
 
 Cost: each access takes longer, in a virtual machine by 5 to 20 us. So hits are allowed 1%
 of one CPU's time over all variables (--budget); when a tenth of a second's share is used
 up the watch rests until the next. Totals are then marked 'at least'.
 
-Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF.";
+Needs root, or cap_bpf and cap_perfmon; Linux 5.15, and BTF. --via agent needs no right, but
+kernel.perf_event_paranoid at 2 or below.";
 
 /// `tiptoe watch`.
 #[derive(Debug, Args)]
@@ -113,10 +118,6 @@ const TARGETS: &str = "-p PID, --comm NAME or -- CMD says whose variables";
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
-    if common.via == Via::Agent {
-        let hint = "leave out --via";
-        return Err(Failure::not_yet("--via agent for variables", hint));
-    }
     for (given, option) in [
         (common.interval.is_some(), "--interval"),
         (common.delay.is_some(), "--delay"),
@@ -131,6 +132,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let (stop, hand_on) = probe::on_signals(&target)?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {
+        agent: AGENT,
         variables: args.variables,
         target,
         thread: args.thread,

@@ -16,6 +16,7 @@
 //! | D: a change of the loader's is told | `changes::TOLD` in [`Data::tell`] | [`Data::told`] in tiptoe |
 //! | E: what a change asks for is done | `changes::SERVED` in [`Data::serve`] | [`Data::served`] in a loading thread |
 //! | F, G: records | see [`ring`] | |
+//! | H, I: hits of breakpoints | see [`hits`] | |
 //!
 //! Counters need no edge: each has one writer, and a reader that is late by a
 //! few hits is corrected by the next read; the last read follows edge B.
@@ -27,6 +28,7 @@ pub mod calls;
 mod data;
 pub mod futex;
 mod geometry;
+pub mod hits;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 mod plan;
@@ -41,7 +43,7 @@ mod words;
 pub use data::space::{Readings, slots};
 pub use data::{Data, Hello, State};
 pub use geometry::Geometry;
-pub use plan::{Clock, Copy, Library, Map, Plan, Request};
+pub use plan::{Clock, Copy, Library, Map, Plan, Request, Watched};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};
 pub use words::Words;
 
@@ -49,7 +51,7 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {

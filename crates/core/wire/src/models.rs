@@ -1,5 +1,6 @@
 //! The edges of the crate's table, under loom: each model, then its mutants.
 
+mod hits;
 mod ring;
 
 extern crate std;

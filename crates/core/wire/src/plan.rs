@@ -66,6 +66,11 @@ pub enum Request {
     Watch = 16,
     /// Which sites are of which libraries: [`Library`] records.
     Libraries = 17,
+    /// Open breakpoints for all threads: the slot where [`crate::hits`] lie, and what [`Watched`] takes of each.
+    /// Results: how many threads got events, how many of them came meanwhile, and where it failed the thread.
+    Observe = 18,
+    /// Have a breakpoint watch something else: its number, and a [`Watched`].
+    Turn = 19,
 }
 
 impl Request {
@@ -73,7 +78,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps,
+            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)
@@ -88,6 +93,40 @@ pub struct Map {
     pub base: u64,
     /// Bytes, whole pages.
     pub len: u64,
+}
+
+/// What a breakpoint watches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Where.
+    pub address: u64,
+    /// Bytes.
+    pub len: u8,
+    /// As the kernel has it: bits of reads, writes and execution.
+    pub access: u8,
+}
+
+impl Watched {
+    /// Words of one in a request.
+    pub const WORDS: usize = 2;
+
+    /// As it stands in a request.
+    pub fn words(&self) -> [u64; Self::WORDS] {
+        [
+            self.address,
+            u64::from(self.len) | u64::from(self.access) << 8,
+        ]
+    }
+
+    /// The same read back.
+    pub fn of([address, shape]: [u64; Self::WORDS]) -> Watched {
+        let [len, access, ..] = shape.to_le_bytes();
+        Watched {
+            address,
+            len,
+            access,
+        }
+    }
 }
 
 /// How followed calls are timed and paid for.

@@ -35,6 +35,11 @@ impl<'a> Words<'a> {
         self.0.as_ptr() as u64
     }
 
+    /// The words themselves.
+    pub fn atomics(&self) -> &'a [AtomicU64] {
+        self.0
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

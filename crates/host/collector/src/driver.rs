@@ -102,6 +102,25 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
     toggled
 }
 
+/// Brings the agent into one process, or starts one with it, which waits for [`Tracee::go`].
+pub fn enter(
+    target: &RequestTarget,
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<(Tracee, Option<Child>), Error> {
+    match target {
+        RequestTarget::Pids(pids) => {
+            let _soon = Hurry::new();
+            let pid = pids.first().copied().unwrap_or_default();
+            Ok((Tracee::attach(pid, plan, cache)?, None))
+        }
+        RequestTarget::Command(command) => {
+            let (tracee, child) = start(command, plan, cache)?;
+            Ok((tracee, Some(child)))
+        }
+    }
+}
+
 fn attach_all(
     request: &Request,
     pids: &[u32],
@@ -235,11 +254,12 @@ fn start_with_agent(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
-    let slots = match plan.locks {
-        true => WIDTH,
-        false => plan.follow().room(command_probes(plan)),
+    let geometry = match (plan.locks, plan.breakpoints) {
+        (_, true) => Geometry::for_hits(Geometry::FIRST_SLOT),
+        (true, _) => Geometry::for_slots(WIDTH, plan.record),
+        _ => Geometry::for_slots(plan.follow().room(command_probes(plan)), plan.record),
     };
-    let offer = Offer::new(slots, plan.record)?;
+    let offer = Offer::new(geometry)?;
     let failed = |error: std::io::Error| cannot_start(command, &error);
     let started = preload::start(path, command, Some(offer.passed(plan.agent)?)).map_err(failed)?;
     let pid = started.pid;

@@ -1,8 +1,7 @@
 //! The two segments shared with one agent, and requests to it.
 //!
-//! While a [`Link`] lives, a thread of its own holds the owner word as a robust
-//! futex: when tiptoe dies, in whatever way, the kernel marks the word and
-//! wakes the agent, which then puts everything back.
+//! While a [`Link`] lives, a thread of its own holds the owner word as a robust futex: when tiptoe dies,
+//! in whatever way, the kernel marks the word and wakes the agent, which then puts everything back.
 
 use std::fs::File;
 use std::io;
@@ -126,7 +125,7 @@ impl Link {
         Ok(link)
     }
 
-    fn plan(&self) -> Plan<'_> {
+    pub(crate) fn plan(&self) -> Plan<'_> {
         Plan::new(self.plan.words())
     }
 
@@ -157,8 +156,7 @@ impl Link {
         refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
     }
 
-    /// Waits for the agent to say who it is; `None` when the target is gone or
-    /// `patience` is over.
+    /// Waits for the agent to say who it is; `None` when the target is gone or `patience` is over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
         let deadline = Instant::now() + patience;
         loop {
@@ -173,7 +171,7 @@ impl Link {
     }
 
     /// Publishes a request whose records stand in the plan and waits for the answer.
-    fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), Error> {
+    pub(crate) fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), Error> {
         let sequence = self.plan().publish(request, count);
         let deadline = Instant::now() + PATIENCE;
         let mut pause = Duration::from_micros(20);
@@ -187,9 +185,7 @@ impl Link {
                         .with_hint("is the target stopped (SIGSTOP, a debugger)?"),
                 );
             }
-            if let Some(owner) = self.data().owner() {
-                wake(owner);
-            }
+            self.wake();
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(1));
         }
@@ -202,6 +198,11 @@ impl Link {
                 )))
             }
         }
+    }
+
+    /// Has the agent's thread look what it is asked.
+    pub(crate) fn wake(&self) {
+        self.data().owner().map(wake);
     }
 
     fn results(&self, count: usize) -> Vec<u64> {
@@ -330,14 +331,14 @@ impl Link {
             [] => Ok(()),
             _ => self
                 .by_address(tiptoe_wire::Request::Unwinders, addresses)
-                .map(|_| ()),
+                .map(drop),
         }
     }
 
     /// Has the agent look at the loader's list of libraries from now on, whose record is there.
     pub fn watch(&self, record: u64) -> Result<(), Error> {
         self.by_address(tiptoe_wire::Request::Watch, &[record])
-            .map(|_| ())
+            .map(drop)
     }
 
     /// Says which sites are of which libraries.
@@ -385,14 +386,13 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Follow, 0))
     }
 
-    /// Puts everything back and waits until the agent sleeps; `reblock` runs once no trap
-    /// byte stands any more.
+    /// Puts everything back and waits until the agent sleeps; `reblock` runs once no trap byte stands any more.
     pub fn detach(&self, reblock: impl FnOnce()) -> Result<(), Error> {
         self.unless_gone(self.ask(tiptoe_wire::Request::Detach, 0))?;
         let deadline = Instant::now() + PATIENCE;
         let mut reblock = Some(reblock);
-        while self.data().state() != State::Dormant && !self.is_gone() && Instant::now() < deadline
-        {
+        let is_over = || self.data().state() == State::Dormant || self.is_gone();
+        while !is_over() && Instant::now() < deadline {
             if self.data().state() == State::Unhooked
                 && let Some(reblock) = reblock.take()
             {

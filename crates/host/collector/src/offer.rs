@@ -17,9 +17,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Fresh segments for a command that is about to start, with rings for records or not.
-    pub fn new(slots: u32, rings: bool) -> Result<Offer, Error> {
-        let geometry = Geometry::for_slots(slots, rings);
+    /// Fresh segments for a command that is about to start.
+    pub fn new(geometry: Geometry) -> Result<Offer, Error> {
         let data = preload::memfd(c"tiptoe-data", geometry.data_bytes());
         let plan = preload::memfd(c"tiptoe-plan", PlanSegment::BYTES);
         match (data, plan) {

@@ -36,12 +36,14 @@ mod reads;
 mod records;
 mod space;
 mod thinned;
+mod watches;
 
 pub use enter::{short_of_room, unpatchable};
 pub use meter::WINDOW as TRAP_WINDOW;
 pub use plan::Plan;
 pub use reads::Reads;
 pub use records::Recorded;
+pub use watches::Opened;
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
@@ -238,7 +240,10 @@ impl Tracee {
         plan.go_on()?;
         if let Some(link) = &self.link {
             self.since = Instant::now();
-            link.go()?;
+            // What is to be watched is still to be found.
+            if !plan.breakpoints {
+                link.go()?;
+            }
         }
         Ok(self)
     }

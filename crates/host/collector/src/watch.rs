@@ -1,8 +1,9 @@
 //! Accesses to variables of a process: a driver's loop around breakpoints.
 //!
-//! There is no agent and no patch: the kernel counts, in the thread that makes the access. What the loop does
-//! meanwhile is to learn. The values of an instruction, and how to step to its callers, are known only after its
-//! first hit has told that it is one that accesses the variable.
+//! The kernel counts, in the thread that makes the access, without agent or patch. What the loop does meanwhile is to
+//! learn. The values of an instruction, and how to step to its callers, are known only after its first hit has told
+//! that it is one that accesses the variable. Where the kernel may not be asked the agent's breakpoints tell of each
+//! hit ([`inside`]), and the loop puts them together.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -10,8 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tiptoe_event::{Cost, Reading, Via};
-use tiptoe_kernel::Watchpoints;
-use tiptoe_kernel::watchpoints::{Drops, Form, WatchWanted, Watchpoint, Window};
+use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint, Window};
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
@@ -25,18 +25,23 @@ mod each;
 mod foresee;
 mod form;
 mod holders;
+mod inside;
 mod learn;
 mod moves;
 mod origins;
 mod place;
 mod rows;
+mod set;
+mod sums;
 mod thread;
 mod turns;
 
 use begin::Target;
-use form::Chosen;
-use learn::Learned;
-use place::Place;
+use form::Refused;
+pub(crate) use holders::explain;
+use inside::Inside;
+use place::{Asked, Place};
+use set::Set;
 use turns::Turns;
 
 /// How long a window is in which so many hits are allowed.
@@ -54,6 +59,8 @@ const SWITCHING: u32 = 20;
 /// Everything that one run is asked.
 #[derive(Clone, Debug)]
 pub struct WatchRequest {
+    /// The agent: the shared object that is brought into targets.
+    pub agent: &'static [u8],
     /// The variables, each as [`place`] has its grammar.
     pub variables: Vec<String>,
     /// Whose.
@@ -91,11 +98,10 @@ struct Run<'a> {
     request: &'a WatchRequest,
     target: Target,
     places: Vec<Place>,
-    set: Watchpoints,
-    /// Where its events are, and why.
-    form: Chosen,
+    set: Set,
+    /// Why its events are not those of all CPUs.
+    why: Option<String>,
     turns: Turns,
-    learned: Learned,
     named: each::Places,
     child: Option<Child>,
     started_at: SystemTime,
@@ -115,51 +121,33 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let asked = place::parse_all(&request.variables)?;
-    let mut target = Target::begin(&request.target)?;
-    target.process.known_in_kernel()?;
-    let places = target.find(&asked, request.thread.as_deref())?;
-    let window_ns = WINDOW.as_nanos() as u64;
-    let wanted = WatchWanted {
-        pid: target.process.pid(),
-        by_thread: request.by_thread,
-        only_changed: request.only_changed,
-        one_by_one: request.trace,
-        conditions,
-        allowed_ns: request
-            .budget
-            .share()
-            .map(|share| (share * window_ns as f64) as u64),
-        form: Form::Wide,
-        all_slots: request.all_slots,
-    };
-    let points: Vec<Watchpoint> = places
-        .iter()
-        .map(|place| place.watchpoint(&target))
-        .collect();
-    let mut turns = Turns::new(&places, request.rotate, request.all_slots)?;
-    let serving = turns.serving();
-    let (mut set, form) = form::open(wanted, &points, serving, request.via, &target)?;
+    let Armed {
+        mut target,
+        places,
+        mut set,
+        why,
+        mut turns,
+    } = arm(request, &asked, &conditions)?;
     let allowance = set.allowance().map(|hits| Allowance {
         hits,
-        window_ns,
+        window_ns: WINDOW.as_nanos() as u64,
         ..Allowance::default()
     });
-    let mut learned = Learned::default();
-    foresee::foresee(&mut learned, &mut set, &target, &places)?;
+    set.foresee(&target, &places)?;
     let started_at = SystemTime::now();
     let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
     target.mark();
-    set.start()?;
+    set.start(&target)?;
     turns.start();
-    let child = target.go_on()?;
+    set.go()?;
+    let child = target.go_on(set.via() == Via::Agent)?;
     let mut run = Run {
         request,
         target,
         places,
         set,
-        form,
+        why,
         turns,
-        learned,
         named: each::Places::new(),
         child,
         started_at,
@@ -175,7 +163,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     run.target.is_there();
     let last = run.set.window()?;
     run.note_window(last);
-    run.set.stop();
+    run.set.stop(&mut run.target);
     run.tell_each(observer);
     run.notes.extend(run.moves_told());
     let mut session = run.session(duration)?;
@@ -186,6 +174,95 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         session,
         exit_status,
     })
+}
+
+/// What is ready to count.
+struct Armed {
+    target: Target,
+    places: Vec<Place>,
+    set: Set,
+    why: Option<String>,
+    turns: Turns,
+}
+
+/// Finds the variables and opens breakpoints: outside the process, or, where that is asked for or the only thing that
+/// this user may, within it.
+fn arm(request: &WatchRequest, asked: &[Asked], conditions: &[Condition]) -> Result<Armed, Error> {
+    let outside = match request.via {
+        Via::Agent => None,
+        _ => Some(arm_outside(request, asked, conditions)),
+    };
+    let why = match outside {
+        None => None,
+        Some(Ok(armed)) => return Ok(armed),
+        Some(Err(Refused { error, is_denied })) if is_denied && request.via == Via::Auto => {
+            Some(error.to_string())
+        }
+        Some(Err(refused)) => return Err(refused.error),
+    };
+    let (tracee, target) = inside::enter(request)?;
+    let (places, turns) = find(request, asked, &target)?;
+    let wanted = wanted(request, conditions, &target);
+    let set = Inside::open(tracee, wanted, &points(&places, &target), turns.serving())?;
+    Ok(Armed {
+        set: Set::Agent(Box::new(set)),
+        target,
+        places,
+        why,
+        turns,
+    })
+}
+
+fn arm_outside(
+    request: &WatchRequest,
+    asked: &[Asked],
+    conditions: &[Condition],
+) -> Result<Armed, Refused> {
+    let target = Target::begin(&request.target)?;
+    target.process.known_in_kernel().map_err(Error::from)?;
+    let (places, turns) = find(request, asked, &target)?;
+    let wanted = wanted(request, conditions, &target);
+    let points = points(&places, &target);
+    let (set, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
+    Ok(Armed {
+        target,
+        places,
+        set,
+        why,
+        turns,
+    })
+}
+
+fn find(
+    request: &WatchRequest,
+    asked: &[Asked],
+    target: &Target,
+) -> Result<(Vec<Place>, Turns), Error> {
+    let places = target.find(asked, request.thread.as_deref())?;
+    let turns = Turns::new(&places, request.rotate, request.all_slots)?;
+    Ok((places, turns))
+}
+
+fn points(places: &[Place], target: &Target) -> Vec<Watchpoint> {
+    let places = places.iter();
+    places.map(|place| place.watchpoint(target)).collect()
+}
+
+fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> WatchWanted {
+    let window_ns = WINDOW.as_nanos() as f64;
+    WatchWanted {
+        pid: target.process.pid(),
+        by_thread: request.by_thread,
+        only_changed: request.only_changed,
+        one_by_one: request.trace,
+        conditions: conditions.to_vec(),
+        allowed_ns: request
+            .budget
+            .share()
+            .map(|share| (share * window_ns) as u64),
+        form: Form::Wide,
+        all_slots: request.all_slots,
+    }
 }
 
 impl Run<'_> {
@@ -200,19 +277,19 @@ impl Run<'_> {
                 self.next_window()?;
                 window = now + WINDOW.max(now.elapsed() * SWITCHING);
             }
+            let is_much = self.set.take(&mut self.target);
             self.tell_each(observer);
             let rested = self
                 .turns
                 .rotate(&mut self.set, &self.target, &self.places)?;
             self.rested |= rested;
             self.follow_pointers(observer)?;
-            let may_rest = self.allowance.is_some() && self.form.form == Form::Tasks;
-            let is_awake = may_rest && !self.set.rest()?;
+            let is_awake = self.allowance.is_some() && self.set.rest()? == Some(false);
             if self.child.is_some() && now - self.start < BEGINNING {
                 self.target.follow();
             }
             if until_learn == 0 {
-                let new = self.learned.learn(&mut self.set, &mut self.target)?;
+                let new = self.set.learn(&mut self.target)?;
                 let is_early = now - self.start < BEGINNING;
                 until_learn = if new || is_early { 1 } else { SELDOM };
             }
@@ -220,7 +297,7 @@ impl Run<'_> {
             let ended = match &self.child {
                 Some(child) => has_exited(child.id()),
                 None => !self.target.is_there(),
-            };
+            } || self.set.is_over();
             // Relaxed: the flag is the whole message.
             let stopped = self.request.stop.load(Ordering::Relaxed);
             let is_last = stopped || ended || end.is_some_and(|end| now >= end);
@@ -235,6 +312,7 @@ impl Run<'_> {
                 return Ok(());
             }
             let tick = match now - self.start {
+                _ if is_much => continue,
                 early if early < BEGINNING => EARLY_TICK,
                 _ if is_awake => REST_TICK,
                 _ => TICK,
@@ -265,9 +343,10 @@ impl Run<'_> {
     fn has_execed(&self) -> Option<String> {
         let (pid, comm) = (self.target.process.pid(), &self.target.comm);
         let after = self.start.elapsed().as_secs_f64();
-        self.set.has_execed().then(|| {
-            format!("process {pid} ({comm}) called exec after {after:.1} s: the watch ended there")
-        })
+        let (what, then) = self.set.ended_by()?;
+        Some(format!(
+            "process {pid} ({comm}) {what} after {after:.1} s: {then}"
+        ))
     }
 
     /// Why there is nothing to watch any more, though the process is there.
@@ -297,10 +376,12 @@ impl Run<'_> {
             address_space: None,
         });
         let drops = self.set.drops()?;
+        let missed = self.set.missed();
+        let has_missed = missed != [0, 0];
         let mut variables = Vec::new();
         for (index, place) in (0..).zip(&self.places) {
             let hits = self.set.hits(index)?;
-            let rested = self.rested & 1 << index != 0;
+            let rested = has_missed || self.rested & 1 << index != 0;
             let watched = self
                 .turns
                 .watched_ns(index as usize, self.start_ns + duration_ns);
@@ -315,7 +396,7 @@ impl Run<'_> {
             };
             session
                 .events
-                .push(Event::new(place.event(), Via::Kernel, reading));
+                .push(Event::new(place.event(), self.set.via(), reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
         session.watch = Some(Watch {
@@ -327,15 +408,15 @@ impl Run<'_> {
             .to_owned(),
             rows: rows::rows(&found, &self.places, &self.target, self.start_ns),
             variables,
-            form: self.form.told(),
+            form: form::placement(&self.set, self.why.as_deref()),
             reservations: match self.request.stats {
-                true => Some(form::reservations(&self.set)?),
+                true => Some(self.set.reservations()?),
                 false => None,
             },
             foreign: self.set.foreign()?,
             sees_kernel: self.set.sees_kernel(),
             allowance: self.allowance,
-            drops: dropped(drops),
+            drops: dropped(drops, missed),
         });
         session.notes.append(&mut self.notes);
         Ok(session)
@@ -349,10 +430,7 @@ impl Run<'_> {
         cpu_ns: u64,
     ) -> Result<tiptoe_session::Cost, Error> {
         let hits: u64 = variables.iter().map(|variable| variable.hits).sum();
-        let times = self.set.times()?;
-        let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;
-        let trap = self.set.hit_cost();
-        let unit = trap.plus(Cost::between(own, own, own));
+        let unit: Cost = self.set.hit_cost()?;
         for (event, variable) in events.iter_mut().zip(variables) {
             event.cost_ns = unit.times(variable.hits).ns;
         }
@@ -365,8 +443,16 @@ impl Run<'_> {
 }
 
 /// Each reason for which something was dropped, in words.
-fn dropped(drops: Drops) -> Vec<Dropped> {
+fn dropped(drops: Drops, [too_fast, late]: [u64; 2]) -> Vec<Dropped> {
     words::dropped([
+        (
+            too_fast,
+            "not counted: they came faster than they could be read",
+        ),
+        (
+            late,
+            "while a thread blocked SIGTRAP by a system call of its own: where, and how often, is not known",
+        ),
         (
             drops.nested,
             "while another hit was being counted on the same CPU",

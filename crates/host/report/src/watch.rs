@@ -229,8 +229,12 @@ fn placement(form: &Placement) -> Option<String> {
             counted(without as usize, "thread")
         ),
     };
+    let whose = match &*form.by {
+        "agent" => "the agent's breakpoints in",
+        _ => "breakpoints of",
+    };
     Some(format!(
-        "by breakpoints of {threads} and those that came of them, set in {took}{why}{without}"
+        "by {whose} {threads} and those that came of them, set in {took}{why}{without}"
     ))
 }
 

@@ -156,7 +156,7 @@ pub struct Allowance {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
-    /// On each "cpu", or at each "thread".
+    /// On each "cpu", at each "thread", or by the "agent" in each thread.
     pub by: String,
     /// Why not on all CPUs, where that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]

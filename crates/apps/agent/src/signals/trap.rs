@@ -15,13 +15,58 @@ use crate::shared;
 use crate::space;
 use crate::thread::set_mask;
 use crate::tls;
+use crate::watches;
+
+/// What a signal of a breakpoint tells.
+pub struct Trapped {
+    /// As it was opened with.
+    pub data: u64,
+    /// What was watched.
+    pub address: u64,
+    /// The thread blocked the signal, and is elsewhere by now.
+    pub is_late: bool,
+    /// Where it stands.
+    pub ip: u64,
+    /// Its flags.
+    pub flags: u64,
+    /// Its registers by their numbers in machine code.
+    pub registers: [u64; 16],
+}
+
+impl Trapped {
+    /// `None` of any other signal.
+    fn of(info: &Info, context: &Context) -> Option<Trapped> {
+        const TRAP_PERF: i32 = 6;
+        const ASYNC: u32 = 1;
+        /// Where a ucontext has %rax, %rcx and so on.
+        const NUMBERS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+        const EFL: usize = 17;
+        if (info.signal, info.code) != (5, TRAP_PERF) {
+            return None;
+        }
+        let [_, address, address_above, data, data_above, _, flags, ..] = info.rest;
+        let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        Some(Trapped {
+            data: word(data, data_above),
+            address: word(address, address_above),
+            is_late: flags & ASYNC != 0,
+            ip: context.register(RIP),
+            flags: context.register(EFL),
+            registers: NUMBERS.map(|number| context.register(number)),
+        })
+    }
+}
 
 /// The handler of both signals.
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
+    let breakpoint = Trapped::of(info, context);
+    if breakpoint.as_ref().is_some_and(watches::hit) {
+        return;
+    }
     info.restore();
-    if info.code > 0 && redirect(signal, context) {
+    if info.code > 0 && breakpoint.is_none() && redirect(signal, context) {
         return;
     }
     let Some(believed) = believed(signal as usize) else {

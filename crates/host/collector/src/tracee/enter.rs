@@ -119,7 +119,10 @@ impl Tracee {
             true => (wanted.max(WIDTH), known.max(Geometry::FIRST_SLOT)),
             false => (wanted, known),
         };
-        let geometry = Geometry::for_slots(known.saturating_add(wanted), plan.record);
+        let geometry = match plan.breakpoints {
+            true => Geometry::for_hits(known),
+            false => Geometry::for_slots(known.saturating_add(wanted), plan.record),
+        };
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
         loop {

@@ -41,6 +41,8 @@ pub struct Plan<'a> {
     pub hold: Option<&'a str>,
     /// And told by thread.
     pub lock_threads: bool,
+    /// Variables are watched: a command does not begin by itself.
+    pub breakpoints: bool,
     /// What following them may cost.
     pub share: Share,
     /// The target is a command that is started.
@@ -85,6 +87,7 @@ impl<'a> Plan<'a> {
             locks: request.locks.is_some(),
             hold: request.hold.as_deref(),
             lock_threads: request.locks == Some(ByLock::Thread),
+            breakpoints: false,
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
             stop: &request.stop,
@@ -140,9 +143,10 @@ impl<'a> Plan<'a> {
 
     /// What to do where the agent cannot enter.
     pub fn instead_of_agent(&self) -> &'static str {
-        match self.locks {
-            true => "`--via kernel` watches its futex calls, each of which then costs more",
-            false => "`--via kernel` counts the same functions",
+        match (self.locks, self.breakpoints) {
+            (true, _) => "`--via kernel` watches its futex calls, each of which then costs more",
+            (_, true) => "`--via kernel` and `--via kernel-task` watch from outside, as root",
+            _ => "`--via kernel` counts the same functions",
         }
     }
 

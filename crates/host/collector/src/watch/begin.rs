@@ -57,13 +57,7 @@ impl Target {
     /// Finds a process, or starts one.
     pub(super) fn begin(target: &RequestTarget) -> Result<Target, Error> {
         match target {
-            RequestTarget::Pids(pids) => match pids[..] {
-                [pid] => Target::of(pid, None),
-                _ => {
-                    let what = "addresses differ between processes: one is watched at a time";
-                    Err(Error::new(what).with_hint(ONE))
-                }
-            },
+            RequestTarget::Pids(pids) => Target::of(one(pids)?, None, Cache::default()),
             RequestTarget::Command(command) => {
                 let program = preload::find_program(&command[0])?;
                 let failed = |error: std::io::Error| cannot_start(command, &error);
@@ -74,14 +68,23 @@ impl Target {
                 let child = started.proceed().map_err(failed)?;
                 until_exec(pid).map_err(|error| failed(error.into()))?;
                 let name = program.file_name().unwrap_or(&command[0]);
-                let mut target = Target::of(pid, Some(child))?;
+                let mut target = Target::of(pid, Some(child), Cache::default())?;
                 target.comm = name.to_string_lossy().into_owned();
                 Ok(target)
             }
         }
     }
 
-    fn of(pid: u32, held: Option<Child>) -> Result<Target, Error> {
+    /// One that the agent is in, who holds it where it is a command.
+    pub(super) fn within(
+        process: Process,
+        held: Option<Child>,
+        cache: Cache,
+    ) -> Result<Target, Error> {
+        Target::of(process.pid(), held, cache)
+    }
+
+    fn of(pid: u32, held: Option<Child>, cache: Cache) -> Result<Target, Error> {
         let process = Process::new(pid)?;
         let leader = process.status()?.tgid;
         if leader != pid {
@@ -101,7 +104,7 @@ impl Target {
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
             names: Names::default(),
-            cache: Cache::default(),
+            cache,
             strange: HashSet::new(),
             looked: Instant::now(),
             memory,
@@ -171,9 +174,9 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
-    /// Lets a command that is held begin.
-    pub(super) fn go_on(&mut self) -> Result<Option<Child>, Error> {
-        if self.held.is_some() {
+    /// Lets a command that is held begin; one that the agent holds is let go by that.
+    pub(super) fn go_on(&mut self, is_agents: bool) -> Result<Option<Child>, Error> {
+        if self.held.is_some() && !is_agents {
             let pid = of(self.process.pid());
             ptrace::detach(pid, None)
                 .map_err(|error| Error::new(format!("cannot let process {pid} go on: {error}")))?;
@@ -253,6 +256,17 @@ impl Target {
             callers.push(frame.pc);
         }
         callers
+    }
+}
+
+/// The one process that is asked for.
+pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
+    match pids {
+        [pid] => Ok(*pid),
+        _ => {
+            let what = "addresses differ between processes: one is watched at a time";
+            Err(Error::new(what).with_hint(ONE))
+        }
     }
 }
 

@@ -1,34 +1,59 @@
-//! Where the breakpoints of a watch are: on all CPUs, or at the threads of the process.
+//! Where the breakpoints of a watch are: on all CPUs, at the threads of the process, or in them.
 //!
 //! On all CPUs is the better form: it sees threads that begin later without any inheritance, and adds nothing to a
 //! switch between threads. The other one is for those who may not have it, and for addresses that other processes use,
 //! too, as each of their hits would cost them a trap.
 
 use tiptoe_event::Via;
-use tiptoe_kernel::watchpoints::{Form, WatchWanted, Watchpoint};
+use tiptoe_kernel::watchpoints::{Form, Stats, WatchWanted, Watchpoint};
 use tiptoe_kernel::{Error as KernelError, Watchpoints};
 use tiptoe_session::{Attached, Placement, Reservations};
 use tiptoe_sys::host::Process;
 
 use super::begin::Target;
 use super::holders;
+use super::set::Set;
 use crate::request::Error;
 
-/// Where, and why not on all CPUs.
-pub(super) struct Chosen {
-    pub(super) form: Form,
-    why: Option<String>,
-    attached: Option<tiptoe_kernel::watchpoints::Attached>,
+/// Why the kernel's breakpoints cannot be had.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// This user may not have them: the program's own threads may.
+    pub(super) is_denied: bool,
 }
 
-/// Opens a watch in the form that is asked for, or the better one of those that can be had.
+impl From<KernelError> for Refused {
+    fn from(error: KernelError) -> Refused {
+        Refused {
+            is_denied: matches!(
+                error,
+                KernelError::BpfDenied | KernelError::BreakpointDenied
+            ),
+            error: holders::explain(error),
+        }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused {
+            error,
+            is_denied: false,
+        }
+    }
+}
+
+/// The breakpoints, and why not those of all CPUs.
+pub(super) type Chosen = (Set, Option<String>);
+
+/// Opens a watch of the kernel's in the form that is asked for, or the better one of those that can be had.
 pub(super) fn open(
     wanted: WatchWanted,
     points: &[Watchpoint],
     serving: &[usize],
     via: Via,
     target: &Target,
-) -> Result<(Watchpoints, Chosen), Error> {
+) -> Result<Chosen, Refused> {
     let in_form = |form| {
         let wanted = WatchWanted {
             form,
@@ -52,28 +77,18 @@ pub(super) fn open(
                     "{shared} other {processes} {have} the same addresses"
                 ))
             } else {
-                let chosen = Chosen {
-                    form: Form::Wide,
-                    why: None,
-                    attached: None,
-                };
                 match in_form(Form::Wide) {
-                    Ok(set) => return Ok((set, chosen)),
+                    Ok(set) => return Ok((Set::of_kernel(set, Form::Wide), None)),
                     Err(error) if via == Via::Auto && may_be_had_otherwise(&error) => {
                         Some(error.to_string())
                     }
-                    Err(error) => return Err(holders::explain(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
     };
-    let set = in_form(Form::Tasks).map_err(holders::explain)?;
-    let chosen = Chosen {
-        form: Form::Tasks,
-        why,
-        attached: set.attached(),
-    };
-    Ok((set, chosen))
+    let set = in_form(Form::Tasks)?;
+    Ok((Set::of_kernel(set, Form::Tasks), why))
 }
 
 /// Whether threads may have what CPUs have not.
@@ -104,29 +119,31 @@ fn sharing(target: &Target, points: &[Watchpoint]) -> usize {
     all.into_iter().filter(|other| shares(other)).count()
 }
 
-impl Chosen {
-    /// As it stands in a session.
-    pub(super) fn told(&self) -> Placement {
-        Placement {
-            by: match self.form {
-                Form::Wide => "cpu",
-                Form::Tasks => "thread",
-            }
-            .to_owned(),
-            why: self.why.clone(),
-            attached: self.attached.map(|attached| Attached {
-                threads: attached.threads,
-                again: attached.again,
-                without: attached.without,
-                took_ns: attached.took.as_nanos() as u64,
-            }),
+/// As it stands in a session.
+pub(super) fn placement(set: &Set, why: Option<&str>) -> Placement {
+    Placement {
+        by: match set {
+            Set::Kernel {
+                form: Form::Wide, ..
+            } => "cpu",
+            Set::Kernel {
+                form: Form::Tasks, ..
+            } => "thread",
+            Set::Agent(_) => "agent",
         }
+        .to_owned(),
+        why: why.map(str::to_owned),
+        attached: set.attached().map(|attached| Attached {
+            threads: attached.threads,
+            again: attached.again,
+            without: attached.without,
+            took_ns: attached.took.as_nanos() as u64,
+        }),
     }
 }
 
 /// What the accounting of debug registers tells.
-pub(super) fn reservations(set: &Watchpoints) -> Result<Vec<Reservations>, Error> {
-    let sides = set.reservations()?;
+pub(super) fn told(sides: [Stats; 2]) -> Vec<Reservations> {
     let told = ["thread", "cpu"]
         .into_iter()
         .zip(sides)
@@ -137,5 +154,5 @@ pub(super) fn reservations(set: &Watchpoints) -> Result<Vec<Reservations>, Error
             waited: stats.waited,
             waited_ns: stats.waited_ns,
         });
-    Ok(told.collect())
+    told.collect()
 }

@@ -7,7 +7,7 @@ use tiptoe_sys::host::tracers::foreign_tracers;
 use crate::request::Error;
 
 /// Why breakpoints could not be had, with those who may have them.
-pub(super) fn explain(error: KernelError) -> Error {
+pub(crate) fn explain(error: KernelError) -> Error {
     if !matches!(error, KernelError::NoSlot { .. }) {
         return error.into();
     }

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use tiptoe_kernel::watchpoints::{MOST_VARIABLES, REGISTERS};
-use tiptoe_kernel::{Error as KernelError, Watchpoints};
 use tiptoe_schedule::{Rotation, Slots};
 use tiptoe_sys::raw::monotonic_ns;
 
 use super::begin::Target;
 use super::place::Place;
+use super::set::Set;
 use crate::request::Error;
 
 /// A turn that is shorter would be taken up by moving breakpoints.
@@ -23,7 +23,7 @@ pub(super) struct Turns {
 
 /// The registers, with what goes into them.
 struct Registers<'a> {
-    set: &'a mut Watchpoints,
+    set: &'a mut Set,
     target: &'a Target,
     places: &'a [Place],
     /// A bit for each variable whose events came to rest.
@@ -31,9 +31,9 @@ struct Registers<'a> {
 }
 
 impl Slots for Registers<'_> {
-    type Error = KernelError;
+    type Error = Error;
 
-    fn put(&mut self, slot: usize, event: usize) -> Result<(), KernelError> {
+    fn put(&mut self, slot: usize, event: usize) -> Result<(), Error> {
         let watchpoint = self.places[event].watchpoint(self.target);
         let window = self.set.serve(slot, event, &watchpoint)?;
         self.rested |= window.rested;
@@ -99,7 +99,7 @@ impl Turns {
     /// Begins the next turn where it is time; a bit for each variable that came to rest before.
     pub(super) fn rotate(
         &mut self,
-        set: &mut Watchpoints,
+        set: &mut Set,
         target: &Target,
         places: &[Place],
     ) -> Result<u64, Error> {

@@ -1,0 +1,62 @@
+//! perf_event_open(2) for breakpoints, with words in place of the kernel's record.
+
+use tiptoe_sys::raw::{Errno, call, nr};
+use tiptoe_wire::Watched;
+
+const PERF_TYPE_BREAKPOINT: u64 = 5;
+/// Bytes of perf_event_attr, as far as it is filled in: up to `sig_data`.
+const ATTR_BYTES: u64 = 128;
+/// It does not count yet.
+pub const DISABLED: u64 = 1;
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HV: u64 = 1 << 6;
+const INHERIT_THREAD: u64 = 1 << 35;
+const REMOVE_ON_EXEC: u64 = 1 << 36;
+const SIGTRAP: u64 = 1 << 37;
+/// What comes of a thread inherits it, until an exec, and a hit raises SIGTRAP.
+pub const FLAGS: u64 = INHERIT | INHERIT_THREAD | REMOVE_ON_EXEC | SIGTRAP;
+const CLOEXEC: usize = 8;
+/// The bit of a breakpoint at code.
+pub const EXECUTE: u8 = 4;
+
+/// perf_event_attr of a breakpoint.
+pub fn attr(watched: &Watched, flags: u64, data: u64) -> [u64; ATTR_BYTES as usize / 8] {
+    let mut attr = [0; ATTR_BYTES as usize / 8];
+    let words = [
+        (0, PERF_TYPE_BREAKPOINT | ATTR_BYTES << 32),
+        (2, 1), // sample_period
+        (5, flags | EXCLUDE_KERNEL | EXCLUDE_HV),
+        (6, u64::from(watched.access) << 32), // bp_type
+        (7, watched.address),
+        (
+            8,
+            if watched.access == EXECUTE {
+                8
+            } else {
+                watched.len.into()
+            },
+        ),
+        (15, data), // sig_data
+    ];
+    for (at, word) in words {
+        if let Some(place) = attr.get_mut(at) {
+            *place = word;
+        }
+    }
+    attr
+}
+
+/// Opens the event of a thread.
+pub fn perf_event_open(attr: &[u64], tid: u32) -> Result<i32, Errno> {
+    let at = attr.as_ptr() as usize;
+    let anywhere = -1isize as usize;
+    // SAFETY: the attributes state their size, and live through the call.
+    let fd = unsafe {
+        call(
+            nr::PERF_EVENT_OPEN,
+            [at, tid as usize, anywhere, anywhere, CLOEXEC, 0],
+        )
+    };
+    fd.map(|fd| fd as i32)
+}

@@ -1,0 +1,76 @@
+//! The side that reads hits.
+
+use super::{CELLS, Hit, Hits, STACK, cell, head};
+use crate::words::Words;
+
+/// How far the ring was read. All it believes is its own memory. (tiptoe)
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    tail: u64,
+}
+
+/// A hit that is read; what is read of it is whatever the target wrote there.
+#[derive(Clone, Copy)]
+pub struct Read<'a>(Words<'a>);
+
+impl Reader {
+    /// Reads what is complete, in order, and frees it for the writers. In the end, when nobody writes any more, it
+    /// steps over what is not. Returns how many it stepped over.
+    pub fn read(&mut self, hits: &Hits, is_end: bool, mut take: impl FnMut(Read)) -> u64 {
+        let head = hits.0.load(head::HEAD);
+        let ahead = head.wrapping_sub(self.tail).min(CELLS as u64);
+        let mut left = 0;
+        for _ in 0..ahead {
+            match hits.at(self.tail) {
+                Some(words) => take(Read::new(words)),
+                None if is_end => left += 1,
+                None => break,
+            }
+            self.tail = self.tail.wrapping_add(1);
+            hits.set_tail(self.tail);
+        }
+        left
+    }
+}
+
+impl<'a> Read<'a> {
+    pub(super) fn new(words: Words<'a>) -> Read<'a> {
+        Read(words)
+    }
+
+    /// What is known at once.
+    pub fn hit(&self) -> Hit {
+        let word = |at| self.0.load(at);
+        let mut registers = [0; 16];
+        for (at, register) in registers.iter_mut().enumerate() {
+            *register = word(cell::REGISTERS + at);
+        }
+        Hit {
+            address: word(cell::ADDRESS),
+            tid: word(cell::TID) as u32,
+            is_late: word(cell::TID) >> 32 != 0,
+            time_ns: word(cell::TIME),
+            ip: word(cell::IP),
+            flags: word(cell::FLAGS),
+            name: [word(cell::NAME), word(cell::NAME + 1)],
+            registers,
+        }
+    }
+
+    /// How many bytes of the value and the stack could be read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(cell::BYTES)
+    }
+
+    /// The value in memory, of so many bytes; `None` where it could not be read.
+    pub fn value(&self, len: u8) -> Option<u64> {
+        (self.bytes() >= len.into()).then(|| self.0.load(cell::VALUE))
+    }
+
+    /// The stack's words, as far as they could be read behind a value of so many bytes.
+    pub fn stack(&self, len: u8) -> impl Iterator<Item = u64> {
+        let bytes = self.bytes().saturating_sub(len.into());
+        let words = usize::try_from(bytes / 8).map_or(0, |words| words.min(STACK));
+        (0..words).map(|at| self.0.load(cell::STACK + at))
+    }
+}

@@ -1,0 +1,74 @@
+//! A ring of hits that two threads share: each hit is read whole, once, and in the order of its thread.
+//!
+//! Edge I has no mutant: loom never lets a load see a store that is still to come.
+
+use std::vec::Vec;
+
+use tiptoe_sync::mutant::{Edge, Ordering::*, lose};
+
+use super::{std, words};
+use crate::hits::{Hits, Reader, WORDS};
+
+/// Two threads write as much as there is room for, and the reader reads meanwhile.
+fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
+    loom::model(move || {
+        let hits = Hits::new(words(WORDS as usize)).expect("long enough");
+        let turn = words(1);
+        // As in the model of records: a thread looks at the head before it moves it.
+        let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
+        let push = move |number: u64| {
+            take_turn();
+            let cell = hits.reserve();
+            cell.map(|cell| cell.complete(number)).is_some()
+        };
+        let thread = loom::thread::spawn(move || {
+            lose(writer);
+            push(1)
+        });
+        lose(looker);
+        let mut reader = Reader::default();
+        let mut seen = Vec::new();
+        let mut look = |is_end| {
+            take_turn();
+            let left = reader.read(&hits, is_end, |read| {
+                let number = read.bytes();
+                assert!(number > 0, "a whole hit");
+                seen.push(number);
+            });
+            assert_eq!(left, 0, "nothing is stepped over");
+        };
+        look(false);
+        let second = push(2);
+        look(false);
+        let first = thread.join().expect("written");
+        lose(None);
+        look(true);
+        seen.sort_unstable();
+        let taken = [(first, 1), (second, 2)].into_iter();
+        let taken: Vec<u64> = taken.filter(|(is, _)| *is).map(|(_, n)| n).collect();
+        assert_eq!(seen, taken, "every hit");
+    });
+}
+
+#[test]
+fn hits_are_read_whole_and_once() {
+    written_and_read([None, None]);
+}
+
+#[test]
+#[should_panic(expected = "a whole hit")]
+fn mutant_hit_without_release() {
+    written_and_read([Some(Edge::Access(Release)), None]);
+}
+
+#[test]
+#[should_panic(expected = "a whole hit")]
+fn mutant_hit_without_acquire() {
+    written_and_read([None, Some(Edge::Access(Acquire))]);
+}
+
+#[test]
+#[should_panic(expected = "every hit")]
+fn mutant_torn_reserve() {
+    written_and_read([Some(Edge::Exchange), Some(Edge::Exchange)]);
+}

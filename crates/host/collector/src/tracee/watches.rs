@@ -1,0 +1,114 @@
+//! Breakpoints that the agent has in the program's own threads.
+
+use std::io;
+
+use tiptoe_kernel::Error as KernelError;
+use tiptoe_sys::host::perf::On;
+use tiptoe_wire::hits::{Asked, Hits, WORDS};
+use tiptoe_wire::{Request, Watched};
+
+use super::Tracee;
+use crate::link::Link;
+use crate::request::Error;
+
+/// How the threads got their events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// So many were given some.
+    pub threads: u32,
+    /// Of these so many came while that was done.
+    pub late: u32,
+}
+
+impl Tracee {
+    fn watching(&self) -> Result<&Link, Error> {
+        let gone = || Error::new("the agent is not in the process any more");
+        self.link
+            .as_ref()
+            .filter(|_| !self.left.get())
+            .ok_or_else(gone)
+    }
+
+    /// What is shared of hits.
+    pub fn hits(&self) -> Option<Hits<'_>> {
+        let link = self.link.as_ref()?;
+        Hits::new(link.data().slab_words(0, slot(link), WORDS)?)
+    }
+
+    /// Opens breakpoints for all threads, and whatever comes of them.
+    pub fn observe(&self, cpus: u32, watched: &[Watched]) -> Result<Opened, Error> {
+        let link = self.watching()?;
+        let head = [u64::from(slot(link)), cpus.into()];
+        let words = watched.iter().flat_map(Watched::words);
+        for (index, word) in head.into_iter().chain(words).enumerate() {
+            link.plan().put_address(index, word);
+        }
+        let asked = link.ask(Request::Observe, watched.len());
+        match (asked, link.data().outcome()) {
+            (Ok(()), _) => Ok(opened(link)),
+            (Err(error), 0) => Err(error),
+            (Err(_), errno) => Err(refused(errno as i32, link.data().result(2) as u32, watched)),
+        }
+    }
+
+    /// Asks for something that is not waited for.
+    pub fn ask(&self, what: Asked) {
+        if let (Some(link), Some(hits)) = (&self.link, self.hits()) {
+            hits.ask(what);
+            link.wake();
+        }
+    }
+
+    /// Has a breakpoint watch something else.
+    pub fn turn(&self, number: usize, watched: Watched) -> Result<(), Error> {
+        let link = self.watching()?;
+        let words = [number as u64].into_iter().chain(watched.words());
+        for (index, word) in words.enumerate() {
+            link.plan().put_address(index, word);
+        }
+        link.ask(Request::Turn, 1)
+    }
+
+    /// Lets a command that the agent holds go on.
+    pub fn go(&self) -> Result<(), Error> {
+        self.watching()?.go()
+    }
+}
+
+/// Where hits lie: behind everything else.
+fn slot(link: &Link) -> u32 {
+    link.geometry().slots.saturating_sub(WORDS)
+}
+
+fn opened(link: &Link) -> Opened {
+    let [threads, late] = [0, 1].map(|index| link.data().result(index) as u32);
+    Opened { threads, late }
+}
+
+/// Why the kernel would not give an event to a thread.
+fn refused(errno: i32, tid: u32, watched: &[Watched]) -> Error {
+    const OLD: &str = "breakpoints that raise signals need Linux 5.13 or later";
+    let why = io::Error::from_raw_os_error(errno);
+    match errno {
+        libc::ENOSPC => crate::watch::explain(KernelError::NoSlot {
+            on: On::Thread(tid),
+        }),
+        libc::EACCES | libc::EPERM => {
+            let what = "the process may not have breakpoints of its own";
+            Error::new(what).with_hint(
+                "`sysctl kernel.perf_event_paranoid=2` as root allows it, or run tiptoe as root",
+            )
+        }
+        libc::EMFILE | libc::ENFILE => {
+            let what = format!(
+                "the process may not open as many files as its threads need breakpoints: {} for each",
+                watched.len()
+            );
+            Error::new(what)
+                .with_hint("watch fewer variables, or raise its limit (`prlimit --nofile`)")
+        }
+        libc::EINVAL => Error::new("the kernel refused the breakpoints").with_hint(OLD),
+        libc::ENODEV | libc::ENOENT | libc::EOPNOTSUPP => KernelError::NoBreakpoints.into(),
+        _ => Error::new(format!("the agent could not set breakpoints: {why}")),
+    }
+}

@@ -1,0 +1,357 @@
+//! Breakpoints in the program's own threads, which write down what they hit: nobody else has to be asked, and no right
+//! is needed that the program's user has not.
+//!
+//! The agent opens them for the threads that there are, while births of others wait, and what begins later inherits
+//! them.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tiptoe_event::{Cost, Via};
+use tiptoe_kernel::watchpoints::{
+    Access, Attached, Drops, Hits, SharedSlots, WatchRow, WatchWanted, Watchpoint, Window,
+    signal_cost,
+};
+use tiptoe_patch::Hits as Filtered;
+use tiptoe_session::Reservations;
+use tiptoe_sys::host::perf;
+use tiptoe_wire::Watched;
+use tiptoe_wire::hits::{Asked, Reader};
+
+use super::begin::Target;
+use super::form::told;
+use super::sums::Sums;
+use super::{WatchRequest, holders};
+use crate::driver;
+use crate::module::Cache;
+use crate::request::{Error, RequestTarget};
+use crate::tracee::{Opened, Plan, Tracee};
+
+/// Threads are looked through so often for those that have ended.
+const LOOK: Duration = Duration::from_secs(1);
+/// The user that a program runs as is looked at so often.
+const FOLLOW: Duration = Duration::from_millis(20);
+
+/// A watch from within.
+pub(super) struct Inside {
+    tracee: Tracee,
+    points: Vec<Watchpoint>,
+    /// Which variable is at an address, or was until its watch went elsewhere.
+    known: HashMap<u64, usize>,
+    serving: Vec<usize>,
+    sums: Sums,
+    reader: Reader,
+    /// Hits that were never told whole.
+    holes: u64,
+    cpus: u32,
+    opened: Opened,
+    took: Duration,
+    next_look: Instant,
+    next_follow: Instant,
+    allowance: Option<u64>,
+    hit_cost: Cost,
+    /// A bit for each variable that came to rest in this window.
+    rested: u64,
+    has_ended: bool,
+}
+
+/// Brings the agent into the process, or starts it with that.
+pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
+    if let RequestTarget::Pids(pids) = &request.target {
+        super::begin::one(pids)?;
+    }
+    let plan = Plan {
+        agent: request.agent,
+        specs: &[],
+        hits: Filtered {
+            filter: None,
+            under: false,
+            by: None,
+        },
+        under: None,
+        via: Via::Agent,
+        by: None,
+        force: false,
+        calls: None,
+        record: false,
+        locks: false,
+        hold: None,
+        lock_threads: false,
+        breakpoints: true,
+        share: None,
+        starts: matches!(request.target, RequestTarget::Command(_)),
+        stop: &request.stop,
+    };
+    let mut cache = Cache::default();
+    let (tracee, child) = driver::enter(&request.target, &plan, &mut cache)?;
+    let target = Target::within(tracee.process, child, cache)?;
+    Ok((tracee, target))
+}
+
+impl Inside {
+    /// Opens breakpoints; hits do not count yet.
+    pub(super) fn open(
+        tracee: Tracee,
+        wanted: WatchWanted,
+        points: &[Watchpoint],
+        serving: &[usize],
+    ) -> Result<Inside, Error> {
+        let start = Instant::now();
+        let cpus = SharedSlots::cpus()?;
+        // Before the program's registers are taken.
+        let hit_cost = signal_cost().map_err(holders::explain)?;
+        let allowance = wanted
+            .allowed_ns
+            .map(|ns| (ns as f64 / hit_cost.ns.max(1.0)).max(1.0) as u64);
+        let mut inside = Inside {
+            known: HashMap::new(),
+            serving: serving.to_vec(),
+            sums: Sums::new(wanted.clone(), points),
+            points: points.to_vec(),
+            reader: Reader::default(),
+            holes: 0,
+            cpus,
+            opened: Opened::default(),
+            took: Duration::ZERO,
+            next_look: start + LOOK,
+            next_follow: start,
+            allowance,
+            hit_cost,
+            rested: 0,
+            has_ended: false,
+            tracee,
+        };
+        inside.slots()?.begin(wanted.all_slots, points, serving)?;
+        let hits = inside.tracee.hits().ok_or_else(no_hits)?;
+        hits.allow(allowance.unwrap_or(0));
+        for index in serving {
+            inside.known.insert(points[*index].at.address, *index);
+        }
+        let watched: Vec<Watched> = serving
+            .iter()
+            .map(|index| watched(&points[*index]))
+            .collect();
+        inside.opened = inside.tracee.observe(cpus, &watched)?;
+        inside.took = start.elapsed();
+        Ok(inside)
+    }
+
+    fn slots(&self) -> Result<SharedSlots<'_>, Error> {
+        let words = self.tracee.hits().and_then(|hits| hits.accounting());
+        let words = words.ok_or_else(no_hits)?;
+        Ok(SharedSlots::new(words.atomics(), self.cpus)?)
+    }
+
+    /// Counts from now on, and lets a command begin.
+    pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
+        for index in self.serving.clone() {
+            let at = self.points[index].at;
+            let mut bytes = [0; 8];
+            let is_value = at.access != perf::Access::Execute;
+            if is_value && target.read(at.address, &mut bytes[..usize::from(at.len)]) {
+                self.sums.holds(index, u64::from_le_bytes(bytes));
+            }
+        }
+        self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
+        Ok(())
+    }
+
+    pub(super) fn go(&self) -> Result<(), Error> {
+        self.tracee.go()
+    }
+
+    /// Reads what was hit, and looks after threads that come; whether there was much.
+    pub(super) fn take(&mut self, target: &mut Target) -> bool {
+        let now = Instant::now();
+        if now >= self.next_follow {
+            self.next_follow = now + FOLLOW;
+            self.tracee.follow_user();
+        }
+        if now >= self.next_look && !self.has_ended {
+            self.next_look = now + LOOK;
+            self.tracee.ask(Asked::Look);
+        }
+        self.read_hits(target, false)
+    }
+
+    fn read_hits(&mut self, target: &mut Target, is_end: bool) -> bool {
+        let Some(hits) = self.tracee.hits() else {
+            return false;
+        };
+        let (mut count, sums) = (0, &mut self.sums);
+        let (known, points) = (&self.known, &self.points);
+        self.holes += self.reader.read(&hits, is_end, |read| {
+            count += 1;
+            // Of an address that was never watched no agent tells.
+            if let Some(index) = known.get(&read.hit().address) {
+                sums.add(read, (*index, &points[*index]), target);
+            }
+        });
+        if count > 0
+            && let Some(futex) = hits.waited_for()
+        {
+            // No more than find room: the others would take all the time to no avail.
+            tiptoe_sys::raw::futex::wake(futex, count as u32);
+        }
+        count >= MUCH
+    }
+
+    pub(super) fn allowance(&self) -> Option<u64> {
+        self.allowance
+    }
+
+    pub(super) fn hit_cost(&self) -> Cost {
+        self.hit_cost
+    }
+
+    /// Begins the next window; what became of the one before.
+    pub(super) fn refresh(&mut self) -> Window {
+        let window = self.window();
+        self.rested = 0;
+        let Some(hits) = self.tracee.hits() else {
+            return window;
+        };
+        hits.begin_window();
+        if hits.is_resting() && !self.has_ended {
+            self.tracee.ask(Asked::Wake);
+        }
+        window
+    }
+
+    /// What has become of the window so far.
+    pub(super) fn window(&mut self) -> Window {
+        let Some(hits) = self.tracee.hits() else {
+            return Window::default();
+        };
+        if hits.is_resting() {
+            self.rested |= self.serving.iter().fold(0, |bits, index| bits | 1 << index);
+        }
+        Window {
+            hits: hits.in_window(),
+            rested: self.rested,
+        }
+    }
+
+    pub(super) fn is_resting(&self) -> bool {
+        self.tracee.hits().is_some_and(|hits| hits.is_resting())
+    }
+
+    /// Has a slot watch another variable, or the same elsewhere.
+    pub(super) fn serve(
+        &mut self,
+        slot: usize,
+        index: usize,
+        point: &Watchpoint,
+    ) -> Result<Window, Error> {
+        let window = self.window();
+        self.known.insert(point.at.address, index);
+        self.sums.holds(index, point.value);
+        self.points[index] = point.clone();
+        self.serving[slot] = index;
+        self.unless_gone(self.tracee.turn(slot, watched(point)))?;
+        Ok(window)
+    }
+
+    fn unless_gone(&self, asked: Result<(), Error>) -> Result<(), Error> {
+        asked.or_else(
+            |error| match self.tracee.is_gone() || self.tracee.ended_by().is_some() {
+                true => Ok(()),
+                false => Err(error),
+            },
+        )
+    }
+
+    pub(super) fn attached(&self) -> Attached {
+        Attached {
+            threads: self.opened.threads,
+            again: self.opened.late,
+            without: 0,
+            took: self.took,
+        }
+    }
+
+    pub(super) fn reservations(&self) -> Result<Vec<Reservations>, Error> {
+        Ok(told(self.slots()?.stats()?))
+    }
+
+    pub(super) fn rows(&self) -> Vec<WatchRow> {
+        self.sums.rows()
+    }
+
+    pub(super) fn hits(&self, index: u32) -> Hits {
+        self.sums.hits(index as usize)
+    }
+
+    pub(super) fn drops(&self) -> Drops {
+        self.sums.drops()
+    }
+
+    pub(super) fn take_accesses(&mut self) -> Vec<Access> {
+        self.sums.take_accesses()
+    }
+
+    /// Accesses that are not among the hits: those that came too fast, and those of threads that blocked the signal.
+    pub(super) fn missed(&self) -> [u64; 2] {
+        let lost = self.tracee.hits().map_or(0, |hits| hits.lost());
+        [lost + self.holes, self.sums.late()]
+    }
+
+    /// Why the agent is not there any more, though the process is; and what follows.
+    pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+        let ended = self.tracee.ended_by();
+        ended.or_else(|| {
+            // The other program was over before anybody looked.
+            let has_execed = self.tracee.hits().is_some_and(|hits| hits.execs());
+            (has_execed && self.tracee.is_gone())
+                .then_some(("called exec", "the watch ended there"))
+        })
+    }
+
+    /// Whether the program has ended all of its threads.
+    pub(super) fn is_over(&self) -> bool {
+        self.tracee.only_agent_left()
+    }
+
+    /// Ends counting, and leaves the process; what was counted can still be read.
+    pub(super) fn stop(&mut self, target: &mut Target) {
+        if let Some(hits) = self.tracee.hits() {
+            hits.set_on(false);
+        }
+        self.leave();
+        while self.read_hits(target, false) {}
+        self.read_hits(target, true);
+    }
+
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.has_ended, true) {
+            // Where it does not answer it is gone, or leaves by itself once the link is dropped.
+            let _ = self.tracee.detach();
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// So many hits at a time, and there will soon be more.
+const MUCH: usize = tiptoe_wire::hits::CELLS / 16;
+
+fn no_hits() -> Error {
+    Error::new("the agent shares no memory for hits")
+}
+
+/// As the agent is told of it.
+fn watched(point: &Watchpoint) -> Watched {
+    Watched {
+        address: point.at.address,
+        len: point.at.len,
+        access: match point.at.access {
+            perf::Access::Write => 2,
+            perf::Access::ReadWrite => 3,
+            perf::Access::Execute => 4,
+        },
+    }
+}

@@ -1,0 +1,253 @@
+//! The breakpoints of a watch, wherever they are: in the kernel, with a program of ours, or in the threads themselves.
+
+use tiptoe_event::{Cost, Via};
+use tiptoe_kernel::Watchpoints;
+use tiptoe_kernel::watchpoints::{
+    Access, Attached, Drops, Form, Hits, WatchRow, Watchpoint, Window,
+};
+use tiptoe_session::Reservations;
+
+use super::begin::Target;
+use super::foresee;
+use super::form::told;
+use super::inside::Inside;
+use super::learn::Learned;
+use super::place::Place;
+use crate::request::Error;
+
+/// Breakpoints that count.
+pub(super) enum Set {
+    /// The kernel's.
+    Kernel {
+        set: Box<Watchpoints>,
+        learned: Learned,
+        form: Form,
+        attached: Option<Attached>,
+    },
+    /// Those that the agent has.
+    Agent(Box<Inside>),
+}
+
+impl Set {
+    pub(super) fn of_kernel(set: Watchpoints, form: Form) -> Set {
+        Set::Kernel {
+            attached: set.attached(),
+            set: Box::new(set),
+            learned: Learned::default(),
+            form,
+        }
+    }
+
+    /// Who counts.
+    pub(super) fn via(&self) -> Via {
+        match self {
+            Set::Kernel { .. } => Via::Kernel,
+            Set::Agent(_) => Via::Agent,
+        }
+    }
+
+    /// Tells of the code before its first hit, where that has to be.
+    pub(super) fn foresee(&mut self, target: &Target, places: &[Place]) -> Result<(), Error> {
+        match self {
+            Set::Kernel { set, learned, .. } => foresee::foresee(learned, set, target, places),
+            Set::Agent(_) => {
+                // They take a while to be made, and the first hits may come all at once.
+                for module in &target.names.modules {
+                    module.object.unwind_table();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells of the code that hits, where that has to be; whether anything was new.
+    pub(super) fn learn(&mut self, target: &mut Target) -> Result<bool, Error> {
+        match self {
+            Set::Kernel { set, learned, .. } => learned.learn(set, target),
+            Set::Agent(_) => Ok(false),
+        }
+    }
+
+    /// Takes what has to be fetched; whether there will soon be more.
+    pub(super) fn take(&mut self, target: &mut Target) -> bool {
+        match self {
+            Set::Kernel { .. } => false,
+            Set::Agent(inside) => inside.take(target),
+        }
+    }
+
+    pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.start()?),
+            Set::Agent(inside) => inside.start(target),
+        }
+    }
+
+    /// Lets a command begin that the agent holds.
+    pub(super) fn go(&self) -> Result<(), Error> {
+        match self {
+            Set::Kernel { .. } => Ok(()),
+            Set::Agent(inside) => inside.go(),
+        }
+    }
+
+    pub(super) fn stop(&mut self, target: &mut Target) {
+        match self {
+            Set::Kernel { set, .. } => set.stop(),
+            Set::Agent(inside) => inside.stop(target),
+        }
+    }
+
+    pub(super) fn allowance(&self) -> Option<u64> {
+        match self {
+            Set::Kernel { set, .. } => set.allowance(),
+            Set::Agent(inside) => inside.allowance(),
+        }
+    }
+
+    /// What a hit costs, its own work for the process included.
+    pub(super) fn hit_cost(&self) -> Result<Cost, Error> {
+        match self {
+            Set::Kernel { set, .. } => {
+                let times = set.times()?;
+                let own = times.run_ns.checked_div(times.runs).unwrap_or(0) as f64;
+                Ok(set.hit_cost().plus(Cost::between(own, own, own)))
+            }
+            Set::Agent(inside) => Ok(inside.hit_cost()),
+        }
+    }
+
+    pub(super) fn refresh(&mut self) -> Result<Window, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.refresh()?),
+            Set::Agent(inside) => Ok(inside.refresh()),
+        }
+    }
+
+    pub(super) fn window(&mut self) -> Result<Window, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.window()?),
+            Set::Agent(inside) => Ok(inside.window()),
+        }
+    }
+
+    /// Has those rest that must be told to, where the allowance is used up; whether they rest. `None` where nobody has
+    /// to look for that.
+    pub(super) fn rest(&mut self) -> Result<Option<bool>, Error> {
+        match self {
+            Set::Kernel {
+                set,
+                form: Form::Tasks,
+                ..
+            } => Ok(Some(set.rest()?)),
+            Set::Kernel { .. } => Ok(None),
+            Set::Agent(inside) => Ok(inside.is_resting().then_some(true)),
+        }
+    }
+
+    pub(super) fn serve(
+        &mut self,
+        slot: usize,
+        index: usize,
+        point: &Watchpoint,
+    ) -> Result<Window, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.serve(slot, index, point)?),
+            Set::Agent(inside) => inside.serve(slot, index, point),
+        }
+    }
+
+    /// Nothing is watched at an address any more.
+    pub(super) fn forget(&mut self, address: u64) -> Result<(), Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.forget(address)?),
+            // What was hit there before is still to be read.
+            Set::Agent(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn each(&mut self) -> Vec<Access> {
+        match self {
+            Set::Kernel { set, .. } => set.each(),
+            Set::Agent(inside) => inside.take_accesses(),
+        }
+    }
+
+    pub(super) fn read(&self) -> Result<Vec<WatchRow>, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.read()?),
+            Set::Agent(inside) => Ok(inside.rows()),
+        }
+    }
+
+    pub(super) fn hits(&self, variable: u32) -> Result<Hits, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.hits(variable)?),
+            Set::Agent(inside) => Ok(inside.hits(variable)),
+        }
+    }
+
+    pub(super) fn drops(&self) -> Result<Drops, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.drops()?),
+            Set::Agent(inside) => Ok(inside.drops()),
+        }
+    }
+
+    /// Accesses of threads that were never told of: those that came too fast, and those under a block of the signal.
+    pub(super) fn missed(&self) -> [u64; 2] {
+        match self {
+            Set::Kernel { .. } => [0, 0],
+            Set::Agent(inside) => inside.missed(),
+        }
+    }
+
+    pub(super) fn foreign(&self) -> Result<u64, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(set.foreign()?),
+            Set::Agent(_) => Ok(0),
+        }
+    }
+
+    pub(super) fn sees_kernel(&self) -> bool {
+        match self {
+            Set::Kernel { set, .. } => set.sees_kernel(),
+            Set::Agent(_) => false,
+        }
+    }
+
+    pub(super) fn attached(&self) -> Option<Attached> {
+        match self {
+            Set::Kernel { attached, .. } => *attached,
+            Set::Agent(inside) => Some(inside.attached()),
+        }
+    }
+
+    pub(super) fn reservations(&self) -> Result<Vec<Reservations>, Error> {
+        match self {
+            Set::Kernel { set, .. } => Ok(told(set.reservations()?)),
+            Set::Agent(inside) => inside.reservations(),
+        }
+    }
+
+    /// What the process did that ends the watch, and what follows from it.
+    pub(super) fn ended_by(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Set::Kernel { set, .. } => set
+                .has_execed()
+                .then_some(("called exec", "the watch ended there")),
+            Set::Agent(inside) => inside.ended_by().map(|(what, then)| match what {
+                "ran another program" => ("called exec", "the watch ended there"),
+                _ => (what, then),
+            }),
+        }
+    }
+
+    /// Whether nothing of the program runs any more, though its process is there.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Set::Kernel { .. } => false,
+            Set::Agent(inside) => inside.is_over(),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Accesses that threads of the program wrote down themselves, put together as the BPF program at breakpoints of the
+//! kernel does it: each by its instruction, callers and thread name, with the values.
+//!
+//! Here the registers of every access are at hand, so that no instruction has to be learnt first.
+
+use std::collections::HashMap;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::{Hash, Hasher};
+
+use tiptoe_event::Store;
+use tiptoe_event::store::{Known, Source};
+use tiptoe_kernel::watchpoints::{
+    Access, Drops, Hits, Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint,
+};
+use tiptoe_sys::host::perf;
+use tiptoe_wire::hits::{Hit, Read};
+
+use super::begin::Target;
+use super::learn;
+
+/// There are no more rows, nor values in each.
+const ROWS: usize = 4096;
+const VALUES: usize = 8;
+
+/// What was seen so far.
+pub(super) struct Sums {
+    wanted: WatchWanted,
+    rows: HashMap<(WatchKey, Vec<u64>), WatchRow>,
+    /// By variable: how often it was hit, and what it held last.
+    variables: Vec<(Hits, u64)>,
+    /// What is known of the instructions that end at these addresses.
+    stores: HashMap<u64, Option<Store>>,
+    drops: Drops,
+    accesses: Vec<Access>,
+    /// Told when the thread was elsewhere.
+    late: u64,
+}
+
+/// The values of an access.
+struct Values {
+    old: u64,
+    new: u64,
+    is_read_behind: bool,
+}
+
+impl Sums {
+    pub(super) fn new(wanted: WatchWanted, points: &[Watchpoint]) -> Sums {
+        let variables = points.iter().map(|point| (Hits::default(), point.value));
+        Sums {
+            wanted,
+            rows: HashMap::new(),
+            variables: variables.collect(),
+            stores: HashMap::new(),
+            drops: Drops::default(),
+            accesses: Vec::new(),
+            late: 0,
+        }
+    }
+
+    /// A variable holds this now.
+    pub(super) fn holds(&mut self, index: usize, value: u64) {
+        if let Some((_, last)) = self.variables.get_mut(index) {
+            *last = value;
+        }
+    }
+
+    pub(super) fn hits(&self, index: usize) -> Hits {
+        self.variables
+            .get(index)
+            .map_or(Hits::default(), |(hits, _)| *hits)
+    }
+
+    pub(super) fn drops(&self) -> Drops {
+        self.drops
+    }
+
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
+    pub(super) fn rows(&self) -> Vec<WatchRow> {
+        self.rows.values().cloned().collect()
+    }
+
+    pub(super) fn take_accesses(&mut self) -> Vec<Access> {
+        std::mem::take(&mut self.accesses)
+    }
+
+    /// Counts an access to a variable.
+    pub(super) fn add(&mut self, read: Read, variable: (usize, &Watchpoint), target: &mut Target) {
+        let (index, point) = variable;
+        let hit = read.hit();
+        if hit.is_late {
+            self.late += 1;
+            return;
+        }
+        target.know(hit.ip);
+        let len = point.at.len;
+        let snapshot = Snapshot {
+            registers: hit.registers,
+            flags: hit.flags,
+            stack: read.stack(len).collect(),
+        };
+        let memory = read.value(len).map(|value| cut(value, len));
+        let values = self.values(variable, (hit.ip, &snapshot), memory, target);
+        let Some((hits, _)) = self.variables.get_mut(index) else {
+            return;
+        };
+        hits.all += 1;
+        if !self
+            .wanted
+            .wants(values.old, values.new, len, point.is_signed)
+        {
+            return;
+        }
+        hits.wanted += 1;
+        let key = self.key(&hit, index);
+        let callers = target.unwind(hit.ip, &snapshot);
+        if self.wanted.one_by_one {
+            let mut hasher = DefaultHasher::new();
+            callers.hash(&mut hasher);
+            self.accesses.push(Access {
+                time_ns: hit.time_ns,
+                tid: hit.tid,
+                old: values.old,
+                new: values.new,
+                is_read_behind: values.is_read_behind,
+                row: key.clone(),
+                callers: hasher.finish(),
+            });
+        }
+        let is_code = point.at.access == perf::Access::Execute;
+        let is_room = self.rows.len() < ROWS;
+        let row = match self.rows.entry((key, callers)) {
+            Entry::Occupied(row) => row.into_mut(),
+            Entry::Vacant(_) if !is_room => {
+                self.drops.no_room_for_row += 1;
+                return;
+            }
+            Entry::Vacant(place) => {
+                let (key, callers) = place.key().clone();
+                place.insert(first_row(key, callers, &hit, snapshot))
+            }
+        };
+        count(row, &hit, &values, is_code);
+    }
+
+    fn key(&self, hit: &Hit, index: usize) -> WatchKey {
+        let name = hit.name.map(u64::to_le_bytes).concat();
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        WatchKey {
+            ip: hit.ip,
+            variable: index as u32,
+            tid: if self.wanted.by_thread { hit.tid } else { 0 },
+            in_kernel: false,
+            comm: String::from_utf8_lossy(name).into_owned(),
+        }
+    }
+
+    /// From the instruction, as far as that tells; else from memory, and what was there last.
+    fn values(
+        &mut self,
+        (index, point): (usize, &Watchpoint),
+        (ip, behind): (u64, &Snapshot),
+        memory: Option<u64>,
+        target: &Target,
+    ) -> Values {
+        let Some((_, last)) = self.variables.get_mut(index) else {
+            return Values {
+                old: 0,
+                new: 0,
+                is_read_behind: true,
+            };
+        };
+        if point.at.access == perf::Access::Execute {
+            return Values {
+                old: *last,
+                new: 0,
+                is_read_behind: false,
+            };
+        }
+        let store = self.stores.entry(ip).or_insert_with(|| {
+            let module = target.module(ip.wrapping_sub(1))?;
+            learn::store(module, ip)
+        });
+        let (address, len) = (point.at.address, point.at.len);
+        let known = store.map_or(Known::default(), |store| {
+            store.known(&behind.registers, behind.flags, address, len)
+        });
+        self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
+        let new = known.new.or(memory).unwrap_or(0);
+        let previous = std::mem::replace(last, new);
+        let old = match store.map(|store| store.source) {
+            Some(Source::Added(added)) => cut(new.wrapping_sub(added), len),
+            _ => known.old.unwrap_or(previous),
+        };
+        Values {
+            old,
+            new,
+            is_read_behind: known.new.is_none(),
+        }
+    }
+}
+
+/// As many bytes as a variable has.
+fn cut(value: u64, len: u8) -> u64 {
+    match len {
+        8.. => value,
+        len => value & ((1 << (8 * len)) - 1),
+    }
+}
+
+fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> WatchRow {
+    WatchRow {
+        key,
+        count: 0,
+        changed: 0,
+        read_behind: 0,
+        first_ns: hit.time_ns,
+        last_ns: 0,
+        tid: Some(hit.tid),
+        last: (0, 0),
+        values: Vec::new(),
+        other_values: 0,
+        callers,
+        is_partial: false,
+        first,
+    }
+}
+
+fn count(row: &mut WatchRow, hit: &Hit, values: &Values, is_code: bool) {
+    row.count += 1;
+    row.changed += u64::from(values.old != values.new);
+    row.read_behind += u64::from(values.is_read_behind);
+    row.tid = row.tid.filter(|tid| *tid == hit.tid);
+    row.last_ns = hit.time_ns;
+    row.last = (values.old, values.new);
+    if is_code {
+        return;
+    }
+    let has_room = row.values.len() < VALUES;
+    match row
+        .values
+        .iter_mut()
+        .find(|known| known.value == values.new)
+    {
+        Some(known) => known.count += 1,
+        None if has_room => row.values.push(StoredValue {
+            value: values.new,
+            count: 1,
+        }),
+        None => row.other_values += 1,
+    }
+}

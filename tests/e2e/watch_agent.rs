@@ -1,0 +1,329 @@
+//! `tiptoe watch --via agent`: breakpoints in the program's own threads, which raise a signal there.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use tiptoe_tests::breakpoint::{Access, Breakpoint};
+use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::{Probe, Process, Report, Run, command, is_root, scaled, skipped, target};
+
+use crate::watch::{hits, is_whole, row, rows, said, turn, watch};
+
+const BY_AGENT: [&str; 2] = ["--via", "agent"];
+
+fn run(options: &[&str], mode: &str, rounds: u64) -> Run {
+    let watched = watch(&BY_AGENT).with(options);
+    watched.run(&target("watched"), &[mode, &rounds.to_string()])
+}
+
+fn form(report: &Report) -> &Value {
+    &report.value["watch"]["form"]
+}
+
+/// Waits until the agent has breakpoints, and a moment more, in which they begin to count.
+fn wait_armed(pid: u32) {
+    let mut looks = 0;
+    wait_until("breakpoints", Duration::from_secs(60), || {
+        std::thread::sleep(Duration::from_millis(50));
+        looks = if has_events(pid) { looks + 1 } else { 0 };
+        looks == 3
+    });
+}
+
+fn has_events(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    let agent = tasks.find(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm"));
+        name.is_ok_and(|name| name.trim() == "tiptoe-agent")
+    });
+    let files = agent.and_then(|agent| std::fs::read_dir(agent.path().join("fd")).ok());
+    let mut files = files.into_iter().flatten().flatten();
+    files.any(|file| {
+        let link = std::fs::read_link(file.path());
+        link.is_ok_and(|link| link.to_string_lossy().contains("[perf_event]"))
+    })
+}
+
+/// tiptoe and a target where everybody may run them, and write reports.
+struct Public(PathBuf);
+
+impl Public {
+    fn new() -> Public {
+        let name = format!("tiptoe-watch-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&folder, open).expect("our own folder");
+        let put = |program: &Path, name: &str| {
+            std::fs::copy(program, folder.join(name)).expect("a copy");
+        };
+        put(Path::new(command().get_program()), "tiptoe");
+        put(&target("watched"), "watched");
+        Public(folder)
+    }
+
+    /// Watches a command as a user without rights: the report, and what the command said.
+    fn run(&self, options: &[&str], mode: &str, rounds: u64) -> Run {
+        let report = self.0.join("report");
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(self.0.join("tiptoe"));
+        command.args(["watch", "--json", "--budget", "off", "-o"]);
+        command.arg(&report).args(options).arg("--");
+        command
+            .arg(self.0.join("watched"))
+            .args([mode, &rounds.to_string()]);
+        Run::new(output(&mut command), &report)
+    }
+}
+
+impl Drop for Public {
+    fn drop(&mut self) {
+        // Nothing is lost where it stays: it is a temporary folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_user_without_rights_watches_his_own_programs() {
+    let Some(_turn) = turn() else { return };
+    if !is_root() {
+        return skipped("another user", "needs root");
+    }
+    let public = Public::new();
+    let run = public.run(&["total"], "churn", scaled(10_000));
+    let report = run.good();
+    is_whole(report);
+    let total = said(&run, "total");
+    assert_eq!(hits(report, 0), total);
+    let add = row(report, "add");
+    assert_eq!(
+        (&add["count"], &add["changed"]),
+        (&total.into(), &total.into())
+    );
+    let form = form(report);
+    assert_eq!(form["by"], "agent", "{form:#}");
+    assert_eq!(form["attached"]["threads"], 1, "{form:#}");
+    let why = form["why"].as_str().expect("it is said why");
+    assert!(why.contains("no permission"), "{why}");
+    assert_eq!(report.value["watch"]["sees_kernel"], false);
+    let refused = public.run(&["total", "--via", "kernel"], "churn", 1);
+    assert_eq!(refused.status, 2, "{}", refused.stderr);
+    assert!(refused.stdout.is_empty(), "it has run");
+}
+
+#[test]
+fn who_corrupts_a_variable_is_named() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["stats.state", "--changed"], "corrupt", 1);
+    let report = run.good();
+    is_whole(report);
+    let culprit = row(report, "scribble");
+    assert_eq!(culprit["count"], 1);
+    assert_eq!(
+        (&culprit["last_old"], &culprit["last_new"]),
+        (&"1".into(), &"57005".into())
+    );
+    assert_eq!(culprit["racy"], 0, "{culprit:#}");
+    let callers = culprit["stacks"][0]["callers"].to_string();
+    assert!(callers.contains("watched:one_of_many+"), "{culprit:#}");
+    assert_eq!(rows(report).len(), 1, "{:#}", report.value["watch"]);
+}
+
+#[test]
+fn racing_threads_store_what_they_stored() {
+    let Some(_turn) = turn() else { return };
+    let rounds = scaled(100_000);
+    let run = run(&["owner", "--by", "thread"], "race", rounds);
+    let report = run.good();
+    is_whole(report);
+    for (function, value) in [("store_one", "1"), ("store_two", "2")] {
+        let row = row(report, function);
+        assert_eq!((&row["count"], &row["racy"]), (&rounds.into(), &0.into()));
+        let values = &row["values"];
+        assert_eq!(
+            (&values[0]["value"], &values[0]["count"]),
+            (&value.into(), &rounds.into())
+        );
+        assert!(values[1].is_null(), "{row:#}");
+    }
+}
+
+#[test]
+fn conditions_types_and_code() {
+    let Some(_turn) = turn() else { return };
+    let when = ["stats.level", "--when", "new == -5 && old != new"];
+    let chosen = run(&when, "values", 1);
+    let level = row(chosen.good(), "set_level");
+    assert_eq!(
+        (&level["count"], &level["last_new"]),
+        (&1.into(), &"-5".into())
+    );
+    assert_eq!(hits(chosen.good(), 0), 4);
+    let code = run(&["set_level:x"], "values", 1);
+    let row = row(code.good(), "set_level");
+    assert_eq!((&row["count"], &row["changed"]), (&4.into(), &0.into()));
+}
+
+/// Its handler gets what it always got, and is itself watched.
+#[test]
+fn a_program_keeps_its_own_traps() {
+    let Some(_turn) = turn() else { return };
+    let trapping = |mode: &str| {
+        let watched = watch(&BY_AGENT).with(&["total"]);
+        watched.run(&target("trapping"), &[mode])
+    };
+    let count = |report: &Report, function: &str| {
+        let at = format!("trapping:{function}+");
+        let mut rows = rows(report).iter();
+        let row = rows.find(|row| row["at"].as_str().is_some_and(|text| text.starts_with(&at)));
+        row.and_then(|row| row["count"].as_u64()).unwrap_or(0)
+    };
+    let handled = trapping("handled");
+    let report = handled.good();
+    is_whole(report);
+    assert_eq!(
+        (said(&handled, "total"), said(&handled, "traps")),
+        (1200, 200)
+    );
+    assert_eq!(
+        (count(report, "add"), count(report, "on_trap")),
+        (1000, 200)
+    );
+    let blocked = trapping("blocked");
+    is_whole(blocked.good());
+    assert_eq!(count(blocked.good(), "add"), 1000);
+    // One of a thousand is told when the block is over: it is not put anywhere.
+    let hidden = trapping("hidden");
+    let report = hidden.good();
+    assert_eq!(said(&hidden, "total"), 1010);
+    assert_eq!(count(report, "add"), 10);
+    assert_eq!(report.value["watch"]["variables"][0]["at_least"], true);
+    let drops = report.value["watch"]["drops"].to_string();
+    assert!(drops.contains("blocked SIGTRAP"), "{drops}");
+}
+
+#[test]
+fn hundreds_of_threads_with_three_watches_each() {
+    let Some(_turn) = turn() else { return };
+    let threads = scaled(2000).max(300);
+    let mut program =
+        Process::start(Command::new(target("watched")).args(["many", &threads.to_string()]));
+    assert_eq!(program.line(), "ready");
+    let pid = program.pid();
+    let watched = watch(&["total", "stats.hits", "owner", "--stats"]);
+    let watched = watched.with(&BY_AGENT).attach(&[pid]);
+    wait_armed(pid);
+    program.go();
+    assert_eq!(program.line(), "done");
+    let report = watched.interrupt();
+    is_whole(&report);
+    for variable in 0..3 {
+        let watch = &report.value["watch"];
+        assert_eq!(hits(&report, variable), 10 * threads, "{watch:#}");
+    }
+    let sides = &report.value["watch"]["reservations"];
+    assert_eq!(sides[0]["reservations"], 3 * (threads + 1), "{sides:#}");
+    assert!(program.finish().1.success());
+}
+
+/// Nothing stays in a program that goes on.
+#[test]
+fn all_registers_are_given_back() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let pid = program.pid();
+    let variables = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
+    let watched = watch(&variables).with(&BY_AGENT).attach(&[pid]);
+    wait_armed(pid);
+    let thread = Some(pid.cast_signed());
+    assert!(Breakpoint::open(thread, None, Access::Write).is_err());
+    watched.interrupt();
+    assert!(!has_events(pid));
+    assert_eq!(Breakpoint::all(thread, None, Access::Write).len(), 4);
+    program.go();
+    assert!(program.finish().1.success());
+}
+
+#[test]
+fn it_ends_with_what_it_watches() {
+    let Some(_turn) = turn() else { return };
+    let exec = run(&["stats.hits"], "again", 1);
+    let report = exec.good();
+    assert_eq!(hits(report, 0), 1);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("called exec"), "{notes}");
+    // A child has none of its parent's breakpoints.
+    let forked = run(&["stats.hits"], "forked", 1);
+    assert_eq!(hits(forked.good(), 0), 20);
+}
+
+#[test]
+fn a_hot_variable_does_not_stop_its_program() {
+    let Some(_turn) = turn() else { return };
+    let watched = Probe::watch_within("1%")
+        .with(&["stats.hits"])
+        .with(&BY_AGENT);
+    let run = watched.run(&target("watched"), &["hot", "1000"]);
+    let report = run.good();
+    let watch = &report.value["watch"];
+    assert_eq!(watch["variables"][0]["at_least"], true, "{watch:#}");
+    assert!(
+        watch["allowance"]["used_up"].as_u64() > Some(0),
+        "{watch:#}"
+    );
+    let seen = hits(report, 0);
+    assert!(seen > 0 && said(&run, "hits") > 100 * seen, "{watch:#}");
+}
+
+#[test]
+fn a_tiptoe_that_is_killed_leaves_nothing() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
+    let pid = program.pid();
+    let mut command = command();
+    command.args([
+        "watch",
+        "stats.hits",
+        "--via",
+        "agent",
+        "-p",
+        &pid.to_string(),
+    ]);
+    let tiptoe = Process::start(&mut command);
+    wait_armed(pid);
+    tiptoe.signal(libc::SIGKILL);
+    drop(tiptoe);
+    wait_until("the agent's end", Duration::from_secs(20), || {
+        !has_events(pid)
+    });
+    // The next one takes the agent over.
+    let watched = watch(&BY_AGENT).with(&["stats.hits"]).attach(&[pid]);
+    wait_armed(pid);
+    program.go();
+    assert!(program.finish().1.success());
+    assert_eq!(hits(&watched.finish(), 0), 20);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let Some(_turn) = turn() else { return };
+    let refused = |options: &[&str], words: &[&str]| {
+        let run = run(options, "forked", 1);
+        assert_eq!(run.status, 2, "{}", run.stderr);
+        assert!(run.stdout.is_empty(), "it has run");
+        for words in words {
+            assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+        }
+    };
+    refused(&["nothing"], &["no variable `nothing`"]);
+    let four = ["stats.hits", "stats.state", "owner", "total"];
+    let words = ["'watched:stats.hits'", "one is left to them", "--all-slots"];
+    refused(&four, &words);
+    let all = run(&[&four[..], &["--all-slots"]].concat(), "forked", 1);
+    assert_eq!(hits(all.good(), 0), 20);
+}

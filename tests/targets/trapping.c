@@ -1,0 +1,70 @@
+// cflags: -O1 -g -pthread
+// A program that uses SIGTRAP itself, and writes to a variable meanwhile.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KEPT __attribute__((noinline))
+
+volatile long total;
+static volatile int traps;
+
+KEPT static void on_trap(int signal) {
+    (void)signal;
+    traps++;
+    total++;
+}
+
+KEPT static void add(void) { total++; }
+
+// Its own traps, and signals that it sends itself.
+static void handled(void) {
+    signal(SIGTRAP, on_trap);
+    for (int i = 0; i < 1000; i++) {
+        add();
+        if (i % 10 == 0) __asm__ volatile("int3");
+        if (i % 10 == 5) raise(SIGTRAP);
+    }
+}
+
+// It blocks the signal, as libc has it.
+static void blocked(void) {
+    sigset_t set, now;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTRAP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (int i = 0; i < 1000; i++) add();
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    if (!sigismember(&now, SIGTRAP)) exit(3);
+}
+
+static long mask(long how, unsigned long *set) {
+    long result;
+    register long size __asm__("r10") = sizeof *set;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(SYS_rt_sigprocmask), "D"(how), "S"(set), "d"(0L), "r"(size)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+// It blocks the signal behind libc's back.
+static void hidden(void) {
+    unsigned long set = 1ul << (SIGTRAP - 1);
+    if (mask(SIG_BLOCK, &set)) exit(3);
+    for (int i = 0; i < 1000; i++) add();
+    if (mask(SIG_UNBLOCK, &set)) exit(3);
+    for (int i = 0; i < 10; i++) add();
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) return 2;
+    if (!strcmp(argv[1], "handled")) handled();
+    if (!strcmp(argv[1], "blocked")) blocked();
+    if (!strcmp(argv[1], "hidden")) hidden();
+    printf("total %ld traps %d\n", total, traps);
+    return 0;
+}

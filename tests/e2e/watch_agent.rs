@@ -231,6 +231,28 @@ fn hundreds_of_threads_with_three_watches_each() {
     assert!(program.finish().1.success());
 }
 
+/// Chains of threads that lived and died already when it came, and while it did.
+#[test]
+fn threads_that_come_and_go_are_all_seen_and_none_twice() {
+    let Some(_turn) = turn() else { return };
+    for variables in [&["total"][..], &["total", "stats.hits", "mode"]] {
+        let rounds = scaled(50_000).to_string();
+        let mut program = Process::start(Command::new(target("watched")).args(["living", &rounds]));
+        assert_eq!(program.line(), "ready");
+        let watched = watch(variables).with(&BY_AGENT).attach(&[program.pid()]);
+        wait_armed(program.pid());
+        program.go();
+        let line = program.line();
+        let total = line.split_whitespace().last().and_then(|n| n.parse().ok());
+        let total: u64 = total.unwrap_or_else(|| panic!("no total in {line:?}"));
+        assert!(program.finish().1.success());
+        let report = watched.finish();
+        is_whole(&report);
+        assert_eq!(hits(&report, 0), total);
+        assert_eq!(row(&report, "add")["count"], total);
+    }
+}
+
 /// Nothing stays in a program that goes on.
 #[test]
 fn all_registers_are_given_back() {

@@ -402,6 +402,8 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce(&Data)) {
     if let Some(data) = shared.data() {
         reblock(&data);
     }
+    // Of threads that stood still while the hooks went.
+    signals::wait_until_none_pending();
     signals::disown();
     signals::send_held_process();
     signals::send_held_threads();

@@ -5,14 +5,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, Words};
 
 use crate::request::Error;
+
+mod owner;
+
+use owner::Owner;
 
 /// How long an agent may take for one request before it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -386,21 +389,32 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Follow, 0))
     }
 
-    /// Puts everything back and waits until the agent sleeps; `reblock` runs once no trap byte stands any more.
-    pub fn detach(&self, reblock: impl FnOnce()) -> Result<(), Error> {
-        self.unless_gone(self.ask(tiptoe_wire::Request::Detach, 0))?;
-        let deadline = Instant::now() + PATIENCE;
-        let mut reblock = Some(reblock);
-        let is_over = || self.data().state() == State::Dormant || self.is_gone();
-        while !is_over() && Instant::now() < deadline {
-            if self.data().state() == State::Unhooked
-                && let Some(reblock) = reblock.take()
-            {
-                reblock();
-                self.unless_gone(self.ask(tiptoe_wire::Request::Settle, 0))?;
+    /// Puts everything back and waits until the agent sleeps; `hold` runs what waits for that, until the hooks are gone, and
+    /// `reblock` runs once no trap byte stands any more.
+    pub fn detach(
+        &self,
+        hold: impl FnOnce(&mut dyn FnMut()),
+        reblock: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let wait = |is_over: &dyn Fn(State) -> bool| {
+            let deadline = Instant::now() + PATIENCE;
+            while !is_over(self.data().state()) && !self.is_gone() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(1));
+        };
+        let mut asked = Ok(());
+        hold(&mut || {
+            asked = self.ask(tiptoe_wire::Request::Detach, 0);
+            if asked.is_ok() {
+                wait(&|state| matches!(state, State::Unhooked | State::Dormant));
+            }
+        });
+        self.unless_gone(asked)?;
+        if self.data().state() == State::Unhooked {
+            reblock();
+            self.unless_gone(self.ask(tiptoe_wire::Request::Settle, 0))?;
         }
+        wait(&|state| state == State::Dormant);
         Ok(())
     }
 }
@@ -408,93 +422,4 @@ impl Link {
 fn wake(word: &AtomicU32) {
     // SAFETY: FUTEX_WAKE reads no memory; the word's address is its key.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
-}
-
-/// The kernel's list of robust futexes of a thread (set_robust_list(2)).
-#[repr(C)]
-struct RobustList {
-    first: *const RobustList,
-    futex_offset: libc::c_long,
-    pending: *const RobustList,
-    /// The one entry: a link back to the head. Its futex is `futex_offset` away.
-    entry: *const RobustList,
-}
-
-const FUTEX_WAITERS: u32 = 0x8000_0000;
-
-/// A thread that holds the owner word.
-struct Owner {
-    release: Option<mpsc::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Owner {
-    fn hold(data: &Segment) -> io::Result<Owner> {
-        let file = data.file.as_fd().try_clone_to_owned()?;
-        let (release, released) = mpsc::channel();
-        let (ready, is_ready) = mpsc::channel();
-        let len = data.len as u64;
-        let thread = std::thread::Builder::new()
-            .name("tiptoe-owner".into())
-            .spawn(move || {
-                let held = Segment::map(file, len).map(|segment| own(&segment, &ready, &released));
-                if let Err(error) = held {
-                    let _ = ready.send(Err(error));
-                }
-            })?;
-        is_ready
-            .recv()
-            .unwrap_or_else(|_| Err(io::Error::other("no owner thread")))?;
-        Ok(Owner {
-            release: Some(release),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.release.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Holds the word until told to release it, or until the process dies.
-fn own(segment: &Segment, ready: &mpsc::Sender<io::Result<()>>, released: &mpsc::Receiver<()>) {
-    // The owner word is at a fixed place, whatever the geometry.
-    let geometry = Geometry {
-        slots: 1,
-        slabs: 1,
-        rings: false,
-    };
-    let Some(word) = Data::new(segment.words(), geometry).and_then(|data| data.owner()) else {
-        let _ = ready.send(Err(io::Error::other("the data segment is too small")));
-        return;
-    };
-    let mut list = Box::new(RobustList {
-        first: std::ptr::null(),
-        futex_offset: 0,
-        pending: std::ptr::null(),
-        entry: std::ptr::null(),
-    });
-    let head: *const RobustList = &raw const *list;
-    let entry = (&raw const list.entry).cast::<RobustList>();
-    list.first = entry;
-    list.entry = head;
-    list.futex_offset = word.as_ptr() as libc::c_long - entry as libc::c_long;
-    let len = std::mem::offset_of!(RobustList, entry);
-    // SAFETY: the list lives until this thread ends, after which the kernel has
-    // read it; the thread holds no robust mutex of libc's.
-    unsafe { libc::syscall(libc::SYS_set_robust_list, head, len) };
-    // SAFETY: gettid has no arguments.
-    let tid = unsafe { libc::gettid() } as u32;
-    // Release: whoever sees the word sees the plan's header.
-    word.store(tid | FUTEX_WAITERS, Ordering::Release);
-    let _ = ready.send(Ok(()));
-    let _ = released.recv();
-    list.first = head;
-    word.store(0, Ordering::Release); // a clean farewell: also means "put back"
-    wake(word);
 }

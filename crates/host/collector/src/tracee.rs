@@ -45,6 +45,9 @@ pub use reads::Reads;
 pub use records::Recorded;
 pub use watches::Opened;
 
+/// How long it is looked whether a program makes threads.
+const SAMPLE: Duration = Duration::from_millis(5);
+
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
 
@@ -395,7 +398,16 @@ impl Tracee {
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
             Some(link) if !self.left.get() && !self.is_gone() && !self.has_execed() => {
-                link.detach(|| {
+                let before = self.process.threads().unwrap_or_default();
+                if before.len() > 2 {
+                    // So that it shows whether threads are born all the time.
+                    std::thread::sleep(SAMPLE);
+                }
+                let hold = |wait: &mut dyn FnMut()| match self.masks {
+                    Some(masks) if self.makes_threads(&before) => masks.while_stopped(wait),
+                    _ => wait(),
+                };
+                link.detach(hold, || {
                     // What cannot be stopped stays without its block.
                     let _ = self.masks.map(|masks| masks.give_back());
                 })

@@ -5,6 +5,8 @@
 //! ([`Masks::give_back`]); what it believes stands in a word of its own, which the agent's
 //! hooks keep while it runs.
 
+use std::collections::BTreeSet;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use tiptoe_wire::tls::BELIEVED;
@@ -15,6 +17,8 @@ use super::tracee::{Held, Missed};
 
 /// How long one thread may take to stop.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// So many looks for threads that were born meanwhile.
+const PASSES: usize = 50;
 
 /// Where the agent keeps what a thread believes.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +53,79 @@ impl Masks {
             let status = process::status(self.pid, tid);
             status.is_ok_and(|status| status.blocked & self.signals != 0)
         };
-        self.each(blocks, |held| {
-            let mask = held.signal_mask()?;
-            let block = held.registers()?.fs_base;
-            if let Some(words) = self.words {
-                let at = words.believed(block);
-                let now = process.read_u64(at).map_err(|_| Missed::Gone)?;
-                let word = words.word(words.bits(now) | mask & self.signals);
-                let write = process.write(at, &word.to_le_bytes());
-                write.map_err(|_| Missed::Gone)?;
-            }
-            held.set_signal_mask(mask & !self.signals)
+        self.each(blocks, |held| self.free(held, &process))
+    }
+
+    /// Has a thread block the signals no more, and believe that it does as before.
+    fn free(&self, held: &Held, process: &Process) -> Result<(), Missed> {
+        let mask = held.signal_mask()?;
+        if mask & self.signals == 0 {
+            return Ok(());
+        }
+        let block = held.registers()?.fs_base;
+        if let Some(words) = self.words {
+            let at = words.believed(block);
+            let now = process.read_u64(at).map_err(|_| Missed::Gone)?;
+            let word = words.word(words.bits(now) | mask & self.signals);
+            let write = process.write(at, &word.to_le_bytes());
+            write.map_err(|_| Missed::Gone)?;
+        }
+        held.set_signal_mask(mask & !self.signals)
+    }
+
+    /// Runs something while all threads of the program stand still, and none blocks the signals: where threads are born
+    /// all the time, each of them blocks everything for a moment, and would meet a trap byte then.
+    pub fn while_stopped<R>(&self, act: impl FnOnce() -> R) -> R {
+        let (stopped, is_stopped) = mpsc::channel();
+        let (over, is_over) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            // Who seizes must be the one who lets go.
+            scope.spawn(move || {
+                let held = self.stop_all();
+                let _ = stopped.send(());
+                let _ = is_over.recv();
+                drop(held);
+            });
+            let _ = is_stopped.recv();
+            let result = act();
+            drop(over);
+            result
         })
+    }
+
+    fn is_due(&self, tid: u32) -> bool {
+        let status = process::status(self.pid, tid);
+        status.is_ok_and(|status| status.pending & self.signals != 0)
+    }
+
+    /// Stops all threads, until none is born any more. One that would not stop goes on.
+    fn stop_all(&self) -> Vec<Held> {
+        let (mut held, mut tried) = (Vec::new(), BTreeSet::new());
+        let Ok(process) = Process::open(self.pid) else {
+            return held;
+        };
+        for _ in 0..PASSES {
+            let threads = process::threads(self.pid).unwrap_or_default();
+            let (before, mut all) = (tried.len(), true);
+            for tid in threads.into_iter().filter(|tid| Some(*tid) != self.spare) {
+                if tried.insert(tid)
+                    && let Ok(stopped) = Held::stop(tid, PATIENCE)
+                {
+                    // One that a signal is on its way to is let go and stopped again behind it.
+                    if self.is_due(tid) {
+                        tried.remove(&tid);
+                        all = false;
+                        continue;
+                    }
+                    let _ = self.free(&stopped, &process);
+                    held.push(stopped);
+                }
+            }
+            if all && tried.len() == before {
+                break;
+            }
+        }
+        held
     }
 
     /// Has each thread block what it believes to block. The number of threads changed.

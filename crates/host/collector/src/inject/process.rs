@@ -66,6 +66,8 @@ pub(super) struct Status {
     pub seccomp: bool,
     /// The signals that it blocks.
     pub blocked: u64,
+    /// Signals that wait for it alone.
+    pub pending: u64,
 }
 
 /// The target, seen from outside.
@@ -239,6 +241,7 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
             "State" => status.state = value.chars().next().unwrap_or('X'),
             "TracerPid" => status.tracer = value.parse().unwrap_or(0),
             "Seccomp" => status.seccomp = value != "0",
+            "SigPnd" => status.pending = u64::from_str_radix(value, 16).unwrap_or(0),
             "SigBlk" => status.blocked = u64::from_str_radix(value, 16).unwrap_or(0),
             _ => {}
         }

@@ -20,6 +20,8 @@ use crate::rows::Row;
 
 /// Places that a followed function is called from, on average, at most.
 const CALLERS: usize = 16;
+/// So many lists of threads are looked through for the agent's.
+const LISTS: usize = 20;
 /// How long an agent may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
 
@@ -39,7 +41,10 @@ impl Tracee {
                 self.process.pid()
             ))
         })?;
-        self.agent_thread = agent_thread(self.process, link.data().thread());
+        // Where threads come and go a list of them may lack some.
+        let agent = || agent_thread(self.process, link.data().thread());
+        self.agent_thread = (0..LISTS).find_map(|_| agent());
+        let before = self.process.threads().unwrap_or_default();
         self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps()?;
@@ -62,7 +67,10 @@ impl Tracee {
         self.masks = Some(masks);
         self.ready_to_follow(link, followed, &planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
-        let outcomes = install(link, &hooks, &lost)?;
+        let outcomes = match self.makes_threads(&before) {
+            true => masks.while_stopped(|| install(link, &hooks, &lost)),
+            false => install(link, &hooks, &lost),
+        }?;
         let armed = hooks.iter().zip(outcomes).filter(|(_, why)| why.is_none());
         let armed: Vec<u64> = armed.map(|(hook, _)| hook.site.address).collect();
         self.hooks = hooks.iter().map(|hook| hook.site.address).collect();
@@ -83,6 +91,14 @@ impl Tracee {
             self.later.watching = true;
         }
         self.install_probes(link, probes, planned.probes, &lost)
+    }
+
+    /// Whether there are threads that were not there before.
+    pub(super) fn makes_threads(&self, before: &[u32]) -> bool {
+        let now = self.process.threads().unwrap_or_default();
+        let is_new = |tid: &u32| !before.contains(tid) && Some(*tid) != self.agent_thread;
+        // It must not be stopped, so it has to be known.
+        self.agent_thread.is_some() && now.iter().any(is_new)
     }
 
     /// What this plan, and those of libraries that come later, go on from.

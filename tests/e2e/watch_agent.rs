@@ -197,6 +197,9 @@ fn a_program_keeps_its_own_traps() {
     let blocked = trapping("blocked");
     is_whole(blocked.good());
     assert_eq!(count(blocked.good(), "add"), 1000);
+    let apart = trapping("apart");
+    is_whole(apart.good());
+    assert_eq!(count(apart.good(), "add"), 20);
     // One of a thousand is told when the block is over: it is not put anywhere.
     let hidden = trapping("hidden");
     let report = hidden.good();

@@ -1,5 +1,7 @@
 // cflags: -O1 -g -pthread
 // A program that uses SIGTRAP itself, and writes to a variable meanwhile.
+#define _GNU_SOURCE
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,11 +62,19 @@ static void hidden(void) {
     for (int i = 0; i < 10; i++) add();
 }
 
+// It takes a user namespace of its own, which the agent's thread is in the way of.
+static void apart(void) {
+    for (int i = 0; i < 10; i++) add();
+    if (unshare(CLONE_NEWUSER)) exit(3);
+    for (int i = 0; i < 10; i++) add();
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) return 2;
     if (!strcmp(argv[1], "handled")) handled();
     if (!strcmp(argv[1], "blocked")) blocked();
     if (!strcmp(argv[1], "hidden")) hidden();
+    if (!strcmp(argv[1], "apart")) apart();
     printf("total %ld traps %d\n", total, traps);
     return 0;
 }

@@ -169,11 +169,15 @@ pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
 fn alone(number: usize, frame: &Frame) -> i64 {
     let here = shared::at_home();
     if let Some(shared) = here {
+        watches::before_retreat();
         thread::retire(shared);
     }
     let result = perform(number, frame);
     if let Some(shared) = here {
-        let _ = thread::start(shared);
+        let started = thread::start(shared);
+        if started.is_ok() {
+            watches::wait_until_back();
+        }
     }
     result
 }

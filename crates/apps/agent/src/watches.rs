@@ -17,7 +17,8 @@
 //! *Cost*: the trap, of 15 to 35 us where measured, and about 1 us for five system calls: a value is read by the
 //! kernel, so that reading it is no hit, and whatever is not mapped no fault.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use tiptoe_breakpoint::inherit::{Passes, missing};
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Request, Target, Wait};
@@ -191,8 +192,34 @@ fn switch(what: usize) {
 /// Begins again in a thread that took the agent's place. (agent's thread)
 pub fn go_on(shared: &Shared, data: &Data) {
     OPEN.store(0, Relaxed);
-    if COUNT.load(Relaxed) != 0 && hits(data).is_some() {
+    if COUNT.load(Relaxed) != 0
+        && let Some(hits) = hits(data)
+    {
         open_all(shared, data);
+        if !births::is_alone() {
+            hits.note_gap();
+        }
+    }
+    IS_BACK.store(1, Release);
+    raw::futex::wake(&IS_BACK, u32::MAX);
+}
+
+/// 0 from when the agent's thread is asked to leave for a moment until another one has taken its place.
+static IS_BACK: AtomicU32 = AtomicU32::new(1);
+
+/// The agent's thread is about to leave for a moment.
+pub fn before_retreat() {
+    IS_BACK.store(0, Relaxed); // published by the thread's start
+}
+
+/// Waits until breakpoints stand again where there were some, not longer than a second.
+pub fn wait_until_back() {
+    for _ in 0..10 {
+        // Acquire: pairs with the Release in `go_on`.
+        if COUNT.load(Relaxed) == 0 || IS_BACK.load(Acquire) != 0 {
+            return;
+        }
+        let _ = raw::futex::wait(&IS_BACK, 0, Some(WAIT_NS));
     }
 }
 

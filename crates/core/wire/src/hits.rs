@@ -58,6 +58,7 @@ mod head {
     pub(super) const ASKED: usize = 7;
     pub(super) const WAITED_FOR: usize = 8;
     pub(super) const EXECS: usize = 9;
+    pub(super) const GAPS: usize = 10;
     pub(super) const WORDS: usize = 16;
 }
 
@@ -192,6 +193,18 @@ impl<'a> Hits<'a> {
     /// Whether it has called exec: where its process is no more it ended in another program. (tiptoe)
     pub fn execs(&self) -> bool {
         self.0.load(head::EXECS) != 0
+    }
+
+    /// Other threads ran while there were no events for a moment. (agent)
+    pub fn note_gap(&self) {
+        if let Some(word) = self.0.at(head::GAPS) {
+            word.fetch_add(1, Relaxed); // only the number matters
+        }
+    }
+
+    /// How often that was so. (tiptoe)
+    pub fn gaps(&self) -> u64 {
+        self.0.load(head::GAPS)
     }
 
     /// Whether the events rest.

@@ -377,7 +377,7 @@ impl Run<'_> {
         });
         let drops = self.set.drops()?;
         let missed = self.set.missed();
-        let has_missed = missed != [0, 0];
+        let has_missed = missed != [0; 3];
         let mut variables = Vec::new();
         for (index, place) in (0..).zip(&self.places) {
             let hits = self.set.hits(index)?;
@@ -443,11 +443,15 @@ impl Run<'_> {
 }
 
 /// Each reason for which something was dropped, in words.
-fn dropped(drops: Drops, [too_fast, late]: [u64; 2]) -> Vec<Dropped> {
+fn dropped(drops: Drops, [too_fast, late, gaps]: [u64; 3]) -> Vec<Dropped> {
     words::dropped([
         (
             too_fast,
             "not counted: they came faster than they could be read",
+        ),
+        (
+            gaps,
+            "or more may be missing each time that the agent left for a moment, as the program changed its user",
         ),
         (
             late,

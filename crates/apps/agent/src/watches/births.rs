@@ -62,7 +62,7 @@ pub fn before() {
 }
 
 /// Whether the program has one thread, besides the agent's.
-fn is_alone() -> bool {
+pub(super) fn is_alone() -> bool {
     let mut threads = 0;
     tasks::each(|_| threads += 1);
     threads <= 2

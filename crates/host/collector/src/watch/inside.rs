@@ -290,10 +290,14 @@ impl Inside {
         self.sums.take_accesses()
     }
 
-    /// Accesses that are not among the hits: those that came too fast, and those of threads that blocked the signal.
-    pub(super) fn missed(&self) -> [u64; 2] {
-        let lost = self.tracee.hits().map_or(0, |hits| hits.lost());
-        [lost + self.holes, self.sums.late()]
+    /// What is not among the hits: those that came too fast, those of threads that blocked the signal, and how often
+    /// there was nobody to see any.
+    pub(super) fn missed(&self) -> [u64; 3] {
+        let [lost, gaps] = self
+            .tracee
+            .hits()
+            .map_or([0, 0], |hits| [hits.lost(), hits.gaps()]);
+        [lost + self.holes, self.sums.late(), gaps]
     }
 
     /// Why the agent is not there any more, though the process is; and what follows.

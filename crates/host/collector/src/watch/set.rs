@@ -194,10 +194,10 @@ impl Set {
         }
     }
 
-    /// Accesses of threads that were never told of: those that came too fast, and those under a block of the signal.
-    pub(super) fn missed(&self) -> [u64; 2] {
+    /// As [`Inside::missed`].
+    pub(super) fn missed(&self) -> [u64; 3] {
         match self {
-            Set::Kernel { .. } => [0, 0],
+            Set::Kernel { .. } => [0; 3],
             Set::Agent(inside) => inside.missed(),
         }
     }

@@ -11,6 +11,7 @@ mod assembly;
 mod attach;
 mod breakpoint;
 mod build;
+mod cgroup;
 mod coverage;
 mod driver;
 mod error;
@@ -21,6 +22,7 @@ mod resolve;
 mod schedule;
 mod table;
 mod target;
+mod turns;
 mod uftrace;
 mod uprobe;
 mod watch;
@@ -78,6 +80,11 @@ pub fn list() -> &'static [Bench] {
             name: "breakpoint",
             about: "what accounting for debug registers costs: `stress`, and perf's `thread` and `enable`",
             run: breakpoint::run,
+        },
+        Bench {
+            name: "cgroup",
+            about: "what counting for each cgroup adds to a switch of tasks, beside perf's events of cgroups",
+            run: cgroup::run,
         },
         Bench {
             name: "schedule",

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use tiptoe_collector::Budget;
 use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent};
 
+use super::address;
 use super::others::Other;
-use super::{address, in_turns, ratio};
 use crate::driver::{Tracing, attached};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table};
+use crate::turns::{in_turns, ratio};
 use crate::workshop::{Program, Workshop, failed};
 
 /// Who watches.

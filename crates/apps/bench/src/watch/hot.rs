@@ -2,11 +2,12 @@
 
 use tiptoe_collector::Budget;
 
+use super::address;
 use super::hit::watch;
-use super::{address, in_turns, ratio};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table};
+use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
 type Case = (&'static str, Option<Budget>);

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use super::address;
 use super::arm::{Way, Words};
-use super::{address, in_turns};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table};
+use crate::turns::in_turns;
 use crate::workshop::Workshop;
 
 /// All debug registers.

@@ -1,10 +1,11 @@
 //! What threads that are watched, and write nothing of it, pay for taking turns on a CPU.
 
+use super::address;
 use super::arm::{Way, Words};
-use super::{address, in_turns, ratio};
 use crate::error::Error;
 use crate::options::Options;
 use crate::table::{Row, Table};
+use crate::turns::{in_turns, ratio};
 use crate::workshop::Workshop;
 
 /// How, and how many variables.

@@ -1,0 +1,194 @@
+//! `tiptoe bench cgroup`: what counting for cgroups adds to a switch between two of them.
+//!
+//! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU, while
+//!   nobody counts, while events of the whole system are counted, while perf's events of cgroups count (beside those
+//!   of the system, and for each cgroup alone), while a script of bpftrace's does, and while tiptoe does: time, faults
+//!   and switches, and so many events more that are read.
+//! - `within`: the same of two tasks in one cgroup.
+//! - `ring`: as many tasks as cgroups hand it round.
+//! - `response`: the mean time to an answer of six workers in six cgroups, 20 us of work each.
+//! - `blind`: how long at each switch an event of the system did not count, by its own times.
+//!
+//! perf's rows are the kernel's events of cgroups, opened as `perf stat --for-each-cgroup` opens them.
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+use crate::turns::{Found, in_turns, ratio};
+use crate::workshop::{Program, Workshop};
+
+mod counting;
+mod folder;
+
+use counting::{Case, Counting};
+use folder::Folder;
+
+const PROGRAM: &str = include_str!("cgroup/program.c");
+/// As in the published test: six, and the one that they are in.
+const CHILDREN: usize = 6;
+/// Rings of so many cgroups.
+const RINGS: [usize; 4] = [7, 50, 200, 1000];
+/// So many hops for each ms that is asked for: some ten times as long.
+const HOPS_PER_MS: u32 = 5_000;
+
+const fn perf(events: usize, with_system: bool) -> Case {
+    Case::Perf {
+        events,
+        with_system,
+    }
+}
+
+const fn tiptoe(events: usize) -> Case {
+    Case::Tiptoe { events }
+}
+
+const SWITCH: [Case; 15] = [
+    Case::Nobody,
+    Case::System,
+    perf(2, true),
+    perf(1, false),
+    perf(2, false),
+    perf(4, false),
+    perf(8, false),
+    perf(20, false),
+    Case::Bpftrace,
+    tiptoe(0),
+    tiptoe(1),
+    tiptoe(2),
+    tiptoe(4),
+    tiptoe(8),
+    tiptoe(20),
+];
+const WITHIN: [Case; 4] = [Case::Nobody, Case::System, perf(2, true), tiptoe(0)];
+const RING: [Case; 3] = [Case::Nobody, perf(2, false), tiptoe(0)];
+const RESPONSE: [Case; 4] = [Case::Nobody, Case::System, perf(2, true), tiptoe(0)];
+
+/// Measures all of it.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut table = Table {
+        bench: "cgroup",
+        ..Table::default()
+    };
+    let folder = Folder::new(RINGS[RINGS.len() - 1])?;
+    let workshop = Workshop::new("cgroup", PROGRAM)?;
+    let mut bench = Bench {
+        program: workshop.start(None)?,
+        folder,
+        options,
+    };
+    // Between two of the children, and within one.
+    let found = bench.ring("switch", &SWITCH, 2, CHILDREN, &mut table)?;
+    compare(&mut table, "switch", &found);
+    let found = bench.ring("within", &WITHIN, 2, 1, &mut table)?;
+    compare(&mut table, "within", &found);
+    for cgroups in RINGS {
+        let site = format!("ring of {cgroups}");
+        let found = bench.ring(&site, &RING, cgroups, cgroups, &mut table)?;
+        compare(&mut table, &site, &found);
+    }
+    bench.response(&mut table)?;
+    bench.blind(&mut table)?;
+    Ok(table)
+}
+
+/// Tasks in cgroups.
+struct Bench<'a> {
+    program: Program,
+    folder: Folder,
+    options: &'a Options,
+}
+
+impl Bench<'_> {
+    /// So many tasks in so many cgroups: ns a hop, in turns.
+    fn ring(
+        &mut self,
+        site: &str,
+        cases: &[Case],
+        tasks: usize,
+        cgroups: usize,
+        table: &mut Table,
+    ) -> Result<Found<Case>, Error> {
+        let path = self.folder.path().display().to_string();
+        self.program
+            .ask(&format!("ring {path} {tasks} {cgroups}"))?;
+        let hops = HOPS_PER_MS * self.options.ms;
+        let named = |case: Case| format!("{} {site}", case.name());
+        let found = in_turns(self.options.rounds, cases, named, table, |case| {
+            let _counting = Counting::start(case, &self.folder, cgroups.max(CHILDREN))?;
+            self.program.ask(&format!("hops {}", hops / 10))?;
+            self.program.ask(&format!("hops {hops}"))
+        });
+        self.program.ask("stop")?;
+        found
+    }
+
+    fn response(&mut self, table: &mut Table) -> Result<(), Error> {
+        let path = self.folder.path().display().to_string();
+        let question = format!("serve {path} {CHILDREN} {}", 50 * self.options.ms);
+        let named = |case: Case| format!("{} response", case.name());
+        let found = in_turns(self.options.rounds, &RESPONSE, named, table, |case| {
+            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
+            self.program.ask(&question)
+        })?;
+        let bare = &found.cases[0].1;
+        for (case, times) in &found.cases {
+            let times: Vec<f64> = times.iter().map(|ns| ns / 1000.0).collect();
+            table
+                .rows
+                .push(Row::new(case.name(), &times, "us").at("response"));
+        }
+        for (case, times) in &found.cases[1..] {
+            let (ratio, spread) = ratio(times, bare);
+            table.notes.push(format!(
+                "response: {} {:+.1} % (± {:.1})",
+                case.name(),
+                100.0 * (ratio - 1.0),
+                100.0 * spread
+            ));
+        }
+        Ok(())
+    }
+
+    /// By an event's own clock that counts while it is in.
+    fn blind(&mut self, table: &mut Table) -> Result<(), Error> {
+        let path = self.folder.path().display().to_string();
+        self.program.ask(&format!("ring {path} 2 {CHILDREN}"))?;
+        let hops = HOPS_PER_MS * self.options.ms;
+        for case in [perf(2, true), tiptoe(1)] {
+            let mut blind = Vec::new();
+            for _ in 0..self.options.rounds {
+                let counting = Counting::start(case, &self.folder, CHILDREN)?;
+                let before = counting.blind_ns()?;
+                self.program.ask(&format!("hops {hops}"))?;
+                blind.push((counting.blind_ns()? - before) / f64::from(hops));
+            }
+            table
+                .rows
+                .push(Row::new(case.name(), &blind, "ns").at("blind"));
+        }
+        self.program.ask("stop")?;
+        Ok(())
+    }
+}
+
+/// Rows of a ring: what each took, and how much more than nobody's counting in the same round.
+fn compare(table: &mut Table, site: &str, found: &Found<Case>) {
+    let bare = &found.cases[0].1;
+    let rows = found.cases.iter();
+    table
+        .rows
+        .extend(rows.map(|(case, times)| Row::new(case.name(), times, "ns").at(site)));
+    for (case, times) in &found.cases[1..] {
+        let more: Vec<f64> = times
+            .iter()
+            .zip(bare)
+            .map(|(with, bare)| with - bare)
+            .collect();
+        let (more, spread) = median_and_spread(&more);
+        let (times, _) = ratio(times, bare);
+        table.notes.push(format!(
+            "{site}: {} adds {more:.0} ns (± {spread:.0}) to a switch, {times:.2} times",
+            case.name()
+        ));
+    }
+}

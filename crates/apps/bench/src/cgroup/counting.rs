@@ -1,0 +1,175 @@
+//! Whoever counts while the tasks of a bench change places.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use tiptoe_event::{Counter, counter_groups};
+use tiptoe_kernel::counters::Whom;
+use tiptoe_kernel::{Cgroups, CounterSet};
+
+use super::folder::Folder;
+use crate::error::Error;
+use crate::workshop::failed;
+
+/// What perf counts; more are these again.
+const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
+/// What is read at each switch to another cgroup. The first is a clock, which its times are compared with.
+const READ: [&str; 4] = [
+    "cpu-clock",
+    "page-faults:u",
+    "context-switches:k",
+    "alignment-faults",
+];
+/// Time and switches of each cgroup.
+const SCRIPT: &str = "BEGIN { printf(\"on\\n\"); } tracepoint:sched:sched_switch { \
+     @ns[cgroup] = sum(nsecs - @last[cpu]); @switches[cgroup] = count(); @last[cpu] = nsecs; }";
+
+/// Who counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Case {
+    Nobody,
+    /// Two events of the whole system.
+    System,
+    /// perf's events of cgroups, and of the system besides.
+    Perf {
+        events: usize,
+        with_system: bool,
+    },
+    Bpftrace,
+    /// tiptoe, which reads so many events.
+    Tiptoe {
+        events: usize,
+    },
+}
+
+impl Case {
+    pub(super) fn name(self) -> String {
+        match self {
+            Case::Nobody => "bare".into(),
+            Case::System => "system_wide".into(),
+            Case::Perf {
+                events,
+                with_system: true,
+            } => format!("perf_G_{events}"),
+            Case::Perf { events, .. } => format!("perf_each_cgroup_{events}"),
+            Case::Bpftrace => "bpftrace".into(),
+            Case::Tiptoe { events: 0 } => "tiptoe".into(),
+            Case::Tiptoe { events } => format!("tiptoe_{events}"),
+        }
+    }
+}
+
+/// It counts until this is dropped.
+pub(super) enum Counting {
+    Nobody,
+    /// The system's first, where that is counted.
+    Sets(Vec<CounterSet>),
+    Bpftrace(Child),
+    Tiptoe {
+        _cgroups: Box<Cgroups>,
+        read: CounterSet,
+    },
+}
+
+impl Counting {
+    /// For so many cgroups, and the one that they are in.
+    pub(super) fn start(case: Case, folder: &Folder, cgroups: usize) -> Result<Counting, Error> {
+        Ok(match case {
+            Case::Nobody => Counting::Nobody,
+            Case::System => Counting::Sets(vec![set(2, &PERFS, &Whom::Cpus(Vec::new()))?]),
+            Case::Perf {
+                events,
+                with_system,
+            } => Counting::Sets(sets(events, with_system, folder, cgroups)?),
+            Case::Bpftrace => bpftrace()?,
+            Case::Tiptoe { events } => {
+                let set = set(events, &READ, &Whom::Cpus(Vec::new()))?;
+                let mut cgroups = Cgroups::load(&set, false)?;
+                cgroups.start()?;
+                Counting::Tiptoe {
+                    _cgroups: Box::new(cgroups),
+                    read: set,
+                }
+            }
+        })
+    }
+
+    /// For how long the system's clock was not counted since it was switched on, on the CPU of the tasks, of all the
+    /// time until now.
+    pub(super) fn blind_ns(&self) -> Result<f64, Error> {
+        let set = match self {
+            Counting::Sets(sets) => &sets[0],
+            Counting::Tiptoe { read, .. } => read,
+            _ => return Err(Error::Missing),
+        };
+        let read = set.read()?;
+        let clocks = read.first().map(Vec::as_slice).unwrap_or_default();
+        let last = clocks.last().and_then(|(_, counts)| *counts);
+        let last = last.ok_or(Error::Missing)?;
+        Ok(last.time_enabled_ns as f64 - last.count as f64)
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if let Counting::Bpftrace(child) = self {
+            // Both fail only where it has ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn set(events: usize, names: &[&'static str], whom: &Whom) -> Result<CounterSet, Error> {
+    let all = names.iter().cycle().take(events);
+    let groups = all.flat_map(|name| counter_groups(name)).flatten();
+    let groups: Vec<Vec<Counter<'_>>> = groups
+        .map(|group| group.events().flatten().collect())
+        .collect();
+    let set = CounterSet::open(&groups, whom)?;
+    set.enable()?;
+    Ok(set)
+}
+
+fn sets(
+    events: usize,
+    with_system: bool,
+    folder: &Folder,
+    cgroups: usize,
+) -> Result<Vec<CounterSet>, Error> {
+    if !folder.is_perfs {
+        return Err(Error::Missing);
+    }
+    let system = with_system.then_some(Whom::Cpus(Vec::new()));
+    let parent = Whom::Cgroup(folder.path().to_owned());
+    let children = (0..cgroups).map(|at| Whom::Cgroup(folder.child(at)));
+    let all = system.into_iter().chain([parent]).chain(children);
+    all.map(|whom| set(events, &PERFS, &whom)).collect()
+}
+
+fn bpftrace() -> Result<Counting, Error> {
+    let mut child = Command::new("bpftrace")
+        .args(["-q", "-e", SCRIPT])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Missing,
+            _ => Error::Io {
+                what: "starting bpftrace",
+                error,
+            },
+        })?;
+    let said = child.stdout.take();
+    let counting = Counting::Bpftrace(child);
+    let mut line = String::new();
+    if let Some(said) = said {
+        let read = BufReader::new(said).read_line(&mut line);
+        read.map_err(failed("waiting for bpftrace"))?;
+    }
+    match line.trim() {
+        "on" => Ok(counting),
+        _ => Err(Error::Unwatched),
+    }
+}

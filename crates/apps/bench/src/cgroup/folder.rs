@@ -1,0 +1,54 @@
+//! The cgroups of a bench.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tiptoe_sys::host::cgroup::Cgroups;
+
+use crate::error::Error;
+use crate::workshop::failed;
+
+/// A cgroup with so many in it, `c0` and so on. They go with this value.
+pub(super) struct Folder {
+    path: PathBuf,
+    children: usize,
+    /// perf's events of cgroups know these.
+    pub(super) is_perfs: bool,
+}
+
+impl Folder {
+    pub(super) fn new(children: usize) -> Result<Folder, Error> {
+        let found = Cgroups::detect()?;
+        let root = found.v2.as_deref().ok_or(Error::Missing)?;
+        let name = format!("tiptoe-bench-{}", std::process::id());
+        let folder = Folder {
+            path: root.join(name),
+            children,
+            is_perfs: found.for_perf() == Some(root),
+        };
+        let making = || failed("making cgroups");
+        fs::create_dir(&folder.path).map_err(making())?;
+        for child in 0..children {
+            fs::create_dir(folder.child(child)).map_err(making())?;
+        }
+        Ok(folder)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn child(&self, at: usize) -> PathBuf {
+        self.path.join(format!("c{at}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Those that still hold a task stay.
+        for child in 0..self.children {
+            let _ = fs::remove_dir(self.child(child));
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+}

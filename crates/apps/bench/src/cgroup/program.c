@@ -1,0 +1,173 @@
+// Tasks in cgroups that wake each other on one CPU. Questions, a line each, and a number as the answer to each:
+//   ring DIR TASKS CGROUPS   starts TASKS processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
+//   hops COUNT               hands it on so often; ns a time
+//   stop                     ends them; 1
+//   serve DIR WORKERS MS     as many clients in our own cgroup ask WORKERS in DIR/c0 … for 20 us of work each, for
+//                            so long; the mean time to an answer, in ns
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST 1024
+static pid_t tasks[2 * MOST];
+static int count, pipes[MOST][2], answers[2];
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static double now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static pid_t begin(const char *dir, int cgroup) {
+    pid_t pid = fork();
+    if (pid < 0) fail("fork");
+    if (pid) {
+        tasks[count++] = pid;
+        return pid;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (cgroup >= 0) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/c%d/cgroup.procs", dir, cgroup);
+        int file = open(path, O_WRONLY);
+        if (file < 0 || write(file, "0", 1) != 1) fail(path);
+        close(file);
+    }
+    return 0;
+}
+
+static void stop(void) {
+    for (int i = 0; i < count; i++) kill(tasks[i], SIGKILL);
+    for (int i = 0; i < count; i++) waitpid(tasks[i], NULL, 0);
+    count = 0;
+}
+
+static void pass(int at, int all) {
+    long left = 0;
+    double start = 0;
+    char byte;
+    for (;;) {
+        if (read(pipes[at][0], &byte, 1) != 1) _exit(0);
+        if (at == 0) {
+            if (left == 0) {
+                if (start) {
+                    double took = now_ns() - start;
+                    if (write(answers[1], &took, sizeof took) < 0) _exit(0);
+                }
+                if (read(answers[0], &left, sizeof left) < 0) _exit(0);
+                start = now_ns();
+            }
+            left--;
+        }
+        if (write(pipes[(at + 1) % all][1], "x", 1) != 1) _exit(0);
+    }
+}
+
+static int questions[2], results[2];
+
+static double ring(const char *dir, int all, int cgroups) {
+    if (all > MOST) return 0;
+    if (pipe(questions) || pipe(results)) fail("pipe");
+    for (int i = 0; i < all; i++)
+        if (pipe(pipes[i])) fail("pipe");
+    for (int i = 0; i < all; i++)
+        if (!begin(dir, i % cgroups)) {
+            answers[0] = questions[0];
+            answers[1] = results[1];
+            pass(i, all);
+        }
+    if (write(pipes[0][1], "x", 1) != 1) fail("write");
+    for (int i = 0; i < all; i++) close(pipes[i][0]), close(pipes[i][1]);
+    usleep(20000);
+    return 1;
+}
+
+static double hops(long wanted, int all) {
+    long rounds = wanted / all + 1;
+    double took;
+    if (write(questions[1], &rounds, sizeof rounds) < 0 || read(results[0], &took, sizeof took) < 0) fail("ask");
+    return took / (double)(rounds * all);
+}
+
+static void spin(double ns) {
+    for (double end = now_ns() + ns; now_ns() < end;) {}
+}
+
+struct seen {
+    double sum_ns, count;
+};
+
+static double serve(const char *dir, int workers, int ms) {
+    struct seen *seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct seen all = {0, 0};
+    double end = now_ns() + 20e6 + ms * 1e6, start = now_ns() + 20e6;
+    memset(seen, 0, 4096);
+    for (int i = 0; i < workers; i++) {
+        int ends[2];
+        char byte;
+        if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)) fail("socketpair");
+        if (!begin(dir, i))
+            for (;;) {
+                if (read(ends[1], &byte, 1) != 1) _exit(0);
+                spin(20000);
+                if (write(ends[1], &byte, 1) != 1) _exit(0);
+            }
+        if (!begin(dir, -1))
+            for (double asked; (asked = now_ns()) < end;) {
+                if (write(ends[0], "x", 1) != 1 || read(ends[0], &byte, 1) != 1) _exit(0);
+                if (asked < start) continue;
+                seen[i].sum_ns += now_ns() - asked;
+                seen[i].count++;
+            }
+        close(ends[0]), close(ends[1]);
+    }
+    usleep(20000 + (ms + 5) * 1000);
+    stop();
+    for (int i = 0; i < workers; i++) all.sum_ns += seen[i].sum_ns, all.count += seen[i].count;
+    munmap(seen, 4096);
+    return all.sum_ns / all.count;
+}
+
+int main(void) {
+    char line[4096], dir[4096];
+    int one, other, ring_of = 1;
+    long number;
+    cpu_set_t cpu;
+    CPU_ZERO(&cpu);
+    CPU_SET(sysconf(_SC_NPROCESSORS_ONLN) - 1, &cpu);
+    sched_setaffinity(0, sizeof cpu, &cpu);
+    while (fgets(line, sizeof line, stdin)) {
+        double answer = 0;
+        if (sscanf(line, "ring %4095s %d %d", dir, &one, &other) == 3) {
+            ring_of = one;
+            answer = ring(dir, one, other);
+        } else if (sscanf(line, "hops %ld", &number) == 1) {
+            answer = hops(number, ring_of);
+        } else if (!strncmp(line, "stop", 4)) {
+            stop();
+            close(questions[0]), close(questions[1]), close(results[0]), close(results[1]);
+            answer = 1;
+        } else if (sscanf(line, "serve %4095s %d %d", dir, &one, &other) == 3) {
+            answer = serve(dir, one, other);
+        }
+        printf("%.3f\n", answer);
+        fflush(stdout);
+    }
+    stop();
+    return 0;
+}

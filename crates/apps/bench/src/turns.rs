@@ -1,0 +1,82 @@
+//! Cases that are measured in turns.
+
+use crate::error::Error;
+use crate::table::{Table, median_and_spread};
+
+/// What was found in each case, by round.
+pub(crate) struct Found<C> {
+    pub(crate) cases: Vec<(C, Vec<f64>)>,
+}
+
+/// Measures all cases in each round, in an order that turns. What is refused is left out, with a note; but the first
+/// case, which all are compared with, has to be there.
+pub(crate) fn in_turns<C: Copy + PartialEq>(
+    rounds: usize,
+    all: &[C],
+    name: impl Fn(C) -> String,
+    table: &mut Table,
+    mut measure: impl FnMut(C) -> Result<f64, Error>,
+) -> Result<Found<C>, Error> {
+    let mut cases: Vec<(C, Vec<f64>)> = all.iter().map(|&case| (case, Vec::new())).collect();
+    for round in 0..rounds {
+        for turn in 0..all.len() {
+            let case = all[(turn + round) % all.len()];
+            let Some(at) = cases.iter().position(|(other, _)| *other == case) else {
+                continue;
+            };
+            match measure(case) {
+                Ok(value) => cases[at].1.push(value),
+                Err(error) if case == all[0] => return Err(error),
+                Err(error) => {
+                    cases.remove(at);
+                    table
+                        .notes
+                        .push(format!("skipped: {} ({error})", name(case)));
+                }
+            }
+        }
+    }
+    Ok(Found { cases })
+}
+
+/// What a case took of another's time, by round: the median and the spread.
+pub(crate) fn ratio(times: &[f64], than: &[f64]) -> (f64, f64) {
+    let pairs = times.iter().zip(than);
+    median_and_spread(&pairs.map(|(a, b)| a / b).collect::<Vec<f64>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_left_out() {
+        let mut table = Table::default();
+        let found = in_turns(
+            3,
+            &[1.0, 2.0, 3.0],
+            |case| format!("case {case}"),
+            &mut table,
+            |case| match case {
+                2.0 => Err(Error::Missing),
+                _ => Ok(case),
+            },
+        );
+        let found = found.expect("the first case is there");
+        assert_eq!(found.cases, [(1.0, vec![1.0; 3]), (3.0, vec![3.0; 3])]);
+        assert_eq!(table.notes, ["skipped: case 2 (not installed)"]);
+    }
+
+    #[test]
+    fn without_the_first_case_there_is_nothing() {
+        let name = |case: i32| case.to_string();
+        let refused = |_| Err(Error::Unwatched);
+        let found = in_turns(1, &[1], name, &mut Table::default(), refused);
+        assert!(found.is_err());
+    }
+
+    #[test]
+    fn rounds_are_compared_with_their_own() {
+        assert_eq!(ratio(&[2.0, 30.0, 8.0], &[1.0, 10.0, 2.0]), (3.0, 0.5));
+    }
+}

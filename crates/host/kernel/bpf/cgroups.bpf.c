@@ -7,13 +7,13 @@
  * came: never to the one that the leaving task is in now, which it may have moved to meanwhile, and would then
  * drag all that was before along.
  *
- * What is charged lies flat, a line for each CPU and slot, and is read by mmap. A cgroup's slot is looked up by a
- * hash of its id, and whether it is the right one is said by the line that is to be written anyway. Sums over
- * children, and names, are made where they are read.
+ * What is charged lies flat, a line for each CPU and slot, and is read by mmap. Sums over children, and names, are
+ * made where they are read.
  *
  * The kernel may not tell of a switch: where it hides a task from tracing, nothing says that this one left and
  * another came. So what each task's fields were when it left is kept, too: as they only grow while it runs, whatever
- * was not charged then is charged when it is next heard of.
+ * was not charged then is charged when it is next heard of. With it lies the task's slot, which needs no looking up
+ * as long as no task was moved and no cgroup made: of a thousand cgroups each switch finds all in another cache line.
  *
  * `switched` runs with interrupts off. `flush` is run by tiptoe on each CPU, by an interrupt: so these two never
  * meet. What runs elsewhere says `busy` while it changes a CPU's state, which `flush` leaves alone then.
@@ -22,8 +22,6 @@
 
 /* Slots at first; tiptoe says how many there are. */
 #define SLOTS 64
-/* Of `slot_of_hash`: as many bits of the hash. */
-#define HASH_BITS 14
 /* Tasks whose last state is kept, by their id; of two that meet, the one that left last. */
 #define TASKS 65536
 /* Of so many runs one is timed. */
@@ -96,13 +94,6 @@ struct {
 } tasks SEC(".maps");
 
 struct {
-	UINT(type, MAP_ARRAY);
-	UINT(max_entries, 1 << HASH_BITS);
-	TYPE(key, u32);
-	TYPE(value, u32);
-} slot_of_hash SEC(".maps");
-
-struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, SLOTS);
 	TYPE(key, u64);
@@ -141,17 +132,14 @@ struct {
 /* News that had no room. */
 volatile u32 untold;
 
-INLINE u32 hash_of(u64 id)
-{
-	return id * 0x9E3779B97F4A7C15ull >> (64 - HASH_BITS);
-}
+/* So often was a task moved, or a cgroup made. */
+volatile u32 moves;
 
-/* The slot of a cgroup that its hash does not lead to. */
+/* The slot of a cgroup, a new one where it has none. */
 GLOBAL u32 find_slot(u64 id)
 {
-	u32 hash = hash_of(id), slot = OTHERS;
+	u32 slot = OTHERS, *found = bpf_map_lookup_elem(&slot_of, &id);
 	u64 nobody = 0;
-	u32 *found = bpf_map_lookup_elem(&slot_of, &id);
 
 	if (!found) {
 		if (bpf_map_pop_elem(&free_slots, &slot))
@@ -163,40 +151,25 @@ GLOBAL u32 find_slot(u64 id)
 			bpf_map_push_elem(&free_slots, &slot, ANY);
 		}
 		found = bpf_map_lookup_elem(&slot_of, &id);
-		if (!found)
-			return OTHERS;
 	}
-	slot = *found;
-	bpf_map_update_elem(&slot_of_hash, &hash, &slot, ANY);
-	return slot;
+	return found ? *found : OTHERS;
 }
 
-/* Where a cgroup's line of this CPU is. */
-INLINE u32 line_of(u64 id, u32 cpu, struct tiptoe_cpu *own)
+INLINE u32 slot_for(u64 id)
 {
-	u32 hash = hash_of(id), first = cpu * slots, at, slot;
-	u32 *likely = bpf_map_lookup_elem(&slot_of_hash, &hash);
-	struct tiptoe_line *line;
+	return id ? find_slot(id) : IDLE;
+}
 
-	if (likely) {
-		at = first + *likely;
-		line = bpf_map_lookup_elem(&lines, &at);
-		if (line && line->id == id)
-			return at;
-	}
-	slot = find_slot(id);
-	at = first + slot;
-	line = bpf_map_lookup_elem(&lines, &at);
-	if (line && slot >= FIRST)
-		line->id = id;
-	if (slot == OTHERS)
-		own->no_slot += 1;
-	return at;
+INLINE struct tiptoe_line *line_of(u32 cpu, u32 slot)
+{
+	u32 at = cpu * slots + slot;
+
+	return bpf_map_lookup_elem(&lines, &at);
 }
 
 INLINE void charge_event(struct tiptoe_cpu *own, u32 cpu, u32 number, void *map)
 {
-	u32 from = number * cpus + cpu, to = own->line * events + number;
+	u32 from = number * cpus + cpu, to = (cpu * slots + own->slot) * events + number;
 	struct perf_value value = {}, *before = bpf_map_lookup_elem(&last, &from);
 	struct tiptoe_counted *sum = bpf_map_lookup_elem(&counted, &to);
 
@@ -219,10 +192,9 @@ INLINE void charge_events(struct tiptoe_cpu *own, u32 cpu)
 	EACH_EVENT(CHARGE_EVENT)
 }
 
-INLINE struct tiptoe_task fields_of(struct task_struct *task)
+INLINE struct tiptoe_fields fields_of(struct task_struct *task)
 {
-	struct tiptoe_task fields = {
-		.task = (u64)task,
+	struct tiptoe_fields fields = {
 		.runtime_ns = task->se.sum_exec_runtime,
 		.minor_faults = task->min_flt,
 		.major_faults = task->maj_flt,
@@ -232,7 +204,7 @@ INLINE struct tiptoe_task fields_of(struct task_struct *task)
 }
 
 /* Charges a line with what a task's fields grew by. */
-INLINE void charge(struct tiptoe_line *line, const struct tiptoe_task *before, const struct tiptoe_task *now)
+INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	line->runtime_ns += now->runtime_ns - before->runtime_ns;
 	line->minor_faults += now->minor_faults - before->minor_faults;
@@ -240,18 +212,18 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_task *before, c
 }
 
 /* What is kept of a task, or of another one that met it; the idle tasks have one id. */
-INLINE struct tiptoe_task *kept(struct task_struct *task)
+INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {
 	u32 at = task->pid & (TASKS - 1);
 
 	return at ? bpf_map_lookup_elem(&tasks, &at) : 0;
 }
 
-/* Whether this is an earlier state of the same task. */
-INLINE int is_before(const struct tiptoe_task *kept, const struct tiptoe_task *now)
+/* Whether these can be earlier fields of the same task. */
+INLINE int is_before(const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
-	return kept && kept->task == now->task && kept->runtime_ns <= now->runtime_ns &&
-	       kept->minor_faults <= now->minor_faults && kept->major_faults <= now->major_faults;
+	return before->runtime_ns <= now->runtime_ns && before->minor_faults <= now->minor_faults &&
+	       before->major_faults <= now->major_faults;
 }
 
 /* 0 for the idle tasks, which are in the root cgroup and do nothing there. */
@@ -260,37 +232,34 @@ INLINE u64 cgroup_of(struct task_struct *task)
 	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;
 }
 
-INLINE void note_cgroup(struct tiptoe_cpu *own, u32 cpu, u64 id)
-{
-	own->id = id;
-	own->line = id ? line_of(id, cpu, own) : cpu * slots + IDLE;
-}
-
 INLINE u64 or_root(u64 id)
 {
 	return id ? id : ROOT;
+}
+
+/* A slot that was found is the task's until somebody is moved; that there is none may change. */
+INLINE u32 moves_for(u32 slot)
+{
+	return slot == OTHERS ? 0 : moves + 1;
 }
 
 /*
  * A task leaves that was not seen to come. Where the events were in between is not known: it gets them. So rare that
  * it is out of the way.
  */
-GLOBAL int charge_unseen(struct tiptoe_cpu *own, const struct tiptoe_task *kept, const struct tiptoe_task *now,
-			 u64 id, u64 start_time)
+GLOBAL int charge_unseen(struct tiptoe_cpu *own, const struct tiptoe_fields *before,
+			 const struct tiptoe_fields *now, u64 id)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	struct tiptoe_task none = {};
 	struct tiptoe_line *line;
 
 	if (!own || !now)
 		return 0;
 	own->unseen += 1;
-	note_cgroup(own, cpu, id);
-	line = bpf_map_lookup_elem(&lines, &own->line);
-	if (line && is_before(kept, now))
-		charge(line, kept, now);
-	else if (line && start_time > began_ns)
-		charge(line, &none, now);
+	own->id = id;
+	own->slot = slot_for(id);
+	line = line_of(bpf_get_smp_processor_id(), own->slot);
+	if (line && before && is_before(before, now))
+		charge(line, before, now);
 	else if (id)
 		own->strangers += 1;
 	return 0;
@@ -300,9 +269,10 @@ SEC("tp_btf/sched_switch")
 int switched(u64 *args)
 {
 	struct task_struct *task = (void *)args[1], *next = (void *)args[2];
-	u32 cpu = bpf_get_smp_processor_id(), differs = 0;
+	u32 cpu = bpf_get_smp_processor_id(), differs = 0, slot;
 	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
-	struct tiptoe_task now, *before;
+	struct tiptoe_fields now, none = {}, *before = 0;
+	struct tiptoe_task *kept;
 	struct tiptoe_line *line;
 	u64 id, set, began = 0;
 
@@ -311,40 +281,65 @@ int switched(u64 *args)
 	if (!((own->runs[0] + own->runs[1]) % TIMED_EACH))
 		began = bpf_ktime_get_ns();
 	now = fields_of(task);
-	before = kept(task);
-	if (own->task.task != now.task && own->task.task)
-		charge_unseen(own, before, &now, cgroup_of(task), task->start_time);
-	line = bpf_map_lookup_elem(&lines, &own->line);
+	kept = kept_of(task);
+	if (own->task != (u64)task && own->task) {
+		if (kept && kept->task == (u64)task)
+			before = &kept->fields;
+		else if (task->start_time > began_ns)
+			before = &none;
+		charge_unseen(own, before, &now, cgroup_of(task));
+	}
+	line = line_of(cpu, own->slot);
 	if (!line)
 		return 0;
-	if (own->task.task == now.task) {
-		charge(line, &own->task, &now);
+	if (own->task == (u64)task) {
+		charge(line, &own->fields, &now);
 		own->moved += (u64)task->cgroups != own->set && cgroup_of(task) != own->id;
 	}
-	if (before)
-		*before = now;
+	if (kept) {
+		kept->task = (u64)task;
+		kept->fields = now;
+	}
 	line->switches += 1;
 
+	own->task = (u64)next;
+	own->fields = fields_of(next);
+	kept = kept_of(next);
 	/* Tasks of one set are in the same cgroups; but the idle ones are told apart from all others. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
-		id = cgroup_of(next);
 		own->set = set;
+		if (kept && kept->task == (u64)next && kept->set == set && kept->moves == moves + 1) {
+			id = kept->id;
+			slot = kept->slot;
+		} else {
+			id = cgroup_of(next);
+			slot = slot_for(id);
+			own->no_slot += slot == OTHERS;
+			if (kept) {
+				kept->set = set;
+				kept->id = id;
+				kept->slot = slot;
+				kept->moves = moves_for(slot);
+			}
+		}
 		if (id != own->id) {
 			line->left += or_root(id) != or_root(own->id);
 			charge_events(own, cpu);
-			note_cgroup(own, cpu, id);
+			own->id = id;
+			own->slot = slot;
 			differs = 1;
 		}
 	}
-	own->task = fields_of(next);
-	before = kept(next);
-	/* It left, and was not seen to. */
-	if (is_before(before, &own->task) && before->runtime_ns != own->task.runtime_ns) {
-		line = bpf_map_lookup_elem(&lines, &own->line);
-		if (line)
-			charge(line, before, &own->task);
-		*before = own->task;
+	if (kept && kept->task != (u64)next) {
+		kept->task = (u64)next;
+		kept->fields = own->fields;
+	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
+		/* It left, and was not seen to. */
+		line = line_of(cpu, own->slot);
+		if (line && is_before(&kept->fields, &own->fields))
+			charge(line, &kept->fields, &own->fields);
+		kept->fields = own->fields;
 	}
 
 	own->runs[differs] += 1;
@@ -358,17 +353,24 @@ int switched(u64 *args)
 /* Charges the running task with what it did up to now, while no switch can come in between. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task)
 {
-	struct tiptoe_task now = fields_of(task), before = own->task, *last_state = kept(task);
-	struct tiptoe_line *line = bpf_map_lookup_elem(&lines, &own->line);
+	struct tiptoe_fields now = fields_of(task), before = own->fields;
+	struct tiptoe_task *kept = kept_of(task);
+	struct tiptoe_line *line = line_of(cpu, own->slot);
 
-	if (line && before.task == now.task)
+	if (line && own->task == (u64)task)
 		charge(line, &before, &now);
-	own->task = now;
-	if (last_state)
-		*last_state = now;
+	own->task = (u64)task;
+	own->fields = now;
+	if (kept) {
+		if (kept->task != (u64)task)
+			kept->moves = 0;
+		kept->task = (u64)task;
+		kept->fields = now;
+	}
 	charge_events(own, cpu);
 	own->set = task->pid ? (u64)task->cgroups : 0;
-	note_cgroup(own, cpu, cgroup_of(task));
+	own->id = cgroup_of(task);
+	own->slot = slot_for(own->id);
 }
 
 /* Charges what the CPU does at this moment up to here; 1 where it must be tried again. */
@@ -391,13 +393,15 @@ SEC("iter/task")
 int seeded(struct bpf_iter__task *args)
 {
 	struct task_struct *task = args->task;
-	struct tiptoe_task *last_state;
+	struct tiptoe_task *kept;
 
 	if (!task)
 		return 0;
-	last_state = kept(task);
-	if (last_state && !last_state->task)
-		*last_state = fields_of(task);
+	kept = kept_of(task);
+	if (kept && !kept->task) {
+		kept->task = (u64)task;
+		kept->fields = fields_of(task);
+	}
 	return 0;
 }
 
@@ -406,14 +410,8 @@ SEC("tp_btf/sched_migrate_task")
 int migrated(u64 *args)
 {
 	struct task_struct *task = (void *)args[0];
-	u32 cpu = bpf_get_smp_processor_id(), at;
-	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
-	struct tiptoe_line *line;
+	struct tiptoe_line *line = line_of(bpf_get_smp_processor_id(), slot_for(cgroup_of(task)));
 
-	if (!own)
-		return 0;
-	at = line_of(cgroup_of(task), cpu, own);
-	line = bpf_map_lookup_elem(&lines, &at);
 	if (line)
 		line->migrations += 1;
 	return 0;
@@ -457,6 +455,7 @@ int attached(u64 *args)
 
 	if (!own || !is_unified(cgroup))
 		return 0;
+	moves += 1;
 	if (task == current) {
 		own->busy = 1;
 		asm volatile("" ::: "memory");
@@ -474,8 +473,10 @@ int made(u64 *args)
 {
 	struct cgroup *cgroup = (void *)args[0];
 
-	if (is_unified(cgroup))
-		tell(MADE, cgroup->kn->id, (const char *)args[1]);
+	if (!is_unified(cgroup))
+		return 0;
+	moves += 1;
+	tell(MADE, cgroup->kn->id, (const char *)args[1]);
 	return 0;
 }
 

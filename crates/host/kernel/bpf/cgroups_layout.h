@@ -11,7 +11,6 @@ enum { IDLE, OTHERS, FIRST };
 
 /* A cgroup's own tasks on one CPU: 64 bytes. */
 struct tiptoe_line {
-	u64 id;
 	u64 runtime_ns;
 	u64 switches;
 	/* Of these, to another cgroup. */
@@ -19,7 +18,7 @@ struct tiptoe_line {
 	u64 minor_faults;
 	u64 major_faults;
 	u64 migrations;
-	u64 unused;
+	u64 unused[2];
 };
 
 /* What one event counted there. */
@@ -31,21 +30,34 @@ struct tiptoe_counted {
 };
 
 /* What a task's own fields say, at some time. */
-struct tiptoe_task {
-	u64 task;
+struct tiptoe_fields {
 	u64 runtime_ns;
 	u64 minor_faults;
 	u64 major_faults;
 };
 
+/* What is kept of a task: 64 bytes. */
+struct tiptoe_task {
+	u64 task;
+	/* When it left. */
+	struct tiptoe_fields fields;
+	/* Its cgroups, and which one that is, as long as nobody was moved since. */
+	u64 set;
+	u64 id;
+	u32 slot;
+	u32 moves;
+	u64 unused;
+};
+
 /* What a CPU runs, since when, and what went wrong there. */
 struct tiptoe_cpu {
 	/* The task, and what it had when it came: 0 until we know of one. */
-	struct tiptoe_task task;
-	/* Its cgroups at that time, and the one that all until it leaves is charged to, with its line. */
+	u64 task;
+	struct tiptoe_fields fields;
+	/* Its cgroups at that time, and the one that all until it leaves is charged to, with its slot. */
 	u64 set;
 	u64 id;
-	u32 line;
+	u32 slot;
 	/* Within a program that an interrupt may find at work. */
 	u32 busy;
 	/* Switches from a task that had not come, and of these, from one that was not known at all. */

@@ -13,7 +13,7 @@
 //!   once. [`Checks`] counts where that came too late.
 //! - Nothing stays attached when this is dropped, or tiptoe dies.
 //!
-//! Cost: 55 to 75 ns a switch, some 50 to 70 more for each event that is read (`tiptoe bench cgroup`).
+//! Cost: 40 to 60 ns a switch, some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

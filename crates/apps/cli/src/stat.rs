@@ -50,7 +50,8 @@ and the counts of the system are the sums. Without BPF (root, or cap_bpf and cap
 the kernel's own events of cgroups count (cap_perfmon), else the cgroups' files are read.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted,
-metric,metric-unit; what is not data begins with '#'.
+metric,metric-unit; what is not data begins with '#'. --csv has a line of names, clocks in ns, and
+'counted', 'not counted' or 'not supported' in a column of its own; the cost goes to stderr.
 
 Cost: estimated. At each switch between tasks the events of a task go out and in: that, and
 what a tracepoint costs, is measured on this machine when the counting is over, and taken
@@ -124,6 +125,10 @@ pub struct StatArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// A table with a line of names, the same columns whatever is asked for
+    #[arg(long, conflicts_with_all = ["json", "separator"])]
+    pub csv: bool,
+
     /// Stop after this time (2, 1.5s, 500ms, 3m); CMD goes on, and the report comes at its end
     #[arg(long, value_name = "TIME", value_parser = values::time, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
@@ -142,6 +147,7 @@ pub struct StatArgs {
 enum Form {
     Text,
     Fields(String),
+    Csv,
     Json,
 }
 
@@ -200,10 +206,11 @@ fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure>
         Form::Fields(separator) if stat.intervals.is_empty() => {
             tiptoe_report::stat_fields(stat, separator)
         }
-        Form::Fields(_) => String::new(),
+        Form::Csv if stat.intervals.is_empty() => tiptoe_report::stat_csv(stat),
+        Form::Fields(_) | Form::Csv => String::new(),
     };
     output.write(&text)?;
-    if let Form::Fields(_) = form {
+    if let Form::Fields(_) | Form::Csv = form {
         let notes = session.notes.iter().map(|note| format!("# note: {note}\n"));
         let cost = format!("# {}\n", tiptoe_report::stat_cost(session, stat));
         output::to_stderr(&notes.chain([cost]).collect::<String>());
@@ -257,6 +264,7 @@ fn form(args: &StatArgs) -> Result<Form, Failure> {
         Some("\\t") => Ok(Form::Fields("\t".into())),
         Some(separator) => Ok(Form::Fields(separator.into())),
         None if args.json => Ok(Form::Json),
+        None if args.csv => Ok(Form::Csv),
         None => Ok(Form::Text),
     }
 }
@@ -277,6 +285,12 @@ impl Printer {
         match &self.form {
             Form::Json => text = tiptoe_report::counts_json(counts)?,
             Form::Fields(separator) => text = tiptoe_report::counts_fields(counts, separator),
+            Form::Csv => {
+                if !std::mem::replace(&mut self.has_heading, true) {
+                    text += tiptoe_report::csv_heading();
+                }
+                text += &tiptoe_report::counts_csv(counts);
+            }
             Form::Text => {
                 if !std::mem::replace(&mut self.has_heading, true) {
                     text += &tiptoe_report::counts_heading(self.per_cpu);
@@ -351,6 +365,7 @@ mod tests {
             "-I 0 -a",
             "-I 5 -r 2 -- ls",
             "-x, --json -a",
+            "--csv --json -a",
             "-r 0 -- ls",
             "-p 0",
         ] {

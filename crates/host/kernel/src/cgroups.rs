@@ -163,7 +163,7 @@ impl Cgroups {
             what: "keep a BPF program".into(),
             source,
         })?;
-        self.follower = Some(Follower::start(ring, flush));
+        self.follower = Some(Follower::start(ring, flush)?);
         let migrated = self.has_migrations.then_some(MIGRATED);
         for place in [MADE, GONE].into_iter().chain(migrated) {
             self.links.push(attach(&mut self.bpf, place)?);
@@ -186,8 +186,9 @@ impl Cgroups {
     pub fn stop(&mut self) -> Result<(), Error> {
         flush_all(self.flush()?)?;
         while self.links.pop().is_some() {}
-        self.hear();
-        self.follower = None;
+        if let Some(follower) = self.follower.take() {
+            self.note(follower.end());
+        }
         Ok(())
     }
 
@@ -283,7 +284,12 @@ impl Cgroups {
         let Some(follower) = &self.follower else {
             return;
         };
-        for news in follower.news() {
+        let news: Vec<News> = follower.news().collect();
+        self.note(news);
+    }
+
+    fn note(&mut self, news: Vec<News>) {
+        for news in news {
             match news {
                 News::Made(id, path) => self.tree.add(id, &path),
                 News::Gone(id) => self.tree.remove(id),

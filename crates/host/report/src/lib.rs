@@ -27,7 +27,10 @@ use tiptoe_session::Session;
 pub use calls::{call, call_json};
 pub use cost::cost_line;
 pub use interval::{interval, interval_json};
-pub use stat::{counts, counts_fields, counts_heading, counts_json, stat_cost, stat_fields};
+pub use stat::{
+    counts, counts_csv, counts_fields, counts_heading, counts_json, csv_heading, stat_cost,
+    stat_csv, stat_fields,
+};
 pub use text::text;
 pub use watch::{access, access_json};
 

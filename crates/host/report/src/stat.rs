@@ -6,7 +6,10 @@ use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 use crate::number::{grouped, percent, plural, unit_ns};
 use crate::printable;
 
+mod csv;
 mod metric;
+
+pub use csv::{counts_csv, csv_heading, stat_csv};
 
 use metric::{Metric, Shared};
 

@@ -2,7 +2,7 @@
 
 use std::prelude::rust_2024::*;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,10 +40,12 @@ impl Ends {
     }
 }
 
-/// Waits so long at most until something can be read.
-pub fn wait_to_read(from: impl AsFd, time: Duration) -> bool {
-    let mut fds = [PollFd::new(&from, PollFlags::IN)];
-    poll(&mut fds, Some(&timespec(time))).is_ok_and(|ready| ready > 0)
+/// Waits until one of these can be read, or its writer is gone; which can, at that moment.
+pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
+    let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+    // Where a signal comes, it can be none.
+    let _ = poll(&mut fds, None);
+    fds.each_ref().map(|fd| !fd.revents().is_empty())
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -1,11 +1,9 @@
 //! A thread that hears what the programs tell, and flushes CPUs at once where tasks were moved that may run there.
 
+use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
 use tiptoe_sys::host::bpf::run_on_cpu;
@@ -15,43 +13,47 @@ use super::layout::News;
 use crate::Error;
 use crate::cpus::online_cpus;
 
-/// How long it may take until the thread sees that it is to end.
-const LOOK: Duration = Duration::from_millis(20);
 /// How often a CPU is flushed again that is busy.
 const TRIES: usize = 1000;
 const ENXIO: i32 = 6;
 
-/// The thread.
+/// The thread. It ends when this is dropped, having heard all.
 #[derive(Debug)]
 pub(super) struct Follower {
     news: Receiver<News>,
-    ends: Arc<AtomicBool>,
+    /// The thread ends when this closes.
+    ends: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    pub(super) fn start(ring: RingBuf<MapData>, flush: OwnedFd) -> Follower {
+    pub(super) fn start(ring: RingBuf<MapData>, flush: OwnedFd) -> Result<Follower, Error> {
         let (tell, news) = channel();
-        let ends = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&ends);
+        let (is_over, ends) = pipe().map_err(|source| Error::Io {
+            what: "make a pipe".into(),
+            source,
+        })?;
         let thread = std::thread::spawn(move || follow(ring, &flush, &tell, &is_over));
-        Follower {
+        Ok(Follower {
             news,
-            ends,
+            ends: Some(ends),
             thread: Some(thread),
-        }
+        })
     }
 
     /// What was told since the last time.
     pub(super) fn news(&self) -> impl Iterator<Item = News> {
         self.news.try_iter()
     }
-}
 
-impl Drop for Follower {
-    fn drop(&mut self) {
-        // Relaxed: the flag is the whole message.
-        self.ends.store(true, Ordering::Relaxed);
+    /// Ends, and what was told until now.
+    pub(super) fn end(mut self) -> Vec<News> {
+        self.join();
+        self.news.try_iter().collect()
+    }
+
+    fn join(&mut self) {
+        self.ends = None;
         if let Some(thread) = self.thread.take() {
             // Nothing in it panics.
             let _ = thread.join();
@@ -59,10 +61,15 @@ impl Drop for Follower {
     }
 }
 
-fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_over: &AtomicBool) {
-    // Relaxed: as in the drop.
-    while !is_over.load(Ordering::Relaxed) {
-        wait_to_read(&ring, LOOK);
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_over: &PipeReader) {
+    loop {
+        let [_, is_over] = wait_to_read([ring.as_fd(), is_over.as_fd()]);
         let mut has_moved = false;
         while let Some(bytes) = ring.next() {
             let Some(news) = News::read(&bytes) else {
@@ -73,6 +80,9 @@ fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_o
             } else if tell.send(news).is_err() {
                 return;
             }
+        }
+        if is_over {
+            return;
         }
         if has_moved {
             // What could not be flushed now is, at the next reading.

@@ -1,0 +1,129 @@
+//! Counts as a table for programs: the same columns in each line, whatever was asked for.
+
+use tiptoe_session::{Count, CountState, Counts, Stat};
+
+use super::metric::{Metric, Shared};
+use crate::printable;
+
+/// The line of names.
+pub fn csv_heading() -> &'static str {
+    "seconds,cgroup,cpu,event,value,unit,state,counted_ns,wanted_ns,spread_percent,metric,metric_unit\n"
+}
+
+/// All counts, a line each, behind the line of names.
+pub fn stat_csv(stat: &Stat) -> String {
+    let shared = Shared::of(&stat.counts, stat.elapsed_ns);
+    let counts = stat.counts.iter();
+    let lines = counts.map(|count| line(stat.elapsed_ns, count, &shared));
+    csv_heading().to_owned() + &lines.collect::<String>()
+}
+
+/// Those of one interval, without the names.
+pub fn counts_csv(counts: &Counts) -> String {
+    let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
+    let lines = counts.counts.iter();
+    lines
+        .map(|count| line(counts.at_ns as f64, count, &shared))
+        .collect()
+}
+
+fn line(at_ns: f64, count: &Count, shared: &Shared) -> String {
+    let (number, meaning) = match shared.metric(count) {
+        Some(Metric { number, unit }) => (number, unit),
+        None => (String::new(), String::new()),
+    };
+    let state = match count.state {
+        CountState::Counted => "counted",
+        CountState::NotCounted => "not counted",
+        CountState::NotSupported => "not supported",
+    };
+    let of_counted = |text: String| match count.state {
+        CountState::Counted => text,
+        _ => String::new(),
+    };
+    let spread = count.spread.map(|spread| format!("{:.2}", spread * 100.0));
+    let cells = [
+        format!("{:.9}", at_ns / 1e9),
+        count.cgroup.clone().unwrap_or_default(),
+        count.cpu.map_or_else(String::new, |cpu| cpu.to_string()),
+        count.event.clone(),
+        of_counted(value(count)),
+        count.unit.clone(),
+        state.to_owned(),
+        count.time_running_ns.to_string(),
+        count.time_enabled_ns.to_string(),
+        spread.unwrap_or_default(),
+        number.trim().trim_end_matches('%').to_owned(),
+        meaning,
+    ];
+    cells.map(|cell| quoted(&cell)).join(",") + "\n"
+}
+
+fn value(count: &Count) -> String {
+    match count.unit.as_str() {
+        "" | "ns" => format!("{:.0}", count.value),
+        _ => format!("{:.2}", count.value),
+    }
+}
+
+/// In quotes where it has to be.
+fn quoted(cell: &str) -> String {
+    let cell = printable(cell);
+    match cell.contains([',', '"']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_all_columns() {
+        let count = |event: &str, state: CountState| Count {
+            event: event.into(),
+            state,
+            value: 1234.0,
+            time_running_ns: 5,
+            time_enabled_ns: 10,
+            ..Count::default()
+        };
+        let stat = Stat {
+            elapsed_ns: 2e9,
+            counts: vec![
+                Count {
+                    unit: "ns".into(),
+                    ..count("task-clock", CountState::Counted)
+                },
+                Count {
+                    cgroup: Some("a,\"b\"".into()),
+                    cpu: Some(1),
+                    spread: Some(0.5),
+                    ..count("cpu/event=1,umask=2/", CountState::NotCounted)
+                },
+            ],
+            ..Stat::default()
+        };
+        let text = stat_csv(&stat);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].split(',').count(), 12);
+        assert_eq!(
+            lines[1],
+            "2.000000000,,,task-clock,1234,ns,counted,5,10,,0.000,CPUs utilized"
+        );
+        assert_eq!(
+            lines[2],
+            "2.000000000,\"a,\"\"b\"\"\",1,\"cpu/event=1,umask=2/\",,,not counted,5,10,50.00,,"
+        );
+        let interval = Counts {
+            at_ns: 500_000_000,
+            duration_ns: 1,
+            counts: vec![count("cs", CountState::NotSupported)],
+        };
+        assert_eq!(
+            counts_csv(&interval),
+            "0.500000000,,,cs,,,not supported,5,10,,,\n"
+        );
+    }
+}

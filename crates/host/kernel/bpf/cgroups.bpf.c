@@ -15,8 +15,9 @@
  * was not charged then is charged when it is next heard of. With it lies the task's slot, which needs no looking up
  * as long as no task was moved and no cgroup made: of a thousand cgroups each switch finds all in another cache line.
  *
- * `switched` runs with interrupts off. `flush` is run by tiptoe on each CPU, by an interrupt: so these two never
- * meet. What runs elsewhere says `busy` while it changes a CPU's state, which `flush` leaves alone then.
+ * `switched` runs with interrupts off. `flush` is run by tiptoe on each CPU, by an interrupt or, on its own, where
+ * no other task can come in between: so these two never meet. What can be interrupted says `busy` while it changes a
+ * CPU's state, which `flush` leaves alone then.
  */
 #include "cgroups_layout.h"
 
@@ -26,6 +27,8 @@
 #define TASKS 65536
 /* Of so many runs one is timed. */
 #define TIMED_EACH 128
+/* The first ones are slow. */
+#define TIMED_AT 8
 
 /* The cgroup of all that are in no other. */
 #define ROOT 1
@@ -243,11 +246,7 @@ INLINE u32 moves_for(u32 slot)
 	return slot == OTHERS ? 0 : moves + 1;
 }
 
-/*
- * A task leaves that was not seen to come. Where the events were in between is not known: it gets them. So rare that
- * it is out of the way.
- */
-GLOBAL int charge_unseen(struct tiptoe_cpu *own, const struct tiptoe_fields *before,
+GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *before,
 			 const struct tiptoe_fields *now, u64 id)
 {
 	struct tiptoe_line *line;
@@ -265,35 +264,48 @@ GLOBAL int charge_unseen(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 	return 0;
 }
 
+/*
+ * A task is here that was not seen to come: it is charged with what it did since it was last heard of. Where the
+ * events were meanwhile is not known: it gets them. So rare that it is out of the way.
+ */
+INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
+			  const struct tiptoe_fields *now, u64 id)
+{
+	struct tiptoe_fields none = {}, *before = 0;
+
+	if (kept && kept->task == (u64)task)
+		before = &kept->fields;
+	else if (task->start_time > began_ns)
+		before = &none;
+	charge_growth(own, before, now, id);
+	own->set = task->pid ? (u64)task->cgroups : 0;
+}
+
 SEC("tp_btf/sched_switch")
 int switched(u64 *args)
 {
 	struct task_struct *task = (void *)args[1], *next = (void *)args[2];
 	u32 cpu = bpf_get_smp_processor_id(), differs = 0, slot;
 	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
-	struct tiptoe_fields now, none = {}, *before = 0;
 	struct tiptoe_task *kept;
+	struct tiptoe_fields now;
 	struct tiptoe_line *line;
 	u64 id, set, began = 0;
 
 	if (!own)
 		return 0;
-	if (!((own->runs[0] + own->runs[1]) % TIMED_EACH))
+	if ((own->runs[0] + own->runs[1]) % TIMED_EACH == TIMED_AT)
 		began = bpf_ktime_get_ns();
 	now = fields_of(task);
 	kept = kept_of(task);
-	if (own->task != (u64)task && own->task) {
-		if (kept && kept->task == (u64)task)
-			before = &kept->fields;
-		else if (task->start_time > began_ns)
-			before = &none;
-		charge_unseen(own, before, &now, cgroup_of(task));
-	}
+	if (own->task != (u64)task && own->task)
+		charge_unseen(own, kept, task, &now, cgroup_of(task));
 	line = line_of(cpu, own->slot);
 	if (!line)
 		return 0;
 	if (own->task == (u64)task) {
-		charge(line, &own->fields, &now);
+		if (own->id)
+			charge(line, &own->fields, &now);
 		own->moved += (u64)task->cgroups != own->set && cgroup_of(task) != own->id;
 	}
 	if (kept) {
@@ -350,15 +362,17 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task with what it did up to now, while no switch can come in between. */
-INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task)
+/* Charges the running task with what it did up to now, while no switch can come in between; not seen, to this one. */
+INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;
 	struct tiptoe_task *kept = kept_of(task);
 	struct tiptoe_line *line = line_of(cpu, own->slot);
 
-	if (line && own->task == (u64)task)
+	if (line && own->id && own->task == (u64)task)
 		charge(line, &before, &now);
+	else if (own->task && own->task != (u64)task)
+		charge_unseen(own, kept, task, &now, id);
 	own->task = (u64)task;
 	own->fields = now;
 	if (kept) {
@@ -377,6 +391,7 @@ INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *
 SEC("raw_tracepoint/flush")
 int flush(void *none __attribute__((unused)))
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
 
@@ -384,7 +399,11 @@ int flush(void *none __attribute__((unused)))
 		return 0;
 	if (own->busy)
 		return 1;
-	charge_running(own, cpu, bpf_get_current_task_btf());
+	own->busy = 1;
+	asm volatile("" ::: "memory");
+	charge_running(own, cpu, task, cgroup_of(task));
+	asm volatile("" ::: "memory");
+	own->busy = 0;
 	return 0;
 }
 
@@ -442,28 +461,29 @@ INLINE void tell(u64 kind, u64 id, const char *path)
 }
 
 /*
- * Whoever moves itself has its time up to here charged to where it comes from. Others may run on any CPU at this
- * moment: tiptoe flushes them all.
+ * Whoever moves itself, be it by another thread than its first, has its time up to here charged to where it comes
+ * from. Others that were moved may run on any CPU at this moment: tiptoe flushes them all.
  */
 SEC("tp_btf/cgroup_attach_task")
 int attached(u64 *args)
 {
 	struct cgroup *cgroup = (void *)args[0];
 	struct task_struct *task = (void *)args[2], *current = bpf_get_current_task_btf();
-	u32 cpu = bpf_get_smp_processor_id();
+	u32 cpu = bpf_get_smp_processor_id(), is_all = args[3] & 1;
 	struct tiptoe_cpu *own = bpf_map_lookup_elem(&states, &cpu);
+	int is_own = task == current || (is_all && current->group_leader == task);
 
 	if (!own || !is_unified(cgroup))
 		return 0;
 	moves += 1;
-	if (task == current) {
+	if (is_own) {
 		own->busy = 1;
 		asm volatile("" ::: "memory");
-		charge_running(own, cpu, task);
+		charge_running(own, cpu, current, own->id);
 		asm volatile("" ::: "memory");
 		own->busy = 0;
 	}
-	if (task != current || (args[3] & 1))
+	if (!is_own || (is_all && task->signal->nr_threads > 1))
 		tell(MOVED, cgroup->kn->id, 0);
 	return 0;
 }

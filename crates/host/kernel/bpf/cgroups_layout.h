@@ -26,7 +26,6 @@ struct tiptoe_counted {
 	u64 count;
 	u64 enabled_ns;
 	u64 running_ns;
-	u64 unused;
 };
 
 /* What a task's own fields say, at some time. */

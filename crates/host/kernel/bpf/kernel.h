@@ -119,7 +119,12 @@ struct sched_entity {
 	u64 sum_exec_runtime;
 };
 
+struct signal_struct {
+	s32 nr_threads;
+};
+
 struct task_struct {
+	struct signal_struct *signal;
 	struct sched_entity se;
 	struct css_set *cgroups;
 	u64 start_time;

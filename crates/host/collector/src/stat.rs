@@ -244,6 +244,7 @@ impl Counting<'_> {
                 None => std::thread::sleep(pause),
             }
             meter.look();
+            self.source.tidy()?;
         }
     }
 

@@ -15,15 +15,14 @@
 //!
 //! Cost: 40 to 60 ns a switch, some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use aya::maps::{Array, HashMap, Queue, RingBuf};
 use aya::programs::Program;
 use aya::{Btf, Ebpf, EbpfLoader};
 use tiptoe_sys::host::bpf::{MappedArray, put_event};
-use tiptoe_sys::host::cgroup;
 use tiptoe_sys::raw::monotonic_ns;
 
 use crate::programs::{
@@ -37,7 +36,7 @@ mod layout;
 mod names;
 
 pub use layout::{Charged, Checks, SwitchTimes};
-pub use names::{Node, ROOT, Tree};
+pub use names::{Node, Tree};
 
 use follow::{Follower, flush_all};
 use layout::{FIRST, IDLE, News, OTHERS};
@@ -47,7 +46,7 @@ const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/cgroups.bpf.o");
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read what cgroups did";
 
-/// What is attached, the switch last: what it does not know of cannot be charged wrongly.
+/// What is attached, in this order: what happens to a task is told of when its CPU knows what it runs.
 const MADE: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
 const GONE: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
 const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
@@ -71,11 +70,14 @@ pub struct Cgroups {
     shape: Shape,
     links: Vec<Link>,
     has_migrations: bool,
+    spare: usize,
     lines: MappedArray,
     counted: MappedArray,
     owners: MappedArray,
-    /// What slots had when their cgroup's count began, each CPU's.
+    /// What slots had when their cgroup's count began, each CPU's, where that was something.
     before: BTreeMap<u32, Vec<Charged>>,
+    /// Cgroups that are below no mount point of ours.
+    elsewhere: BTreeSet<u64>,
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
@@ -112,14 +114,14 @@ pub struct Did {
 impl Cgroups {
     /// Makes ready to count these events besides what tasks' own fields tell. Nothing is attached yet.
     ///
-    /// `events` counts whole CPUs, and may be empty; `has_migrations` has moves between CPUs counted, too.
-    pub fn load(events: &CounterSet, has_migrations: bool) -> Result<Cgroups, Error> {
-        let found = cgroup::Cgroups::detect()?;
-        let root = found.v2.ok_or_else(|| Error::Counter {
-            what: "no cgroups of version 2 are mounted here".into(),
-            hint: "mount -t cgroup2 none /sys/fs/cgroup/unified".into(),
-        })?;
-        let tree = Tree::walk(&root);
+    /// `events` counts whole CPUs, and may be empty; `has_migrations` has moves between CPUs counted, too. The tree is
+    /// that below the mount point `root`.
+    pub fn load(
+        events: &CounterSet,
+        has_migrations: bool,
+        tree: &Tree,
+        root: &Path,
+    ) -> Result<Cgroups, Error> {
         let count = events.everywhere().iter().flatten().count();
         if count > MOST_EVENTS {
             return Err(Error::Counter {
@@ -130,7 +132,7 @@ impl Cgroups {
         let shape = Shape::of(tree.len(), count)?;
         let mut bpf = load(shape)?;
         put_events(&bpf, events)?;
-        give_slots(&mut bpf, shape, &tree)?;
+        give_slots(&mut bpf, shape, tree)?;
         let mapped = |name: &str, words: usize| {
             let mapped = MappedArray::new(array_fd(&bpf, name)?, words);
             mapped.map_err(|source| Error::Io {
@@ -147,9 +149,11 @@ impl Cgroups {
             shape,
             links: Vec::new(),
             has_migrations,
+            spare: shape.slots as usize - FIRST as usize - tree.len(),
             before: BTreeMap::new(),
-            tree,
-            root,
+            elsewhere: BTreeSet::new(),
+            tree: tree.clone(),
+            root: root.to_owned(),
             follower: None,
         })
     }
@@ -168,6 +172,8 @@ impl Cgroups {
         for place in [MADE, GONE].into_iter().chain(migrated) {
             self.links.push(attach(&mut self.bpf, place)?);
         }
+        // What was made or removed until now nobody told.
+        self.tree.visit_again(&self.root);
         self.links.push(attach(&mut self.bpf, SWITCHED)?);
         self.seed()?;
         // Each CPU knows now what it runs.
@@ -176,10 +182,24 @@ impl Cgroups {
         flush_all(self.flush()?)?;
         for slot in 0..self.shape.slots {
             if slot < FIRST || self.owners.word(slot as usize) != 0 {
-                self.before.insert(slot, self.slot(slot));
+                self.begin(slot);
             }
         }
         Ok(())
+    }
+
+    /// A slot's count begins with what is there; that is told.
+    fn begin(&mut self, slot: u32) -> Vec<Charged> {
+        let now = self.slot(slot);
+        let none = Charged {
+            events: vec![Default::default(); self.shape.events as usize],
+            ..Charged::default()
+        };
+        match now.iter().all(|charged| *charged == none) {
+            true => self.before.remove(&slot),
+            false => self.before.insert(slot, now.clone()),
+        };
+        now
     }
 
     /// Ends counting; what was counted until now stays readable.
@@ -205,12 +225,14 @@ impl Cgroups {
             }
         }
         self.hear();
-        let unknown = |(whose, _): &(Whose, u32)| match whose {
-            Whose::Cgroup(id) => self.tree.get(*id).is_none(),
-            _ => false,
-        };
-        if did.iter().any(unknown) {
-            self.tree.visit(&self.root);
+        let unknown = did.iter().filter_map(|(whose, _)| match whose {
+            Whose::Cgroup(id) if self.tree.get(*id).is_none() => Some(*id),
+            _ => None,
+        });
+        let unknown: BTreeSet<u64> = unknown.collect();
+        if !unknown.is_subset(&self.elsewhere) {
+            self.tree.visit_again(&self.root);
+            self.elsewhere = unknown;
         }
         let did = did.into_iter().map(|(whose, slot)| Did {
             whose,
@@ -224,19 +246,23 @@ impl Cgroups {
         &self.tree
     }
 
-    /// Gives away the slots of cgroups that were removed: their counts were taken.
-    pub fn forget(&mut self, ids: &[u64]) -> Result<(), Error> {
+    /// How many cgroups there is room for besides those that there were at the start.
+    pub fn spare(&self) -> usize {
+        self.spare
+    }
+
+    /// Gives away the slots of cgroups that were removed, and forgets these; what their own tasks did since the start.
+    pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<Charged>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
+        let mut did = Vec::new();
         for id in ids {
-            let slot = {
-                let slots = HashMap::<_, u64, u32>::try_from(map(&self.bpf, "slot_of")?);
-                let slot = slots.map_err(failed)?.get(id, 0);
-                slot.ok()
-            };
+            let slots = HashMap::<_, u64, u32>::try_from(map(&self.bpf, "slot_of")?);
+            let slot = slots.map_err(failed)?.get(id, 0).ok();
             self.tree.forget(*id);
             let Some(slot) = slot else { continue };
-            // The next one's count begins with what this one had.
-            self.before.insert(slot, self.slot(slot));
+            let before = self.before.remove(&slot);
+            // The next one's count begins where this one's ends.
+            did.push((*id, since(self.begin(slot), before.as_deref())));
             let map = map_mut(&mut self.bpf, "slot_of")?;
             let mut slots = HashMap::<_, u64, u32>::try_from(map).map_err(failed)?;
             slots.remove(id).map_err(failed)?;
@@ -246,7 +272,7 @@ impl Cgroups {
             let free = Queue::<_, u32>::try_from(map_mut(&mut self.bpf, "free_slots")?);
             free.map_err(failed)?.push(slot, 0).map_err(failed)?;
         }
-        Ok(())
+        Ok(did)
     }
 
     /// What went wrong so far, and what the programs took.
@@ -260,6 +286,7 @@ impl Cgroups {
             layout::add_cpu(&state, &mut checks, &mut times);
         }
         checks.untold = u64::from(programs::first_word(&self.bpf));
+        checks.missed = programs::all(&self.bpf).map(programs::missed).sum();
         Ok((checks, times))
     }
 
@@ -280,7 +307,8 @@ impl Cgroups {
         Ok(())
     }
 
-    fn hear(&mut self) {
+    /// Takes in which cgroups were made and removed since the last reading.
+    pub fn hear(&mut self) {
         let Some(follower) = &self.follower else {
             return;
         };
@@ -291,6 +319,8 @@ impl Cgroups {
     fn note(&mut self, news: Vec<News>) {
         for news in news {
             match news {
+                // Elsewhere than at the system's root, paths are found below our own.
+                News::Made(..) if !self.tree.is_whole() => {}
                 News::Made(id, path) => self.tree.add(id, &path),
                 News::Gone(id) => self.tree.remove(id),
                 News::Moved => {}
@@ -309,14 +339,7 @@ impl Cgroups {
     }
 
     fn since_start(&self, slot: u32) -> Vec<Charged> {
-        let now = self.slot(slot);
-        match self.before.get(&slot) {
-            Some(before) => {
-                let both = now.into_iter().zip(before);
-                both.map(|(now, before)| now.since(before)).collect()
-            }
-            None => now,
-        }
+        since(self.slot(slot), self.before.get(&slot).map(Vec::as_slice))
     }
 
     /// What each CPU's line of a slot says.
@@ -335,6 +358,17 @@ impl Cgroups {
             )
         })
         .collect()
+    }
+}
+
+/// What came behind an earlier state.
+fn since(now: Vec<Charged>, before: Option<&[Charged]>) -> Vec<Charged> {
+    match before {
+        Some(before) => {
+            let both = now.into_iter().zip(before);
+            both.map(|(now, before)| now.since(before)).collect()
+        }
+        None => now,
     }
 }
 

@@ -16,6 +16,7 @@ use tiptoe_sys::host::{Process, capabilities::SETCAP};
 
 use crate::Error;
 use crate::cpus::online_cpus;
+use crate::error::NO_PERMISSION;
 
 mod pmu;
 mod resolve;
@@ -348,7 +349,7 @@ fn denied(name: &str, on: On) -> Error {
         On::Thread(tid) => format!("of thread {tid}"),
     };
     Error::Counter {
-        what: format!("no permission to count '{name}' {whose}"),
+        what: format!("{NO_PERMISSION}'{name}' {whose}"),
         hint: format!("run as root, or `{SETCAP}`"),
     }
 }

@@ -7,6 +7,9 @@ use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::On;
 
+/// How a refusal of events begins that this user may not count.
+pub(crate) const NO_PERMISSION: &str = "no permission to count ";
+
 /// Refusals of the kernel's probes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -128,6 +131,9 @@ impl Error {
             Self::NoTracepoint { name } if name.starts_with("syscalls:") => {
                 Some("use a kernel that is built with CONFIG_FTRACE_SYSCALLS".into())
             }
+            Self::NoTracepoint { name } if name.starts_with("cgroup:") || name.starts_with("sched:") => {
+                Some("use Linux 5.12 or later, with CONFIG_CGROUPS and CONFIG_TRACING".into())
+            }
             Self::NoTracepoint { .. } => Some(
                 "use Linux 5.19 or later, or for mmap_lock:* (`--every`) 5.11, with CONFIG_TRACING"
                     .into(),
@@ -142,6 +148,18 @@ impl Error {
             Self::Counter { hint, .. } => Some(hint.clone()),
             Self::System(error) => error.hint(),
             _ => None,
+        }
+    }
+
+    /// Whether it is this user, or this kernel, that may not have what is asked for by these means.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::BpfDenied | Self::NoBtf | Self::PermissionDenied => true,
+            Self::NoTracepoint { name } => {
+                name.starts_with("cgroup:") || name.starts_with("sched:sched_")
+            }
+            Self::Counter { what, .. } => what.starts_with(NO_PERMISSION),
+            _ => false,
         }
     }
 

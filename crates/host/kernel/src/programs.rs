@@ -184,7 +184,7 @@ pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
 }
 
 /// How often the kernel did not run a program, because it ran already on that CPU.
-fn missed(program: &Program) -> u64 {
+pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;
     };

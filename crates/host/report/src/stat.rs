@@ -41,11 +41,12 @@ fn table(stat: &Stat) -> String {
         printable(&stat.whom)
     );
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
-    let mut of = stat.counts.first().and_then(|count| count.cgroup.as_ref());
+    let of = |count: &Count| (count.cgroup.clone(), count.is_removed);
+    let mut last = stat.counts.first().map(of);
     for count in &stat.counts {
         // The events of one cgroup stand together.
-        if of != count.cgroup.as_ref() {
-            of = count.cgroup.as_ref();
+        if last != Some(of(count)) {
+            last = Some(of(count));
             text.push('\n');
         }
         text += &row("", count, &shared);
@@ -107,7 +108,7 @@ fn row(at: &str, count: &Count, shared: &Shared) -> String {
     let name = printable(&count.event);
     let cgroup = shared.cgroup(count).map_or_else(String::new, |cgroup| {
         let width = shared.cgroup_columns();
-        format!("{:width$} ", printable(cgroup))
+        format!("{:width$} ", printable(&cgroup))
     });
     let head = format!("{at}{cpu}{value:>width$} {unit:<4} ");
     let meaning = shared
@@ -197,7 +198,11 @@ fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
         None => (String::new(), String::new()),
     };
     let mut all = vec![value, unit.to_owned(), printable(&count.event)];
-    all.extend(shared.cgroup(count).map(printable));
+    all.extend(
+        shared
+            .cgroup(count)
+            .map(|_| printable(count.cgroup.as_deref().unwrap_or_default())),
+    );
     all.extend(count.spread.map(|spread| format!("{:.2}%", spread * 100.0)));
     all.extend([
         count.time_running_ns.to_string(),

@@ -63,6 +63,9 @@ pub struct Count {
     /// whoever was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
+    /// That cgroup was removed; another one may have its path by now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_removed: bool,
     /// On which CPU, where each is told for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,

@@ -84,7 +84,7 @@ impl Counting {
             Case::Bpftrace => bpftrace()?,
             Case::Tiptoe { events } => {
                 let set = set(events, &READ, &Whom::Cpus(Vec::new()))?;
-                let mut cgroups = Cgroups::load(&set, false)?;
+                let mut cgroups = Cgroups::load(&set, false, &folder.tree, &folder.root)?;
                 cgroups.start()?;
                 Counting::Tiptoe {
                     _cgroups: Box::new(cgroups),

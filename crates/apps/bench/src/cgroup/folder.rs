@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tiptoe_kernel::cgroups::Tree;
 use tiptoe_sys::host::cgroup::Cgroups;
 
 use crate::error::Error;
@@ -12,6 +13,9 @@ use crate::workshop::failed;
 pub(super) struct Folder {
     path: PathBuf,
     children: usize,
+    /// The mount point, and what is below it.
+    pub(super) root: PathBuf,
+    pub(super) tree: Tree,
     /// perf's events of cgroups know these.
     pub(super) is_perfs: bool,
 }
@@ -21,7 +25,9 @@ impl Folder {
         let found = Cgroups::detect()?;
         let root = found.v2.as_deref().ok_or(Error::Missing)?;
         let name = format!("tiptoe-bench-{}", std::process::id());
-        let folder = Folder {
+        let mut folder = Folder {
+            root: root.to_owned(),
+            tree: Tree::default(),
             path: root.join(name),
             children,
             is_perfs: found.for_perf() == Some(root),
@@ -31,6 +37,7 @@ impl Folder {
         for child in 0..children {
             fs::create_dir(folder.child(child)).map_err(making())?;
         }
+        folder.tree = Tree::walk(root);
         Ok(folder)
     }
 

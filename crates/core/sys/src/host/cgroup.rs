@@ -31,6 +31,7 @@ impl Cgroups {
 
     fn parse(mountinfo: &str) -> Self {
         let mut found = Self::default();
+        let mut is_whole = false;
         for line in mountinfo.lines() {
             let Some((head, tail)) = line.split_once(" - ") else {
                 continue;
@@ -38,7 +39,11 @@ impl Cgroups {
             let mount = || head.split(' ').nth(4).map(unescape).unwrap_or_default();
             let mut tail = tail.split(' ');
             match tail.next() {
-                Some("cgroup2") => found.v2 = Some(mount()),
+                // A part of the hierarchy may be mounted besides.
+                Some("cgroup2") if found.v2.is_none() || !is_whole => {
+                    found.v2 = Some(mount());
+                    is_whole = head.split(' ').nth(3) == Some("/");
+                }
                 Some("cgroup") => {
                     let options = tail.nth(1).unwrap_or_default();
                     if options.split(',').any(|o| o == "perf_event") {
@@ -167,6 +172,11 @@ mod tests {
         let found = Cgroups::parse(unified);
         assert_eq!(found.describe(), "v2 at /sys/fs/cgroup");
         assert_eq!(found.for_perf(), Some(Path::new("/sys/fs/cgroup")));
+
+        let parts = format!(
+            "29 23 0:26 /a /mnt rw - cgroup2 cgroup2 rw\n{unified}28 23 0:26 /b /b rw - cgroup2 x rw"
+        );
+        assert_eq!(Cgroups::parse(&parts).describe(), "v2 at /sys/fs/cgroup");
 
         let old = "31 30 0:27 / /sys/fs/cgroup/a\\040b rw - cgroup cgroup rw,perf_event\n";
         let found = Cgroups::parse(&format!("{unified}{old}"));

@@ -1,10 +1,11 @@
 //! Counts of each cgroup: which of them are wanted, and what they and those within them did.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{Charged, Checks, Did, ROOT, SwitchTimes, Whose};
+use tiptoe_kernel::cgroups::{Charged, Checks, SwitchTimes, Tree, Whose};
 use tiptoe_kernel::counters::Whom;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
@@ -13,7 +14,8 @@ use super::choice::{Choice, name};
 use super::sums::{Key, Row, Sums};
 use crate::request::Error;
 
-/// So many that were removed are kept; then what they did goes to those that they were in.
+/// So many that were removed are kept, or half of what there is room for; then what they did goes to those that they
+/// were in.
 const MOST_GONE: usize = 512;
 
 /// One of what tasks' own fields tell.
@@ -71,6 +73,8 @@ impl ByCgroup {
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         choice: &Choice,
+        tree: &Tree,
+        root: &Path,
     ) -> Result<ByCgroup, tiptoe_kernel::Error> {
         let read: Vec<Vec<Counter<'_>>> = groups
             .iter()
@@ -84,7 +88,7 @@ impl ByCgroup {
             counters.any(|one| plain_number(one).is_some_and(|number| number == MIGRATIONS));
         Ok(ByCgroup {
             columns: columns(groups, &set),
-            cgroups: Cgroups::load(&set, has_migrations)?,
+            cgroups: Cgroups::load(&set, has_migrations, tree, root)?,
             set,
             choice: choice.clone(),
             folded: BTreeMap::new(),
@@ -119,8 +123,9 @@ impl ByCgroup {
         let at = Instant::now();
         let did = self.cgroups.read()?;
         self.choice.choose(self.cgroups.tree());
-        let mut all = Sum::new();
-        let mut sums: BTreeMap<u64, Sum> = self.choice.ids().map(|id| (id, Vec::new())).collect();
+        let none = || vec![Charged::default(); did.first().map_or(0, |did| did.cpus.len())];
+        let mut all = none();
+        let mut sums: BTreeMap<u64, Sum> = self.choice.ids().map(|id| (id, none())).collect();
         let tree = self.cgroups.tree();
         let folded = self
             .folded
@@ -130,9 +135,9 @@ impl ByCgroup {
         for (whose, cpus) in living.chain(folded) {
             add(&mut all, cpus);
             let own = match whose {
-                Whose::Cgroup(id) => id,
+                Whose::Cgroup(id) if tree.get(id).is_some() => id,
                 // Whatever is in no cgroup that is known is in the root.
-                Whose::Idle | Whose::Others => ROOT,
+                _ => tree.root(),
             };
             for id in tree.line(own) {
                 if let Some(sum) = sums.get_mut(&id) {
@@ -148,14 +153,16 @@ impl ByCgroup {
                 self.rows(&mut rows, Some(id), sum, elapsed_ns, per_cpu);
             }
         }
-        self.forget(&did)?;
+        self.tidy()?;
         Ok(Sums::new(at, rows))
     }
 
     /// Says what is to be said at the end.
     pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<SwitchTimes, Error> {
         let (checks, times) = self.cgroups.checks()?;
-        notes.extend(said(&checks));
+        let reads = |one: &Column| matches!(one.from, From::Event(_));
+        notes.extend(said(&checks, self.columns.iter().any(reads)));
+        notes.extend(self.choice.unused());
         if self.forgotten > 0 {
             notes.push(format!(
                 "{} cgroups that were removed are not listed any more: their counts are in those that they were in",
@@ -174,6 +181,7 @@ impl ByCgroup {
         per_cpu: bool,
     ) {
         let name = cgroup.map(|id| name(self.cgroups.tree(), id));
+        let is_removed = cgroup.is_some_and(|id| self.cgroups.tree().is_gone(id));
         for (event, column) in self.columns.iter().enumerate() {
             let counts = |did: &Charged| column.counts(did, elapsed_ns);
             let places: Vec<_> = sum
@@ -189,6 +197,7 @@ impl ByCgroup {
                 },
                 event: column.event.clone(),
                 cgroup: name.clone(),
+                is_removed,
                 unit: column.unit.clone(),
                 scale: column.scale,
                 is_supported: !matches!(column.from, From::Nothing),
@@ -199,40 +208,39 @@ impl ByCgroup {
                 },
             };
             match per_cpu {
-                true => rows.extend((0..sum.len()).map(|cpu| row(Some(cpu)))),
+                true => {
+                    let cpus = self.set.cpus().unwrap_or_default().iter();
+                    rows.extend(cpus.map(|cpu| row(Some(*cpu as usize))));
+                }
                 false => rows.push(row(None)),
             }
         }
     }
 
-    fn forget(&mut self, did: &[Did]) -> Result<(), Error> {
+    /// Forgets cgroups that were removed, where there are many.
+    pub(super) fn tidy(&mut self) -> Result<(), Error> {
+        self.cgroups.hear();
         let tree = self.cgroups.tree();
-        let gone: Vec<(u64, &Did)> = did
+        let gone: Vec<u64> = tree
             .iter()
-            .filter_map(|did| match did.whose {
-                Whose::Cgroup(id) if tree.get(id).is_some_and(|node| node.is_gone) => {
-                    Some((id, did))
-                }
-                _ => None,
-            })
+            .filter_map(|(id, node)| node.is_gone.then_some(id))
             .collect();
-        if gone.len() <= MOST_GONE {
+        if gone.len() <= MOST_GONE.min(self.cgroups.spare() / 2) {
             return Ok(());
         }
-        let mut ids = Vec::new();
-        for (id, did) in gone {
-            let above = tree.line(id).skip(1);
-            let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
-            let heir = above.into_iter().find(is_there).unwrap_or(ROOT);
-            add(self.folded.entry(heir).or_default(), &did.cpus);
-            if let Some(own) = self.folded.remove(&id) {
-                add(self.folded.entry(heir).or_default(), &own);
-            }
-            ids.push(id);
+        let is_there = |id: &u64| tree.get(*id).is_some_and(|node| !node.is_gone);
+        let heir = |id: u64| tree.line(id).find(is_there).unwrap_or(tree.root());
+        let heirs: BTreeMap<u64, u64> = gone.iter().map(|id| (*id, heir(*id))).collect();
+        for (id, cpus) in self.cgroups.forget(&gone)? {
+            add(self.folded.entry(heirs[&id]).or_default(), &cpus);
         }
-        self.choice.forget(&ids);
-        self.forgotten += ids.len();
-        self.cgroups.forget(&ids)?;
+        for (id, heir) in &heirs {
+            if let Some(own) = self.folded.remove(id) {
+                add(self.folded.entry(*heir).or_default(), &own);
+            }
+        }
+        self.choice.forget(&gone);
+        self.forgotten += gone.len();
         Ok(())
     }
 }
@@ -260,7 +268,7 @@ impl Column {
 
 fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
     let mut read = set.events().zip(set.everywhere());
-    let column = |counter: &Counter<'_>| match field(counter) {
+    let mut column = |counter: &Counter<'_>, takes_turns: bool| match field(counter) {
         Some(field) => Some(Column {
             event: counter.text.to_owned(),
             unit: match plain_number(counter) {
@@ -282,12 +290,18 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<Column> {
                 },
                 scale: resolved.scale,
                 is_tracepoint: resolved.is_tracepoint(),
-                takes_turns: counter.kind.needs_slot(),
+                takes_turns,
                 from: number.map_or(From::Nothing, From::Event),
             })
         }
     };
-    groups.iter().flatten().filter_map(column).collect()
+    let mut columns = Vec::new();
+    for group in groups {
+        // They go on and off together.
+        let takes_turns = group.iter().any(|counter| counter.kind.needs_slot());
+        columns.extend(group.iter().filter_map(|one| column(one, takes_turns)));
+    }
+    columns
 }
 
 /// Of an event of software that is asked for without any modifiers, its number.
@@ -311,12 +325,20 @@ fn add(sum: &mut Sum, cpus: &[Charged]) {
     }
 }
 
-/// What went wrong, in words.
-fn said(checks: &Checks) -> Vec<String> {
+/// What went wrong, in words; what only concerns events where some are read.
+fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
     let words = [
         (
             checks.strangers,
             "switches from tasks that nothing was known of: what these did at first is missing",
+        ),
+        (
+            if reads_events { checks.unseen } else { 0 },
+            "switches that the kernel did not tell of: what is read of events may be in a neighbour's count there",
+        ),
+        (
+            checks.missed,
+            "switches at which the kernel ran no program: what happened then is charged late",
         ),
         (
             checks.moved,

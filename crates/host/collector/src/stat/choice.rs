@@ -10,15 +10,24 @@ use crate::request::Error;
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     patterns: Vec<String>,
+    /// Of these, those that fitted something.
+    used: Vec<bool>,
     chosen: Vec<u64>,
 }
 
 impl Choice {
     /// Of those that there are; a name that nothing has is a mistake, a pattern may wait for what comes.
     pub(super) fn of(patterns: &[String], tree: &Tree) -> Result<Choice, Error> {
-        let patterns = patterns.iter().map(|pattern| plain(pattern).to_owned());
+        if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
+            let what = "--for-each-cgroup: a name is missing between two commas";
+            return Err(Error::new(what).with_hint("'/' is the root, '*' are all"));
+        }
         let mut choice = Choice {
-            patterns: patterns.collect(),
+            used: vec![false; patterns.len()],
+            patterns: patterns
+                .iter()
+                .map(|pattern| plain(pattern).to_owned())
+                .collect(),
             chosen: Vec::new(),
         };
         choice.refuse_missing(tree)?;
@@ -46,8 +55,22 @@ impl Choice {
             })
             .collect();
         new.sort_unstable();
+        for (place, _, _) in &new {
+            self.used[*place] = true;
+        }
         let new: Vec<u64> = new.into_iter().map(|(_, _, id)| id).collect();
         self.chosen.extend(new);
+    }
+
+    /// What is to be said of patterns that fitted nothing.
+    pub(super) fn unused(&self) -> Option<String> {
+        let unused = self
+            .patterns
+            .iter()
+            .zip(&self.used)
+            .filter(|(_, used)| !**used);
+        let unused: Vec<String> = unused.map(|(pattern, _)| format!("'{pattern}'")).collect();
+        (!unused.is_empty()).then(|| format!("no cgroup was ever like {}", unused.join(" or ")))
     }
 
     /// These are not told of any more.
@@ -84,7 +107,6 @@ pub(super) fn plain(path: &str) -> &str {
 /// A cgroup's name in the report.
 pub(super) fn name(tree: &Tree, id: u64) -> String {
     match tree.get(id) {
-        Some(node) if node.is_gone => format!("{} (removed)", plain(&node.path)),
         Some(node) => plain(&node.path).to_owned(),
         None => format!("(id {id})"),
     }
@@ -119,8 +141,18 @@ mod tests {
         choice.choose(&tree);
         choice.choose(&tree);
         assert_eq!(choice.ids().collect::<Vec<_>>(), [4, 3, 6]);
-        tree.remove(4);
-        assert_eq!(name(&tree, 4), "b/one (removed)");
-        assert_eq!(name(&tree, 1), "/");
+        assert_eq!(
+            (name(&tree, 4), name(&tree, 1)),
+            ("b/one".into(), "/".into())
+        );
+        assert_eq!((name(&tree, 9), choice.unused()), ("(id 9)".into(), None));
+        let unused = of(&["b/*", "d*"]).unwrap().unused();
+        assert_eq!(unused.unwrap(), "no cgroup was ever like 'd*'");
+        assert!(
+            of(&["b", ""])
+                .unwrap_err()
+                .to_string()
+                .contains("a name is missing")
+        );
     }
 }

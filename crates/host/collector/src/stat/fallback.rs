@@ -101,10 +101,9 @@ impl ByFiles {
         }
     }
 
-    /// The events, where the files say nothing of them.
-    pub(super) fn counts_nothing(&self) -> Option<Vec<&str>> {
-        let says_some = self.read().iter().flatten().any(Option::is_some);
-        (!says_some).then(|| self.events.iter().map(|(text, _)| text.as_str()).collect())
+    /// Whether the files say nothing of any event.
+    pub(super) fn counts_nothing(&self) -> bool {
+        !self.read().iter().flatten().any(Option::is_some)
     }
 
     pub(super) fn start(&mut self) {
@@ -136,6 +135,7 @@ impl ByFiles {
                     },
                     event: text.clone(),
                     cgroup: self.cgroups[cgroup].0.clone(),
+                    is_removed: false,
                     unit: match number {
                         Some(0 | 1) => "ns".into(),
                         _ => String::new(),

@@ -1,8 +1,5 @@
 //! Where counts come from.
 
-use std::path::Path;
-
-use tiptoe_event::Counter;
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Tree;
 use tiptoe_kernel::counters::{Support, Whom};
@@ -61,55 +58,45 @@ impl Source {
         let tree = Tree::walk(root);
         let choice = Choice::of(patterns, &tree)?;
         let groups = &request.groups;
-        let denied = match ByCgroup::open(groups, &choice) {
+        let denied = match ByCgroup::open(groups, &choice, &tree, root) {
             Ok(by_cgroup) => {
                 return match by_cgroup.counts_nothing() {
                     Some(names) => Err(nothing_counts(&names)),
                     None => Ok(Source::ByCgroup(Box::new(by_cgroup))),
                 };
             }
-            Err(denied) => denied,
+            Err(error) if error.is_denied() => error,
+            Err(error) => return Err(error.into()),
         };
         let perf = found.for_perf().unwrap_or(root);
-        Source::without_bpf(
-            groups,
-            (&choice, &tree),
-            [perf, root],
-            &denied,
-            request.per_cpu,
-            notes,
-        )
-        .map_err(|_| denied.into())
-    }
-
-    fn without_bpf(
-        groups: &[Vec<Counter<'_>>],
-        (choice, tree): (&Choice, &Tree),
-        [perf, root]: [&Path; 2],
-        denied: &tiptoe_kernel::Error,
-        per_cpu: bool,
-        notes: &mut Vec<String>,
-    ) -> Result<Source, Error> {
-        if let Ok(sets) = BySets::open(groups, choice, tree, perf) {
-            refuse_nothing(sets.system())?;
-            notes.push(format!(
-                "{denied}: each cgroup has events of its own, which the kernel takes out and puts in at switches, \
-                 which is not in the cost; cgroups that are made later are not counted"
-            ));
-            return Ok(Source::BySets(sets));
+        match BySets::open(groups, &choice, &tree, perf) {
+            Ok(sets) => {
+                refuse_nothing(sets.system())?;
+                note(
+                    notes,
+                    format!(
+                        "{denied}: each cgroup has events of its own, which the kernel takes out and puts in at switches, \
+                     which is not in the cost; cgroups that are made later are not counted"
+                    ),
+                );
+                Ok(Source::BySets(sets))
+            }
+            Err(error) if error.is_denied() && !request.per_cpu => {
+                let files = ByFiles::open(groups, &choice, &tree, root);
+                if files.counts_nothing() {
+                    return Err(denied.into());
+                }
+                note(
+                    notes,
+                    format!(
+                        "{denied}: the counts are what the files of cgroups say (cpu.stat, memory.stat); cgroups that are \
+                     made later are not counted"
+                    ),
+                );
+                Ok(Source::ByFiles(files))
+            }
+            Err(error) => Err(error.into()),
         }
-        let files = ByFiles::open(groups, choice, tree, root);
-        if let Some(names) = files.counts_nothing() {
-            return Err(nothing_counts(&names));
-        }
-        if per_cpu {
-            return Err(Error::new("the files of cgroups do not tell CPUs apart"));
-        }
-        notes.push(format!(
-            "{denied}: the counts are what the files of cgroups say (cpu.stat, memory.stat), and of no others that \
-             are made later"
-        ));
-        Ok(Source::ByFiles(files))
     }
 
     pub(super) fn enable(&mut self) -> Result<(), Error> {
@@ -150,6 +137,14 @@ impl Source {
         }
     }
 
+    /// Between two readings, now and then.
+    pub(super) fn tidy(&mut self) -> Result<(), Error> {
+        match self {
+            Source::ByCgroup(cgroups) => cgroups.tidy(),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether nothing runs when tasks change.
     pub(super) fn is_free(&self) -> bool {
         matches!(self, Source::ByFiles(_))
@@ -158,10 +153,21 @@ impl Source {
     /// Puts what is to be said of a run into the session, and what its switches cost where that was measured.
     pub(super) fn finish(&self, session: &mut Session, stat: &mut Stat) -> Result<(), Error> {
         if let Source::ByCgroup(cgroups) = self {
-            let times = cgroups.finish(&mut session.notes)?;
+            let mut notes = Vec::new();
+            let times = cgroups.finish(&mut notes)?;
+            notes
+                .into_iter()
+                .for_each(|said| note(&mut session.notes, said));
             cost::add_times(stat, times);
         }
         Ok(())
+    }
+}
+
+/// What several runs have to say is said once.
+fn note(notes: &mut Vec<String>, said: String) {
+    if !notes.contains(&said) {
+        notes.push(said);
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) struct Row {
     pub(super) key: Key,
     pub(super) event: String,
     pub(super) cgroup: Option<String>,
+    pub(super) is_removed: bool,
     pub(super) unit: String,
     pub(super) scale: f64,
     pub(super) is_supported: bool,
@@ -70,6 +71,7 @@ impl Sums {
                 },
                 event: format!("{}{narrowed}", resolved.name),
                 cgroup: None,
+                is_removed: false,
                 unit: match resolved.is_clock {
                     true => "ns".into(),
                     false => resolved.unit.clone(),
@@ -146,6 +148,7 @@ impl Row {
         let mut count = Count {
             event: self.event.clone(),
             cgroup: self.cgroup.clone(),
+            is_removed: self.is_removed,
             cpu: self.key.cpu,
             unit: self.unit.clone(),
             state: CountState::NotSupported,
@@ -211,32 +214,50 @@ impl Runs {
         stat.user_ns = whole.then(|| mean(&self.user_ns));
         stat.sys_ns = whole.then(|| mean(&self.sys_ns));
         stat.tracepoint_hits = last.tracepoint_hits() * all as u64;
-        let Some(first) = self.counts.first() else {
-            return;
-        };
-        let of = |at: usize| self.counts.iter().filter_map(move |run| run.get(at));
-        stat.counts = (0..first.len())
-            .map(|at| {
-                let counted: Vec<&Count> = of(at)
-                    .filter(|count| count.state == CountState::Counted)
-                    .collect();
-                let Some(one) = counted.first() else {
-                    return first[at].clone();
-                };
-                let values: Vec<f64> = counted.iter().map(|count| count.value).collect();
-                let each = |times: fn(&Count) -> u64| {
-                    counted.iter().map(|count| times(count)).sum::<u64>() / values.len() as u64
-                };
-                Count {
-                    value: mean(&values),
-                    spread: spread(&values),
-                    time_enabled_ns: each(|count| count.time_enabled_ns),
-                    time_running_ns: each(|count| count.time_running_ns),
-                    ..(*one).clone()
-                }
-            })
-            .collect();
+        for of_row in rows(&self.counts) {
+            let counted: Vec<&Count> = of_row
+                .iter()
+                .copied()
+                .filter(|count| count.state == CountState::Counted)
+                .collect();
+            let Some(one) = counted.first() else {
+                stat.counts.extend(of_row.first().copied().cloned());
+                continue;
+            };
+            let values: Vec<f64> = counted.iter().map(|count| count.value).collect();
+            let each = |times: fn(&Count) -> u64| {
+                counted.iter().map(|count| times(count)).sum::<u64>() / values.len() as u64
+            };
+            stat.counts.push(Count {
+                value: mean(&values),
+                spread: spread(&values),
+                time_enabled_ns: each(|count| count.time_enabled_ns),
+                time_running_ns: each(|count| count.time_running_ns),
+                ..(*one).clone()
+            });
+        }
     }
+}
+
+/// What runs counted of the same: by cgroup, event and CPU, the n-th of these where there are more; in the order in
+/// which they were first seen. A cgroup that a run did not have is not in its mean.
+fn rows(runs: &[Vec<Count>]) -> Vec<Vec<&Count>> {
+    let mut places = BTreeMap::new();
+    let mut rows: Vec<Vec<&Count>> = Vec::new();
+    for run in runs {
+        let mut seen = BTreeMap::new();
+        for count in run {
+            let name = (&count.cgroup, &count.event, count.cpu);
+            let times = seen.entry(name).or_insert(0);
+            let place = *places.entry((name, *times)).or_insert(rows.len());
+            *times += 1;
+            match rows.get_mut(place) {
+                Some(row) => row.push(count),
+                None => rows.push(vec![count]),
+            }
+        }
+    }
+    rows
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -274,6 +295,7 @@ mod tests {
             key: Key::default(),
             event: "x".into(),
             cgroup: None,
+            is_removed: false,
             unit: String::new(),
             scale: 1.0,
             is_supported: true,
@@ -316,6 +338,31 @@ mod tests {
             ..row(&[])
         };
         assert_eq!(missing.count(None).state, CountState::NotSupported);
+    }
+
+    #[test]
+    fn runs_are_put_together_by_what_was_counted() {
+        let count = |cgroup: Option<&str>, value: f64| Count {
+            event: "cs".into(),
+            cgroup: cgroup.map(str::to_owned),
+            value,
+            ..Count::default()
+        };
+        let runs = [
+            vec![
+                count(None, 1.0),
+                count(Some("b"), 2.0),
+                count(Some("b"), 3.0),
+            ],
+            vec![
+                count(None, 4.0),
+                count(Some("a"), 5.0),
+                count(Some("b"), 6.0),
+            ],
+        ];
+        let values = |row: Vec<&Count>| row.iter().map(|count| count.value).collect::<Vec<_>>();
+        let rows: Vec<Vec<f64>> = rows(&runs).into_iter().map(values).collect();
+        assert_eq!(rows, [vec![1.0, 4.0], vec![2.0, 6.0], vec![3.0], vec![5.0]]);
     }
 
     #[test]

@@ -99,7 +99,6 @@ pub(super) fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
                 Ok(0) => break,
                 Ok(_) => {}
                 // It went offline meanwhile.
-                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => break,
                 Err(e) if e.raw_os_error() == Some(ENXIO) => break,
                 Err(source) => {
                     return Err(Error::Io {

@@ -114,6 +114,8 @@ pub struct Checks {
     pub unread: u64,
     /// News that had no room.
     pub untold: u64,
+    /// Switches that the kernel ran no program at, as one ran already.
+    pub missed: u64,
 }
 
 /// What the programs took at switches within a cgroup, and at those from one to another.

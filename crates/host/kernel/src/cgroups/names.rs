@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The cgroup of all that are in no other.
-pub const ROOT: u64 = 1;
+/// The cgroup of all that are in no other; a mount point may be another one's, as in a container.
+const ROOT: u64 = 1;
 
 /// All cgroups of version 2 that are known.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,8 @@ pub struct Tree {
     nodes: BTreeMap<u64, Node>,
     /// Those that are there, by their paths.
     living: HashMap<String, u64>,
+    /// The one at the mount point.
+    root: u64,
 }
 
 /// A cgroup.
@@ -33,6 +35,26 @@ impl Tree {
         let mut tree = Tree::default();
         tree.visit(root);
         tree
+    }
+
+    /// The cgroup at the mount point: the system's, or a container's.
+    pub fn root(&self) -> u64 {
+        self.root
+    }
+
+    /// Whether paths that the kernel tells of begin where ours do.
+    pub(super) fn is_whole(&self) -> bool {
+        self.root == ROOT
+    }
+
+    /// Those that are not below the mount point any more are gone.
+    pub(super) fn visit_again(&mut self, root: &Path) {
+        let mut now = Tree::default();
+        now.visit(root);
+        let gone = |id: &u64| !now.nodes.contains_key(id);
+        let gone: Vec<u64> = self.living.values().copied().filter(gone).collect();
+        gone.into_iter().for_each(|id| self.remove(id));
+        self.visit(root);
     }
 
     /// Looks for more below a mount point: names that nobody told.
@@ -60,6 +82,9 @@ impl Tree {
             return;
         }
         let path = if path.is_empty() { "/" } else { path };
+        if path == "/" {
+            self.root = id;
+        }
         let above = path.rsplit_once('/').map_or("", |(above, _)| above);
         let above = if above.is_empty() { "/" } else { above };
         let parent = match path {
@@ -98,6 +123,11 @@ impl Tree {
     /// What is known of a cgroup.
     pub fn get(&self, id: u64) -> Option<&Node> {
         self.nodes.get(&id)
+    }
+
+    /// Whether it was removed.
+    pub fn is_gone(&self, id: u64) -> bool {
+        self.get(id).is_some_and(|node| node.is_gone)
     }
 
     /// All, in the order of their ids.
@@ -168,6 +198,17 @@ mod tests {
         let id = fs::metadata(&below).unwrap().ino();
         assert_eq!(tree.get(id).unwrap().path, "/one/two");
         assert_eq!(tree.line(id).count(), 3);
+        assert!(!tree.is_whole() && tree.root() == fs::metadata(&root).unwrap().ino());
+
+        let mut tree = tree;
+        fs::remove_dir(&below).unwrap();
+        fs::create_dir(root.join("other")).unwrap();
+        tree.visit_again(&root);
+        assert!(tree.get(id).unwrap().is_gone);
+        assert!(
+            tree.iter()
+                .any(|(_, node)| node.path == "/other" && !node.is_gone)
+        );
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! What a count means beside others: a rate, a ratio, a share of the CPUs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use tiptoe_session::{Count, CountState};
@@ -20,8 +21,17 @@ impl fmt::Display for Metric {
 /// The counts that others are compared with.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
-    counts: &'a [Count],
+    /// Those of one cgroup on one CPU.
+    places: BTreeMap<Place, Vec<&'a Count>>,
+    /// The columns of the names of cgroups, where there are some.
+    cgroup_columns: Option<usize>,
     elapsed_ns: f64,
+}
+
+type Place = (Option<String>, bool, Option<u32>);
+
+fn place(count: &Count) -> Place {
+    (count.cgroup.clone(), count.is_removed, count.cpu)
 }
 
 /// Of an event: the one that it is a part of, and what the share is called.
@@ -68,21 +78,44 @@ fn plain(event: &str) -> (&str, &str) {
     (alias.map_or(name, |(_, name)| name), modifiers)
 }
 
+/// A cgroup's name, for people.
+fn cgroup(count: &Count) -> Option<String> {
+    let name = count.cgroup.as_ref()?;
+    Some(match count.is_removed {
+        true => format!("{name} (removed)"),
+        false => name.clone(),
+    })
+}
+
 impl<'a> Shared<'a> {
     pub(super) fn of(counts: &'a [Count], elapsed_ns: f64) -> Shared<'a> {
-        Shared { counts, elapsed_ns }
+        let mut places: BTreeMap<Place, Vec<&'a Count>> = BTreeMap::new();
+        for count in counts {
+            places.entry(place(count)).or_default().push(count);
+        }
+        let names = counts.iter().filter_map(cgroup);
+        Shared {
+            cgroup_columns: names.map(|name| name.chars().count()).max(),
+            places,
+            elapsed_ns,
+        }
     }
 
     /// The name of a count's cgroup, where there are some; the system's is empty.
-    pub(super) fn cgroup<'c>(&self, count: &'c Count) -> Option<&'c str> {
-        let is_any = self.counts.iter().any(|count| count.cgroup.is_some());
-        is_any.then_some(count.cgroup.as_deref().unwrap_or_default())
+    pub(super) fn cgroup(&self, count: &Count) -> Option<String> {
+        self.cgroup_columns?;
+        Some(cgroup(count).unwrap_or_default())
     }
 
     /// The columns of the names of cgroups.
     pub(super) fn cgroup_columns(&self) -> usize {
-        let names = self.counts.iter().flat_map(|count| &count.cgroup);
-        names.map(|name| name.chars().count()).max().unwrap_or(0)
+        self.cgroup_columns.unwrap_or(0)
+    }
+
+    /// All that was counted in the same place.
+    fn same_place(&self, count: &Count) -> impl Iterator<Item = &'a Count> {
+        let here = self.places.get(&place(count));
+        here.into_iter().flatten().copied()
     }
 
     /// What a count means.
@@ -132,21 +165,16 @@ impl<'a> Shared<'a> {
     /// The count of another event in the same places.
     fn beside(&self, count: &Count, name: &str) -> Option<f64> {
         let wanted = (name, plain(&count.event).1);
-        let is_it = |other: &&Count| {
-            (other.cpu, &other.cgroup) == (count.cpu, &count.cgroup)
-                && other.state == CountState::Counted
-                && plain(&other.event) == wanted
-        };
-        let found = self.counts.iter().find(is_it)?;
+        let is_it =
+            |other: &&Count| other.state == CountState::Counted && plain(&other.event) == wanted;
+        let found = self.same_place(count).find(is_it)?;
         (found.value > 0.0).then_some(found.value)
     }
 
     /// The time that rates are by: of a clock, where one was counted.
     fn clock_ns(&self, count: &Count) -> Option<f64> {
-        let is_clock = |other: &&Count| {
-            (other.cpu, &other.cgroup) == (count.cpu, &count.cgroup) && other.unit == "ns"
-        };
-        let clock = self.counts.iter().find(is_clock)?;
+        let mut others = self.same_place(count);
+        let clock = others.find(|other| other.unit == "ns")?;
         (clock.value > 0.0).then_some(clock.value)
     }
 }

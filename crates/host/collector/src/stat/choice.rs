@@ -136,6 +136,15 @@ mod tests {
                 .contains("no cgroup 'b/on'")
         );
 
+        let unused = of(&["b/*", "d*"]).unwrap().unused();
+        assert_eq!(unused.unwrap(), "no cgroup was ever like 'd*'");
+        assert!(
+            of(&["b", ""])
+                .unwrap_err()
+                .to_string()
+                .contains("a name is missing")
+        );
+
         let mut choice = of(&["b/*"]).unwrap();
         tree.add(6, "/b/a");
         choice.choose(&tree);
@@ -146,13 +155,5 @@ mod tests {
             ("b/one".into(), "/".into())
         );
         assert_eq!((name(&tree, 9), choice.unused()), ("(id 9)".into(), None));
-        let unused = of(&["b/*", "d*"]).unwrap().unused();
-        assert_eq!(unused.unwrap(), "no cgroup was ever like 'd*'");
-        assert!(
-            of(&["b", ""])
-                .unwrap_err()
-                .to_string()
-                .contains("a name is missing")
-        );
     }
 }

@@ -19,10 +19,8 @@
  * no other task can come in between: so these two never meet. What can be interrupted says `busy` while it changes a
  * CPU's state, which `flush` leaves alone then.
  */
-#include "cgroups_layout.h"
+#include "cgroups_slots.h"
 
-/* Slots at first; tiptoe says how many there are. */
-#define SLOTS 64
 /* Tasks whose last state is kept, by their id; of two that meet, the one that left last. */
 #define TASKS 65536
 /* Of so many runs one is timed. */
@@ -97,29 +95,6 @@ struct {
 } tasks SEC(".maps");
 
 struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, SLOTS);
-	TYPE(key, u64);
-	TYPE(value, u32);
-} slot_of SEC(".maps");
-
-/* Whose each slot is. */
-struct {
-	UINT(type, MAP_ARRAY);
-	UINT(max_entries, SLOTS);
-	UINT(map_flags, MMAPABLE);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} owners SEC(".maps");
-
-/* Slots that are nobody's. */
-struct {
-	UINT(type, MAP_QUEUE);
-	UINT(max_entries, SLOTS);
-	UINT(value_size, 4);
-} free_slots SEC(".maps");
-
-struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 1 << 18);
 } news SEC(".maps");
@@ -137,31 +112,6 @@ volatile u32 untold;
 
 /* So often was a task moved, or a cgroup made. */
 volatile u32 moves;
-
-/* The slot of a cgroup, a new one where it has none. */
-GLOBAL u32 find_slot(u64 id)
-{
-	u32 slot = OTHERS, *found = bpf_map_lookup_elem(&slot_of, &id);
-	u64 nobody = 0;
-
-	if (!found) {
-		if (bpf_map_pop_elem(&free_slots, &slot))
-			return OTHERS;
-		bpf_map_update_elem(&owners, &slot, &id, ANY);
-		if (bpf_map_update_elem(&slot_of, &id, &slot, NO_EXIST)) {
-			/* Another CPU was first. */
-			bpf_map_update_elem(&owners, &slot, &nobody, ANY);
-			bpf_map_push_elem(&free_slots, &slot, ANY);
-		}
-		found = bpf_map_lookup_elem(&slot_of, &id);
-	}
-	return found ? *found : OTHERS;
-}
-
-INLINE u32 slot_for(u64 id)
-{
-	return id ? find_slot(id) : IDLE;
-}
 
 INLINE struct tiptoe_line *line_of(u32 cpu, u32 slot)
 {

@@ -1,0 +1,180 @@
+//! Cgroups that come and go, and tasks that change them.
+
+use super::*;
+
+#[test]
+fn cgroups_come_and_go() {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    within.make("first");
+    let script = format!(
+        "cd {path}; {target} {path} first,calls=500; rmdir first; {target} {path} second,calls=300; rmdir second; \
+         mkdir second; {target} {path} second,calls=77",
+        path = within.path().display(),
+        target = target("cgrouped").display(),
+    );
+    let patterns = format!("{name}/*");
+    let options = [
+        "-e",
+        CALLS,
+        "--for-each-cgroup",
+        &patterns,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let session = session(&output(&mut stat(&options)));
+    for (cgroup, calls) in [
+        ("first (removed)", 500.0),
+        ("second (removed)", 300.0),
+        ("second", 77.0),
+    ] {
+        let name = format!("{name}/{cgroup}");
+        assert_eq!(value(&session, Some(&name), CALLS), calls, "{name}");
+    }
+}
+
+/// Whoever is moved from outside, while it runs, is charged to its new cgroup from there on, as in cpu.stat.
+#[test]
+fn a_running_task_is_moved() {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    let (from, to) = (within.make("from"), within.make("to"));
+    let patterns = format!("{name}/*");
+    let script = format!(
+        "echo on; read line; {} {} from,burn=600",
+        target("cgrouped").display(),
+        within.path().display(),
+    );
+    let report = std::env::temp_dir().join(format!("tiptoe-moved-{}", std::process::id()));
+    let path = report.to_str().expect("UTF-8");
+    let options = [
+        "-e",
+        "task-clock",
+        "--for-each-cgroup",
+        &patterns,
+        "-o",
+        path,
+    ];
+    let mut tiptoe = Process::start(stat(&options).args(["--", "sh", "-c", &script]));
+    assert_eq!(tiptoe.line(), "on");
+    tiptoe.go();
+    let procs = || fs::read_to_string(from.join("cgroup.procs")).unwrap_or_default();
+    wait_until("a task in its cgroup", Duration::from_secs(20), || {
+        !procs().is_empty()
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    Cgroup::put(&to, procs().trim().parse().expect("a pid"));
+    let (_, status) = tiptoe.finish();
+    assert!(status.success());
+    let text = fs::read_to_string(&report).expect("a report");
+    let _ = fs::remove_file(&report);
+    let session: Value = serde_json::from_str(&text).expect("JSON");
+    for (cgroup, path) in [("from", &from), ("to", &to)] {
+        let counted = value(&session, Some(&format!("{name}/{cgroup}")), "task-clock");
+        let off = (counted - Cgroup::usage_ns(path)).abs();
+        // One tick of the kernel's, which may come between the move and our hearing of it.
+        assert!(off <= 10e6, "{cgroup}: {counted}, off by {off}");
+        assert!(counted > 50e6, "{cgroup}: {counted}");
+    }
+}
+
+#[test]
+fn a_thousand_cgroups_are_told_apart() {
+    let Some(within) = cgroup() else { return };
+    let (tasks_, each) = (20, 50);
+    let all: Vec<String> = (0..tasks_)
+        .map(|task| {
+            let visits = (0..each).map(|visit| {
+                let cgroup = visit * tasks_ + task;
+                format!("c{cgroup},calls={}", 1 + cgroup % 13)
+            });
+            visits.collect::<Vec<_>>().join(",")
+        })
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    // Half of them are there before.
+    for cgroup in 0..tasks_ * each / 2 {
+        within.make(&format!("c{cgroup}"));
+    }
+    let session = tasks(&within, &format!("{CALLS},task-clock"), &all);
+    for cgroup in 0..tasks_ * each {
+        let name = format!("{}/c{cgroup}", within.name());
+        let calls = f64::from(1 + cgroup % 13);
+        assert_eq!(value(&session, Some(&name), CALLS), calls, "{name}");
+    }
+}
+
+/// The check at each switch finds nothing amiss beside processes that are born and die; `session` demands that.
+#[test]
+fn nothing_is_amiss_beside_forking_servers() {
+    let Some(within) = cgroup() else { return };
+    let forks = "echo 0 > $0/cgroup.procs; while :; do /bin/true; done";
+    let start = |at: &str| {
+        let path = within.make(at);
+        Process::start(Command::new("sh").args(["-c", forks]).arg(path))
+    };
+    let servers = ["a", "b"].map(start);
+    let name = within.name();
+    let patterns = format!("{name}/*");
+    for _ in 0..scaled(1000) {
+        let options = [
+            "-e",
+            "task-clock,page-faults",
+            "--for-each-cgroup",
+            &patterns,
+        ];
+        let done = output(stat(&options).args(["--", "sleep", "0.2"]));
+        let session = session(&done);
+        for at in ["a", "b"] {
+            let faults = value(&session, Some(&format!("{name}/{at}")), "page-faults");
+            assert!(faults > 0.0, "{at}");
+        }
+    }
+    within.kill();
+    drop(servers);
+}
+
+/// Each run's cgroups may be others.
+#[test]
+fn runs_have_their_own_cgroups() {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    let script = format!(
+        "cd {path}; for at in 3 2 1 0; do [ -d g$at ] || exec {target} {path} g$at,calls=$((at+1))00; done",
+        path = within.path().display(),
+        target = target("cgrouped").display(),
+    );
+    let patterns = format!("{name}/g?");
+    let options = ["-e", CALLS, "-r", "3", "--for-each-cgroup", &patterns, "--"];
+    let done = output(stat(&options).args(["sh", "-c", &script]));
+    let session = session(&done);
+    for (at, calls) in [(3, 400.0 / 3.0), (2, 150.0), (1, 200.0)] {
+        let counted = value(&session, Some(&format!("{name}/g{at}")), CALLS);
+        assert_eq!(counted.round(), f64::round(calls), "g{at}");
+    }
+}
+
+/// More are made and removed than there is room for at a time: none is lost from the sums.
+#[test]
+fn thousands_come_and_go() {
+    let Some(within) = cgroup() else { return };
+    let (name, path) = (within.name(), within.path().display().to_string());
+    let count = 1400 + scaled(4000);
+    let script = format!(
+        "for at in $(seq {count}); do mkdir {path}/x$at; echo 0 > {path}/x$at/cgroup.procs; echo 0 > {path}/cgroup.procs; \
+         rmdir {path}/x$at; done"
+    );
+    let options = [
+        "-e",
+        "cgroup-switches,task-clock",
+        "--for-each-cgroup",
+        &name,
+        "--",
+    ];
+    let done = output(stat(&options).args(["sh", "-c", &script]));
+    let session = session_with(&done, "are not listed any more");
+    let whole = value(&session, Some(&name), "task-clock");
+    assert_close(whole, Cgroup::usage_ns(within.path()), "all of them");
+}

@@ -1,0 +1,91 @@
+//! What cannot be counted, and who else may.
+
+use super::*;
+
+#[test]
+fn mistakes_are_told() {
+    let Some(within) = cgroup() else { return };
+    within.make("workers");
+    let name = within.name();
+    for (cgroups, word) in [
+        (format!("{name}/worker"), format!("near: {name}/workers")),
+        (
+            "no-such-cgroup-at-all".to_owned(),
+            "patterns such as".to_owned(),
+        ),
+    ] {
+        let done = output(&mut stat(&["--for-each-cgroup", &cgroups, "--", "true"]));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{said}");
+        assert!(said.contains(&word) && said.contains("no cgroup"), "{said}");
+    }
+}
+
+/// Without BPF the kernel's own events of cgroups count; without these the files of cgroups are read; and it is said.
+#[test]
+fn without_bpf_others_count() {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    let a = within.make("a");
+    let pattern = format!("{name}/a");
+    // By root without the right to use BPF, and by nobody.
+    let denied: [(&[&str], &str); 2] = [
+        (
+            &["setpriv", "--bounding-set", "-bpf,-sys_admin", "--"],
+            "events of its own",
+        ),
+        (
+            &["setpriv", "--reuid", "65534", "--clear-groups", "--"],
+            "cpu.stat",
+        ),
+    ];
+    for (without, words) in denied {
+        // Where nothing ever switches, the kernel may not see that its events of a cgroup are to count.
+        let mut program = Process::waiting(&target("hot"), &["4", "0"]);
+        Cgroup::put(&a, program.pid());
+        let mut through = Command::new(without[0]);
+        through.args(&without[1..]).arg(command().get_program());
+        let options = [
+            "stat",
+            "--json",
+            "-e",
+            "task-clock,cycles",
+            "--for-each-cgroup",
+        ];
+        through.args(options).args([&pattern, "--duration", "0.3"]);
+        let before = Cgroup::usage_ns(&a);
+        program.go();
+        let done = output(&mut through);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        let session: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(
+            session["notes"].to_string().contains(words),
+            "{}",
+            session["notes"]
+        );
+        let counted = value(&session, Some(&pattern), "task-clock");
+        assert!(counted > 0.0 && counted <= Cgroup::usage_ns(&a) - before + 10e6);
+        drop(program);
+    }
+}
+
+/// What is wrong with an event is told, whatever else could be read.
+#[test]
+fn unknown_tracepoints_are_refused() {
+    let Some(within) = cgroup() else { return };
+    let options = [
+        "-e",
+        "task-clock,sched:sched_nope",
+        "--for-each-cgroup",
+        &within.name(),
+    ];
+    let done = output(stat(&options).args(["--", "true"]));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("sched_nope"), "{said}");
+}

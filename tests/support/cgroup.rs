@@ -4,16 +4,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A cgroup, with whatever was made in it.
+/// A cgroup, with whatever was made in it. There is one at a time: whoever counts all cgroups sees those of others.
 #[derive(Debug)]
-pub struct Cgroup(PathBuf);
+pub struct Cgroup {
+    path: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Cgroup {
     /// A new one below the root; none where that is not possible, with the reason.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
+        static ALONE: Mutex<()> = Mutex::new(());
         let mounts = fs::read_to_string("/proc/mounts").map_err(|error| error.to_string())?;
         let is_unified = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
         let root = mounts.lines().find(is_unified);
@@ -22,24 +27,29 @@ impl Cgroup {
         // Relaxed: numbers that differ are all that is wanted.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = Path::new(root).join(format!("tiptoe-{}-{number}", process::id()));
+        // A test that failed leaves nothing that the next one could mind.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Cgroup(path))
+        Ok(Cgroup {
+            path,
+            _alone: alone,
+        })
     }
 
     /// Its directory.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Its name, as tiptoe knows it.
     pub fn name(&self) -> String {
-        let name = self.0.file_name().expect("it has a name");
+        let name = self.path.file_name().expect("it has a name");
         name.to_string_lossy().into_owned()
     }
 
     /// One within it.
     pub fn make(&self, name: &str) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         fs::create_dir(&path).expect("a cgroup");
         path
     }
@@ -64,7 +74,7 @@ impl Cgroup {
     /// Ends all that is in it.
     pub fn kill(&self) {
         // Before Linux 5.14 there is no such file.
-        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
     }
 }
 
@@ -72,8 +82,8 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         self.kill();
         let until = Instant::now() + Duration::from_secs(5);
-        while self.0.exists() && Instant::now() < until {
-            remove(&self.0);
+        while self.path.exists() && Instant::now() < until {
+            remove(&self.path);
             std::thread::sleep(Duration::from_millis(1));
         }
     }

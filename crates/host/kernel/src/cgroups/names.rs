@@ -201,8 +201,9 @@ mod tests {
         assert!(!tree.is_whole() && tree.root() == fs::metadata(&root).unwrap().ino());
 
         let mut tree = tree;
-        fs::remove_dir(&below).unwrap();
+        // In this order: of files, unlike cgroups, a number may be used again.
         fs::create_dir(root.join("other")).unwrap();
+        fs::remove_dir(&below).unwrap();
         tree.visit_again(&root);
         assert!(tree.get(id).unwrap().is_gone);
         assert!(

@@ -10,13 +10,12 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use tiptoe_event::Counter;
+use tiptoe_sys::host::Process;
 use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{Attr, Counts, On, PerfEvent, abi};
-use tiptoe_sys::host::{Process, capabilities::SETCAP};
 
 use crate::Error;
 use crate::cpus::online_cpus;
-use crate::error::NO_PERMISSION;
 
 mod pmu;
 mod resolve;
@@ -348,9 +347,9 @@ fn denied(name: &str, on: On) -> Error {
         On::Cpu(_) | On::Cgroup { .. } => "of the whole system".to_owned(),
         On::Thread(tid) => format!("of thread {tid}"),
     };
-    Error::Counter {
-        what: format!("{NO_PERMISSION}'{name}' {whose}"),
-        hint: format!("run as root, or `{SETCAP}`"),
+    Error::CounterDenied {
+        name: name.to_owned(),
+        whose,
     }
 }
 

@@ -7,9 +7,6 @@ use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::On;
 
-/// How a refusal of events begins that this user may not count.
-pub(crate) const NO_PERMISSION: &str = "no permission to count ";
-
 /// Refusals of the kernel's probes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -95,6 +92,14 @@ pub enum Error {
         /// How many.
         len: u8,
     },
+    /// A capability is missing, or a security policy says no.
+    #[error("no permission to count '{name}' {whose}")]
+    CounterDenied {
+        /// The event.
+        name: String,
+        /// Whose: `of the whole system`.
+        whose: String,
+    },
     /// An event that cannot be counted, in words, and what to do about it.
     #[error("{what}")]
     Counter {
@@ -121,8 +126,10 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported => Some("use `--via agent`".into()),
-            Self::PermissionDenied => Some(format!("run as root, or `{SETCAP}`")),
-            Self::BpfDenied => Some(format!("run as root, or `{SETCAP}`")),
+            Self::PermissionDenied
+            | Self::BpfDenied
+            | Self::BreakpointDenied
+            | Self::CounterDenied { .. } => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoBtf => Some("use a kernel that is built with CONFIG_DEBUG_INFO_BTF".into()),
             Self::NoTracefs { mounted: true } => Some("run as root".into()),
             Self::NoTracefs { mounted: false } => {
@@ -143,7 +150,6 @@ impl Error {
                  the one that is left to debuggers"
                     .into(),
             ),
-            Self::BreakpointDenied => Some(format!("run as root, or `{SETCAP}`")),
             Self::NoRoom => Some("ask for fewer functions".into()),
             Self::Counter { hint, .. } => Some(hint.clone()),
             Self::System(error) => error.hint(),
@@ -154,11 +160,12 @@ impl Error {
     /// Whether it is this user, or this kernel, that may not have what is asked for by these means.
     pub fn is_denied(&self) -> bool {
         match self {
-            Self::BpfDenied | Self::NoBtf | Self::PermissionDenied => true,
+            Self::BpfDenied | Self::NoBtf | Self::PermissionDenied | Self::CounterDenied { .. } => {
+                true
+            }
             Self::NoTracepoint { name } => {
                 name.starts_with("cgroup:") || name.starts_with("sched:sched_")
             }
-            Self::Counter { what, .. } => what.starts_with(NO_PERMISSION),
             _ => false,
         }
     }

@@ -73,28 +73,31 @@ impl Cgroups {
     }
 }
 
-/// The paths of these cgroups of version 2 from its root on, `/` being the root itself. Those that
-/// are gone are missing.
+/// The cgroups of version 2 from this mount point on, by id and path, `/` being the mount point itself; each behind
+/// the one that it is in.
 ///
 /// A cgroup's id, as BPF programs get it, is the inode of its directory.
-pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
-    let mut found = BTreeMap::new();
+pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     let mut open = vec![root.to_path_buf()];
-    while let Some(dir) = open.pop() {
-        if let Ok(metadata) = fs::metadata(&dir)
-            && ids.contains(&metadata.ino())
-        {
-            let path = dir.strip_prefix(root).unwrap_or(&dir);
-            found.insert(metadata.ino(), Path::new("/").join(path));
+    std::iter::from_fn(move || {
+        loop {
+            let dir = open.pop()?;
+            let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+            open.extend(below.map(|entry| entry.path()));
+            // One that went meanwhile is not there.
+            if let Ok(metadata) = fs::metadata(&dir) {
+                let path = dir.strip_prefix(root).unwrap_or(&dir);
+                return Some((metadata.ino(), Path::new("/").join(path)));
+            }
         }
-        if found.len() == ids.len() {
-            break;
-        }
-        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
-        open.extend(below.map(|entry| entry.path()));
-    }
-    found
+    })
+}
+
+/// The paths of these cgroups, as [`walk`] finds them. Those that are gone are missing.
+pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
+    let wanted = walk(root).filter(|(id, _)| ids.contains(id));
+    wanted.take(ids.len()).collect()
 }
 
 /// What a cgroup and those within it have used, as its files say.

@@ -1,9 +1,9 @@
 //! The tree of cgroups: which there are and were, by their ids.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use tiptoe_sys::host::cgroup;
 
 /// The cgroup of all that are in no other; a mount point may be another one's, as in a container.
 const ROOT: u64 = 1;
@@ -33,7 +33,9 @@ impl Tree {
     /// Those that are below a mount point.
     pub fn walk(root: &Path) -> Tree {
         let mut tree = Tree::default();
-        tree.visit(root);
+        for (id, path) in cgroup::walk(root) {
+            tree.add(id, &path.to_string_lossy());
+        }
         tree
     }
 
@@ -47,32 +49,15 @@ impl Tree {
         self.root == ROOT
     }
 
-    /// Those that are not below the mount point any more are gone.
+    /// Looks again below the mount point: for those that nobody told of, and those that are gone.
     pub(super) fn visit_again(&mut self, root: &Path) {
-        let mut now = Tree::default();
-        now.visit(root);
-        let gone = |id: &u64| !now.nodes.contains_key(id);
-        let gone: Vec<u64> = self.living.values().copied().filter(gone).collect();
+        let now: Vec<(u64, PathBuf)> = cgroup::walk(root).collect();
+        let there: BTreeSet<u64> = now.iter().map(|(id, _)| *id).collect();
+        let living = self.living.values().copied();
+        let gone: Vec<u64> = living.filter(|id| !there.contains(id)).collect();
         gone.into_iter().for_each(|id| self.remove(id));
-        self.visit(root);
-    }
-
-    /// Looks for more below a mount point: names that nobody told.
-    pub(super) fn visit(&mut self, root: &Path) {
-        let mut open = vec![(root.to_path_buf(), "/".to_owned())];
-        while let Some((dir, path)) = open.pop() {
-            let Ok(metadata) = fs::metadata(&dir) else {
-                continue;
-            };
-            self.add(metadata.ino(), &path);
-            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    let name = entry.file_name();
-                    let below =
-                        format!("{}/{}", path.trim_end_matches('/'), name.to_string_lossy());
-                    open.push((entry.path(), below));
-                }
-            }
+        for (id, path) in now {
+            self.add(id, &path.to_string_lossy());
         }
     }
 
@@ -154,6 +139,8 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     fn tree() -> Tree {
         let mut tree = Tree::default();

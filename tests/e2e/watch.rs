@@ -93,11 +93,8 @@ pub(crate) fn is_whole(report: &Report) {
     }
 }
 
-#[test]
-fn who_corrupts_a_variable_is_named() {
-    let Some(_turn) = turn() else { return };
-    let run = run(&["stats.state", "--changed"], "corrupt", 1);
-    let report = run.good();
+/// Of `watched corrupt`: the one thread of many that stores what it should not is named; its row.
+pub(crate) fn culprit(report: &Report) -> &Value {
     is_whole(report);
     let culprit = row(report, "scribble");
     assert_eq!(culprit["count"], 1);
@@ -106,12 +103,35 @@ fn who_corrupts_a_variable_is_named() {
         (&"1".into(), &"57005".into())
     );
     assert_eq!(culprit["racy"], 0, "{culprit:#}");
-    assert!(culprit["tid"].as_u64().is_some(), "{culprit:#}");
     assert!(
         callers(culprit).contains("watched:one_of_many+"),
         "{culprit:#}"
     );
     assert_eq!(rows(report).len(), 1, "{:#}", report.value["watch"]);
+    culprit
+}
+
+/// The target stores over and over, is watched in this form within 1%, and goes on.
+pub(crate) fn check_hot(form: &[&str]) {
+    let watched = Probe::watch_within("1%").with(&["stats.hits"]).with(form);
+    let run = watched.run(&target("watched"), &["hot", "1000"]);
+    let report = run.good();
+    let watch = &report.value["watch"];
+    assert_eq!(watch["variables"][0]["at_least"], true, "{watch:#}");
+    assert!(
+        watch["allowance"]["used_up"].as_u64() > Some(0),
+        "{watch:#}"
+    );
+    let seen = hits(report, 0);
+    assert!(seen > 0 && said(&run, "hits") > 100 * seen, "{watch:#}");
+}
+
+#[test]
+fn who_corrupts_a_variable_is_named() {
+    let Some(_turn) = turn() else { return };
+    let run = run(&["stats.state", "--changed"], "corrupt", 1);
+    let culprit = culprit(run.good());
+    assert!(culprit["tid"].as_u64().is_some(), "{culprit:#}");
 }
 
 #[test]

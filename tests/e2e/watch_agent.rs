@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Probe, Process, Report, Run, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{Process, Report, Run, command, is_root, scaled, skipped, target};
 
-use crate::watch::{hits, is_whole, row, rows, said, turn, watch};
+use crate::watch::{check_hot, culprit, hits, is_whole, row, rows, said, turn, watch};
 
 const BY_AGENT: [&str; 2] = ["--via", "agent"];
 
@@ -119,19 +119,7 @@ fn a_user_without_rights_watches_his_own_programs() {
 #[test]
 fn who_corrupts_a_variable_is_named() {
     let Some(_turn) = turn() else { return };
-    let run = run(&["stats.state", "--changed"], "corrupt", 1);
-    let report = run.good();
-    is_whole(report);
-    let culprit = row(report, "scribble");
-    assert_eq!(culprit["count"], 1);
-    assert_eq!(
-        (&culprit["last_old"], &culprit["last_new"]),
-        (&"1".into(), &"57005".into())
-    );
-    assert_eq!(culprit["racy"], 0, "{culprit:#}");
-    let callers = culprit["stacks"][0]["callers"].to_string();
-    assert!(callers.contains("watched:one_of_many+"), "{culprit:#}");
-    assert_eq!(rows(report).len(), 1, "{:#}", report.value["watch"]);
+    culprit(run(&["stats.state", "--changed"], "corrupt", 1).good());
 }
 
 #[test]
@@ -290,19 +278,7 @@ fn it_ends_with_what_it_watches() {
 #[test]
 fn a_hot_variable_does_not_stop_its_program() {
     let Some(_turn) = turn() else { return };
-    let watched = Probe::watch_within("1%")
-        .with(&["stats.hits"])
-        .with(&BY_AGENT);
-    let run = watched.run(&target("watched"), &["hot", "1000"]);
-    let report = run.good();
-    let watch = &report.value["watch"];
-    assert_eq!(watch["variables"][0]["at_least"], true, "{watch:#}");
-    assert!(
-        watch["allowance"]["used_up"].as_u64() > Some(0),
-        "{watch:#}"
-    );
-    let seen = hits(report, 0);
-    assert!(seen > 0 && said(&run, "hits") > 100 * seen, "{watch:#}");
+    check_hot(&BY_AGENT);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
 
-use crate::watch::{hits, is_whole, row, rows, said, turn, wait_armed, watch};
+use crate::watch::{check_hot, hits, is_whole, row, rows, said, turn, wait_armed, watch};
 
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -139,19 +139,7 @@ fn forked_processes_do_not_pay() {
 #[test]
 fn a_hot_variable_does_not_stop_its_program() {
     let Some(_turn) = turn() else { return };
-    let watched = Probe::watch_within("1%")
-        .with(&["stats.hits"])
-        .with(&BY_THREAD);
-    let run = watched.run(&target("watched"), &["hot", "1000"]);
-    let report = run.good();
-    let watch = &report.value["watch"];
-    assert_eq!(watch["variables"][0]["at_least"], true, "{watch:#}");
-    assert!(
-        watch["allowance"]["used_up"].as_u64() > Some(0),
-        "{watch:#}"
-    );
-    let seen = hits(report, 0);
-    assert!(seen > 0 && said(&run, "hits") > 100 * seen, "{watch:#}");
+    check_hot(&BY_THREAD);
 }
 
 /// Two processes at the same addresses: a breakpoint of a CPU would stop both.

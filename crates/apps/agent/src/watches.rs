@@ -135,6 +135,9 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 fn open_all(shared: &Shared, data: &Data) -> u64 {
     let _held = births::Held::new(shared);
     let (mut passes, mut found) = (Passes::default(), Found::default());
+    if let Some(hits) = hits(data) {
+        meet_all(&hits);
+    }
     loop {
         let before = found.opened;
         if let Err(Failed { errno, tid }) = found.pass(data, passes.all == 0) {
@@ -223,6 +226,16 @@ pub fn wait_until_back() {
     }
 }
 
+/// Meets the threads that there are, of which none can have inherited anything yet: whoever is met later may have.
+fn meet_all(hits: &Hits) {
+    let own = gettid();
+    tasks::each(|tid| {
+        if tid != own {
+            reserve(hits, tid);
+        }
+    });
+}
+
 /// What was found in some passes.
 #[derive(Default)]
 struct Found {
@@ -239,7 +252,7 @@ struct Failed {
 }
 
 impl Found {
-    /// Opens for each thread what it lacks: at first everything.
+    /// Opens for each thread what it lacks: for those that were met before everything, on the first pass.
     fn pass(&mut self, data: &Data, is_first: bool) -> Result<(), Failed> {
         let own = gettid();
         let free_elsewhere = free(own).map_err(|errno| Failed { errno, tid: own })?;
@@ -250,12 +263,10 @@ impl Found {
                 return;
             }
             let is_new = hits.as_ref().is_some_and(|hits| reserve(hits, tid));
-            if !(is_first || is_new) {
-                return;
-            }
-            let opened = match is_first {
-                true => open_from(tid, 0),
-                false => free(tid).and_then(|free| {
+            let opened = match (is_new, is_first) {
+                (false, true) => open_from(tid, 0),
+                (false, false) => return,
+                (true, _) => free(tid).and_then(|free| {
                     let lacks = missing(COUNT.load(Relaxed) as u32, free_elsewhere, free);
                     open_from(tid, lacks.start)
                 }),
@@ -263,7 +274,7 @@ impl Found {
             match opened {
                 Ok(true) => {
                     self.opened += 1;
-                    self.late += u64::from(!is_first);
+                    self.late += u64::from(is_new);
                 }
                 // It has all, or has just ended.
                 Ok(false) | Err(ESRCH) => {}

@@ -27,16 +27,18 @@ test: setup-test check unit model e2e miri asan fuzz ## every test, the long one
 stress: ## every test, whole, and ten minutes of each fuzz target
 	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
-check: ## formatting, lints, the rules between crates, licences, the BPF objects
+check: ## formatting, lints, the rules between crates, licences, the BPF objects, what is packaged
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo build
 	cargo test -p xtask
 	scripts/licenses.sh
 	scripts/bpf.sh
+	scripts/package.sh
 
 unit: ## the crates' own tests
 	cargo test --workspace --exclude xtask --exclude tiptoe-tests
+	cargo test -p tiptoe-lock --all-features
 
 model: ## loom: the lock-free parts, every interleaving within two preemptions
 	scripts/model.sh

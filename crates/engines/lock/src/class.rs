@@ -1,0 +1,63 @@
+//! Names for locks, as types: a lock carries its class without a byte in memory.
+
+/// What locks have in common that are taken in the same order: a name.
+///
+/// The class is a type parameter of the lock, so that `Mutex::new` knows it, and a lock is as
+/// large as without. [`class!`](crate::class!) declares one.
+///
+/// ```
+/// use tiptoe_lock::{Class, Mutex, Waits};
+///
+/// struct Sessions;
+/// impl Class for Sessions {
+///     const NAME: &'static str = "sessions";
+/// }
+///
+/// let sessions: Mutex<Vec<u64>, Waits, Sessions> = Mutex::new(Vec::new());
+/// sessions.lock().push(1);
+/// ```
+pub trait Class: 'static {
+    /// What reports call such a lock. An empty name is none.
+    const NAME: &'static str;
+}
+
+/// The class of locks that have none: reports go by the address, and each is of its own kind.
+///
+/// ```
+/// use tiptoe_lock::{Class, Unnamed};
+///
+/// assert_eq!(Unnamed::NAME, "");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unnamed;
+
+impl Class for Unnamed {
+    const NAME: &'static str = "";
+}
+
+/// Declares [classes](Class): each a type and its name.
+///
+/// ```
+/// use tiptoe_lock::{RwLock, Waits};
+///
+/// tiptoe_lock::class! {
+///     /// What clients may see.
+///     pub Routes = "routes";
+///     Peers = "peers";
+/// }
+///
+/// static ROUTES: RwLock<u32, Waits, Routes> = RwLock::new(7);
+/// static PEERS: RwLock<u32, Waits, Peers> = RwLock::new(8);
+/// assert_eq!(*ROUTES.read() + *PEERS.read(), 15);
+/// ```
+#[macro_export]
+macro_rules! class {
+    ($($(#[$attribute:meta])* $visible:vis $class:ident = $name:literal);+ $(;)?) => {$(
+        $(#[$attribute])*
+        $visible struct $class;
+
+        impl $crate::Class for $class {
+            const NAME: &'static str = $name;
+        }
+    )+};
+}

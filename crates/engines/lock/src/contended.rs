@@ -1,0 +1,244 @@
+//! The wrapper: what every way to take a lock and to give it back goes through.
+//!
+//! | | without a hook | with one |
+//! |---|---|---|
+//! | free | the raw lock's own way | its `try`, which takes it |
+//! | taken | the raw lock's own way | its `try`, which fails; begin; the raw lock's own way; end |
+//!
+//! Who wants each acquisition is told before the `try` and behind it, so that the shortcut
+//! hides nothing.
+
+use core::any::TypeId;
+use core::cell::Cell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::panic::Location;
+use core::time::Duration;
+
+use crate::class::{Class, Unnamed};
+use crate::hook::{Hook, Nothing, OnDrop, tell};
+use crate::kind::Kind;
+use crate::told::{Lock, Mode, Outcome, Way};
+
+/// A raw lock of lock_api's that tells its hook when somebody waits.
+///
+/// It is a raw lock itself: it goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and can do
+/// whatever the raw lock `R` can.
+///
+/// ```
+/// use tiptoe_lock::{Contended, Waits};
+///
+/// type Mutex<T> = lock_api::Mutex<Contended<parking_lot::RawMutex, Waits>, T>;
+///
+/// static COUNT: Mutex<u32> = Mutex::new(0);
+/// *COUNT.lock() += 1;
+/// assert_eq!(*COUNT.lock(), 1);
+/// ```
+pub struct Contended<R, H = Nothing, C = Unnamed> {
+    raw: R,
+    hook: H,
+    class: PhantomData<fn() -> C>,
+}
+
+impl<R, H: Hook, C: Class> Contended<R, H, C> {
+    /// Around a raw lock that nobody has yet.
+    ///
+    /// ```
+    /// use lock_api::{Mutex, RawMutex};
+    /// use tiptoe_lock::{Contended, Waits};
+    ///
+    /// let raw = <parking_lot::RawMutex as RawMutex>::INIT;
+    /// let names = Mutex::from_raw(Contended::<_, Waits>::new(raw), vec!["a"]);
+    /// assert_eq!(names.lock().len(), 1);
+    /// ```
+    pub const fn new(raw: R) -> Self {
+        Contended {
+            raw,
+            hook: H::INIT,
+            class: PhantomData,
+        }
+    }
+
+    /// The lock's hook, for what it keeps there.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Mutex, Waits};
+    ///
+    /// let lock: Mutex<u32, Waits> = Mutex::new(0);
+    /// // SAFETY: nothing is locked or unlocked.
+    /// let hook: &Waits = unsafe { lock.raw() }.hook();
+    /// assert_eq!(hook, &Waits);
+    /// ```
+    pub fn hook(&self) -> &H {
+        &self.hook
+    }
+
+    /// The raw lock.
+    #[inline]
+    pub(crate) fn raw(&self) -> &R {
+        &self.raw
+    }
+
+    #[inline]
+    fn describe(&self, depth: u8, site: &'static Location<'static>) -> Lock {
+        Lock {
+            address: core::ptr::from_ref(self).addr(),
+            name: C::NAME,
+            class: TypeId::of::<C>(),
+            depth,
+            site,
+        }
+    }
+
+    /// Takes the lock in a way: at once, or by a `wait` for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kind::attempt`]; and the lock is had if `wait` says so.
+    #[inline]
+    #[track_caller]
+    pub(crate) unsafe fn acquire<K: Kind<R>>(
+        &self,
+        depth: u8,
+        wait: impl FnOnce(&R) -> Outcome,
+    ) -> bool {
+        if !H::WAITS && !H::HOLDS {
+            return wait(&self.raw).is_acquired();
+        }
+        let site = Location::caller();
+        if H::HOLDS {
+            tell(|| self.hook.acquiring(&self.describe(depth, site), K::MODE));
+        }
+        let taken = match H::WAITS {
+            // SAFETY: the caller's promise.
+            true => unsafe { K::attempt(&self.raw) || self.wait_slow::<K>(depth, site, wait) },
+            false => wait(&self.raw).is_acquired(),
+        };
+        if H::HOLDS && taken {
+            self.tell_acquired(depth, site, (K::MODE, Way::Wait));
+        }
+        taken
+    }
+
+    /// Takes the lock in a way, however long that takes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kind::attempt`].
+    #[inline]
+    #[track_caller]
+    pub(crate) unsafe fn take<K: Kind<R>>(&self, depth: u8) {
+        let wait = |raw: &R| {
+            // SAFETY: the caller's promise.
+            unsafe { K::wait(raw) };
+            Outcome::Acquired
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.acquire::<K>(depth, wait) };
+    }
+
+    /// Takes the lock in a way, unless the time is over before.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Contended::acquire`].
+    #[inline]
+    #[track_caller]
+    pub(crate) unsafe fn take_timed<K: Kind<R>>(&self, wait: impl FnOnce(&R) -> bool) -> bool {
+        let wait = |raw: &R| match wait(raw) {
+            true => Outcome::Acquired,
+            false => Outcome::TimedOut,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.acquire::<K>(0, wait) }
+    }
+
+    /// Takes the lock in a way if nobody has to wait for that.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kind::attempt`].
+    #[inline]
+    #[track_caller]
+    pub(crate) unsafe fn attempt<K: Kind<R>>(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let taken = unsafe { K::attempt(&self.raw) };
+        if H::HOLDS && taken {
+            self.tell_acquired(0, Location::caller(), (K::MODE, Way::Try));
+        }
+        taken
+    }
+
+    /// Somebody has to wait.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Contended::acquire`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn wait_slow<K: Kind<R>>(
+        &self,
+        depth: u8,
+        site: &'static Location<'static>,
+        wait: impl FnOnce(&R) -> Outcome,
+    ) -> bool {
+        let lock = self.describe(depth, site);
+        tell(|| self.hook.contention_begin(&lock, K::MODE));
+        let since = H::now();
+        // What it is if a panic passes by.
+        let outcome = Cell::new(Outcome::Panicked);
+        let _end = OnDrop::new(|| {
+            let waited = H::now().saturating_sub(since);
+            let waited = Duration::from_nanos(waited);
+            let end = || {
+                let hook = &self.hook;
+                hook.contention_end(&lock, K::MODE, outcome.get(), waited);
+            };
+            tell(end);
+        });
+        outcome.set(wait(&self.raw));
+        outcome.get().is_acquired()
+    }
+
+    #[inline]
+    fn tell_acquired(&self, depth: u8, site: &'static Location<'static>, how: (Mode, Way)) {
+        let (mode, way) = how;
+        tell(|| self.hook.acquired(&self.describe(depth, site), mode, way));
+    }
+
+    /// Gives the lock back by `unlock`.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn release(&self, held: Mode, unlock: impl FnOnce(&R)) {
+        if H::HOLDS {
+            let lock = self.describe(0, Location::caller());
+            tell(|| self.hook.released(&lock, held));
+        }
+        unlock(&self.raw);
+    }
+
+    /// From one mode to a lesser one by `change`.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn downgrade_to(&self, (from, to): (Mode, Mode), change: impl FnOnce(&R)) {
+        if H::HOLDS {
+            let lock = self.describe(0, Location::caller());
+            tell(|| self.hook.downgraded(&lock, from, to));
+        }
+        change(&self.raw);
+    }
+
+    /// Whether giving the lock to somebody else for a moment is more than the raw lock's affair.
+    #[inline]
+    pub(crate) fn is_told_of_bumps(&self) -> bool {
+        H::WAITS || H::HOLDS
+    }
+}
+
+impl<R, H: Hook, C: Class> fmt::Debug for Contended<R, H, C> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Contended")
+            .field("class", &C::NAME)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,371 @@
+//! Ways to take a lock that lock_api does not know: nested among its class, and called off.
+
+use core::mem::forget;
+use core::time::Duration;
+
+use lock_api::{
+    Mutex, MutexGuard, RawMutex, RawMutexTimed, RawRwLock, RawRwLockTimed, RawRwLockUpgrade,
+    RawRwLockUpgradeTimed, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
+};
+
+use crate::class::Class;
+use crate::contended::Contended;
+use crate::hook::Hook;
+use crate::kind::{Read, Upgradable, Upgrade, Whole, Write};
+use crate::told::Outcome;
+
+/// For how long a wait that can be called off goes on before the caller is asked again.
+pub const SLICE: Duration = Duration::from_millis(1);
+
+/// Waits in slices until it has the lock or is called off.
+fn until(mut cancelled: impl FnMut() -> bool, mut slice: impl FnMut(Duration) -> bool) -> Outcome {
+    loop {
+        if cancelled() {
+            return Outcome::Cancelled;
+        }
+        if slice(SLICE) {
+            return Outcome::Acquired;
+        }
+    }
+}
+
+/// More ways to take a mutex.
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use tiptoe_lock::{Mutex, MutexExt, Waits};
+///
+/// let stop = AtomicBool::new(false);
+/// let jobs: Mutex<Vec<u32>, Waits> = Mutex::new(vec![1]);
+/// let held = jobs.lock();
+/// std::thread::scope(|scope| {
+///     let waits = scope.spawn(|| jobs.lock_killable(|| stop.load(Ordering::Relaxed)).is_none());
+///     stop.store(true, Ordering::Relaxed);
+///     assert!(waits.join().unwrap(), "it was called off");
+/// });
+/// drop(held);
+/// assert!(jobs.lock_killable(|| false).is_some());
+/// ```
+pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
+    /// Locks it while `depth` others of its class may be held, of lesser depths. The order of
+    /// each depth is checked as if it were a class of its own.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Mutex, MutexExt, Waits};
+    ///
+    /// tiptoe_lock::class! { Account = "account" }
+    /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
+    /// // By address, or any other order that all agree on.
+    /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
+    /// (*from, *to) = (*from - 1, *to + 1);
+    /// assert_eq!(*to, 1);
+    /// ```
+    #[track_caller]
+    fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T>;
+
+    /// Locks it unless the wait is called off: `cancelled` is asked before each [`SLICE`] of the
+    /// wait, and never where the mutex is free.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Mutex, MutexExt, Waits};
+    ///
+    /// let jobs: Mutex<Vec<u32>, Waits> = Mutex::new(vec![1]);
+    /// let held = jobs.lock();
+    /// assert!(jobs.lock_killable(|| true).is_none());
+    /// drop(held);
+    /// assert_eq!(jobs.lock_killable(|| true).as_deref(), Some(&vec![1]));
+    /// ```
+    #[track_caller]
+    fn lock_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<MutexGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawMutexTimed<Duration = Duration>;
+}
+
+impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
+    for Mutex<Contended<R, H, C>, T>
+{
+    #[inline]
+    fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T> {
+        // SAFETY: no upgrade, and what is locked goes into the guard.
+        unsafe {
+            self.raw().take::<Whole>(depth);
+            self.make_guard_unchecked()
+        }
+    }
+
+    #[inline]
+    fn lock_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<MutexGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawMutexTimed<Duration = Duration>,
+    {
+        // SAFETY: no upgrade, and what is locked goes into the guard.
+        unsafe {
+            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_for(slice));
+            let taken = self.raw().acquire::<Whole>(0, wait);
+            taken.then(|| self.make_guard_unchecked())
+        }
+    }
+}
+
+/// More ways to take a reader-writer lock.
+///
+/// ```
+/// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+///
+/// let routes: RwLock<u32, Waits> = RwLock::new(1);
+/// let reading = routes.read_nested(0);
+/// assert!(routes.write_killable(|| true).is_none());
+/// drop(reading);
+/// *routes.write_nested(0) += 1;
+/// ```
+pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
+    /// Reads, nested as with [`MutexExt::lock_nested`].
+    ///
+    /// ```
+    /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+    ///
+    /// tiptoe_lock::class! { Node = "node" }
+    /// let [parent, child] = [1, 2].map(RwLock::<u32, Waits, Node>::new);
+    /// let (parent, child) = (parent.read(), child.read_nested(1));
+    /// assert_eq!(*parent + *child, 3);
+    /// ```
+    #[track_caller]
+    fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T>;
+
+    /// Writes, nested as with [`MutexExt::lock_nested`].
+    ///
+    /// ```
+    /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+    ///
+    /// tiptoe_lock::class! { Node = "node" }
+    /// let [parent, child] = [1, 2].map(RwLock::<u32, Waits, Node>::new);
+    /// let (parent, mut child) = (parent.read(), child.write_nested(1));
+    /// *child += *parent;
+    /// assert_eq!(*child, 3);
+    /// ```
+    #[track_caller]
+    fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T>;
+
+    /// Reads with the right to write later, nested as with [`MutexExt::lock_nested`].
+    ///
+    /// ```
+    /// use lock_api::RwLockUpgradableReadGuard;
+    /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+    ///
+    /// let cache: RwLock<u32, Waits> = RwLock::new(0);
+    /// let reading = cache.upgradable_read_nested(1);
+    /// *RwLockUpgradableReadGuard::upgrade(reading) += 1;
+    /// assert_eq!(*cache.read(), 1);
+    /// ```
+    #[track_caller]
+    fn upgradable_read_nested(
+        &self,
+        depth: u8,
+    ) -> RwLockUpgradableReadGuard<'_, Contended<R, H, C>, T>
+    where
+        R: RawRwLockUpgrade;
+
+    /// Reads unless the wait is called off, as with [`MutexExt::lock_killable`].
+    ///
+    /// ```
+    /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+    ///
+    /// let routes: RwLock<u32, Waits> = RwLock::new(1);
+    /// let writing = routes.write();
+    /// assert!(routes.read_killable(|| true).is_none());
+    /// drop(writing);
+    /// assert!(routes.read_killable(|| true).is_some());
+    /// ```
+    #[track_caller]
+    fn read_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<RwLockReadGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawRwLockTimed<Duration = Duration>;
+
+    /// Writes unless the wait is called off, as with [`MutexExt::lock_killable`].
+    ///
+    /// ```
+    /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+    ///
+    /// let routes: RwLock<u32, Waits> = RwLock::new(1);
+    /// let reading = routes.read();
+    /// assert!(routes.write_killable(|| true).is_none());
+    /// drop(reading);
+    /// assert!(routes.write_killable(|| true).is_some());
+    /// ```
+    #[track_caller]
+    fn write_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<RwLockWriteGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawRwLockTimed<Duration = Duration>;
+
+    /// Reads with the right to write later unless the wait is called off, as with
+    /// [`MutexExt::lock_killable`].
+    ///
+    /// ```
+    /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
+    ///
+    /// let cache: RwLock<u32, Waits> = RwLock::new(0);
+    /// let reading = cache.upgradable_read();
+    /// assert!(cache.upgradable_read_killable(|| true).is_none());
+    /// # drop(reading);
+    /// ```
+    #[track_caller]
+    fn upgradable_read_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<RwLockUpgradableReadGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawRwLockUpgradeTimed<Duration = Duration>;
+}
+
+impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
+    for RwLock<Contended<R, H, C>, T>
+{
+    #[inline]
+    fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T> {
+        // SAFETY: no upgrade, and what is taken goes into the guard.
+        unsafe {
+            self.raw().take::<Read>(depth);
+            self.make_read_guard_unchecked()
+        }
+    }
+
+    #[inline]
+    fn write_nested(&self, depth: u8) -> RwLockWriteGuard<'_, Contended<R, H, C>, T> {
+        // SAFETY: as above.
+        unsafe {
+            self.raw().take::<Write>(depth);
+            self.make_write_guard_unchecked()
+        }
+    }
+
+    #[inline]
+    fn upgradable_read_nested(
+        &self,
+        depth: u8,
+    ) -> RwLockUpgradableReadGuard<'_, Contended<R, H, C>, T>
+    where
+        R: RawRwLockUpgrade,
+    {
+        // SAFETY: as above.
+        unsafe {
+            self.raw().take::<Upgradable>(depth);
+            self.make_upgradable_guard_unchecked()
+        }
+    }
+
+    #[inline]
+    fn read_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<RwLockReadGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawRwLockTimed<Duration = Duration>,
+    {
+        // SAFETY: as above.
+        unsafe {
+            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_shared_for(slice));
+            let taken = self.raw().acquire::<Read>(0, wait);
+            taken.then(|| self.make_read_guard_unchecked())
+        }
+    }
+
+    #[inline]
+    fn write_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<RwLockWriteGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawRwLockTimed<Duration = Duration>,
+    {
+        // SAFETY: as above.
+        unsafe {
+            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_exclusive_for(slice));
+            let taken = self.raw().acquire::<Write>(0, wait);
+            taken.then(|| self.make_write_guard_unchecked())
+        }
+    }
+
+    #[inline]
+    fn upgradable_read_killable(
+        &self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Option<RwLockUpgradableReadGuard<'_, Contended<R, H, C>, T>>
+    where
+        R: RawRwLockUpgradeTimed<Duration = Duration>,
+    {
+        // SAFETY: as above.
+        unsafe {
+            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_upgradable_for(slice));
+            let taken = self.raw().acquire::<Upgradable>(0, wait);
+            taken.then(|| self.make_upgradable_guard_unchecked())
+        }
+    }
+}
+
+/// One more way from reading to writing.
+///
+/// ```
+/// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
+///
+/// let cache: RwLock<u32, Waits> = RwLock::new(0);
+/// let writing = UpgradeExt::upgrade_killable(cache.upgradable_read(), || true);
+/// *writing.expect("nobody else reads") += 1;
+/// ```
+pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
+    /// Goes on to write unless the wait for other readers is called off, as with
+    /// [`MutexExt::lock_killable`]; who called it off still reads.
+    ///
+    /// ```
+    /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
+    ///
+    /// let cache: RwLock<u32, Waits> = RwLock::new(5);
+    /// let (reads, may_write) = (cache.read(), cache.upgradable_read());
+    /// let still_reads = UpgradeExt::upgrade_killable(may_write, || true).unwrap_err();
+    /// assert_eq!(*still_reads + *reads, 10);
+    /// ```
+    #[track_caller]
+    fn upgrade_killable(
+        guard: Self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Result<RwLockWriteGuard<'a, Contended<R, H, C>, T>, Self>
+    where
+        R: RawRwLockTimed<Duration = Duration>;
+}
+
+impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, R, H, C, T>
+    for RwLockUpgradableReadGuard<'a, Contended<R, H, C>, T>
+{
+    #[inline]
+    fn upgrade_killable(
+        guard: Self,
+        cancelled: impl FnMut() -> bool,
+    ) -> Result<RwLockWriteGuard<'a, Contended<R, H, C>, T>, Self>
+    where
+        R: RawRwLockTimed<Duration = Duration>,
+    {
+        let lock = RwLockUpgradableReadGuard::rwlock(&guard);
+        // SAFETY: the guard holds it upgradable; the other guard takes over what it becomes.
+        unsafe {
+            let wait = |raw: &R| until(cancelled, |slice| raw.try_upgrade_for(slice));
+            match lock.raw().acquire::<Upgrade>(0, wait) {
+                true => {
+                    forget(guard);
+                    Ok(lock.make_write_guard_unchecked())
+                }
+                false => Err(guard),
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The hook that times how long locks are held: of one acquisition in so many.
+//!
+//! A lock has one place for a hold that is timed. Rules:
+//!
+//! 1. Whoever puts its thread there has the place until it gives the lock back.
+//! 2. Of those who share the lock only that thread ends its hold; what it reads again meanwhile
+//!    is within. A hold that excludes others ends with whoever gives the lock back, as guards may
+//!    go to other threads.
+//! 3. Who has the lock alone finds the place free, or left by a guard that went elsewhere.
+//!
+//! Upgraded or downgraded it is the same hold.
+
+use core::panic::Location;
+use core::ptr::{from_ref, null_mut};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use core::time::Duration;
+
+use crate::hook::Hook;
+use crate::table::Table;
+use crate::told::{Lock, Mode, Outcome, Way};
+
+/// How many rows there may be, as [`WAIT_ROWS`](crate::WAIT_ROWS).
+pub const HOLD_ROWS: usize = 1024;
+
+static HOLDS: Table<HOLD_ROWS> = Table::new();
+
+/// Times how long a lock is held, of one acquisition in `EVERY` on average, chosen by chance: see
+/// [`holds`].
+///
+/// ```
+/// use tiptoe_lock::{Holds, Mutex, holds};
+///
+/// let each: Mutex<u32, Holds<1>> = Mutex::new(0);
+/// *each.lock() += 1;
+///
+/// let row = holds().rows().find(|row| row.lock == &raw const each as usize).unwrap();
+/// assert_eq!(row.times.total(), 1);
+/// ```
+#[derive(Debug)]
+pub struct Holds<const EVERY: u32 = 64> {
+    /// How many more are passed over.
+    left: AtomicU32,
+    holder: AtomicUsize,
+    /// How often the holder reads again within.
+    again: AtomicU32,
+    shared: AtomicBool,
+    since: AtomicU64,
+    site: AtomicPtr<Location<'static>>,
+}
+
+/// What [`Holds`] have timed so far, by lock and by who took it.
+///
+/// ```
+/// for row in tiptoe_lock::holds().rows() {
+///     println!("{row}");
+/// }
+/// ```
+pub fn holds() -> &'static Table<HOLD_ROWS> {
+    &HOLDS
+}
+
+/// What no other living thread has.
+fn this_thread() -> usize {
+    std::thread_local! {
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE.with(|place| from_ref(place).addr())
+}
+
+impl<const EVERY: u32> Holds<EVERY> {
+    /// How many to pass over: 0 to twice as many as on average.
+    fn gap(now: u64) -> u32 {
+        let range = u64::from(EVERY.max(1)) * 2 - 1;
+        let chance = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((chance * range) >> 32) as u32
+    }
+}
+
+// The lock itself orders what its holders write here. Readers, who are not alone, agree on
+// `holder`; of what else they read a wrong value can make only a gap longer.
+impl<const EVERY: u32> Hook for Holds<EVERY> {
+    const INIT: Self = Holds {
+        left: AtomicU32::new(0),
+        holder: AtomicUsize::new(0),
+        again: AtomicU32::new(0),
+        shared: AtomicBool::new(false),
+        since: AtomicU64::new(0),
+        site: AtomicPtr::new(null_mut()),
+    };
+    const HOLDS: bool = true;
+
+    #[inline]
+    fn acquired(&self, lock: &Lock, mode: Mode, _: Way) {
+        if mode == Mode::Upgrade {
+            return;
+        }
+        // Relaxed: whether it is this thread's only this thread can change.
+        if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
+            self.again.fetch_add(1, Relaxed);
+            return;
+        }
+        let left = self.left.load(Relaxed);
+        if left != 0 {
+            self.left.store(left - 1, Relaxed);
+            return;
+        }
+        if mode == Mode::Exclusive {
+            self.holder.store(0, Relaxed); // rule 3
+        }
+        // Acquire: pairs with the Release in `released`: who had the place is done with it.
+        let free = self
+            .holder
+            .compare_exchange(0, this_thread(), Acquire, Relaxed);
+        if free.is_ok() {
+            let now = Self::now();
+            self.left.store(Self::gap(now), Relaxed);
+            self.again.store(0, Relaxed);
+            self.shared.store(mode.is_shared(), Relaxed);
+            self.site.store(from_ref(lock.site).cast_mut(), Relaxed);
+            self.since.store(now, Relaxed);
+        }
+    }
+
+    fn downgraded(&self, _: &Lock, _: Mode, to: Mode) {
+        if to.is_shared() && self.holder.load(Relaxed) == this_thread() {
+            self.shared.store(true, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn released(&self, lock: &Lock, mode: Mode) {
+        let holder = self.holder.load(Relaxed);
+        let shared = self.shared.load(Relaxed);
+        // Of another reader's place the rest may be half written.
+        if holder == 0 || (mode.is_shared() && (!shared || holder != this_thread())) {
+            return;
+        }
+        if !mode.is_shared() && shared {
+            return;
+        }
+        let again = self.again.load(Relaxed);
+        if again != 0 {
+            self.again.store(again - 1, Relaxed);
+            return;
+        }
+        let held = Duration::from_nanos(Self::now().saturating_sub(self.since.load(Relaxed)));
+        let site = self.site.load(Relaxed);
+        // Release: pairs with the Acquire in `acquired`.
+        self.holder.store(0, Release);
+        // SAFETY: what is stored there comes from a `&'static Location`, or is null.
+        let site = unsafe { site.as_ref() }.unwrap_or(lock.site);
+        let mode = match shared {
+            true => Mode::Shared,
+            false => mode,
+        };
+        HOLDS.add(&Lock { site, ..*lock }, mode, Outcome::Acquired, held);
+    }
+}
+
+#[cfg(all(test, feature = "parking_lot"))]
+mod tests {
+    use super::*;
+    use crate::{Mutex, Row, RwLock};
+    use lock_api::{RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard as Write};
+    use std::vec::Vec;
+
+    fn rows<T>(lock: &T) -> Vec<Row> {
+        let address = from_ref(lock).addr();
+        holds().rows().filter(|row| row.lock == address).collect()
+    }
+
+    fn sum<T>(lock: &T, mode: Mode) -> u64 {
+        let rows = rows(lock).into_iter().filter(|row| row.mode == mode);
+        rows.map(|row| row.times.total()).sum()
+    }
+
+    #[test]
+    fn each_hold_is_timed_once() {
+        let lock: RwLock<u32, Holds<1>> = RwLock::new(0);
+        let first = lock.read();
+        let again = lock.read_recursive();
+        drop(again);
+        drop(first);
+        assert_eq!(sum(&lock, Mode::Shared), 1, "reading again is within");
+        drop(lock.write());
+        assert_eq!(sum(&lock, Mode::Exclusive), 1);
+        drop(lock.upgradable_read());
+        assert_eq!(sum(&lock, Mode::Upgradable), 1);
+        drop(Upgradable::upgrade(lock.upgradable_read()));
+        drop(Write::downgrade(lock.write()));
+        let all = [Mode::Shared, Mode::Exclusive, Mode::Upgradable].map(|mode| sum(&lock, mode));
+        assert_eq!(all.iter().sum::<u64>(), 5);
+    }
+
+    #[test]
+    fn another_reader_s_hold_is_its_own() {
+        let lock: RwLock<u32, Holds<1>> = RwLock::new(0);
+        let first = lock.read();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(lock.read()));
+        });
+        assert_eq!(sum(&lock, Mode::Shared), 0, "the place is the first one's");
+        drop(first);
+        assert_eq!(sum(&lock, Mode::Shared), 1);
+    }
+
+    #[test]
+    fn one_in_so_many_is_timed() {
+        let lock: Mutex<u32, Holds<8>> = Mutex::new(0);
+        for _ in 0..8_000 {
+            *lock.lock() += 1;
+        }
+        let timed = sum(&lock, Mode::Exclusive);
+        assert!((500..2_000).contains(&timed), "{timed}");
+        assert!(
+            rows(&lock)
+                .iter()
+                .all(|row| row.site.file().ends_with("holds.rs"))
+        );
+    }
+}

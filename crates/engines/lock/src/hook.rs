@@ -1,0 +1,231 @@
+//! What a lock tells, and to whom.
+//!
+//! Rules:
+//!
+//! 1. A begin is followed by exactly one end, in the same thread: when the lock is taken, the wait
+//!    is given up or called off, or something panicked meanwhile.
+//! 2. An end that says [`Outcome::Acquired`] runs with the lock held, as [`Hook::acquired`],
+//!    [`Hook::downgraded`] and [`Hook::released`] do.
+//! 3. A panic in a hook ends there, once its message is printed: lock_api's guards count on locks
+//!    that do not unwind. Without the feature `std` it ends the program.
+//! 4. What a hook does not say that it wants is not compiled in.
+
+use core::mem::{ManuallyDrop, forget};
+use core::time::Duration;
+
+use crate::told::{Lock, Mode, Outcome, Way};
+
+/// Who is told of a lock's waits. It lies in the lock, so it may keep something there.
+///
+/// A hook takes no lock that it watches itself.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Duration;
+/// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Outcome};
+///
+/// static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+///
+/// struct Sum;
+/// impl Hook for Sum {
+///     const INIT: Self = Sum;
+///     const WAITS: bool = true;
+///
+///     fn contention_end(&self, _: &Lock, _: Mode, _: Outcome, waited: Duration) {
+///         WAITED_NS.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let total: Mutex<u32, Sum> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     for _ in 0..2 {
+///         scope.spawn(|| *total.lock() += 1);
+///     }
+/// });
+/// assert_eq!(*total.lock(), 2);
+/// ```
+pub trait Hook: Sized {
+    /// What a new lock keeps for its hook.
+    const INIT: Self;
+
+    /// Whether [`contention_begin`](Hook::contention_begin) and
+    /// [`contention_end`](Hook::contention_end) are wanted: a lock is tried first then.
+    const WAITS: bool = false;
+
+    /// Whether each acquisition is wanted, contended or not.
+    const HOLDS: bool = false;
+
+    /// The time in nanoseconds, by which waits are measured. Without the feature `std` there is no
+    /// clock but a hook's own: all waits take 0.
+    fn now() -> u64 {
+        crate::clock::now()
+    }
+
+    /// A thread is about to wait.
+    fn contention_begin(&self, lock: &Lock, mode: Mode) {
+        let _ = (lock, mode);
+    }
+
+    /// The wait is over.
+    fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
+        let _ = (lock, mode, outcome, waited);
+    }
+
+    /// Somebody asks for a lock and would wait for it: told before it is tried.
+    fn acquiring(&self, lock: &Lock, mode: Mode) {
+        let _ = (lock, mode);
+    }
+
+    /// Somebody has the lock now. After an upgrade it is held exclusively.
+    fn acquired(&self, lock: &Lock, mode: Mode, way: Way) {
+        let _ = (lock, mode, way);
+    }
+
+    /// A lock that is held is held in another mode from now on, a lesser one.
+    fn downgraded(&self, lock: &Lock, from: Mode, to: Mode) {
+        let _ = (lock, from, to);
+    }
+
+    /// Somebody is about to give back a lock, held in this mode; of a reader always
+    /// [`Mode::Shared`].
+    fn released(&self, lock: &Lock, mode: Mode) {
+        let _ = (lock, mode);
+    }
+}
+
+/// No hook: the lock is the bare one, by the instruction.
+///
+/// ```
+/// use tiptoe_lock::{Mutex, Nothing};
+///
+/// let bare: Mutex<u32, Nothing> = Mutex::new(1);
+/// assert_eq!(*bare.lock(), 1);
+/// assert_eq!(size_of_val(&bare), size_of::<parking_lot::Mutex<u32>>());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nothing;
+
+impl Hook for Nothing {
+    const INIT: Self = Nothing;
+}
+
+/// Runs something when it goes, also while a panic passes by.
+pub(crate) struct OnDrop<F: FnOnce()>(ManuallyDrop<F>);
+
+impl<F: FnOnce()> OnDrop<F> {
+    #[inline]
+    pub(crate) fn new(last: F) -> Self {
+        OnDrop(ManuallyDrop::new(last))
+    }
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: nobody takes it but this drop, which runs once.
+        let last = unsafe { ManuallyDrop::take(&mut self.0) };
+        last();
+    }
+}
+
+/// Tells a hook: its panics end here.
+#[cfg(feature = "std")]
+#[inline]
+pub(crate) fn tell(hook: impl FnOnce()) {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(hook)) {
+        // To drop it may panic, too.
+        forget(payload);
+    }
+}
+
+/// Tells a hook: a panic within a panic ends the program.
+#[cfg(not(feature = "std"))]
+#[inline]
+pub(crate) fn tell(hook: impl FnOnce()) {
+    let last = OnDrop::new(|| panic!("a lock's hook panicked"));
+    hook();
+    forget(last);
+}
+
+/// Both are told, each of what it wants; of what ends the second one first.
+///
+/// ```
+/// use tiptoe_lock::{Hook, Holds, Mutex, Waits};
+///
+/// type Both = (Waits, Holds<64>);
+/// const { assert!(Both::WAITS && Both::HOLDS) };
+/// let queue: Mutex<Vec<u8>, Both> = Mutex::new(Vec::new());
+/// queue.lock().push(1);
+/// ```
+impl<A: Hook, B: Hook> Hook for (A, B) {
+    const INIT: Self = (A::INIT, B::INIT);
+    const WAITS: bool = A::WAITS || B::WAITS;
+    const HOLDS: bool = A::HOLDS || B::HOLDS;
+
+    #[inline]
+    fn now() -> u64 {
+        A::now()
+    }
+
+    #[inline]
+    fn contention_begin(&self, lock: &Lock, mode: Mode) {
+        if A::WAITS {
+            tell(|| self.0.contention_begin(lock, mode));
+        }
+        if B::WAITS {
+            tell(|| self.1.contention_begin(lock, mode));
+        }
+    }
+
+    #[inline]
+    fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
+        if B::WAITS {
+            tell(|| self.1.contention_end(lock, mode, outcome, waited));
+        }
+        if A::WAITS {
+            tell(|| self.0.contention_end(lock, mode, outcome, waited));
+        }
+    }
+
+    #[inline]
+    fn acquiring(&self, lock: &Lock, mode: Mode) {
+        if A::HOLDS {
+            tell(|| self.0.acquiring(lock, mode));
+        }
+        if B::HOLDS {
+            tell(|| self.1.acquiring(lock, mode));
+        }
+    }
+
+    #[inline]
+    fn acquired(&self, lock: &Lock, mode: Mode, way: Way) {
+        if A::HOLDS {
+            tell(|| self.0.acquired(lock, mode, way));
+        }
+        if B::HOLDS {
+            tell(|| self.1.acquired(lock, mode, way));
+        }
+    }
+
+    #[inline]
+    fn downgraded(&self, lock: &Lock, from: Mode, to: Mode) {
+        if A::HOLDS {
+            tell(|| self.0.downgraded(lock, from, to));
+        }
+        if B::HOLDS {
+            tell(|| self.1.downgraded(lock, from, to));
+        }
+    }
+
+    #[inline]
+    fn released(&self, lock: &Lock, mode: Mode) {
+        if B::HOLDS {
+            tell(|| self.1.released(lock, mode));
+        }
+        if A::HOLDS {
+            tell(|| self.0.released(lock, mode));
+        }
+    }
+}

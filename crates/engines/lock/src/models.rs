@@ -1,0 +1,415 @@
+//! The wrapper and its table under loom: each model, then its mutants.
+//!
+//! Of the wrapper's mutants each is the way that it would be written without much thought.
+
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex as Std;
+use std::vec::Vec;
+
+use core::marker::PhantomData;
+use core::panic::Location;
+use core::time::Duration;
+
+use lock_api::{GuardNoSend, MutexGuard, RawMutex, RawMutexTimed};
+use loom::sync::Arc;
+use loom::thread::{self, ThreadId, spawn, yield_now};
+use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, lose};
+
+use crate::contended::Contended;
+use crate::ext::MutexExt;
+use crate::hook::Hook;
+use crate::kind::{Kind, Whole};
+use crate::table::Table;
+use crate::told::{Lock, Mode, Outcome};
+use crate::{Class, Unnamed};
+
+/// A mutex of one word. loom's atomics are no constants, so there is no other way to make one.
+struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
+
+const FREE: u64 = 0;
+const TAKEN: u64 = 1;
+/// Who waits for it panics.
+const BROKEN: u64 = 2;
+
+// SAFETY: one exchange takes it.
+unsafe impl<T> RawMutex for Raw<T> {
+    const INIT: Self = panic!("made by hand");
+    type GuardMarker = GuardNoSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            assert_ne!(self.0.load(Relaxed), BROKEN, "broken");
+            yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        self.0
+            .compare_exchange(FREE, TAKEN, Acquire, Relaxed)
+            .is_ok()
+    }
+
+    unsafe fn unlock(&self) {
+        self.0.store(FREE, Release);
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T> RawMutexTimed for Raw<T> {
+    type Duration = Duration;
+    type Instant = u32;
+
+    /// One more look.
+    fn try_lock_for(&self, _: Duration) -> bool {
+        self.try_lock() || {
+            yield_now();
+            false
+        }
+    }
+
+    fn try_lock_until(&self, _: u32) -> bool {
+        self.try_lock_for(Duration::ZERO)
+    }
+}
+
+/// What was told to whom, and which words make a hook panic.
+#[derive(Default)]
+struct Told {
+    all: Std<Vec<(ThreadId, Option<Outcome>)>>,
+    panics: Std<Option<Option<Outcome>>>,
+}
+
+loom::lazy_static! {
+    static ref TOLD: Told = Told::default();
+}
+
+/// Writes down each begin, and each end with its outcome.
+struct Recorder;
+
+impl Recorder {
+    fn note(what: Option<Outcome>) {
+        let this = thread::current().id();
+        TOLD.all.lock().expect("never poisoned").push((this, what));
+        let panics = *TOLD.panics.lock().expect("never poisoned");
+        assert_ne!(panics, Some(what), "as it was told");
+    }
+}
+
+impl Hook for Recorder {
+    const INIT: Self = Recorder;
+    const WAITS: bool = true;
+
+    fn contention_begin(&self, _: &Lock, _: Mode) {
+        Recorder::note(None);
+    }
+
+    fn contention_end(&self, _: &Lock, _: Mode, outcome: Outcome, _: Duration) {
+        Recorder::note(Some(outcome));
+    }
+}
+
+type Modelled = Contended<Raw, Recorder>;
+type Mutex = lock_api::Mutex<Modelled, u32>;
+type Guard<'a> = MutexGuard<'a, Modelled, u32>;
+
+struct World {
+    mutex: Mutex,
+    stop: AtomicU64,
+}
+
+// SAFETY: the mutex is one, and loom's atomics may be shared.
+unsafe impl Sync for World {}
+// SAFETY: as above.
+unsafe impl Send for World {}
+
+type Take = for<'a> fn(&'a World) -> Option<Guard<'a>>;
+
+fn plain(world: &World) -> Option<Guard<'_>> {
+    Some(world.mutex.lock())
+}
+
+fn tried(world: &World) -> Option<Guard<'_>> {
+    world.mutex.try_lock()
+}
+
+fn timed(world: &World) -> Option<Guard<'_>> {
+    world.mutex.try_lock_for(Duration::ZERO)
+}
+
+fn killable(world: &World) -> Option<Guard<'_>> {
+    world.mutex.lock_killable(|| world.stop.load(Relaxed) != 0)
+}
+
+/// What a thread does with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Holds it, and gives it back.
+    Plain,
+    /// Panics while it holds it.
+    Panics,
+    /// Gives it back broken: who waits panics.
+    Breaks,
+    /// Calls all waits off while it holds it.
+    CallsOff,
+}
+
+/// A thread holds the lock, another takes it in some way; hooks panic where they are told.
+fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
+    loom::model(move || {
+        *TOLD.panics.lock().expect("never poisoned") = panics;
+        let raw = Raw(AtomicU64::new(FREE), PhantomData);
+        let world = Arc::new(World {
+            mutex: Mutex::from_raw(Contended::new(raw), 0),
+            stop: AtomicU64::new(0),
+        });
+        let waiter = spawn({
+            let world = Arc::clone(&world);
+            move || {
+                let work = || take(&world).map(|mut guard| *guard += 1).is_some();
+                let taken = catch_unwind(AssertUnwindSafe(work));
+                (thread::current().id(), taken.ok())
+            }
+        });
+        let work = || {
+            let mut guard = world.mutex.lock();
+            *guard += 1;
+            match holder {
+                Holder::Plain => {}
+                Holder::Panics => panic!("with the lock held"),
+                Holder::CallsOff => world.stop.store(1, Relaxed),
+                Holder::Breaks => {
+                    core::mem::forget(guard);
+                    // SAFETY: nothing is unlocked that somebody else has.
+                    unsafe { world.mutex.raw() }.raw().0.store(BROKEN, Relaxed);
+                }
+            }
+        };
+        let worked = catch_unwind(AssertUnwindSafe(work));
+        assert_eq!(worked.is_err(), holder == Holder::Panics);
+        let (waiter, taken) = waiter.join().expect("it catches its panics");
+        let (theirs, mine): (Vec<_>, Vec<_>) = TOLD
+            .all
+            .lock()
+            .expect("never poisoned")
+            .iter()
+            .partition(|(thread, _)| *thread == waiter);
+        for told in [&theirs, &mine] {
+            let begun = |at: usize| told.get(at).is_some_and(|(_, what)| what.is_none());
+            let ended = |at: usize| told.get(at).is_some_and(|(_, what)| what.is_some());
+            let pairs = (0..told.len()).step_by(2);
+            assert!(
+                pairs.clone().all(|at| begun(at) && ended(at + 1)),
+                "each begin has its end"
+            );
+        }
+        // Who did not wait is not asked how that ended.
+        let acquired = theirs.last().and_then(|(_, what)| *what);
+        let as_told = match acquired {
+            None => true,
+            Some(Outcome::Acquired) => taken == Some(true),
+            Some(Outcome::Panicked) => taken.is_none(),
+            Some(_) => taken == Some(false),
+        };
+        assert!(as_told, "an end says what happened: {acquired:?} {taken:?}");
+        if holder != Holder::Breaks {
+            let sum = world.mutex.try_lock().map(|guard| *guard);
+            let sections = 1 + u32::from(taken == Some(true));
+            assert_eq!(sum, Some(sections), "the lock is free again");
+        }
+    });
+}
+
+const WAYS: [Take; 4] = [plain, tried, timed, killable];
+
+#[test]
+fn model_each_begin_has_its_end() {
+    for take in WAYS {
+        one_waits(Holder::Plain, take, None);
+    }
+}
+
+#[test]
+fn model_a_wait_is_called_off() {
+    one_waits(Holder::CallsOff, killable, None);
+}
+
+#[test]
+fn model_a_holder_panics() {
+    for take in WAYS {
+        one_waits(Holder::Panics, take, None);
+    }
+}
+
+#[test]
+fn model_a_wait_panics() {
+    one_waits(Holder::Breaks, plain, None);
+}
+
+#[test]
+fn model_a_hook_panics() {
+    for take in WAYS {
+        for what in [None, Some(Outcome::Acquired), Some(Outcome::TimedOut)] {
+            one_waits(Holder::Plain, take, Some(what));
+        }
+    }
+    one_waits(Holder::CallsOff, killable, Some(Some(Outcome::Cancelled)));
+    one_waits(Holder::Breaks, plain, Some(Some(Outcome::Panicked)));
+}
+
+/// A wait as told by hand.
+fn by_hand(world: &World, wait: impl Fn(&Raw) -> bool, end: impl Fn(bool)) -> Option<Guard<'_>> {
+    // SAFETY: what is taken goes into the guard.
+    unsafe {
+        let raw = world.mutex.raw().raw();
+        let taken = Whole::attempt(raw) || {
+            Recorder::note(None);
+            let taken = wait(raw);
+            end(taken);
+            taken
+        };
+        taken.then(|| world.mutex.make_guard_unchecked())
+    }
+}
+
+fn lock(raw: &Raw) -> bool {
+    raw.lock();
+    true
+}
+
+#[test]
+#[should_panic(expected = "each begin has its end")]
+fn mutant_time_out_without_an_end() {
+    let take: Take = |world| {
+        let end = |taken| {
+            if taken {
+                Recorder::note(Some(Outcome::Acquired));
+            }
+        };
+        by_hand(world, |raw| raw.try_lock_for(Duration::ZERO), end)
+    };
+    one_waits(Holder::Plain, take, None);
+}
+
+#[test]
+#[should_panic(expected = "an end says what happened")]
+fn mutant_time_out_taken_for_success() {
+    let take: Take = |world| {
+        let end = |_| Recorder::note(Some(Outcome::Acquired));
+        by_hand(world, |raw| raw.try_lock_for(Duration::ZERO), end)
+    };
+    one_waits(Holder::Plain, take, None);
+}
+
+#[test]
+#[should_panic(expected = "each begin has its end")]
+fn mutant_wait_without_a_guard() {
+    let take: Take = |world| by_hand(world, lock, |_| Recorder::note(Some(Outcome::Acquired)));
+    one_waits(Holder::Breaks, take, None);
+}
+
+#[test]
+#[should_panic(expected = "each begin has its end")]
+fn mutant_call_off_without_an_end() {
+    let take: Take = |world| {
+        // SAFETY: what is taken goes into the guard.
+        let raw = unsafe { world.mutex.raw() }.raw();
+        let mut left = !raw.try_lock();
+        if left {
+            Recorder::note(None);
+        }
+        while left {
+            if world.stop.load(Relaxed) != 0 {
+                return None;
+            }
+            left = !raw.try_lock_for(Duration::ZERO);
+            if !left {
+                Recorder::note(Some(Outcome::Acquired));
+            }
+        }
+        // SAFETY: as above.
+        Some(unsafe { world.mutex.make_guard_unchecked() })
+    };
+    one_waits(Holder::CallsOff, take, None);
+}
+
+#[test]
+#[should_panic(expected = "each begin has its end")]
+fn mutant_begin_that_panics_on() {
+    let take: Take = |world| by_hand(world, lock, |_| Recorder::note(Some(Outcome::Acquired)));
+    one_waits(Holder::Plain, take, Some(None));
+}
+
+#[test]
+#[should_panic(expected = "an end says what happened")]
+fn mutant_end_that_panics_on() {
+    let take: Take = |world| by_hand(world, lock, |_| Recorder::note(Some(Outcome::Acquired)));
+    one_waits(Holder::Plain, take, Some(Some(Outcome::Acquired)));
+}
+
+fn a_lock(address: usize) -> Lock {
+    Lock {
+        address,
+        name: Unnamed::NAME,
+        class: core::any::TypeId::of::<Unnamed>(),
+        depth: 0,
+        site: Location::caller(),
+    }
+}
+
+/// Two threads add, each for a lock of its own or both for one, while one of them reads.
+fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
+    loom::model(move || {
+        let table: &'static Table<2> = Box::leak(Box::new(Table::new()));
+        let add = move |at: usize| {
+            let time = Duration::from_nanos(1);
+            let lock = a_lock(locks[at]);
+            table.add(&lock, Mode::Exclusive, Outcome::Acquired, time);
+        };
+        let other = spawn(move || {
+            lose(writer);
+            add(0);
+        });
+        lose(reader);
+        add(1);
+        for row in table.rows() {
+            assert!(locks.contains(&row.lock), "a key is whole");
+        }
+        lose(None);
+        other.join().expect("added");
+        let sum = |lock| {
+            let rows = table.rows().filter(|row| row.lock == lock);
+            rows.map(|row| row.times.total()).sum::<u64>()
+        };
+        let expected = |lock| locks.iter().filter(|other| **other == lock).count() as u64;
+        assert!(
+            locks.iter().all(|&lock| sum(lock) == expected(lock)),
+            "nothing is lost"
+        );
+        assert_eq!(table.missed(), 0);
+    });
+}
+
+#[test]
+fn model_nothing_is_lost_in_the_table() {
+    two_add([8, 8], None, None);
+    two_add([8, 16], None, None);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_ready_without_release() {
+    two_add([8, 8], Some(Edge::Access(Release)), None);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_look_without_acquire() {
+    two_add([8, 8], None, Some(Edge::Access(Acquire)));
+}
+
+#[test]
+#[should_panic]
+fn mutant_claim_in_two_steps() {
+    two_add([8, 8], Some(Edge::Exchange), None);
+}

@@ -1,0 +1,87 @@
+//! A mutex's ways to be taken and given back.
+
+use lock_api::{RawMutex, RawMutexFair, RawMutexTimed};
+
+use crate::class::Class;
+use crate::contended::Contended;
+use crate::hook::Hook;
+use crate::kind::Whole;
+use crate::told::Mode;
+
+// SAFETY: whoever has it has the raw mutex, which is one.
+unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
+    const INIT: Self = Contended::new(R::INIT);
+
+    type GuardMarker = R::GuardMarker;
+
+    #[inline]
+    #[track_caller]
+    fn lock(&self) {
+        // SAFETY: no upgrade.
+        unsafe { self.take::<Whole>(0) }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock(&self) -> bool {
+        // SAFETY: no upgrade.
+        unsafe { self.attempt::<Whole>() }
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds it.
+        self.release(Mode::Exclusive, |raw| unsafe { raw.unlock() });
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.raw().is_locked()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<R: RawMutexFair, H: Hook, C: Class> RawMutexFair for Contended<R, H, C> {
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock_fair(&self) {
+        // SAFETY: the caller holds it.
+        self.release(Mode::Exclusive, |raw| unsafe { raw.unlock_fair() });
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn bump(&self) {
+        // SAFETY: the caller holds it.
+        unsafe {
+            match self.is_told_of_bumps() {
+                false => self.raw().bump(),
+                true => {
+                    self.unlock_fair();
+                    self.lock();
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<R: RawMutexTimed, H: Hook, C: Class> RawMutexTimed for Contended<R, H, C> {
+    type Duration = R::Duration;
+    type Instant = R::Instant;
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_for(&self, timeout: R::Duration) -> bool {
+        // SAFETY: no upgrade, and the raw lock says whether it was taken.
+        unsafe { self.take_timed::<Whole>(|raw| raw.try_lock_for(timeout)) }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_until(&self, timeout: R::Instant) -> bool {
+        // SAFETY: as above.
+        unsafe { self.take_timed::<Whole>(|raw| raw.try_lock_until(timeout)) }
+    }
+}

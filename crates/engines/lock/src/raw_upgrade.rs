@@ -1,0 +1,141 @@
+//! A reader-writer lock's ways between reading and writing.
+
+use lock_api::{
+    RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeFair, RawRwLockUpgradeTimed,
+};
+
+use crate::class::Class;
+use crate::contended::Contended;
+use crate::hook::Hook;
+use crate::kind::{Upgradable, Upgrade};
+use crate::told::Mode;
+
+// SAFETY: whoever has it has the raw lock in the same mode.
+unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contended<R, H, C> {
+    #[inline]
+    #[track_caller]
+    fn lock_upgradable(&self) {
+        // SAFETY: no upgrade.
+        unsafe { self.take::<Upgradable>(0) }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_upgradable(&self) -> bool {
+        // SAFETY: no upgrade.
+        unsafe { self.attempt::<Upgradable>() }
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock_upgradable(&self) {
+        // SAFETY: the caller holds it so.
+        self.release(Mode::Upgradable, |raw| unsafe { raw.unlock_upgradable() });
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn upgrade(&self) {
+        // SAFETY: the caller holds it upgradable.
+        unsafe { self.take::<Upgrade>(0) }
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn try_upgrade(&self) -> bool {
+        // SAFETY: the caller holds it upgradable.
+        unsafe { self.attempt::<Upgrade>() }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<R, H, C> RawRwLockUpgradeFair for Contended<R, H, C>
+where
+    R: RawRwLockUpgradeFair,
+    H: Hook,
+    C: Class,
+{
+    #[inline]
+    #[track_caller]
+    unsafe fn unlock_upgradable_fair(&self) {
+        // SAFETY: the caller holds it so.
+        self.release(Mode::Upgradable, |raw| unsafe {
+            raw.unlock_upgradable_fair()
+        });
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn bump_upgradable(&self) {
+        // SAFETY: the caller holds it so.
+        unsafe {
+            match self.is_told_of_bumps() {
+                false => self.raw().bump_upgradable(),
+                true => {
+                    self.unlock_upgradable_fair();
+                    self.lock_upgradable();
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<R, H, C> RawRwLockUpgradeDowngrade for Contended<R, H, C>
+where
+    R: RawRwLockUpgradeDowngrade,
+    H: Hook,
+    C: Class,
+{
+    #[inline]
+    #[track_caller]
+    unsafe fn downgrade_upgradable(&self) {
+        let modes = (Mode::Upgradable, Mode::Shared);
+        // SAFETY: the caller holds it upgradable.
+        self.downgrade_to(modes, |raw| unsafe { raw.downgrade_upgradable() });
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn downgrade_to_upgradable(&self) {
+        let modes = (Mode::Exclusive, Mode::Upgradable);
+        // SAFETY: the caller may write.
+        self.downgrade_to(modes, |raw| unsafe { raw.downgrade_to_upgradable() });
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<R, H, C> RawRwLockUpgradeTimed for Contended<R, H, C>
+where
+    R: RawRwLockUpgradeTimed,
+    H: Hook,
+    C: Class,
+{
+    #[inline]
+    #[track_caller]
+    fn try_lock_upgradable_for(&self, timeout: R::Duration) -> bool {
+        // SAFETY: no upgrade, and the raw lock says whether it was taken.
+        unsafe { self.take_timed::<Upgradable>(|raw| raw.try_lock_upgradable_for(timeout)) }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn try_lock_upgradable_until(&self, timeout: R::Instant) -> bool {
+        // SAFETY: as above.
+        unsafe { self.take_timed::<Upgradable>(|raw| raw.try_lock_upgradable_until(timeout)) }
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn try_upgrade_for(&self, timeout: R::Duration) -> bool {
+        // SAFETY: the caller holds it upgradable.
+        unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_for(timeout)) }
+    }
+
+    #[inline]
+    #[track_caller]
+    unsafe fn try_upgrade_until(&self, timeout: R::Instant) -> bool {
+        // SAFETY: the caller holds it upgradable.
+        unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_until(timeout)) }
+    }
+}

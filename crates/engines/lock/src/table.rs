@@ -1,0 +1,386 @@
+//! Times by lock and call site, in memory that is there from the start: no allocation, no lock.
+//!
+//! An entry belongs to who claimed it, for ever; it is one of eight of its kind, so that threads
+//! which add at the same time seldom write to the same line. Reading puts them together again.
+//!
+//! | state of an entry | who may write its key | who may read it |
+//! |---|---|---|
+//! | free | nobody | nobody |
+//! | claimed | who claimed it | nobody |
+//! | ready | nobody | everybody |
+//!
+//! | edge | Release | Acquire |
+//! |---|---|---|
+//! | K: the key is complete | the store of `READY` | each look at the state |
+//!
+//! Who finds an entry claimed takes the next one: two entries of one key are no harm.
+
+use core::fmt;
+use core::panic::Location;
+
+use tiptoe_event::histogram::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
+
+use crate::primitive::Ordering::{Acquire, Relaxed, Release};
+use crate::primitive::{AtomicU64, UnsafeCell};
+use crate::told::{Lock, Mode, Outcome};
+
+const FREE: u64 = 0;
+const CLAIMED: u64 = 1;
+const READY: u64 = 2;
+
+/// How many entries are looked at before there is no room.
+const PROBES: usize = 16;
+/// loom keeps account of each word.
+const BUCKETS: usize = if cfg!(tiptoe_loom) {
+    2
+} else {
+    HISTOGRAM_BUCKETS
+};
+const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    lock: usize,
+    name: &'static str,
+    site: &'static Location<'static>,
+    mode: Mode,
+}
+
+struct Entry {
+    state: AtomicU64,
+    key: UnsafeCell<Option<Key>>,
+    total_ns: AtomicU64,
+    max_ns: AtomicU64,
+    /// Timed out, cancelled, panicked.
+    failed: [AtomicU64; 3],
+    zero: AtomicU64,
+    counts: [AtomicU64; BUCKETS],
+}
+
+/// How long threads waited for locks, or held them, by lock, mode and call site.
+///
+/// ```
+/// use tiptoe_lock::{Mutex, Table, Waits, waits};
+///
+/// let lock: Mutex<u32, Waits> = Mutex::new(0);
+/// let held = lock.lock();
+/// assert!(lock.try_lock_for(std::time::Duration::from_millis(2)).is_none());
+///
+/// let table: &Table<_> = waits();
+/// let row = table.rows().find(|row| row.lock == &raw const lock as usize).unwrap();
+/// assert_eq!((row.times.total(), row.timed_out), (1, 1));
+/// assert!(row.times.percentile(50.0, row.max_ns) >= 2_000_000);
+/// ```
+pub struct Table<const N: usize> {
+    entries: [Entry; N],
+    missed: AtomicU64,
+}
+
+/// A row of a [`Table`].
+///
+/// ```
+/// use tiptoe_lock::waits;
+///
+/// for row in waits().rows() {
+///     println!("{row}");
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Row {
+    /// Where the lock lies. One that lies where another lay before goes on with its rows.
+    pub lock: usize,
+    /// Its class's name, empty if it has none.
+    pub name: &'static str,
+    /// In which mode it was asked for.
+    pub mode: Mode,
+    /// From where.
+    pub site: &'static Location<'static>,
+    /// How often which time, whatever came of it.
+    pub times: Histogram,
+    /// All times together.
+    pub total_ns: u64,
+    /// The longest of them.
+    pub max_ns: u64,
+    /// How many of them timed out.
+    pub timed_out: u64,
+    /// How many were called off.
+    pub cancelled: u64,
+    /// In how many something panicked.
+    pub panicked: u64,
+}
+
+impl Entry {
+    const fn key(&self) -> &UnsafeCell<Option<Key>> {
+        &self.key
+    }
+
+    /// Whose it is, where that is known already.
+    fn owner(&self) -> Option<Key> {
+        // Acquire: pairs with the Release in `claim` (edge K).
+        if self.state.load(Acquire) != READY {
+            return None;
+        }
+        // SAFETY: nobody writes to the key of an entry that is ready.
+        self.key().with(|key| unsafe { *key })
+    }
+
+    fn claim(&self, key: Key) -> bool {
+        // Relaxed: nothing was written yet that the winner would have to see.
+        let claimed = self.state.compare_exchange(FREE, CLAIMED, Relaxed, Relaxed);
+        if claimed.is_err() {
+            return false;
+        }
+        // SAFETY: only who claimed it writes, once, and nobody reads before it is ready.
+        self.key().with_mut(|own| unsafe { *own = Some(key) });
+        // Release: pairs with the Acquire in `owner` (edge K).
+        self.state.store(READY, Release);
+        true
+    }
+
+    /// Counters order nothing: a reader sees each of them now or later.
+    fn add(&self, ns: u64, outcome: Outcome) {
+        let count = match ns {
+            0 => Some(&self.zero),
+            _ => self.counts.get(bucket_of(ns).min(BUCKETS - 1)),
+        };
+        if let Some(count) = count {
+            count.fetch_add(1, Relaxed);
+        }
+        self.total_ns.fetch_add(ns, Relaxed);
+        let mut max = self.max_ns.load(Relaxed);
+        while ns > max {
+            match self.max_ns.compare_exchange(max, ns, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(other) => max = other,
+            }
+        }
+        let failed = match outcome {
+            Outcome::Acquired => return,
+            Outcome::TimedOut => &self.failed[0],
+            Outcome::Cancelled => &self.failed[1],
+            Outcome::Panicked => &self.failed[2],
+        };
+        failed.fetch_add(1, Relaxed);
+    }
+
+    fn add_to(&self, row: &mut Row) {
+        let counts: [u64; BUCKETS] = core::array::from_fn(|at| self.counts[at].load(Relaxed));
+        row.times.add_counts(self.zero.load(Relaxed), &counts);
+        row.total_ns = row.total_ns.wrapping_add(self.total_ns.load(Relaxed));
+        row.max_ns = row.max_ns.max(self.max_ns.load(Relaxed));
+        row.timed_out += self.failed[0].load(Relaxed);
+        row.cancelled += self.failed[1].load(Relaxed);
+        row.panicked += self.failed[2].load(Relaxed);
+    }
+}
+
+/// loom's atomics are made when a model runs, all others by the compiler.
+macro_rules! new {
+    ($($constant:ident)?) => {
+        impl Entry {
+            $($constant)? fn new() -> Entry {
+                Entry {
+                    state: AtomicU64::new(FREE),
+                    key: UnsafeCell::new(None),
+                    total_ns: AtomicU64::new(0),
+                    max_ns: AtomicU64::new(0),
+                    failed: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],
+                    zero: AtomicU64::new(0),
+                    counts: many!($($constant)? AtomicU64::new(0)),
+                }
+            }
+        }
+
+        impl<const N: usize> Table<N> {
+            /// One without rows, for at most so many; each takes 2.8 KB once it is there.
+            ///
+            /// ```
+            /// use tiptoe_lock::Table;
+            ///
+            /// static TIMES: Table<64> = Table::new();
+            /// assert_eq!(TIMES.rows().count(), 0);
+            /// ```
+            #[expect(clippy::new_without_default, reason = "it goes into statics")]
+            pub $($constant)? fn new() -> Table<N> {
+                Table {
+                    entries: many!($($constant)? Entry::new()),
+                    missed: AtomicU64::new(0),
+                }
+            }
+        }
+    };
+}
+
+macro_rules! many {
+    (const $one:expr) => {
+        [const { $one }; _]
+    };
+    ($one:expr) => {
+        core::array::from_fn(|_| $one)
+    };
+}
+
+#[cfg(not(tiptoe_loom))]
+new!(const);
+#[cfg(tiptoe_loom)]
+new!();
+
+// SAFETY: keys are written once, by who claimed the entry, and read only after that.
+unsafe impl<const N: usize> Sync for Table<N> {}
+
+impl<const N: usize> Table<N> {
+    /// Adds a time. Hooks do.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Outcome, Table};
+    ///
+    /// static TIMES: Table<64> = Table::new();
+    ///
+    /// /// A table of our own.
+    /// struct Own;
+    /// impl Hook for Own {
+    ///     const INIT: Self = Own;
+    ///     const WAITS: bool = true;
+    ///
+    ///     fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
+    ///         TIMES.add(lock, mode, outcome, waited);
+    ///     }
+    /// }
+    ///
+    /// let lock: Mutex<u32, Own> = Mutex::new(0);
+    /// let held = lock.lock();
+    /// assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
+    /// assert_eq!(TIMES.rows().count(), 1);
+    /// ```
+    pub fn add(&self, lock: &Lock, mode: Mode, outcome: Outcome, time: core::time::Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let key = Key {
+            lock: lock.address,
+            name: lock.name,
+            site: lock.site,
+            mode,
+        };
+        match self.entry(key) {
+            Some(entry) => entry.add(ns, outcome),
+            None => {
+                self.missed.fetch_add(1, Relaxed); // orders nothing
+            }
+        }
+    }
+
+    /// How many times found no room.
+    ///
+    /// ```
+    /// assert_eq!(tiptoe_lock::waits().missed(), 0);
+    /// ```
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Relaxed) // orders nothing
+    }
+
+    fn entry(&self, key: Key) -> Option<&Entry> {
+        let site = core::ptr::from_ref(key.site).addr() as u64;
+        let hash = (key.lock as u64 ^ site.rotate_left(32) ^ key.mode as u64).wrapping_mul(HASH);
+        let start = (hash.wrapping_add(shard()).wrapping_mul(HASH) >> 32) as usize;
+        for probe in 0..PROBES.min(N) {
+            let entry = &self.entries[(start + probe) % N];
+            if entry.claim_or_own(key) {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    /// What was added until now, a row for each lock, mode and call site.
+    ///
+    /// ```
+    /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
+    /// rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+    /// ```
+    pub fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+        let owner = |at: usize| self.entries.get(at).and_then(Entry::owner);
+        (0..N).filter_map(move |at| {
+            let key = owner(at)?;
+            // The first of its kind stands for all.
+            if (0..at).any(|other| owner(other) == Some(key)) {
+                return None;
+            }
+            let mut row = Row::new(key);
+            for other in at..N {
+                if owner(other) == Some(key) {
+                    self.entries[other].add_to(&mut row);
+                }
+            }
+            Some(row)
+        })
+    }
+}
+
+impl Entry {
+    fn claim_or_own(&self, key: Key) -> bool {
+        // Acquire: pairs with the Release in `claim` (edge K).
+        match self.state.load(Acquire) {
+            FREE => self.claim(key),
+            READY => self.owner() == Some(key),
+            _ => false,
+        }
+    }
+}
+
+/// Threads by the place of their stacks: no thread-local word is needed, and what comes of two
+/// threads that are taken for one is a slower count.
+fn shard() -> u64 {
+    if cfg!(tiptoe_loom) {
+        return 0;
+    }
+    let here = 0_u8;
+    let page = (core::ptr::from_ref(&here).addr() >> 20) as u64;
+    page.wrapping_mul(HASH) >> 61
+}
+
+impl Row {
+    fn new(key: Key) -> Row {
+        Row {
+            lock: key.lock,
+            name: key.name,
+            mode: key.mode,
+            site: key.site,
+            times: Histogram::default(),
+            total_ns: 0,
+            max_ns: 0,
+            timed_out: 0,
+            cancelled: 0,
+            panicked: 0,
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    /// In one line, times in nanoseconds.
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.name {
+            "" => write!(f, "{:#x}", self.lock)?,
+            name => write!(f, "{name}")?,
+        }
+        let percentile = |percent| self.times.percentile(percent, self.max_ns);
+        write!(
+            f,
+            " {} at {}: {} times, {} ns, p50 {}, p99 {}, max {}",
+            self.mode.word(),
+            self.site,
+            self.times.total(),
+            self.total_ns,
+            percentile(50.0),
+            percentile(99.0),
+            self.max_ns,
+        )?;
+        let failed = [
+            (self.timed_out, Outcome::TimedOut),
+            (self.cancelled, Outcome::Cancelled),
+            (self.panicked, Outcome::Panicked),
+        ];
+        let mut failed = failed.into_iter().filter(|(count, _)| *count != 0);
+        failed.try_for_each(|(count, outcome)| write!(f, ", {count} {}", outcome.word()))
+    }
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# What programs link can be packaged, and builds from its packages with any set of features.
+. "$(dirname "$0")/common.sh"
+
+for features in "" std parking_lot; do
+    cargo clippy -p tiptoe-lock --no-default-features --features "$features" -- -D warnings
+done
+cargo clippy -p tiptoe-lock --all-features --all-targets -- -D warnings
+package=(cargo package --allow-dirty -p tiptoe-event -p tiptoe-sync -p tiptoe-lock)
+"${package[@]}" --offline || "${package[@]}"
+passed packages

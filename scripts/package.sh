@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What programs link can be packaged, and builds from its packages with any set of features.
+# What programs link builds with any set of features, and from its packages.
 . "$(dirname "$0")/common.sh"
 
-for features in "" std parking_lot; do
+for features in "" std parking_lot order validate; do
     cargo clippy -p tiptoe-lock --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy -p tiptoe-lock --all-features --all-targets -- -D warnings

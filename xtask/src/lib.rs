@@ -5,6 +5,7 @@
 
 pub mod layers;
 pub mod metadata;
+pub mod pairs;
 pub mod shared_object;
 pub mod sources;
 

@@ -2,7 +2,7 @@
 
 use xtask::layers::{self, Row};
 use xtask::metadata::{self, Package};
-use xtask::{read, shared_object, sources};
+use xtask::{pairs, read, shared_object, sources};
 
 /// The crates whose types may be serialized: each such type is a contract.
 const SERDE: &[&str] = &["session", "report", "bench", "cli"];
@@ -83,6 +83,15 @@ fn hooks_of_locks_touch_no_vector_register() {
         &saves,
     ));
     assert!(!shared_object::vector_instructions(&path, saves[0], &[]).is_empty());
+}
+
+/// What a lock costs that has no hook: nothing.
+#[test]
+fn a_lock_without_a_hook_is_the_bare_lock() {
+    let bodies = pairs::bodies(&pairs::build());
+    let (count, different) = pairs::differences(&bodies);
+    assert_eq!(count, 12, "ways to take a lock");
+    none(different);
 }
 
 /// The checker itself: a table of wrong edges, each with the rule that it breaks.

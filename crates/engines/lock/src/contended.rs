@@ -20,6 +20,12 @@ use crate::hook::{Hook, Nothing, OnDrop, tell};
 use crate::kind::Kind;
 use crate::told::{Lock, Mode, Outcome, Way};
 
+/// With the feature `validate` the order of every lock is checked.
+#[cfg(all(feature = "validate", not(tiptoe_loom)))]
+type Checked<H> = crate::order::Always<H>;
+#[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
+type Checked<H> = H;
+
 /// A raw lock of lock_api's that tells its hook when somebody waits.
 ///
 /// It is a raw lock itself: it goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and can do
@@ -36,7 +42,7 @@ use crate::told::{Lock, Mode, Outcome, Way};
 /// ```
 pub struct Contended<R, H = Nothing, C = Unnamed> {
     raw: R,
-    hook: H,
+    hook: Checked<H>,
     class: PhantomData<fn() -> C>,
 }
 
@@ -54,7 +60,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     pub const fn new(raw: R) -> Self {
         Contended {
             raw,
-            hook: H::INIT,
+            hook: <Checked<H> as Hook>::INIT,
             class: PhantomData,
         }
     }
@@ -70,7 +76,11 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     /// assert_eq!(hook, &Waits);
     /// ```
     pub fn hook(&self) -> &H {
-        &self.hook
+        #[cfg(all(feature = "validate", not(tiptoe_loom)))]
+        let hook = self.hook.inner();
+        #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
+        let hook = &self.hook;
+        hook
     }
 
     /// The raw lock.
@@ -102,19 +112,19 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         depth: u8,
         wait: impl FnOnce(&R) -> Outcome,
     ) -> bool {
-        if !H::WAITS && !H::HOLDS {
+        if !<Checked<H> as Hook>::WAITS && !<Checked<H> as Hook>::HOLDS {
             return wait(&self.raw).is_acquired();
         }
         let site = Location::caller();
-        if H::HOLDS {
+        if <Checked<H> as Hook>::HOLDS {
             tell(|| self.hook.acquiring(&self.describe(depth, site), K::MODE));
         }
-        let taken = match H::WAITS {
+        let taken = match <Checked<H> as Hook>::WAITS {
             // SAFETY: the caller's promise.
             true => unsafe { K::attempt(&self.raw) || self.wait_slow::<K>(depth, site, wait) },
             false => wait(&self.raw).is_acquired(),
         };
-        if H::HOLDS && taken {
+        if <Checked<H> as Hook>::HOLDS && taken {
             self.tell_acquired(depth, site, (K::MODE, Way::Wait));
         }
         taken
@@ -163,7 +173,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     pub(crate) unsafe fn attempt<K: Kind<R>>(&self) -> bool {
         // SAFETY: the caller's promise.
         let taken = unsafe { K::attempt(&self.raw) };
-        if H::HOLDS && taken {
+        if <Checked<H> as Hook>::HOLDS && taken {
             self.tell_acquired(0, Location::caller(), (K::MODE, Way::Try));
         }
         taken
@@ -184,11 +194,11 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     ) -> bool {
         let lock = self.describe(depth, site);
         tell(|| self.hook.contention_begin(&lock, K::MODE));
-        let since = H::now();
+        let since = <Checked<H> as Hook>::now();
         // What it is if a panic passes by.
         let outcome = Cell::new(Outcome::Panicked);
         let _end = OnDrop::new(|| {
-            let waited = H::now().saturating_sub(since);
+            let waited = <Checked<H> as Hook>::now().saturating_sub(since);
             let waited = Duration::from_nanos(waited);
             let end = || {
                 let hook = &self.hook;
@@ -210,7 +220,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     #[inline]
     #[track_caller]
     pub(crate) fn release(&self, held: Mode, unlock: impl FnOnce(&R)) {
-        if H::HOLDS {
+        if <Checked<H> as Hook>::HOLDS {
             let lock = self.describe(0, Location::caller());
             tell(|| self.hook.released(&lock, held));
         }
@@ -221,7 +231,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     #[inline]
     #[track_caller]
     pub(crate) fn downgrade_to(&self, (from, to): (Mode, Mode), change: impl FnOnce(&R)) {
-        if H::HOLDS {
+        if <Checked<H> as Hook>::HOLDS {
             let lock = self.describe(0, Location::caller());
             tell(|| self.hook.downgraded(&lock, from, to));
         }
@@ -231,7 +241,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     /// Whether giving the lock to somebody else for a moment is more than the raw lock's affair.
     #[inline]
     pub(crate) fn is_told_of_bumps(&self) -> bool {
-        H::WAITS || H::HOLDS
+        <Checked<H> as Hook>::WAITS || <Checked<H> as Hook>::HOLDS
     }
 }
 
@@ -240,5 +250,25 @@ impl<R, H: Hook, C: Class> fmt::Debug for Contended<R, H, C> {
         f.debug_struct("Contended")
             .field("class", &C::NAME)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "parking_lot", not(feature = "validate")))]
+mod tests {
+    use super::*;
+    use crate::{Mutex, RwLock, class};
+
+    #[test]
+    fn a_name_takes_no_memory() {
+        class! { Named = "named" }
+        let bare = [
+            size_of::<parking_lot::Mutex<u32>>(),
+            size_of::<parking_lot::RwLock<u8>>(),
+        ];
+        let named = [
+            size_of::<Mutex<u32, Nothing, Named>>(),
+            size_of::<RwLock<u8, Nothing, Named>>(),
+        ];
+        assert_eq!(named, bare);
     }
 }

@@ -55,6 +55,9 @@ pub trait Hook: Sized {
     /// Whether each acquisition is wanted, contended or not.
     const HOLDS: bool = false;
 
+    #[doc(hidden)]
+    const CHECKS_ORDER: bool = false;
+
     /// The time in nanoseconds, by which waits are measured. Without the feature `std` there is no
     /// clock but a hook's own: all waits take 0.
     fn now() -> u64 {
@@ -100,7 +103,6 @@ pub trait Hook: Sized {
 ///
 /// let bare: Mutex<u32, Nothing> = Mutex::new(1);
 /// assert_eq!(*bare.lock(), 1);
-/// assert_eq!(size_of_val(&bare), size_of::<parking_lot::Mutex<u32>>());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nothing;
@@ -163,6 +165,7 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     const INIT: Self = (A::INIT, B::INIT);
     const WAITS: bool = A::WAITS || B::WAITS;
     const HOLDS: bool = A::HOLDS || B::HOLDS;
+    const CHECKS_ORDER: bool = A::CHECKS_ORDER || B::CHECKS_ORDER;
 
     #[inline]
     fn now() -> u64 {

@@ -43,10 +43,15 @@
 //! | [`Waits`] | a histogram of waits for each lock and call site |
 //! | [`Holds`] | how long locks are held, of one acquisition in so many |
 //! | `Traced`, with the feature `tracing` | an event at the begin and the end of each wait |
+//! | `Order`, with the feature `order` | checks in which order locks are taken |
 //! | `(A, B)` | both |
 //!
+//! With the feature `validate` the order of every lock is checked, whatever its hook: meant for
+//! tests and for runs that look for deadlocks before there is one.
+//!
 //! The idea to hook into the contended path alone is that of the kernel's `contention_begin` and
-//! `contention_end` tracepoints.
+//! `contention_end` tracepoints; the rules of the order are lockdep's
+//! (<https://docs.kernel.org/locking/lockdep-design.html>).
 #![no_std]
 #![warn(missing_docs)]
 
@@ -63,6 +68,8 @@ mod hook;
 mod kind;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
+#[cfg(all(feature = "order", not(tiptoe_loom)))]
+mod order;
 mod primitive;
 mod raw_mutex;
 mod raw_rwlock;
@@ -81,6 +88,8 @@ pub use ext::{MutexExt, RwLockExt, SLICE, UpgradeExt};
 pub use holds::{HOLD_ROWS, Holds, holds};
 pub use hook::{Hook, Nothing};
 pub use lock_api;
+#[cfg(all(feature = "order", not(tiptoe_loom)))]
+pub use order::{Fault, Order, Report, Side, Step, on_report, reports};
 pub use table::{Row, Table};
 pub use tiptoe_event::Histogram;
 pub use told::{Lock, Mode, Outcome, Way};

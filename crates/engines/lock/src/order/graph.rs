@@ -1,0 +1,162 @@
+//! The orders that were seen, behind one mutex.
+
+use core::any::TypeId;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use super::report::Step;
+use super::rules::{Held, Wants};
+
+/// Somebody held a lock of one node, and wanted one of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Edge {
+    pub(super) from: u32,
+    pub(super) held: Held,
+    pub(super) to: u32,
+    pub(super) wants: Wants,
+}
+
+/// A node, and how it is wanted there.
+type Place = (u32, Wants);
+
+/// What asking for an edge came to.
+pub(super) enum Found {
+    /// It was seen before.
+    Known,
+    /// It closes no ring, and is known from now on.
+    New,
+    /// It closes one, of these steps; nobody is told again.
+    Ring(Vec<Step>),
+}
+
+#[derive(Default)]
+pub(super) struct Graph {
+    classes: HashMap<TypeId, u32>,
+    last_class: u32,
+    steps: HashMap<Edge, Step>,
+    /// What leads away from a node, and who leads to it.
+    from: HashMap<u32, Vec<Edge>>,
+    to: HashMap<u32, Vec<u32>>,
+    reported: HashSet<Edge>,
+    /// Faults within one thread: the node, and the places in the program.
+    told: HashSet<(u32, [usize; 2])>,
+}
+
+fn graph() -> MutexGuard<'static, Graph> {
+    static GRAPH: LazyLock<Mutex<Graph>> = LazyLock::new(Mutex::default);
+    GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of a class.
+pub(super) fn class_of(class: TypeId) -> u32 {
+    let mut graph = graph();
+    if let Some(known) = graph.classes.get(&class) {
+        return *known;
+    }
+    graph.last_class += 1;
+    let new = graph.last_class;
+    graph.classes.insert(class, new);
+    new
+}
+
+/// A number that no class has.
+pub(super) fn own_class() -> u32 {
+    let mut graph = graph();
+    graph.last_class += 1;
+    graph.last_class
+}
+
+/// Forgets nodes that will not come again.
+pub(super) fn forget(nodes: impl Iterator<Item = u32>) {
+    let mut graph = graph();
+    nodes.for_each(|node| graph.forget(node));
+}
+
+/// Whether nobody was told yet of a fault of a node at these places.
+pub(super) fn is_news(node: u32, places: [usize; 2]) -> bool {
+    graph().told.insert((node, places))
+}
+
+/// Asks for an edge, of which `step` tells should it be new.
+pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> Found {
+    graph().add(edge, step)
+}
+
+impl Graph {
+    fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> Found {
+        if self.steps.contains_key(&edge) || self.reported.contains(&edge) {
+            return Found::Known;
+        }
+        let step = step();
+        if let Some(ring) = self.way_back(edge) {
+            self.reported.insert(edge);
+            let before = ring.iter().filter_map(|edge| self.steps.get(edge).cloned());
+            return Found::Ring([step].into_iter().chain(before).collect());
+        }
+        self.steps.insert(edge, step);
+        self.from.entry(edge.from).or_default().push(edge);
+        self.to.entry(edge.to).or_default().push(edge.from);
+        Found::New
+    }
+
+    /// The shortest way from where an edge leads back to where it begins, on which each waits for
+    /// the next.
+    fn way_back(&self, edge: Edge) -> Option<Vec<Edge>> {
+        let start: Place = (edge.to, edge.wants);
+        let mut came_by: HashMap<Place, (Edge, Place)> = HashMap::new();
+        let mut open = VecDeque::from([start]);
+        while let Some(place) = open.pop_front() {
+            let out = self.from.get(&place.0).into_iter().flatten();
+            for next in out.filter(|next| place.1.waits_for(next.held)) {
+                let there = (next.to, next.wants);
+                if there == start || came_by.contains_key(&there) {
+                    continue;
+                }
+                came_by.insert(there, (*next, place));
+                if next.to == edge.from && next.wants.waits_for(edge.held) {
+                    return Some(way_to(there, &came_by));
+                }
+                open.push_back(there);
+            }
+        }
+        None
+    }
+
+    fn forget(&mut self, node: u32) {
+        for edge in self.from.remove(&node).into_iter().flatten() {
+            self.steps.remove(&edge);
+            if let Some(to) = self.to.get_mut(&edge.to) {
+                to.retain(|from| *from != node);
+            }
+        }
+        for from in self.to.remove(&node).into_iter().flatten() {
+            let Some(edges) = self.from.get_mut(&from) else {
+                continue;
+            };
+            edges.retain(|edge| {
+                let stays = edge.to != node;
+                if !stays {
+                    self.steps.remove(edge);
+                }
+                stays
+            });
+        }
+        self.told.retain(|(other, _)| *other != node);
+        if !self.reported.is_empty() {
+            self.reported
+                .retain(|edge| edge.from != node && edge.to != node);
+        }
+    }
+}
+
+/// The edges that led to a place.
+fn way_to(mut place: Place, came_by: &HashMap<Place, (Edge, Place)>) -> Vec<Edge> {
+    let mut way = Vec::new();
+    while let Some((edge, before)) = came_by.get(&place) {
+        way.push(*edge);
+        place = *before;
+    }
+    way.reverse();
+    way
+}

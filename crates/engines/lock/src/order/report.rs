@@ -1,0 +1,188 @@
+//! What is told of an order that is not consistent, and to whom.
+
+use core::fmt;
+use core::panic::Location;
+use std::backtrace::Backtrace;
+use std::string::{String, ToString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+use std::vec::Vec;
+
+use crate::told::Mode;
+
+/// What is wrong.
+///
+/// ```
+/// use tiptoe_lock::Fault;
+///
+/// assert_eq!(Fault::Inversion.to_string(), "lock order inversion");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Threads take locks in orders that together are a ring.
+    Inversion,
+    /// A thread waits for a lock that it has itself.
+    Recursion,
+    /// A thread takes two locks of one class, and does not say in which order: see
+    /// [`lock_nested`](crate::MutexExt::lock_nested).
+    SameClass,
+}
+
+/// A lock at one end of a [`Step`].
+///
+/// ```
+/// use tiptoe_lock::{Report, Side};
+///
+/// fn first(report: &Report) -> Option<&Side> {
+///     report.steps.first().map(|step| &step.held)
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Side {
+    /// Where the lock lies.
+    pub address: usize,
+    /// Its class's name, empty if it has none.
+    pub name: &'static str,
+    /// Its depth among others of its class.
+    pub depth: u8,
+    /// How it is held or wanted.
+    pub mode: Mode,
+    /// Where it was taken, or is wanted.
+    pub site: &'static Location<'static>,
+}
+
+/// A thread held one lock and wanted another.
+///
+/// ```
+/// use tiptoe_lock::Step;
+///
+/// fn told(step: &Step) -> String {
+///     format!("{}: {} then {}", step.thread, step.held.site, step.wants.site)
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Step {
+    /// The lock that it held.
+    pub held: Side,
+    /// The one that it wanted.
+    pub wants: Side,
+    /// The thread's name.
+    pub thread: String,
+    /// Its stack when it wanted the second one for the first time.
+    pub stack: Arc<Backtrace>,
+}
+
+/// An order that is not consistent with those before: its steps are a ring.
+///
+/// ```
+/// use tiptoe_lock::{Mutex, Order, Report};
+///
+/// fn print(report: &Report) {
+///     println!("{report}");
+///     assert_eq!(report.steps.len(), 1);
+/// }
+/// tiptoe_lock::on_report(print);
+///
+/// let lock: Mutex<u32, Order> = Mutex::new(0);
+/// let _held = lock.lock();
+/// // It would wait for itself, were it not for the time-out.
+/// let again = lock.try_lock_for(std::time::Duration::from_millis(1));
+/// assert!(again.is_none() && tiptoe_lock::reports() == 1);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// What is wrong.
+    pub fault: Fault,
+    /// What the thread does that comes now; then the steps that were seen before.
+    pub steps: Vec<Step>,
+}
+
+static REPORTS: AtomicU64 = AtomicU64::new(0);
+static REPORTER: RwLock<fn(&Report)> = RwLock::new(on_stderr);
+
+fn on_stderr(report: &Report) {
+    std::eprintln!("{report}");
+}
+
+/// Who is told of reports, in the thread that wants the lock; at first they go to stderr. Locks
+/// that it takes itself are not checked.
+///
+/// ```
+/// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));
+/// ```
+pub fn on_report(reporter: fn(&Report)) {
+    *REPORTER.write().unwrap_or_else(PoisonError::into_inner) = reporter;
+}
+
+/// How many orders were reported: 0 at the end of a test that has no such fault.
+///
+/// ```
+/// assert_eq!(tiptoe_lock::reports(), 0);
+/// ```
+pub fn reports() -> u64 {
+    REPORTS.load(Relaxed) // orders nothing
+}
+
+pub(super) fn tell(report: &Report) {
+    REPORTS.fetch_add(1, Relaxed); // orders nothing
+    let reporter = *REPORTER.read().unwrap_or_else(PoisonError::into_inner);
+    reporter(report);
+}
+
+impl Step {
+    pub(super) fn new(held: Side, wants: Side) -> Step {
+        let thread = std::thread::current();
+        Step {
+            held,
+            wants,
+            thread: thread.name().unwrap_or("without a name").to_string(),
+            stack: Arc::new(Backtrace::force_capture()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Inversion => "lock order inversion",
+            Fault::Recursion => "lock taken by who has it",
+            Fault::SameClass => "two locks of one class taken in no order",
+        })
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if !self.name.is_empty() {
+            write!(f, "`{}` ", self.name)?;
+        }
+        write!(f, "{:#x} ({}", self.address, self.mode.word())?;
+        if self.depth != 0 {
+            write!(f, ", depth {}", self.depth)?;
+        }
+        write!(f, ") at {}", self.site)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        writeln!(f, "{}", self.fault)?;
+        for (at, step) in self.steps.iter().enumerate() {
+            let (when, holds, wants) = match at {
+                0 => ("now", "holds", "wants"),
+                _ => ("before", "held", "wanted"),
+            };
+            writeln!(f, "{when}, thread `{}`", step.thread)?;
+            writeln!(f, "  {holds} {}", step.held)?;
+            writeln!(f, "  {wants} {}", step.wants)?;
+            for line in step.stack.to_string().lines() {
+                writeln!(f, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

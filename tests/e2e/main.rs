@@ -32,6 +32,7 @@ mod registers;
 mod returns;
 mod returns_stacks;
 mod returns_unwind;
+mod scopes;
 mod seccomp;
 mod servers;
 mod servers_timed;

@@ -108,6 +108,15 @@ impl Probe {
         .with(&["--json", "--budget", budget])
     }
 
+    /// `tiptoe stat` in place of `tiptoe probe`.
+    pub fn stat() -> Probe {
+        Probe {
+            instrument: Some("stat"),
+            ..Probe::default()
+        }
+        .with(&["--json"])
+    }
+
     /// With more options.
     #[must_use]
     pub fn with(mut self, options: &[&str]) -> Probe {

@@ -9,6 +9,7 @@ use tiptoe_wire::{Data, Site, SiteFlags};
 use crate::calls;
 use crate::clockwork;
 use crate::locks;
+use crate::scopes;
 use crate::shared::{self, Shared};
 use crate::tls;
 
@@ -90,6 +91,7 @@ pub fn settle(
         data.set_credit(slab, shared.credit());
         calls::forget_parts();
         locks::forget(shared, data, slab);
+        scopes::forget(shared, data, slab);
     }
     shared
         .claims

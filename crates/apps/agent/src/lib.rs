@@ -19,6 +19,8 @@
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
 //! | [`locks`] | any thread of the program | note waits for locks, and who ended them |
+//! | [`ports`] | the agent's thread | opens what libraries of the program's call |
+//! | [`scopes`] | any thread of the program | note which scope it is in |
 //! | [`watches`] | both | breakpoints: the agent's thread opens them, any thread of the program hits them |
 //! | [`unwind`] | any thread of the program | what unwinders learn of our code |
 //! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
@@ -42,6 +44,8 @@ mod libraries;
 mod loader;
 mod locks;
 mod memory;
+mod ports;
+mod scopes;
 mod segments;
 mod serve;
 mod shared;

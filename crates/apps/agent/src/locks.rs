@@ -23,6 +23,7 @@ use tiptoe_wire::{Data, Words};
 use crate::asm::tiptoe_first_slab;
 use crate::clockwork;
 use crate::hit;
+use crate::scopes;
 use crate::shared::{self, Shared};
 use crate::tls;
 
@@ -87,6 +88,8 @@ fn area(at: u64) -> Words<'static> {
 struct Here {
     own: Words<'static>,
     shared: Words<'static>,
+    /// The node of scopes that it is in.
+    scope: u64,
 }
 
 impl Here {
@@ -103,13 +106,14 @@ impl Here {
             return None;
         }
         let own = area(slab + shared.load(segment::OFFSET as usize));
-        Some(Here { own, shared })
+        let scope = scopes::of(slab);
+        Some(Here { own, shared, scope })
     }
 }
 
 /// The address of the calling thread's slab.
 #[inline]
-fn own_slab() -> Option<u64> {
+pub fn own_slab() -> Option<u64> {
     // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     match descriptor.load(Relaxed) {
@@ -119,13 +123,13 @@ fn own_slab() -> Option<u64> {
     }
 }
 
-/// The calling thread's first wait or wake of a session: the address of its slab, or 0.
+/// The calling thread's first wait, wake or scope of a session: the address of its slab, or 0.
 pub extern "C" fn first_slab() -> u64 {
     new_slab().unwrap_or(0)
 }
 
 fn new_slab() -> Option<u64> {
-    let state = shared::get()?;
+    let state = shared::get().filter(|state| state.is_here())?;
     let pid = getpid();
     // Relaxed: written before the session began. A child has no part in it.
     if pid != state.pid.load(Relaxed) {
@@ -143,7 +147,7 @@ fn new_slab() -> Option<u64> {
 /// What a trampoline tells.
 pub extern "C" fn futex(told: &Told) {
     let Some(here) = Here::find() else { return };
-    let thread = Thread::new(here.own, here.shared);
+    let thread = Thread::new(here.own, here.shared).within(here.scope);
     let rule = Rule::from_bits((told.what & RULE as u64) as u32);
     let frame = Frame {
         pc: told.back,

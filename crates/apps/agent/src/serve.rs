@@ -11,6 +11,7 @@ use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tipto
 use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
+use crate::ports;
 use crate::shared::{MAX_THUNKS, Shared};
 use crate::signals;
 use crate::space;
@@ -65,6 +66,7 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Follow => crate::credentials::follow(),
         Request::Observe => watches::observe(shared, plan, data, count),
         Request::Turn => watches::turn(plan, data),
+        Request::Ports => ports::open(plan, data, count),
         Request::Detach => detach(shared),
     };
     data.answer(sequence, outcome);
@@ -333,6 +335,7 @@ pub fn rearm(shared: &Shared) {
 /// cannot be put back finds no slab from here on, for the session's will go.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
+    ports::close();
     let text = SelfMemory::open();
     let whole = restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
     shared.claims.end();

@@ -15,6 +15,7 @@ use crate::clockwork;
 use crate::libraries::{self, Libraries, Library};
 use crate::locks;
 use crate::memory::{self, PAGE};
+use crate::scopes;
 use crate::segments::Segments;
 use crate::unwind;
 
@@ -73,6 +74,9 @@ pub struct Shared {
     shape: AtomicU64,
     keep: AtomicBool,
     lock_slot: AtomicU32,
+    scope_slot: AtomicU32,
+    /// Not 0 in the process that began a session; wiped on fork.
+    here: &'static AtomicU32,
     plan: AtomicUsize,
     segments: Segments,
 }
@@ -136,7 +140,7 @@ impl Room {
 /// Bytes that a forked child finds as zeroes: the threads' descriptors, how many
 /// there are, and where the threads' frames lie.
 const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
-    + Room::of::<AtomicU32>(1)
+    + Room::of::<AtomicU32>(2)
     + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// Bytes of all that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
@@ -165,8 +169,7 @@ pub fn create() -> Result<&'static Shared, Errno> {
 /// Lays the state out; the part that a fork wipes comes first.
 fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
-    let used: &'static [AtomicU32] = room.slice(1)?;
-    let used = used.first().ok_or(Errno(12))?;
+    let [used, here]: &'static [AtomicU32; 2] = room.slice(2)?.as_array().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
     let records: &'static [AtomicU64] = room.slice(MAX_SITES * SITE_WORDS)?;
     let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
@@ -203,6 +206,8 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         shape: AtomicU64::new(0),
         keep: AtomicBool::new(false),
         lock_slot: AtomicU32::new(0),
+        scope_slot: AtomicU32::new(0),
+        here,
         plan: AtomicUsize::new(0),
         segments: Segments::new(),
     };
@@ -370,6 +375,17 @@ impl Shared {
         self.keep.load(Ordering::Relaxed) // written before `data`
     }
 
+    /// Whether a session was begun in this process, and not only in one that has forked it.
+    pub fn is_here(&self) -> bool {
+        self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
+    }
+
+    /// From which slot on a thread's slab has what is noted of scopes, where the session is about these.
+    pub fn scope_slot(&self) -> Option<u32> {
+        let slot = self.scope_slot.load(Ordering::Relaxed); // written before `data`
+        (slot != 0).then_some(slot)
+    }
+
     /// From which slot on a thread's slab has what is noted of contended locks, where the
     /// session is about these.
     pub fn lock_slot(&self) -> Option<u32> {
@@ -410,10 +426,13 @@ impl Shared {
         let clock = terms.clock();
         self.credit.store(clock.credit, Ordering::Relaxed); // published by `data`
         self.lock_slot.store(terms.lock_slot(), Ordering::Relaxed); // published by `data`
+        self.scope_slot.store(terms.scope_slot(), Ordering::Relaxed); // published by `data`
+        self.here.store(1, Ordering::Relaxed); // published by `data`
         clockwork::set(&clock);
         self.data.store(data, Ordering::Release); // pairs with `data`
         let slabs = [0, geometry.slabs].map(|index| data as u64 + geometry.slab_offset(index));
         locks::begin(self.lock_slot(), slabs[0]..slabs[1]);
+        scopes::begin(self.scope_slot(), slabs);
         Ok(())
     }
 
@@ -421,6 +440,7 @@ impl Shared {
     /// before may still write there ([`Segments`]).
     pub fn close_session(&self) {
         locks::end();
+        scopes::end();
         let data = self.data.swap(0, Ordering::AcqRel);
         let len = self.geometry().data_bytes() as usize;
         let plan = self.plan.swap(0, Ordering::AcqRel);
@@ -435,6 +455,7 @@ impl Shared {
     /// Unmaps the segments of a session that has not begun: no thread knows of them.
     pub fn drop_session(&self) {
         locks::end();
+        scopes::end();
         let data = self.data.swap(0, Ordering::Relaxed); // one thread begins a session
         let plan = self.plan.swap(0, Ordering::Relaxed);
         if data != 0 {
@@ -449,6 +470,7 @@ impl Shared {
     /// Forgets segments that a fork left behind in the parent.
     pub fn forget_session(&self) {
         locks::end();
+        scopes::end();
         self.data.store(0, Ordering::Relaxed); // single thread of a forked child
         self.plan.store(0, Ordering::Relaxed);
         self.segments.forget();

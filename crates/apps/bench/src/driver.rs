@@ -114,6 +114,16 @@ impl Tracing {
         Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
     }
 
+    /// Has a process tell of its scopes, and returns at once.
+    pub(crate) fn scopes(pid: u32, agent: &'static [u8]) -> Tracing {
+        let request = Request {
+            scopes: Some(Vec::new()),
+            ..request(pid, Vec::new(), Via::Agent, agent)
+        };
+        let stop = Arc::clone(&request.stop);
+        Tracing::spawn(stop, move |silent| tiptoe_collector::run(request, silent))
+    }
+
     /// Begins to watch locks of the kernel's, of the whole system, and returns at once.
     pub(crate) fn kernel_locks(watched: Watched) -> Tracing {
         let request = LockRequest {
@@ -264,6 +274,7 @@ fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Requ
         latency: false,
         record: false,
         locks: None,
+        scopes: None,
         hold: None,
         slower_ns: None,
         under: None,

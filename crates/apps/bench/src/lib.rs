@@ -20,6 +20,7 @@ mod options;
 mod quiet;
 mod resolve;
 mod schedule;
+mod scope;
 mod table;
 mod target;
 mod turns;
@@ -90,6 +91,11 @@ pub fn list() -> &'static [Bench] {
             name: "schedule",
             about: "what switching between cgroups does to counters, on 256 simulated CPUs with 1,000 cgroups",
             run: schedule::run,
+        },
+        Bench {
+            name: "scope",
+            about: "what entering and leaving a scope takes, by threads",
+            run: scope::run,
         },
         Bench {
             name: "watch",

@@ -19,10 +19,21 @@ pub(crate) struct Workshop {
 impl Workshop {
     /// With the program of a bench in it.
     pub(crate) fn new(bench: &str, source: &str) -> Result<Workshop, Error> {
+        Workshop::with(bench, source, &[])
+    }
+
+    /// With headers besides, by their names.
+    pub(crate) fn with(
+        bench: &str,
+        source: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Workshop, Error> {
         let folder = std::env::temp_dir().join(format!("tiptoe-{bench}-{}", std::process::id()));
         let writing = || failed("writing the benched program");
         std::fs::create_dir_all(&folder).map_err(writing())?;
-        std::fs::write(folder.join("still.h"), STILL).map_err(writing())?;
+        for (name, text) in [("still.h", STILL)].iter().chain(headers) {
+            std::fs::write(folder.join(name), text).map_err(writing())?;
+        }
         let workshop = Workshop { folder };
         workshop.compile("program", source, &["-pthread"])?;
         Ok(workshop)

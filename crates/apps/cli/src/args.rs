@@ -150,6 +150,8 @@ pub enum ByWord {
     Arg4,
     /// Of the sixth
     Arg5,
+    /// Each scope that the program enters (tiptoe-scope, tiptoe.h)
+    Scope,
 }
 
 /// Options with one meaning for all instruments.

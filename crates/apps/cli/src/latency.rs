@@ -36,8 +36,8 @@ pub fn check(args: &ProbeArgs) -> Result<(), Failure> {
         return Err(Failure::new("--slower without --latency: no call is timed")
             .hint("--latency --slower 1ms times the calls that take longer than that"));
     }
-    if let Some(option) = by_argument(args).filter(|_| args.record) {
-        let what = format!("{option} does not go with --record, whose lines have two arguments");
+    if let Some(option) = by_value(args).filter(|_| args.record) {
+        let what = format!("{option} does not go with --record, whose lines are of single calls");
         return Err(Failure::new(what).hint("leave out one of the two"));
     }
     if let Some(option) = in_process(args).filter(|_| args.common.via == Via::Kernel) {
@@ -59,17 +59,14 @@ fn in_process(args: &ProbeArgs) -> Option<&'static str> {
         (args.timing.latency, "--latency"),
         (args.record, "--record"),
         (args.timing.under.is_some(), "--under"),
-        (
-            by_argument(args).is_some(),
-            by_argument(args).unwrap_or_default(),
-        ),
+        (by_value(args).is_some(), by_value(args).unwrap_or_default()),
     ];
     let given = options.into_iter().find(|(given, _)| *given);
     given.map(|(_, option)| option)
 }
 
-/// `--by argN`, where that is given.
-fn by_argument(args: &ProbeArgs) -> Option<&'static str> {
+/// `--by argN` or `--by scope`, where that is given.
+fn by_value(args: &ProbeArgs) -> Option<&'static str> {
     const WORDS: [&str; 6] = [
         "--by arg0",
         "--by arg1",
@@ -80,6 +77,7 @@ fn by_argument(args: &ProbeArgs) -> Option<&'static str> {
     ];
     match args.by.map(by) {
         Some(By::Argument(argument)) => WORDS.get(usize::from(argument)).copied(),
+        Some(By::Scope) => Some("--by scope"),
         _ => None,
     }
 }
@@ -105,14 +103,14 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         let entry = Spec::uprobe(spec.binary, spec.function);
         return Err(Failure::new(what).hint(format!("--latency '{entry}'")));
     }
-    let arguments = by_argument(args)
+    let arguments = by_value(args)
         .or(args.record.then_some("--record"))
         .or(args.filter.map(|_| "--filter"));
     match arguments {
         Some(option) if spec.kind == Kind::Uretprobe => {
-            let what = format!("'{spec}' has no arguments any more for {option}");
+            let what = format!("'{spec}' is a return, and {option} is of entries");
             let entry = Spec::uprobe(spec.binary, spec.function);
-            Err(Failure::new(what).hint(format!("'{entry}', the entry, has them")))
+            Err(Failure::new(what).hint(format!("'{entry}', the entry, has what it asks for")))
         }
         _ => Ok(()),
     }
@@ -129,5 +127,6 @@ pub fn by(word: ByWord) -> By {
         ByWord::Arg3 => By::Argument(3),
         ByWord::Arg4 => By::Argument(4),
         ByWord::Arg5 => By::Argument(5),
+        ByWord::Scope => By::Scope,
     }
 }

@@ -133,6 +133,8 @@ pub enum LockByWord {
     Process,
     /// Each cgroup, by its path
     Cgroup,
+    /// Each scope that the program enters (tiptoe-scope, tiptoe.h)
+    Scope,
 }
 
 /// Runs the instrument; the exit status is the command's own where one was started.

@@ -55,6 +55,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         latency: args.timing.latency,
         record: args.record,
         locks: None,
+        scopes: None,
         hold: None,
         slower_ns: args.timing.slower,
         under: args.timing.under,

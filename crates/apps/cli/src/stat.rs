@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tiptoe_collector::{Observer, RequestTarget, StatRequest, StatWhom};
 use tiptoe_session::{Call, Counts, Interval, Session};
 
@@ -16,6 +16,8 @@ use crate::counters;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::{probe, values};
+
+mod scopes;
 
 /// What `tiptoe stat --help` says behind the options.
 pub const STAT_HELP: &str = "\
@@ -26,6 +28,7 @@ Counts, as 'perf stat' does, and says what the counting cost.
   tiptoe stat -a -e syscalls:sys_enter_openat -- CMD   of the system while CMD runs
   tiptoe stat -r 5 -x, -- CMD                the mean of five runs, as fields
   tiptoe stat --for-each-cgroup 'system.slice/*' -I 1000     of the system, and of each cgroup
+  tiptoe stat --by scope -e page-faults,cs -p 42   of each scope that a program enters
 
 Events, as in 'perf list':
   cycles instructions branches cache-misses … LLC-load-misses   the CPU's counters
@@ -48,6 +51,12 @@ and migrations come from what the kernel keeps of each task, all else is read wh
 changes to another cgroup: no event is taken out or put in, whatever the number of cgroups,
 and the counts of the system are the sums. Without BPF (root, or cap_bpf and cap_perfmon)
 the kernel's own events of cgroups count (cap_perfmon), else the cgroups' files are read.
+
+Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or
+tiptoe.h; one within another is told as outer/inner. An agent in the program notes how often each
+is entered and for how long; BPF programs (root, or cap_bpf and cap_perfmon) take off what its
+threads did not run meanwhile, and charge each event where it happens: those of the kernel's own,
+and tracepoints, eight at most. What is in an inner scope is not the outer one's.
 
 Lines of -x: [seconds,][CPU,]value,unit,event,[cgroup,][spread,]ns-counted,percent-counted,
 metric,metric-unit; what is not data begins with '#'. --csv has a line of names, clocks in ns, and
@@ -93,6 +102,10 @@ pub struct StatArgs {
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
+
+    /// What each scope costs that the program enters (tiptoe-scope, tiptoe.h), with the events that happen in it
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub by: Option<StatByWord>,
 
     /// Print counts so often, in milliseconds
     #[arg(short = 'I', value_name = "MS", conflicts_with_all = ["interval", "repeat"],
@@ -142,6 +155,13 @@ pub struct StatArgs {
     pub command: Vec<OsString>,
 }
 
+/// What counts can be charged to, as words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatByWord {
+    /// Each scope that the program enters
+    Scope,
+}
+
 /// The form of what is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
@@ -153,6 +173,9 @@ enum Form {
 
 /// Runs the instrument; the exit status is the command's own where one was started.
 pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
+    if args.by.is_some() {
+        return scopes::run(args);
+    }
     let form = form(&args)?;
     let whom = whom(&args)?;
     let lists = lists(&args);

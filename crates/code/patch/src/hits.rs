@@ -9,7 +9,32 @@ use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{UNDER, VALUED};
 
 use crate::code::{Ahead, Code, IF_EQUAL};
-use crate::filter;
+use crate::filter::{self, REGISTERS};
+
+/// What hits are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// The value of this argument.
+    Argument(u8),
+    /// The node of scopes that their thread is in.
+    Scope,
+}
+
+impl Apart {
+    /// Its value in %rcx, with the thread's counters at %rax.
+    pub(crate) fn load(self, code: &mut Code) {
+        match self {
+            Apart::Argument(arg) => {
+                let register = REGISTERS[usize::from(arg)];
+                code.put(&[0x48 | register >> 3 << 2, 0x89, 0xc1 | (register & 7) << 3]); // mov ARGUMENT,%rcx
+            }
+            Apart::Scope => {
+                const SCOPE: u8 = Geometry::SCOPE as u8 * 8;
+                code.put(&[0x48, 0x8b, 0x48, SCOPE]); // mov SCOPE(%rax),%rcx
+            }
+        }
+    }
+}
 
 /// Which hits count: those that pass all of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +43,8 @@ pub struct Hits {
     pub filter: Option<Filter>,
     /// Whether their thread has to be in a call that [`crate::Body::Gate`] follows.
     pub under: bool,
-    /// Which argument's values they are told apart by.
-    pub by: Option<u8>,
+    /// What they are told apart by.
+    pub by: Option<Apart>,
 }
 
 impl Hits {
@@ -41,7 +66,7 @@ impl Hits {
     pub(crate) fn look_at(&self, arg: u8) -> bool {
         let filter = self.filter.as_ref();
         let filtered = |filter: &Filter| filter.comparisons().iter().any(|c| c.arg == arg);
-        self.by == Some(arg) || filter.is_some_and(filtered)
+        self.by == Some(Apart::Argument(arg)) || filter.is_some_and(filtered)
     }
 
     /// Appends the filter; the jumps that are taken where it does not pass.

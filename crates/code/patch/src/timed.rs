@@ -63,7 +63,7 @@
 use crate::by_itself;
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
 use crate::counters;
-use crate::hits::Hits;
+use crate::hits::{Apart, Hits};
 use crate::refusal::Refusal;
 use crate::timed_values;
 use crate::trampoline::{Abi, POP_RAX, PUSH_RAX, Trampoline};
@@ -293,8 +293,8 @@ impl Call {
         !self.gate && self.by().is_none()
     }
 
-    /// Which argument tells its calls apart.
-    fn by(&self) -> Option<u8> {
+    /// What tells its calls apart.
+    fn by(&self) -> Option<Apart> {
         self.hits.by.filter(|_| self.timed)
     }
 
@@ -304,9 +304,9 @@ impl Call {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
         }
-        if let Some(arg) = self.by() {
+        if let Some(apart) = self.by() {
             code.put(&[0x51, 0x52]);
-            let solvent = timed_values::solvent(code, arg, self.slot);
+            let solvent = timed_values::solvent(code, apart, self.slot);
             code.put(&[0x5a, 0x59]);
             return solvent;
         }

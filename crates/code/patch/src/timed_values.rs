@@ -1,9 +1,9 @@
-//! Following calls by the value of an argument: the thread's words are those of
+//! Following calls by the value of an argument, or by scope: the thread's words are those of
 //! [`tiptoe_wire::timed_values`].
 //!
 //! ```text
 //!        [the thread's counters in %rax, which stay there]
-//!        mov  ARGUMENT,%rcx
+//!        mov  ARGUMENT,%rcx         or mov SCOPE(%rax),%rcx
 //!        mov  $ZERO,%edx
 //!        test %rcx,%rcx
 //!        je   done
@@ -31,19 +31,18 @@ use tiptoe_wire::calls::{HASH, words};
 use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
 
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER};
-use crate::filter::REGISTERS;
+use crate::hits::Apart;
 
 /// Bytes of a set.
 const SET: i32 = words::ALL as i32 * 8;
 /// How far up in a frame's last word the number of its set is.
 pub(crate) const PART: u8 = 56;
 
-/// The number of the set for argument `arg` in %edx; the probe's words begin `cell` bytes
+/// The number of the set for what a call is told `apart` by in %edx; the probe's words begin `cell` bytes
 /// behind %rax. What was in %rcx is lost.
-fn find(code: &mut Code, arg: u8, cell: i32) {
+fn find(code: &mut Code, apart: Apart, cell: i32) {
     let keys = cell + KEYS as i32 * 8;
-    let register = REGISTERS[usize::from(arg)];
-    code.put(&[0x48 | register >> 3 << 2, 0x89, 0xc1 | (register & 7) << 3]); // mov ARGUMENT,%rcx
+    apart.load(code);
     code.put(&[0xba]).put32(ZERO.into()); // mov $ZERO,%edx
     code.put(&[0x48, 0x85, 0xc9]); // test %rcx,%rcx
     let zero = code.jump_ahead(IF_EQUAL, false);
@@ -76,8 +75,8 @@ fn find(code: &mut Code, arg: u8, cell: i32) {
 /// Of a call whose counters are at %rax, with %rcx and %rdx saved: finds its set. The jump is
 /// taken where it can be followed, with what its frame keeps in %rcx and the set's bytes in
 /// %rdx; else it is only counted.
-pub(crate) fn solvent(code: &mut Code, arg: u8, slot: u32) -> Ahead {
-    find(code, arg, slot as i32 * 8);
+pub(crate) fn solvent(code: &mut Code, apart: Apart, slot: u32) -> Ahead {
+    find(code, apart, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
     code.put(&[0x48, 0xc1, 0xe1, PART]); // shl $PART,%rcx
     code.put(&[0x48, 0x69, 0xd2]).put32(SET); // imul $SET,%rdx,%rdx

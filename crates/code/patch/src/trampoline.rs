@@ -56,7 +56,7 @@ use crate::counters;
 use crate::filter;
 use crate::futex::{self, Notice};
 use crate::guard::Guard;
-use crate::hits::Hits;
+use crate::hits::{Apart, Hits};
 use crate::recorded::Recorded;
 use crate::relocate::push_return;
 use crate::shape::{Shape, Step, Window};
@@ -221,7 +221,7 @@ pub(crate) fn build(
     match *body {
         Body::Count { slot, hits } => {
             let what = match hits.by {
-                Some(arg) => What::ByValue(arg),
+                Some(apart) => What::ByValue(apart),
                 None => What::Count,
             };
             trampoline.hit(&Hit::new(what, slot, hits)?, shape, window, abi);
@@ -348,8 +348,8 @@ fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Count,
-    /// Counts by the value of this argument.
-    ByValue(u8),
+    /// Counts by what hits are told apart by.
+    ByValue(Apart),
     /// Records, in a ring so many bytes behind the counters.
     Record {
         ring: u32,
@@ -385,7 +385,7 @@ impl Hit {
         let cell = self.slot as i32 * 8;
         match self.what {
             What::Count => counters::increment(code, cell),
-            What::ByValue(arg) => values::emit(code, arg, cell),
+            What::ByValue(apart) => values::emit(code, apart, cell),
             What::Record { ring } => return Some(Recorded::emit(code, self.slot, ring)),
         }
         None

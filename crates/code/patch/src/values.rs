@@ -1,11 +1,11 @@
-//! Counting by the value of an argument: the thread's words are those of
+//! Counting by the value of an argument, or by scope: the thread's words are those of
 //! [`tiptoe_wire::values`].
 //!
 //! ```text
 //!        [the thread's counters in %rax]
 //!        incq ALL(%rax)
 //!        push %rcx; push %rdx
-//!        mov  ARGUMENT,%rcx
+//!        mov  ARGUMENT,%rcx         or mov SCOPE(%rax),%rcx
 //!        test %rcx,%rcx
 //!        je   zero
 //!        its entry in %rdx, the entries to look at in %eax
@@ -32,15 +32,14 @@ use tiptoe_wire::values::{BITS, ENTRIES, RUN, ZERO};
 
 use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL};
 use crate::counters;
-use crate::filter::REGISTERS;
+use crate::hits::Apart;
 
-/// Counts a hit by argument `arg`, in the words that begin `cell` bytes behind %rax.
-pub(crate) fn emit(code: &mut Code, arg: u8, cell: i32) {
+/// Counts a hit by what it is told `apart` by, in the words that begin `cell` bytes behind %rax.
+pub(crate) fn emit(code: &mut Code, apart: Apart, cell: i32) {
     let word = |word: u32| cell + word as i32 * 8;
     counters::increment(code, cell);
     code.put(&[0x51, 0x52]); // push %rcx; push %rdx
-    let register = REGISTERS[usize::from(arg)];
-    code.put(&[0x48 | register >> 3 << 2, 0x89, 0xc1 | (register & 7) << 3]); // mov ARGUMENT,%rcx
+    apart.load(code);
     code.put(&[0x48, 0x85, 0xc9]); // test %rcx,%rcx
     let zero = code.jump_ahead(IF_EQUAL, false);
     code.put(&[0x48, 0xba]).put(&HASH.to_le_bytes()); // movabs $HASH,%rdx

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tiptoe_patch::{
-    Abi, Body, FunctionCode, Hits, Notice, Planner, Space, Strategy as How, futex_sites, padding,
-    shape, syscall_sites,
+    Abi, Apart, Body, FunctionCode, Hits, Notice, Planner, Space, Strategy as How, futex_sites,
+    padding, shape, syscall_sites,
 };
 
 const AT: u64 = 0x5555_5555_0000;
@@ -30,9 +30,12 @@ fn planner(low: u64, high: u64) -> Planner {
     )
 }
 
-/// Of all hits, or by the value of an argument.
+/// Of all hits, or by the value of an argument, or by scope.
 fn by(slot: u32) -> Hits {
-    let by = (slot & 4 != 0).then_some((slot >> 3) as u8 % 6);
+    let by = (slot & 4 != 0).then_some(match (slot >> 3) as u8 % 7 {
+        6 => Apart::Scope,
+        arg => Apart::Argument(arg),
+    });
     Hits {
         by,
         ..Hits::default()

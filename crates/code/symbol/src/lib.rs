@@ -63,6 +63,15 @@ pub fn unwind_table(bytes: &[u8]) -> Table {
     section.map_or_else(Table::default, |section| Table::compile(&section))
 }
 
+/// The link-time addresses of a section that is mapped; `None` where there is none of this name.
+pub fn section(bytes: &[u8], name: &str) -> Option<std::ops::Range<u64>> {
+    use object::{Object as _, ObjectSection as _};
+    let file = object::File::parse(bytes).ok()?;
+    let section = file.section_by_name(name)?;
+    let start = section.address();
+    (start != 0).then(|| Some(start..start.checked_add(section.size())?))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -193,6 +193,8 @@ pub mod entry {
     pub const WAKER_COUNT: u32 = 10;
     /// Words of one.
     pub const WAKER_WORDS: u32 = 3;
+    /// The node of scopes that the thread was in.
+    pub const SCOPE: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
     /// The waits that did not return at once by their duration: of no measurable time,
     /// then the histogram's.
     pub const DURATIONS: u32 = 64;

@@ -42,6 +42,9 @@ impl Geometry {
     /// Trampolines change it atomically: a call may end on another thread.
     pub const INSIDE: u32 = 1;
 
+    /// The slot that says in which node of scopes the thread is.
+    pub const SCOPE: u32 = 4;
+
     /// The first slot that counts; those in front are the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 

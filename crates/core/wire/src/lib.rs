@@ -17,6 +17,7 @@
 //! | E: what a change asks for is done | `changes::SERVED` in [`Data::serve`] | [`Data::served`] in a loading thread |
 //! | F, G: records | see [`ring`] | |
 //! | H, I: hits of breakpoints | see [`hits`] | |
+//! | J: a node of scopes has a number | its key, in `tiptoe_label` | who finds it there |
 //!
 //! Counters need no edge: each has one writer, and a reader that is late by a
 //! few hits is corrected by the next read; the last read follows edge B.
@@ -35,6 +36,7 @@ mod plan;
 mod primitive;
 mod record;
 pub mod ring;
+pub mod scopes;
 pub mod timed_values;
 pub mod values;
 mod words;
@@ -51,7 +53,7 @@ pub use words::Words;
 pub const MAGIC: u64 = 0x7469_7074_6f65_0000 | VERSION as u64;
 
 /// The protocol version: an agent and a tiptoe of different versions do not talk.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// Words of a thread, from the %fs offset [`Hello::tls`] on.
 pub mod tls {

@@ -18,6 +18,7 @@ const NS_PER_TICK: usize = 8;
 const SLOWER: usize = 9;
 const RINGS: usize = 10;
 const LOCKS: usize = 11;
+const SCOPES: usize = 12;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
@@ -71,6 +72,8 @@ pub enum Request {
     Observe = 18,
     /// Have a breakpoint watch something else: its number, and a [`Watched`].
     Turn = 19,
+    /// Open the ports of the program's: addresses. A result is 0, or EINVAL where there is no port.
+    Ports = 20,
 }
 
 impl Request {
@@ -78,7 +81,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn,
+            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)
@@ -205,6 +208,16 @@ impl<'a> Plan<'a> {
     /// What [`Plan::set_lock_slot`] said. (agent)
     pub fn lock_slot(&self) -> u32 {
         self.0.load(LOCKS) as u32
+    }
+
+    /// Says from which slot on what is noted of scopes lies; 0 where nothing is. (tiptoe)
+    pub fn set_scope_slot(&self, slot: u32) {
+        self.0.store(SCOPES, slot.into());
+    }
+
+    /// What [`Plan::set_scope_slot`] said. (agent)
+    pub fn scope_slot(&self) -> u32 {
+        self.0.load(SCOPES) as u32
     }
 
     /// How calls are timed. (agent)

@@ -107,6 +107,7 @@ pub struct Call {
 pub struct Thread<'a> {
     own: Words<'a>,
     board: Board<'a>,
+    scope: u64,
 }
 
 impl Call {
@@ -123,8 +124,15 @@ impl Call {
 impl<'a> Thread<'a> {
     /// With words of its own, and those of slab 0.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
-        let board = Board::new(shared);
-        Thread { own, board }
+        let (board, scope) = (Board::new(shared), 0);
+        Thread { own, board, scope }
+    }
+
+    /// The same, in this node of scopes.
+    #[inline(always)]
+    #[must_use]
+    pub fn within(self, scope: u64) -> Self {
+        Thread { scope, ..self }
     }
 
     /// A call is about to be made. Of a wait it is asked how many threads have the rwlock to read
@@ -219,6 +227,7 @@ impl<'a> Thread<'a> {
             address: wait.address,
             site: wait.site,
             via: wait.via,
+            scope: self.scope,
         })?;
         entry.add(entry::CALLS, 1);
         entry.add(end.word(), 1);
@@ -283,6 +292,7 @@ impl<'a> Thread<'a> {
             address: lock,
             site: held.site,
             via: HOLDS,
+            scope: 0,
         };
         if let Some(entry) = self.entry(&key) {
             entry.add(entry::CALLS, 1);

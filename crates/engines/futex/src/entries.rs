@@ -22,6 +22,8 @@ pub struct Key {
     pub site: u64,
     /// Where in libc it called, and the operation.
     pub via: u64,
+    /// The node of scopes that the thread is in.
+    pub scope: u64,
 }
 
 /// The entries in a thread's words.
@@ -42,6 +44,7 @@ impl<'a> Entries<'a> {
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
+        let mixed = mixed ^ key.scope.rotate_left(10);
         // As a part of one, of so many.
         let part = mixed.wrapping_mul(HASH) >> 32;
         let place = ((part * u64::from(ENTRIES)) >> 32) as u32;
@@ -75,12 +78,14 @@ impl Entry<'_> {
         self.get(entry::ADDRESS) == key.address
             && self.get(entry::SITE) == key.site
             && self.get(entry::VIA) == key.via
+            && self.get(entry::SCOPE) == key.scope
     }
 
     fn take(&self, key: &Key) -> bool {
         let taken =
             self.get(entry::ADDRESS) == 0 && self.0.take_own(entry::ADDRESS as usize, key.address);
         if taken {
+            self.0.store(entry::SCOPE as usize, key.scope);
             self.0.store(entry::VIA as usize, key.via);
             self.0.store(entry::SITE as usize, key.site);
         }
@@ -146,6 +151,7 @@ mod tests {
             address,
             site: 7,
             via: 0,
+            scope: 0,
         }
     }
 

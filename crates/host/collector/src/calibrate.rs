@@ -38,6 +38,7 @@ mod curve;
 mod functions;
 mod in_process;
 mod program;
+mod scopes;
 mod trap;
 mod uprobe;
 mod waits;
@@ -53,6 +54,7 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, Shown};
+pub use scopes::scope_change;
 pub use waits::futex_calls;
 
 /// What traps cost elsewhere was as much cheaper than here,

@@ -68,7 +68,7 @@ pub fn read(
             let kept = counts.timed_values.entry(*slot).or_default();
             kept.add(words.from(*slot));
         }
-        if let Some(by) = by.filter(|by| !matches!(by, By::Argument(_))) {
+        if let Some(by) = by.filter(|by| matches!(by, By::Thread | By::Comm)) {
             let key = owner.map_or_else(|| OTHERS.to_owned(), |owner| owner.key(by));
             counts.add_part(key, &words, &special.timed);
         }
@@ -154,7 +154,7 @@ impl SlabOwner {
 
     fn key(&self, by: By) -> String {
         match by {
-            By::Comm | By::Argument(_) => self.comm.clone(),
+            By::Comm | By::Argument(_) | By::Scope => self.comm.clone(),
             By::Thread => format!("{} {}", self.tid, self.comm),
         }
     }

@@ -11,7 +11,6 @@ use tiptoe_event::spec::is_glob;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use tiptoe_wire::Geometry;
-use tiptoe_wire::futex::WIDTH;
 
 use crate::link::Link;
 use crate::module::{Cache, Module, Object};
@@ -254,10 +253,10 @@ fn start_with_agent(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<(Tracee, Child), Error> {
-    let geometry = match (plan.locks, plan.breakpoints) {
-        (_, true) => Geometry::for_hits(Geometry::FIRST_SLOT),
-        (true, _) => Geometry::for_slots(WIDTH, plan.record),
-        _ => Geometry::for_slots(plan.follow().room(command_probes(plan)), plan.record),
+    let probes = plan.follow().room(command_probes(plan));
+    let geometry = match plan.breakpoints {
+        true => Geometry::for_hits(Geometry::FIRST_SLOT),
+        false => Geometry::for_slots(probes.saturating_add(plan.own_slots()), plan.record),
     };
     let offer = Offer::new(geometry)?;
     let failed = |error: std::io::Error| cannot_start(command, &error);

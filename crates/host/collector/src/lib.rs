@@ -45,6 +45,7 @@ mod resident;
 mod resolve;
 mod rows;
 mod run;
+mod scopes;
 mod stat;
 mod totals;
 mod tracee;

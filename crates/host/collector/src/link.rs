@@ -9,7 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, Words};
+use tiptoe_wire::{
+    Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, Words, futex, scopes,
+};
 
 use crate::request::Error;
 
@@ -87,6 +89,8 @@ pub struct Terms {
     pub clock: Clock,
     /// From which slot on waits for locks are noted; 0 where none are.
     pub lock_slot: u32,
+    /// From which slot on scopes are noted; 0 where none are.
+    pub scope_slot: u32,
 }
 
 /// What is shared with one agent.
@@ -98,6 +102,8 @@ pub struct Link {
     geometry: Geometry,
     /// As the [`Terms`] had it.
     pub lock_slot: u32,
+    /// Likewise.
+    pub scope_slot: u32,
     gone: Box<dyn Fn() -> bool + Send>,
 }
 
@@ -119,11 +125,13 @@ impl Link {
             plan,
             geometry,
             lock_slot: terms.lock_slot,
+            scope_slot: terms.scope_slot,
             gone,
         };
         link.plan().format(geometry, terms.keep_slabs);
         link.plan().set_clock(&terms.clock);
         link.plan().set_lock_slot(terms.lock_slot);
+        link.plan().set_scope_slot(terms.scope_slot);
         link.owner = Some(Owner::hold(&link.data)?);
         Ok(link)
     }
@@ -312,6 +320,18 @@ impl Link {
             results.extend(self.results(chunk.len()));
         }
         Ok(results)
+    }
+
+    /// Opens ports of the program's; each result is 0, or an errno.
+    pub fn open_ports(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
+        self.by_address(tiptoe_wire::Request::Ports, addresses)
+    }
+
+    /// The first slot that no words of waits or scopes have.
+    pub fn free_slot(&self) -> u32 {
+        let behind = |slot, width| if slot == 0 { 0 } else { slot + width };
+        let locks = behind(self.lock_slot, futex::WIDTH);
+        locks.max(behind(self.scope_slot, scopes::WIDTH))
     }
 
     /// Makes the agent own its signals and opens the gates. Returns what the request does.

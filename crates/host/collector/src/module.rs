@@ -10,7 +10,7 @@ use std::rc::Rc;
 use memmap2::Mmap;
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_symbol::variable::Variables;
-use tiptoe_symbol::{Bytes, DebugSource, Function, Image, Origins, Table, unwind_table};
+use tiptoe_symbol::{Bytes, DebugSource, Function, Image, Origins, Table, section, unwind_table};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
@@ -160,6 +160,11 @@ impl Object {
             let code = self.bytes.get(start..start.checked_add(len)?)?;
             Some((section.start, code))
         })
+    }
+
+    /// The link-time addresses of a section that is mapped.
+    pub fn section(&self, name: &str) -> Option<Range<u64>> {
+        section(&self.bytes, name)
     }
 
     /// Asks for its variables.

@@ -90,6 +90,8 @@ pub struct Ground<'a> {
     pub rows: &'a Rows,
     /// Where each thread counts.
     pub geometry: Geometry,
+    /// No slot below this is a probe's.
+    pub first_slot: u32,
     /// The unwinders that are numbered already.
     pub unwinders: &'a [u64],
     /// Calls are followed.
@@ -135,7 +137,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
             .iter()
             .map(|site| (site.address, site))
             .collect(),
-        next_slot: first_free_slot(ground.known),
+        next_slot: first_free_slot(ground.known).max(ground.first_slot),
         next_call: known_calls(ground.known),
     };
     let mut plan = Plan {

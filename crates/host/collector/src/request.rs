@@ -33,6 +33,8 @@ pub struct Request {
     pub locks: Option<ByLock>,
     /// The lock of which it is told how long it is held: a variable, or an address.
     pub hold: Option<String>,
+    /// Events, by perf's names, that are charged to the scopes that the program enters, where it is told what these cost.
+    pub scopes: Option<Vec<String>>,
     /// Of the timed calls, only those that take longer than this.
     pub slower_ns: Option<u64>,
     /// Only calls below this function, on the same thread; in the event grammar.
@@ -72,6 +74,8 @@ pub enum By {
     Comm,
     /// Each value of this argument.
     Argument(u8),
+    /// Each scope that the program enters.
+    Scope,
 }
 
 /// How much of the target's CPU time tracing may take.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tiptoe_event::Cost;
 use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
 
-use crate::calibrate::{Want, unit_costs};
+use crate::calibrate::{Want, scope_change, unit_costs};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
@@ -17,6 +17,7 @@ use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
 mod command;
 mod loading;
 mod locks;
+mod scopes;
 mod under;
 
 pub use command::{has_exited, wait_for_end};
@@ -42,6 +43,8 @@ pub struct Run<'a> {
     begin: Option<Instant>,
     /// When the last interval ended, from the start.
     told: Duration,
+    /// How often threads changed to another scope.
+    scope_changes: u64,
 }
 
 impl<'a> Run<'a> {
@@ -91,6 +94,7 @@ impl<'a> Run<'a> {
             baseline,
             begin: None,
             told: Duration::ZERO,
+            scope_changes: 0,
         }
     }
 
@@ -316,12 +320,16 @@ impl<'a> Run<'a> {
         let events = self.events()?;
         self.look_for_names();
         self.tell_locks()?;
+        let without = self.tracees.iter();
+        let without = without.filter_map(|tracee| tracee.without_scopes(self.plan));
+        self.session.notes.extend(without);
         for (target, tracee) in self.session.targets.iter_mut().zip(&self.tracees) {
             target.address_space = tracee.address_space();
         }
         self.session.duration_ns = self.start.elapsed().as_nanos() as u64;
         let cpu: Duration = self.tracees.iter().map(Tracee::cpu_time).sum();
         self.session.cpu_ns = cpu.as_nanos() as u64;
+        self.tell_scopes()?;
         self.session.slower_ns = self.request.slower_ns;
         self.session.under.clone_from(&self.request.under);
         let held = self.tracees.iter().any(Tracee::has_budget);
@@ -370,6 +378,16 @@ impl<'a> Run<'a> {
             event.by = parts.map(|(key, part)| part.part(key)).collect();
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
+        }
+        if self.scope_changes > 0 {
+            sum = sum.plus(scope_change().times(self.scope_changes));
+            hits += self.scope_changes;
+        }
+        let charged = self.tracees.iter().filter_map(Tracee::charging_times);
+        for times in charged {
+            let ns = times.run_ns as f64;
+            sum = sum.plus(Cost::between(ns, ns, ns));
+            hits += times.runs;
         }
         self.session.cost =
             tiptoe_session::Cost::estimated(hits, prices.sum(sum), self.session.cpu_ns);

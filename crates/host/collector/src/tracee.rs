@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
-use tiptoe_kernel::{Step, UprobeSet};
+use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::Site;
 
@@ -34,6 +34,7 @@ mod meter;
 mod plan;
 mod reads;
 mod records;
+mod scopes;
 mod space;
 mod thinned;
 mod watches;
@@ -139,6 +140,10 @@ pub struct Tracee {
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
     watched_locks: locks::Watched,
+    /// How many libraries tell of its scopes.
+    ports: usize,
+    /// What charges events to them.
+    charging: Option<Scopes>,
 }
 
 impl Tracee {
@@ -176,6 +181,8 @@ impl Tracee {
             thinning: None,
             rings: RefCell::default(),
             watched_locks: locks::Watched::default(),
+            ports: 0,
+            charging: None,
         }
     }
 
@@ -329,6 +336,7 @@ impl Tracee {
                 to_kernel.extend(probes.into_iter().map(|probe| (probe, None)));
             }
         }
+        self.charge_scopes(plan, modules)?;
         if !to_kernel.is_empty() {
             self.count_in_kernel(plan, to_kernel)?;
         }

@@ -10,41 +10,22 @@ use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
 use tiptoe_session::{Blame, Dropped, Histogram, Hold, Lock, Locks, Readers};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
+use crate::scopes::Tree;
+
+mod by;
 mod kind;
 mod named;
 mod names;
 mod now;
 
+pub use by::ByLock;
 pub use kind::Kind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
 pub use now::now;
 
-/// What rows are made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ByLock {
-    /// Each lock.
-    #[default]
-    Lock,
-    /// Each place from where it was waited for.
-    Callsite,
-    /// Each thread.
-    Thread,
-    /// Each kind of lock.
-    Type,
-}
-
-impl ByLock {
-    /// As the user has it.
-    pub fn word(self) -> &'static str {
-        match self {
-            ByLock::Lock => "lock",
-            ByLock::Callsite => "callsite",
-            ByLock::Thread => "thread",
-            ByLock::Type => "type",
-        }
-    }
-}
+/// The scope of waits that the kernel told of.
+const UNKNOWN_SCOPE: &str = "(scope not known)";
 
 /// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,7 +134,7 @@ impl Waits {
 /// What the threads of one process noted.
 #[derive(Default)]
 pub struct Noted {
-    /// With the thread.
+    /// With the thread, or the scope.
     waits: BTreeMap<(Key, String), Waits>,
     /// How long the lock of `--hold` was held, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
@@ -166,8 +147,8 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Adds what a thread has in its words.
-    pub fn add_thread(&mut self, thread: &str, words: &[u64]) {
+    /// Adds what a thread has in its words, by scope where these are given.
+    pub fn add_thread(&mut self, thread: &str, words: &[u64], scopes: Option<&Tree>) {
         let mut blocks = words.chunks_exact(ENTRY_WORDS as usize);
         let first = blocks.next().unwrap_or_default();
         let word = |word: u32| first.get(word as usize).copied().unwrap_or(0);
@@ -190,7 +171,11 @@ impl Noted {
                 continue;
             }
             let key = Key { address, site, via };
-            let sums = self.waits.entry((key, thread.to_owned())).or_default();
+            let who = match scopes {
+                Some(scopes) => scopes.name(block[e::SCOPE as usize]),
+                None => thread.to_owned(),
+            };
+            let sums = self.waits.entry((key, who)).or_default();
             sums.add(&Waits::read(block));
         }
     }
@@ -230,8 +215,8 @@ impl Noted {
     /// Tells it by name.
     pub fn tell(&self, names: &Names, by: ByLock) -> Locks {
         let mut groups: BTreeMap<Group, Rows> = BTreeMap::new();
-        for ((key, thread), waits) in &self.waits {
-            let group = self.group(by, key, thread, names);
+        for ((key, who), waits) in &self.waits {
+            let group = self.group(by, key, who, names);
             let rows = groups.entry(group).or_default();
             let site = rows.sites.entry(key.site).or_default();
             *site = site.saturating_add(waits.slept_ns);
@@ -269,12 +254,13 @@ impl Noted {
     }
 
     /// The row that a wait belongs to.
-    fn group(&self, by: ByLock, key: &Key, thread: &str, names: &Names) -> Group {
+    fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
         let kind = names.kind(key.via, false);
         let name = match by {
             ByLock::Lock => names.lock(key.address, &kind, &self.stacks),
             ByLock::Callsite => names.code(key.site),
-            ByLock::Thread => thread.to_owned(),
+            ByLock::Scope if who.is_empty() => UNKNOWN_SCOPE.to_owned(),
+            ByLock::Thread | ByLock::Scope => who.to_owned(),
             ByLock::Type => kind.name.to_owned(),
         };
         Group {
@@ -434,8 +420,8 @@ mod tests {
     #[test]
     fn what_threads_noted_is_summed_up() {
         let mut noted = Noted::default();
-        noted.add_thread("1 a", &thread(2));
-        noted.add_thread("2 b", &thread(1));
+        noted.add_thread("1 a", &thread(2), None);
+        noted.add_thread("2 b", &thread(1), None);
         noted.add_unseen(4);
         let told = noted.tell(&names(), ByLock::Lock);
         let sums = [told.waits, told.wakes, told.unfinished, told.others];
@@ -468,8 +454,8 @@ mod tests {
         let mut thinned = thread(1);
         thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
         let mut noted = Noted::default();
-        noted.add_thread("1 a", &thinned);
-        noted.add_thread("2 b", &thread(1));
+        noted.add_thread("1 a", &thinned, None);
+        noted.add_thread("2 b", &thread(1), None);
         let told = noted.tell(&names(), ByLock::Lock);
         assert_eq!((told.rows[0].slept, told.rows[0].timed), (6, Some(4)));
         let by_thread = noted.tell(&names(), ByLock::Thread);
@@ -480,15 +466,15 @@ mod tests {
     #[test]
     fn whatever_a_target_wrote_is_only_told() {
         let mut noted = Noted::default();
-        noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize]);
-        noted.add_thread("2 b", &[u64::MAX; 5]);
+        noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
+        noted.add_thread("2 b", &[u64::MAX; 5], None);
         let told = noted.tell(&names(), ByLock::Type);
         assert_eq!(told.wakes, u64::MAX);
         let mut hostile = thread(1);
         hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
         hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
-        noted.add_thread("3 c", &hostile);
-        noted.add_thread("4 d", &hostile);
+        noted.add_thread("3 c", &hostile, None);
+        noted.add_thread("4 d", &hostile, None);
         assert_eq!(noted.tell(&names(), ByLock::Callsite).rows.len(), 2);
     }
 }

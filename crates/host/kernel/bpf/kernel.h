@@ -123,7 +123,12 @@ struct signal_struct {
 	s32 nr_threads;
 };
 
+struct thread_struct {
+	u64 fsbase;
+};
+
 struct task_struct {
+	struct thread_struct thread;
 	struct signal_struct *signal;
 	struct sched_entity se;
 	struct css_set *cgroups;
@@ -134,6 +139,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	s32 pid;
+	s32 tgid;
+	u32 flags;
 	char comm[16];
 };
 

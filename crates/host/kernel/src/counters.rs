@@ -22,6 +22,7 @@ mod resolve;
 mod tracepoint;
 
 pub use resolve::Resolved;
+pub(crate) use resolve::resolve;
 
 /// Who is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl CounterSet {
     pub fn open(groups: &[Vec<Counter<'_>>], whom: &Whom) -> Result<CounterSet, Error> {
         let mut resolved = Vec::new();
         for group in groups {
-            let events = group.iter().map(resolve::resolve);
+            let events = group.iter().map(resolve);
             resolved.push(events.collect::<Result<Vec<Resolved>, Error>>()?);
         }
         let directory = match whom {
@@ -342,7 +343,7 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|e| missing.contains(&e))
 }
 
-fn denied(name: &str, on: On) -> Error {
+pub(crate) fn denied(name: &str, on: On) -> Error {
     let whose = match on {
         On::Cpu(_) | On::Cgroup { .. } => "of the whole system".to_owned(),
         On::Thread(tid) => format!("of thread {tid}"),

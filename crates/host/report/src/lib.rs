@@ -16,6 +16,7 @@ mod locks;
 mod now;
 mod number;
 mod refusals;
+mod scopes;
 mod stat;
 mod table;
 mod text;

@@ -4,8 +4,8 @@ use tiptoe_session::{Now, Process, Session};
 
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, stat, table,
-    waits, watch,
+    Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, scopes, stat,
+    table, waits, watch,
 };
 
 /// How many processes the first line names.
@@ -24,6 +24,8 @@ pub fn text(session: &Session, options: &Options) -> String {
         blocks.push(waits::rows(found, options));
     } else if let Some(found) = &session.watch {
         blocks.extend(watch::blocks(found, options));
+    } else if let Some(found) = &session.scopes {
+        blocks.push(scopes::rows(found, options));
     } else if !session.events.is_empty() {
         blocks.push(table::rows(session, options));
     }

@@ -19,7 +19,7 @@
 //!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
 //!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH, "stat"?: STAT,
-//!  "cpus"?: NUMBER}
+//!  "scopes"?: SCOPES, "cpus"?: NUMBER}
 //! ```
 //!
 //! ENDS are the keys of [`Ends`], all of them where calls were followed from
@@ -94,6 +94,12 @@
 //!          "time_running_ns", "spread"?}
 //! ```
 //!
+//! SCOPES are the keys of [`Scopes`], of `tiptoe stat --by scope`.
+//!
+//! ```text
+//! SCOPES {"events": [EVENT…], "rows": [{"name", "entries", "wall_ns"?, "cpu_ns"?, "counts": [NUMBER…]}…]}
+//! ```
+//!
 //! "cpus" is there with `-a`. PROGRAMS is what tiptoe's BPF programs took of the target, by their own
 //! clock, and of all processes, as the kernel measured them, where this user may have it do so:
 //! `{"runs", "run_ns", "all_runs"?, "all_run_ns"?}`. "low" and "high" are these two.
@@ -101,8 +107,8 @@
 //! With `--interval`, each item of `intervals` is printed as a line of its own, too,
 //! when it is over; the report comes last.
 //!
-//! WHOSE is `"TID COMM"`, `"COMM"` or `"arg0=VALUE"` (decimal, or `0x…`), as `--by` asked for;
-//! or `"(other threads)"`, `"(other values)"` for what there was no room to tell apart.
+//! WHOSE is `"TID COMM"`, `"COMM"`, `"arg0=VALUE"` (decimal, or `0x…`) or a scope's name, as `--by` asked for;
+//! or `"(other threads)"`, `"(other values)"`, `"(other scopes)"` for what there was no room to tell apart.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -113,6 +119,7 @@ mod latency;
 mod lock;
 mod now;
 mod records;
+mod scope;
 mod space;
 mod stat;
 mod wait;
@@ -128,6 +135,7 @@ pub use latency::{Histogram, Latency};
 pub use lock::{Blame, Hold, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
+pub use scope::{Scope, Scopes};
 pub use space::AddressSpace;
 pub use stat::{Count, CountState, Counts, Stat};
 pub use tiptoe_event::Via;
@@ -182,6 +190,9 @@ pub struct Session {
     /// What was counted, where events were counted by perf's names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stat: Option<Stat>,
+    /// What was done in scopes, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Scopes>,
     /// How many CPUs were traced, where it was the whole system: `cpu_ns` is their time, idle or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,

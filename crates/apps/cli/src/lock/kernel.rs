@@ -35,7 +35,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
             _ => Watched::Contended,
         },
         target,
-        by: args.by.map(by),
+        by: args.by.map(by).transpose()?,
         duration: common.duration,
         delay: common.delay,
         interval: common.interval,
@@ -54,13 +54,17 @@ fn target(common: &Common) -> Result<Option<RequestTarget>, Failure> {
     }
 }
 
-fn by(word: LockByWord) -> LockBy {
-    match word {
+fn by(word: LockByWord) -> Result<LockBy, Failure> {
+    Ok(match word {
         LockByWord::Callsite => LockBy::Callsite,
         LockByWord::Type => LockBy::Type,
         LockByWord::Lock => LockBy::Lock,
         LockByWord::Thread => LockBy::Thread,
         LockByWord::Process => LockBy::Process,
         LockByWord::Cgroup => LockBy::Cgroup,
-    }
+        LockByWord::Scope => {
+            let what = "--by scope with --kernel: the kernel does not know a program's scopes";
+            return Err(Failure::new(what).hint("leave out --kernel: of its own locks it is told"));
+        }
+    })
 }

@@ -35,6 +35,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         latency: false,
         record: false,
         locks: Some(by),
+        scopes: None,
         hold: args.hold,
         slower_ns: None,
         under: None,
@@ -74,10 +75,11 @@ fn by(word: Option<LockByWord>) -> Result<ByLock, Failure> {
         Some(LockByWord::Callsite) => Ok(ByLock::Callsite),
         Some(LockByWord::Thread) => Ok(ByLock::Thread),
         Some(LockByWord::Type) => Ok(ByLock::Type),
+        Some(LockByWord::Scope) => Ok(ByLock::Scope),
         Some(word @ (LockByWord::Process | LockByWord::Cgroup)) => {
             let word = format!("{word:?}").to_lowercase();
             let what = format!("--by {word} without --kernel");
-            Err(Failure::new(what).hint("--by lock, callsite, thread or type"))
+            Err(Failure::new(what).hint("--by lock, callsite, thread, type or scope"))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::decode::FunctionCode;
 use crate::plan::{Patch, Planner};
 use crate::shape::shape;
 use crate::trampoline::{Abi, Body};
-use crate::{Hits, Space};
+use crate::{Apart, Hits, Space};
 
 const SITE: u64 = 0x5555_5555_0000;
 
@@ -243,7 +243,14 @@ fn an_interception_keeps_its_copy_at_hand() {
 #[test]
 fn two_ways_to_an_instruction_agree_for_all_kinds_of_hits() {
     let (slot, probe) = (7, 3);
-    for (under, by) in [(true, None), (false, Some(0)), (true, Some(1))] {
+    let argument = Apart::Argument;
+    let apart = [
+        None,
+        Some(argument(0)),
+        Some(argument(1)),
+        Some(Apart::Scope),
+    ];
+    for (under, by) in [true, false, true, false].into_iter().zip(apart) {
         let hits = Hits { under, by, ..ALL };
         let inside = [&[0xb8, 1, 0, 0, 0, 0x85, 0xff][..], &FUNCTION].concat();
         all(&patch(&inside, 7, &Body::Count { slot, hits }));

@@ -5,7 +5,8 @@ mod timed;
 use std::collections::BTreeMap;
 
 use super::machine::{Machine, Registers};
-use tiptoe_patch::{Body, Hits, Shape};
+use tiptoe_patch::{Apart, Body, Hits, Shape};
+use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::{UNDER, VALUED};
 use tiptoe_wire::values::{ALL, ROOM, WIDTH, decode};
 
@@ -45,7 +46,7 @@ fn words(machine: &Machine) -> Vec<u64> {
 
 fn by(arg: u8) -> Hits {
     Hits {
-        by: Some(arg),
+        by: Some(Apart::Argument(arg)),
         ..Hits::default()
     }
 }
@@ -65,6 +66,26 @@ fn each_value_of_each_argument_is_counted() {
         let words = words(&machine);
         assert_eq!(decode(&words).collect::<BTreeMap<u64, u64>>(), expected);
         assert_eq!(words[ALL as usize], expected.values().sum::<u64>());
+    }
+}
+
+#[test]
+fn each_scope_is_counted() {
+    let hits = Hits {
+        by: Some(Apart::Scope),
+        ..Hits::default()
+    };
+    for entry in [true, false] {
+        let mut machine = Machine::new();
+        let at = probed(&mut machine, hits, entry);
+        for scope in [0, 3, 0, 1022, 3, 0] {
+            machine.slab[Geometry::SCOPE as usize] = scope;
+            call(&machine, at, 0, 77, entry);
+        }
+        let words = words(&machine);
+        let counted: Vec<(u64, u64)> = decode(&words).collect();
+        let counted: BTreeMap<u64, u64> = counted.into_iter().collect();
+        assert_eq!(counted, BTreeMap::from([(0, 3), (3, 2), (1022, 1)]));
     }
 }
 

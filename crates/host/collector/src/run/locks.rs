@@ -4,7 +4,7 @@ use tiptoe_event::{Cost as Between, Via};
 use tiptoe_session::{Cost, Locks, Programs};
 
 use super::Run;
-use crate::calibrate::futex_calls;
+use crate::calibrate::{futex_calls, scope_change};
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
@@ -60,8 +60,14 @@ impl Run<'_> {
                 let timed = costs.wait.times(waits - passed_over);
                 let counted = costs.passed_over.times(passed_over);
                 let cost = timed.plus(counted).plus(costs.wake.times(locks.wakes));
+                let cost = match self.scope_changes {
+                    0 => cost,
+                    changes => cost.plus(scope_change().times(changes)),
+                };
                 let ns = run_ns as f64;
-                let calls = waits.saturating_add(locks.wakes);
+                let calls = waits
+                    .saturating_add(locks.wakes)
+                    .saturating_add(self.scope_changes);
                 Cost::estimated(calls, cost.plus(Between::between(ns, ns, ns)), cpu_ns)
             }
         };
@@ -77,7 +83,7 @@ impl Run<'_> {
         self.tracees.iter_mut().for_each(Tracee::stop_in_kernel);
         for tracee in &self.tracees {
             self.session.notes.extend(tracee.said_of_kernel());
-            if let Some((noted, names)) = tracee.noted()? {
+            if let Some((noted, names)) = tracee.noted(by)? {
                 let go = names.modules.iter().any(Module::is_go);
                 self.session.notes.extend(go.then(|| GO.to_owned()));
                 let mut told = noted.tell(names, by);

@@ -49,6 +49,7 @@ impl Tracee {
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps()?;
         let record = self.loader_record(plan, modules)?;
+        self.find_ports(plan, modules)?;
         let followed = probes.iter().filter(|probe| probe.follow.is_followed());
         let followed = followed.count();
         let ground = Ground {
@@ -129,7 +130,7 @@ impl Tracee {
     /// may mean, or any that may carry an unwinder.
     fn loader_record(&self, plan: &Plan, modules: &[Module]) -> Result<Option<(u64, u64)>, Error> {
         let come = resolve::may_come_later(plan.specs, self.process, modules, plan.starts)?;
-        let wanted = come || plan.follow().is_followed();
+        let wanted = come || plan.follow().is_followed() || plan.scopes;
         Ok(wanted.then(|| loader::record(self.process)).flatten())
     }
 

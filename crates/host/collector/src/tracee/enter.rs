@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
-use tiptoe_wire::futex::WIDTH;
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
 use super::{Plan, Tracee, gone};
@@ -115,10 +114,8 @@ impl Tracee {
         let come = resolve::may_come_later(plan.specs, self.process, modules, false)?;
         let later = plan.follow().room(LATER * u32::from(come));
         let wanted = plan.follow().within(wanted.saturating_add(later));
-        let (wanted, free) = match plan.locks {
-            true => (wanted.max(WIDTH), known.max(Geometry::FIRST_SLOT)),
-            false => (wanted, known),
-        };
+        let free = known.max(Geometry::FIRST_SLOT);
+        let wanted = wanted.saturating_add(plan.own_slots());
         let geometry = match plan.breakpoints {
             true => Geometry::for_hits(known),
             false => Geometry::for_slots(known.saturating_add(wanted), plan.record),

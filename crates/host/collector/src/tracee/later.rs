@@ -123,6 +123,7 @@ impl Tracee {
         let mut modules = cache.modules(self.process, &maps)?;
         let libraries = self.libraries(fresh, &mut modules);
         let armed = self.arm_later(link, plan, (&maps, &modules), news)?;
+        self.open_ports(link, plan, &modules)?;
         link.own_libraries(&libraries)?;
         if link.data().given_up() > self.later.served {
             let late = modules.iter().filter(|module| has_any(module, &armed));
@@ -221,6 +222,7 @@ impl Tracee {
             known: &self.later.known,
             rows: &self.later.rows,
             geometry: link.geometry(),
+            first_slot: link.free_slot(),
             unwinders: &self.later.unwinders,
             follows: plan.follow().is_followed(),
             locks: plan.locks,

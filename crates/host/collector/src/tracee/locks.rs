@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Planned, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, Names, Noted, Stacks};
+use crate::ulocks::{self, ByLock, Names, Noted, Stacks};
 
 /// Bytes of a `syscall`, and of a call of the function that has it.
 const BACK: [u64; 2] = [2, 5];
@@ -167,8 +167,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// What its threads noted; None where nobody watches.
-    pub fn noted(&self) -> Result<Option<(Noted, &Names)>, Error> {
+    /// What its threads noted, for rows of this kind; None where nobody watches.
+    pub fn noted(&self, by: ByLock) -> Result<Option<(Noted, &Names)>, Error> {
         let Some(names) = &self.watched_locks.names else {
             return Ok(None);
         };
@@ -177,9 +177,11 @@ impl Tracee {
         let Some(link) = &self.link else {
             return Ok(Some((noted, names)));
         };
+        let scopes = (by == ByLock::Scope).then(|| self.scope_names());
+        let scopes = scopes.transpose()?;
         let slots = link.lock_slot..link.lock_slot + WIDTH;
         let each = |owner: Option<String>, words: &[u64]| match owner {
-            Some(thread) => noted.add_thread(&thread, words),
+            Some(thread) => noted.add_thread(&thread, words, scopes.as_ref()),
             None => noted.add_unseen(words.get(UNSEEN as usize).copied().unwrap_or(0)),
         };
         let failed = |error: std::io::Error| Error::new(format!("cannot read the waits: {error}"));

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tiptoe_event::Via;
-use tiptoe_patch::Hits;
+use tiptoe_patch::{Apart, Hits};
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::Clock;
+use tiptoe_wire::{Clock, futex, scopes};
 
 use super::budget;
 use crate::clock;
@@ -41,6 +41,10 @@ pub struct Plan<'a> {
     pub hold: Option<&'a str>,
     /// And told by thread.
     pub lock_threads: bool,
+    /// It is told by scope.
+    pub scopes: bool,
+    /// The events that are charged to scopes, where these are what is asked for.
+    pub charges: Option<&'a [String]>,
     /// Variables are watched: a command does not begin by itself.
     pub breakpoints: bool,
     /// What following them may cost.
@@ -74,7 +78,8 @@ impl<'a> Plan<'a> {
                 filter: request.filter,
                 under: request.under.is_some(),
                 by: match request.by {
-                    Some(By::Argument(arg)) => Some(arg),
+                    Some(By::Argument(arg)) => Some(Apart::Argument(arg)),
+                    Some(By::Scope) => Some(Apart::Scope),
                     _ => None,
                 },
             },
@@ -87,6 +92,10 @@ impl<'a> Plan<'a> {
             locks: request.locks.is_some(),
             hold: request.hold.as_deref(),
             lock_threads: request.locks == Some(ByLock::Thread),
+            scopes: request.by == Some(By::Scope)
+                || request.locks == Some(ByLock::Scope)
+                || request.scopes.is_some(),
+            charges: request.scopes.as_deref(),
             breakpoints: false,
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
@@ -172,19 +181,28 @@ impl<'a> Plan<'a> {
 
     /// What an agent is told before it begins, whose slots are free from this one on.
     pub fn terms(&self, free_slot: u32) -> Terms {
+        let behind_locks = free_slot + if self.locks { futex::WIDTH } else { 0 };
         Terms {
             lock_slot: if self.locks { free_slot } else { 0 },
+            scope_slot: if self.scopes { behind_locks } else { 0 },
             // A name is noted with the slab, too.
             keep_slabs: matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
                 credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
-                ns_per_tick: match self.calls.is_some() || self.locks {
+                ns_per_tick: match self.calls.is_some() || self.locks || self.scopes {
                     true => clock::ns_per_tick(),
                     false => 0,
                 },
                 slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
             },
         }
+    }
+
+    /// How many slots it has besides those of what is counted.
+    pub fn own_slots(&self) -> u32 {
+        let locks = if self.locks { futex::WIDTH } else { 0 };
+        let scopes = if self.scopes { scopes::WIDTH } else { 0 };
+        locks + scopes
     }
 
     /// An error where the user ended it before the command began, which then never does.

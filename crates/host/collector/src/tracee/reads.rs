@@ -11,6 +11,7 @@ use crate::counts::{self, Counts, Special};
 use crate::measured::Measured;
 use crate::planner::Follow;
 use crate::request::{By, Error};
+use crate::scopes::{NO_ROOM, Tree};
 use crate::values::{TimedValues, Values};
 
 /// What has been counted in one process.
@@ -34,6 +35,11 @@ impl Tracee {
                 counts::read(link.data_file(), link.geometry(), by, &special).map_err(failed)?
             }
             None => Counts::default(),
+        };
+        let keys = match by {
+            Some(By::Argument(arg)) => Some(Keys::Argument(arg)),
+            Some(By::Scope) => Some(Keys::Scopes(self.scope_names()?)),
+            _ => None,
         };
         let kernel = match &self.kernel {
             Some(set) => set.read().map_err(|error| Error::new(error.to_string()))?,
@@ -64,15 +70,13 @@ impl Tracee {
                 reading: ended(part.reading),
                 ..part
             };
-            if let (Some(By::Argument(arg)), Source::Agent { slot, follow, .. }) =
-                (by, counter.source)
-            {
+            if let (Some(keys), Source::Agent { slot, follow, .. }) = (&keys, counter.source) {
                 let timed = counts.timed_values.get(&slot).into_iter();
-                let timed = timed.flat_map(|values| by_timed_value(arg, values, follow));
+                let timed = timed.flat_map(|values| by_timed_value(keys, values, follow));
                 let timed = timed.map(|(key, part)| (key, ended(part)));
                 let values = counts.values.get(&slot).into_iter();
-                let values = values.flat_map(|v| by_value(arg, v, reading(counter).count));
-                return timed.chain(values).collect();
+                let values = values.flat_map(|v| by_value(keys, v, reading(counter).count));
+                return together(timed.chain(values));
             }
             let parts = counts.parts.iter();
             let parts = parts.filter_map(|(key, values)| Some((key, part(counter, values)?)));
@@ -114,13 +118,43 @@ impl Tracee {
     }
 }
 
+/// What values are called.
+enum Keys {
+    Argument(u8),
+    Scopes(Tree),
+}
+
+impl Keys {
+    fn of(&self, value: u64) -> String {
+        match self {
+            Keys::Argument(arg) => argument_key(*arg, value),
+            Keys::Scopes(tree) => tree.name(value),
+        }
+    }
+
+    /// Those whose value found no room.
+    fn others(&self) -> String {
+        match self {
+            Keys::Argument(_) => OTHER_VALUES.to_owned(),
+            Keys::Scopes(_) => NO_ROOM.to_owned(),
+        }
+    }
+}
+
+/// Parts by their keys, where several may have the same.
+fn together(parts: impl Iterator<Item = (String, Measured)>) -> BTreeMap<String, Measured> {
+    let mut all: BTreeMap<String, Measured> = BTreeMap::new();
+    for (key, part) in parts {
+        all.entry(key).or_default().add(&part);
+    }
+    all
+}
+
 /// What each value has of so many hits, and those whose value found no room.
-fn by_value(arg: u8, values: &Values, all: u64) -> BTreeMap<String, Measured> {
+fn by_value(keys: &Keys, values: &Values, all: u64) -> Vec<(String, Measured)> {
     let others = values.others(all);
-    let others = (others > 0).then(|| (OTHER_VALUES.to_owned(), others));
-    let known = values
-        .iter()
-        .map(|(value, hits)| (argument_key(arg, value), hits));
+    let others = (others > 0).then(|| (keys.others(), others));
+    let known = values.iter().map(|(value, hits)| (keys.of(value), hits));
     let measured = |count| Measured {
         reading: Reading {
             count,
@@ -134,12 +168,12 @@ fn by_value(arg: u8, values: &Values, all: u64) -> BTreeMap<String, Measured> {
 
 /// What the calls of each value came to, and those whose value found no room.
 fn by_timed_value(
-    arg: u8,
+    keys: &Keys,
     values: &TimedValues,
     follow: Follow,
 ) -> impl Iterator<Item = (String, Measured)> {
     values.iter().map(move |(value, words)| {
-        let key = value.map_or_else(|| OTHER_VALUES.to_owned(), |v| argument_key(arg, v));
+        let key = value.map_or_else(|| keys.others(), |v| keys.of(v));
         let measured = Measured {
             reading: calls::reading(words, 0, follow),
             times: calls::histogram(words, 0, follow),

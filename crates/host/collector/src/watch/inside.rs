@@ -78,6 +78,8 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         hold: None,
         lock_threads: false,
         breakpoints: true,
+        scopes: false,
+        charges: None,
         share: None,
         starts: matches!(request.target, RequestTarget::Command(_)),
         stop: &request.stop,

@@ -18,7 +18,7 @@ pub struct Resolved {
     pub scale: f64,
     /// What is counted, where that is not events.
     pub unit: String,
-    pub(super) attr: Attr,
+    pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
     /// Of a PMU that is named, and nothing said about guests.
@@ -45,7 +45,7 @@ impl Resolved {
 }
 
 /// Looks an event up on this machine.
-pub(super) fn resolve(counter: &Counter<'_>) -> Result<Resolved, Error> {
+pub(crate) fn resolve(counter: &Counter<'_>) -> Result<Resolved, Error> {
     let mut resolved = Resolved {
         name: match counter.is_modified_by_group {
             true => format!("{}:{}", counter.name, counter.modifiers),

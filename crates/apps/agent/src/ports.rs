@@ -1,0 +1,71 @@
+//! Ports of the program's: where libraries that it links call the agent, while a session asks for it.
+//!
+//! A port's file may be unmapped at any moment, so a port is read and written as code is, through the kernel: what
+//! is not there is left alone.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tiptoe_port::{Kind, Port};
+use tiptoe_uprobe::patcher::Text;
+use tiptoe_wire::{Data, Plan};
+
+use crate::scopes;
+use crate::text::SelfMemory;
+
+const EINVAL: u64 = 22;
+/// Ports that are open at a time, at most.
+const MOST: usize = 64;
+
+/// Where the open ones are. Relaxed throughout: the agent's thread alone reads and writes them.
+static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+
+/// Opens those at the addresses that the plan lists. (agent's thread)
+pub fn open(plan: &Plan, data: &Data, count: usize) -> u64 {
+    let text = SelfMemory::open();
+    for index in 0..count {
+        let opened = open_one(&text, plan.address(index));
+        data.set_result(index, if opened { 0 } else { EINVAL });
+    }
+    0
+}
+
+fn open_one(text: &SelfMemory, address: u64) -> bool {
+    let mut bytes = [0; Port::BYTES];
+    if !text.read(address, &mut bytes) {
+        return false;
+    }
+    let calls = match Port::kind_of(&bytes) {
+        Some(Kind::Scopes) => scopes::calls(),
+        _ => return false,
+    };
+    let is_own = |word: &AtomicUsize| word.load(Relaxed) == address as usize;
+    if OPEN.iter().any(is_own) {
+        return true;
+    }
+    let free = |word: &&AtomicUsize| word.load(Relaxed) == 0;
+    let Some(word) = OPEN.iter().find(free) else {
+        return false;
+    };
+    let mut written = [0; 16];
+    for (to, call) in written.chunks_exact_mut(8).zip(calls) {
+        to.copy_from_slice(&call.to_le_bytes());
+    }
+    let opened = text.write(address + Port::CALLS_OFFSET as u64, &written)
+        && text.write(address + Port::OPEN_OFFSET as u64, &[1]);
+    if opened {
+        word.store(address as usize, Relaxed);
+    }
+    opened
+}
+
+/// Closes all of them. (agent's thread)
+pub fn close() {
+    let text = SelfMemory::open();
+    for word in &OPEN {
+        let address = word.swap(0, Relaxed) as u64;
+        let mut bytes = [0; Port::BYTES];
+        if address != 0 && text.read(address, &mut bytes) && Port::kind_of(&bytes).is_some() {
+            text.write(address + Port::OPEN_OFFSET as u64, &[0]);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `tiptoe bench scope`: what a scope costs that is entered and left.
+//!
+//! The same program is measured without tiptoe and while it asks for scopes, in turns: `bare` and `scope`, at site
+//! `one`; and of scopes within another (`inner`) and a hundred that take turns (`many`). Beside them stand two readings
+//! of the time stamp counter, which no way to tell times of scopes can do without, and two questions to the kernel for
+//! the thread's CPU time. All by the number of threads that do so side by side: what they share would show there.
+
+use std::time::{Duration, Instant};
+
+use crate::driver::Tracing;
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table};
+use crate::workshop::{Program, Workshop};
+
+const PROGRAM: &str = include_str!("scope/program.c");
+/// How long attaching and detaching may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What is measured with tiptoe and without: how the row is called, and its question.
+const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
+/// What stands beside them.
+const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
+
+/// What one round found for a number of threads.
+#[derive(Clone, Default)]
+struct Found {
+    bare: [Vec<f64>; SITES.len()],
+    scope: [Vec<f64>; SITES.len()],
+    others: [Vec<f64>; OTHERS.len()],
+}
+
+/// Measures every site, in all cases in turns.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut table = Table {
+        bench: "scope",
+        ..Table::default()
+    };
+    let workshop = Workshop::with("scope", PROGRAM, &[("tiptoe.h", tiptoe_scope::HEADER)])?;
+    let mut program = workshop.start(None)?;
+    let mut found = vec![Found::default(); options.threads.len()];
+    for _ in 0..options.rounds {
+        for (threads, found) in options.threads.iter().zip(&mut found) {
+            let mut ask =
+                |question: &str| program.ask(&format!("{question} {threads} {}", options.ms));
+            for ((_, question), times) in OTHERS.iter().zip(&mut found.others) {
+                times.push(ask(question)?);
+            }
+            for ((_, question), times) in SITES.iter().zip(&mut found.bare) {
+                times.push(ask(question)?);
+            }
+        }
+        let tracing = Tracing::scopes(program.pid(), options.agent);
+        wait(&mut program, true)?;
+        for (threads, found) in options.threads.iter().zip(&mut found) {
+            for ((_, question), times) in SITES.iter().zip(&mut found.scope) {
+                times.push(program.ask(&format!("{question} {threads} {}", options.ms))?);
+            }
+        }
+        tracing.finish()?;
+        wait(&mut program, false)?;
+    }
+    for (threads, found) in options.threads.iter().zip(&found) {
+        let row = |case, times: &Vec<f64>, site| {
+            let row = Row::new(case, times, "ns").at(site);
+            Row {
+                threads: Some(*threads),
+                ..row
+            }
+        };
+        for (at, (site, _)) in SITES.iter().enumerate() {
+            table.rows.push(row("bare", &found.bare[at], *site));
+            table.rows.push(row("scope", &found.scope[at], *site));
+        }
+        for ((other, _), times) in OTHERS.iter().zip(&found.others) {
+            table.rows.push(row(other, times, "one"));
+        }
+    }
+    Ok(table)
+}
+
+/// Waits until the program tells of scopes, or no more.
+fn wait(program: &mut Program, traced: bool) -> Result<(), Error> {
+    let until = Instant::now() + LIMIT;
+    while (program.ask("traced")? > 0.0) != traced {
+        if Instant::now() > until {
+            return Err(Error::Unwatched);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+// The program that `tiptoe bench scope` measures. Each line of its stdin is a question; each answer is one line.
+//   scope THREADS MS      CPU ns of a scope entered and left, the mean of so many threads that do so side by side
+//   inner THREADS MS      the same within another scope
+//   many THREADS MS       the same of a hundred scopes that take turns
+//   clock THREADS MS      of two questions to the kernel for the thread's CPU time
+//   counter THREADS MS    of two readings of the time stamp counter
+//   traced                1 where somebody asks for scopes
+#define _GNU_SOURCE
+#define TIPTOE_IMPLEMENTATION
+#include "tiptoe.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define BATCH 1000
+#define MANY 100
+#define MOST 256
+
+static const tiptoe_scope outer = TIPTOE_SCOPE("outer");
+static tiptoe_scope scopes[MANY];
+static char names[MANY][16];
+
+static double now(clockid_t clock) {
+    struct timespec at;
+    clock_gettime(clock, &at);
+    return at.tv_sec * 1e9 + at.tv_nsec;
+}
+
+static void one(unsigned turn) {
+    (void)turn;
+    tiptoe_scope_exit(tiptoe_scope_enter(&scopes[0]));
+}
+
+static void many(unsigned turn) { tiptoe_scope_exit(tiptoe_scope_enter(&scopes[turn % MANY])); }
+
+static void clocks(unsigned turn) {
+    (void)turn;
+    now(CLOCK_THREAD_CPUTIME_ID);
+    now(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static void counters(unsigned turn) {
+    (void)turn;
+    unsigned long long ticks = __builtin_ia32_rdtsc();
+    __asm__ volatile("" ::"r"(ticks));
+    ticks = __builtin_ia32_rdtsc();
+    __asm__ volatile("" ::"r"(ticks));
+}
+
+static void (*act)(unsigned turn);
+static int within;
+static double limit_ms;
+static pthread_barrier_t start;
+
+static void *measure(void *ns) {
+    tiptoe_token in = within ? tiptoe_scope_enter(&outer) : 0;
+    double begun, end, done = 0;
+    for (unsigned turn = 0; turn < BATCH; turn++) act(turn);
+    pthread_barrier_wait(&start);
+    begun = now(CLOCK_THREAD_CPUTIME_ID);
+    do {
+        for (unsigned turn = 0; turn < BATCH; turn++) act(turn);
+        done += BATCH;
+        end = now(CLOCK_THREAD_CPUTIME_ID);
+    } while (end - begun < limit_ms * 1e6);
+    *(double *)ns = (end - begun) / done;
+    tiptoe_scope_exit(in);
+    return NULL;
+}
+
+static double mean(unsigned threads) {
+    pthread_t all[MOST];
+    double ns[MOST], sum = 0;
+    if (threads == 0 || threads > MOST) return -1;
+    pthread_barrier_init(&start, NULL, threads);
+    for (unsigned i = 0; i < threads; i++) pthread_create(&all[i], NULL, measure, &ns[i]);
+    for (unsigned i = 0; i < threads; i++) pthread_join(all[i], NULL);
+    for (unsigned i = 0; i < threads; i++) sum += ns[i];
+    pthread_barrier_destroy(&start);
+    return sum / threads;
+}
+
+int main(void) {
+    static const struct {
+        const char *name;
+        void (*act)(unsigned turn);
+        int within;
+    } questions[] = {
+        {"scope", one, 0}, {"inner", one, 1}, {"many", many, 0}, {"clock", clocks, 0}, {"counter", counters, 0},
+    };
+    char line[64], word[16];
+    for (unsigned i = 0; i < MANY; i++) {
+        scopes[i].length = (size_t)snprintf(names[i], sizeof names[i], "scope %u", i);
+        scopes[i].name = names[i];
+    }
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned threads;
+        double answer = -1;
+        if (strncmp(line, "traced", 6) == 0) {
+            answer = tiptoe_is_traced();
+        } else if (sscanf(line, "%15s %u %lf", word, &threads, &limit_ms) == 3) {
+            for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
+                if (strcmp(word, questions[i].name) != 0) continue;
+                act = questions[i].act;
+                within = questions[i].within;
+                answer = mean(threads);
+            }
+        }
+        printf("%.6f\n", answer);
+        fflush(stdout);
+    }
+    return 0;
+}

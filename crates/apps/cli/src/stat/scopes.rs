@@ -1,0 +1,109 @@
+//! `tiptoe stat --by scope`: what a program's own scopes cost.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tiptoe_collector::{Budget, Request, RequestTarget};
+use tiptoe_event::Via;
+
+use super::StatArgs;
+use crate::counters;
+use crate::failure::Failure;
+use crate::observer::Terminal;
+use crate::output::Output;
+use crate::probe::{self, AGENT};
+
+/// What is charged where nothing is asked for.
+const DEFAULT: &str = "context-switches,page-faults";
+
+/// Whom, where nobody is named.
+const TARGETS: &str = "-p PID or -- CMD says whose scopes";
+
+pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
+    check(&args)?;
+    let target = match (args.pids.is_empty(), args.command.is_empty()) {
+        (true, true) => return Err(Failure::new("nobody to count").hint(TARGETS)),
+        (true, false) => RequestTarget::Command(args.command),
+        (false, _) => {
+            let mut pids = args.pids;
+            pids.sort_unstable();
+            pids.dedup();
+            RequestTarget::Pids(pids)
+        }
+    };
+    let output = match (&args.output, &target) {
+        (Some(path), _) if path.as_os_str() == "-" => Output::Stdout,
+        (Some(path), _) => Output::file(path)?,
+        (None, RequestTarget::Command(_)) => Output::Stderr,
+        (None, RequestTarget::Pids(_)) => Output::Stdout,
+    };
+    let events = match args.events.is_empty() {
+        true => vec![DEFAULT.to_owned()],
+        false => args.events,
+    };
+    // A name that is none is told with those near it.
+    counters::groups(&events)?;
+    let (stop, hand_on) = probe::on_signals(&target)?;
+    let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
+    let request = Request {
+        agent: AGENT,
+        specs: Vec::new(),
+        filter: None,
+        target,
+        via: Via::Agent,
+        by: None,
+        latency: false,
+        record: false,
+        locks: None,
+        hold: None,
+        scopes: Some(events),
+        slower_ns: None,
+        under: None,
+        duration: args.duration,
+        delay: None,
+        interval: None,
+        budget: Budget::Off,
+        force: false,
+        stop,
+        hand_on,
+    };
+    let outcome = tiptoe_collector::run(request, &mut observer)?;
+    let report = match args.json {
+        true => tiptoe_report::json(&outcome.session)
+            .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
+        false => tiptoe_report::text(&outcome.session, &output.options(None)),
+    };
+    let written = output.write(&report);
+    Ok(probe::exit_code(&outcome, written))
+}
+
+/// What is of whole CPUs, or of more runs than one, knows no scopes.
+fn check(args: &StatArgs) -> Result<(), Failure> {
+    let others = [
+        (args.all, "-a"),
+        (!args.for_each_cgroup.is_empty(), "--for-each-cgroup"),
+        (args.per_cpu, "--per-cpu"),
+        (args.repeat.is_some(), "-r"),
+        (
+            args.interval
+                .or(args.interval_ms.map(|_| Default::default()))
+                .is_some(),
+            "-I",
+        ),
+        (args.separator.is_some(), "-x"),
+        (args.csv, "--csv"),
+        (
+            !args.pids.is_empty() && !args.command.is_empty(),
+            "-p together with -- CMD",
+        ),
+    ];
+    match others.into_iter().find(|(given, _)| *given) {
+        Some((_, option)) => {
+            let what =
+                format!("{option} does not go with --by scope, which is of one program's threads");
+            Err(Failure::new(what)
+                .hint("tiptoe stat --by scope -e EVENTS -p PID, or -- CMD; --json for programs"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,191 @@
+//! A thread enters a scope, or leaves it.
+
+use tiptoe_wire::scopes::{CHANGES, NODE_WORDS, NODES, NODES_AT, SINCE, STAMP};
+use tiptoe_wire::{Geometry, Words};
+
+use crate::nodes::Nodes;
+
+/// Set in every token: none is 0.
+const TOKEN: u64 = 1 << 16;
+
+/// What a thread writes to.
+#[derive(Clone, Copy)]
+pub struct Thread<'a> {
+    slab: Words<'a>,
+    own: Words<'a>,
+    shared: Words<'a>,
+}
+
+impl<'a> Thread<'a> {
+    /// With the first words of its slab, its own words of scopes, and those of slab 0.
+    pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
+        Thread { slab, own, shared }
+    }
+
+    /// The node that it is in.
+    #[inline]
+    pub fn node(&self) -> u32 {
+        (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
+    }
+
+    /// It enters the scope of a label, or comes back to it, at this time in ticks; `name` is asked where the scope is
+    /// new. What it returns is for [`Thread::leaves`].
+    #[inline]
+    pub fn enters<'n>(
+        &self,
+        label: u64,
+        resumes: bool,
+        now: u64,
+        name: impl FnOnce() -> &'n [u8],
+    ) -> u64 {
+        let outer = self.node();
+        let node = Nodes::new(self.shared).number(label, outer, name);
+        self.moves(outer, node, now);
+        self.own.add_own(words_of(node), u64::from(!resumes));
+        self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
+    }
+
+    /// It leaves what it entered with this token, and all that it has entered since and not left. One of another
+    /// session's is of nothing.
+    #[inline]
+    pub fn leaves(&self, token: u64, now: u64) {
+        if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
+            self.moves(self.node(), (token & (TOKEN - 1)) as u32 % NODES, now);
+        }
+    }
+
+    /// Charges the time up to now, and is in another node.
+    #[inline]
+    fn moves(&self, from: u32, to: u32, now: u64) {
+        let since = self.take_since(now);
+        if since != 0 {
+            self.own.add_own(words_of(from) + 1, now - since);
+        }
+        self.slab.store(Geometry::SCOPE as usize, to.into());
+        self.own.add_own(CHANGES as usize, 1);
+    }
+
+    /// Since when nothing was charged, and nothing is from now on; 0 where it never was, or where a signal handler
+    /// has charged what is later than this.
+    #[inline]
+    fn take_since(&self, now: u64) -> u64 {
+        loop {
+            let since = self.own.load(SINCE as usize);
+            if since >= now {
+                return 0;
+            }
+            if self.own.exchange_own(SINCE as usize, since, now) {
+                return since;
+            }
+        }
+    }
+
+    /// The words are another thread's from now on.
+    pub fn forget(&self) {
+        self.slab.store(Geometry::SCOPE as usize, 0);
+        self.own.store(SINCE as usize, 0);
+    }
+}
+
+#[inline]
+fn words_of(node: u32) -> usize {
+    (NODES_AT + node * NODE_WORDS) as usize
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::vec::Vec;
+    use tiptoe_wire::scopes::{Spent, WIDTH, spent};
+
+    struct Slabs([Vec<AtomicU64>; 3]);
+
+    impl Slabs {
+        fn new(stamp: u64) -> Slabs {
+            let words = |len: u32| (0..len).map(|_| AtomicU64::new(0)).collect();
+            let slabs = Slabs([words(16), words(WIDTH), words(WIDTH)]);
+            slabs.0[2][STAMP as usize].store(stamp, Relaxed);
+            slabs
+        }
+
+        fn thread(&self) -> Thread<'_> {
+            let [slab, own, shared] = &self.0;
+            Thread::new(Words::new(slab), Words::new(own), Words::new(shared))
+        }
+
+        fn spent(&self) -> Vec<(u32, u64, u64)> {
+            let words: Vec<u64> = self.0[1].iter().map(|word| word.load(Relaxed)).collect();
+            let each = |(node, Spent { entries, ticks })| (node, entries, ticks);
+            spent(&words).map(each).collect()
+        }
+    }
+
+    const OUTER: u64 = 0x1000;
+    const INNER: u64 = 0x2000;
+
+    #[test]
+    fn time_is_charged_to_the_scope_that_is_left() {
+        let slabs = Slabs::new(1);
+        let thread = slabs.thread();
+        let enters = |label, resumes, now| thread.enters(label, resumes, now, || b"name");
+        let outer = enters(OUTER, false, 100);
+        let inner = enters(INNER, false, 110);
+        assert_eq!(thread.node(), 2);
+        thread.leaves(inner, 140);
+        thread.leaves(outer, 145);
+        assert_eq!(slabs.spent(), [(1, 1, 15), (2, 1, 30)]);
+        let again = enters(OUTER, true, 200);
+        thread.leaves(again, 201);
+        assert_eq!(slabs.spent(), [(0, 0, 55), (1, 1, 16), (2, 1, 30)]);
+        assert_eq!(thread.node(), 0);
+    }
+
+    #[test]
+    fn who_jumps_out_of_scopes_is_where_the_next_one_to_be_left_began() {
+        let slabs = Slabs::new(1);
+        let thread = slabs.thread();
+        let outer = thread.enters(OUTER, false, 100, || b"outer");
+        thread.enters(INNER, false, 110, || b"inner");
+        thread.enters(INNER, false, 120, || b"inner");
+        thread.leaves(outer, 150);
+        assert_eq!(thread.node(), 0);
+        assert_eq!(slabs.spent(), [(1, 1, 10), (2, 1, 10), (3, 1, 30)]);
+    }
+
+    #[test]
+    fn what_was_entered_in_another_session_is_not_left_in_this() {
+        let (first, second) = (Slabs::new(1), Slabs::new(2));
+        let token = first.thread().enters(OUTER, false, 100, || b"outer");
+        let thread = second.thread();
+        thread.enters(INNER, false, 200, || b"inner");
+        thread.leaves(token, 210);
+        thread.leaves(0, 220);
+        assert_eq!(thread.node(), 1);
+    }
+
+    #[test]
+    fn time_that_a_handler_has_charged_is_not_charged_again() {
+        let slabs = Slabs::new(1);
+        let thread = slabs.thread();
+        thread.enters(OUTER, false, 100, || b"outer");
+        // The clock was read, and then a handler came that entered and left.
+        let handler = thread.enters(INNER, false, 150, || b"inner");
+        thread.leaves(handler, 160);
+        thread.enters(INNER, false, 140, || b"inner");
+        let ticks: u64 = slabs.spent().iter().map(|(_, _, ticks)| ticks).sum();
+        assert_eq!(ticks, 60);
+    }
+
+    #[test]
+    fn another_thread_begins_outside() {
+        let slabs = Slabs::new(1);
+        let thread = slabs.thread();
+        thread.enters(OUTER, false, 100, || b"outer");
+        thread.forget();
+        assert_eq!(thread.node(), 0);
+        thread.enters(OUTER, false, 500, || b"outer");
+        assert_eq!(slabs.spent(), [(1, 2, 0)]);
+    }
+}

@@ -1,0 +1,52 @@
+//! What it costs to change to another scope.
+//!
+//! The engine that runs in targets is run here, over words of our own: one scope over and over, and as many that take
+//! turns as many a program has. The way in and out of the agent is a call, and not in it.
+
+use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use tiptoe_event::Cost;
+use tiptoe_label::switch::Thread;
+use tiptoe_wire::scopes::{STAMP, WIDTH};
+use tiptoe_wire::{Geometry, Words};
+
+use crate::clock;
+
+const TURNS: u64 = 20_000;
+/// How much dearer it may be among the program's own cache misses.
+const COLD: f64 = 2.0;
+
+/// Measures one change: entering and leaving are two.
+pub fn scope_change() -> Cost {
+    let words = |len: u32| -> Vec<AtomicU64> { (0..len).map(|_| AtomicU64::new(0)).collect() };
+    let (slab, own, shared) = (words(Geometry::FIRST_SLOT), words(WIDTH), words(WIDTH));
+    let [slab, own, shared] = [&slab, &own, &shared].map(|words| Words::new(words));
+    shared.store(STAMP as usize, 1);
+    let thread = Thread::new(slab, own, shared);
+    let each = |scopes: u64| {
+        let begun = Instant::now();
+        for turn in 0..TURNS {
+            let label = black_box(0x1000 + 64 * (turn % scopes));
+            let token = thread.enters(label, false, clock::ticks(), || b"scope");
+            thread.leaves(token, clock::ticks());
+        }
+        begun.elapsed().as_nanos() as f64 / (2 * TURNS) as f64
+    };
+    let _warm = each(1);
+    let (one, many) = (each(1), each(100));
+    let [low, high] = [one.min(many), one.max(many)];
+    Cost::between(low, (low + high) / 2.0, COLD * high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_holds_the_estimate() {
+        let cost = scope_change();
+        assert!(0.0 < cost.low_ns && cost.low_ns <= cost.ns && cost.ns <= cost.high_ns);
+    }
+}

@@ -1,0 +1,138 @@
+//! What the processes of a run did in their scopes.
+
+use std::collections::BTreeMap;
+
+use tiptoe_session::{Scope, Scopes};
+
+use super::Run;
+use crate::clock;
+use crate::request::Error;
+use crate::scopes::OUTSIDE;
+
+/// What is known of one name.
+#[derive(Default)]
+struct Sum {
+    entries: u64,
+    wall_ns: u64,
+    away_ns: u64,
+    counts: Vec<u64>,
+}
+
+impl Run<'_> {
+    /// Writes down what was done in scopes, where that was asked for; what threads are in counts until now.
+    pub(super) fn tell_scopes(&mut self) -> Result<(), Error> {
+        if !self.plan.scopes {
+            return Ok(());
+        }
+        let (now, ns_per_tick) = (clock::ticks(), u128::from(clock::ns_per_tick()));
+        let mut names: BTreeMap<String, Sum> = BTreeMap::new();
+        let (mut events, mut is_charged) = (Vec::new(), true);
+        for tracee in &self.tracees {
+            let sums = tracee.scope_sums(now)?;
+            self.scope_changes += sums.changes;
+            if self.request.scopes.is_none() {
+                continue;
+            }
+            let tree = tracee.scope_names()?;
+            for (number, scope) in sums.iter() {
+                let sum = names.entry(tree.name(number.into())).or_default();
+                sum.entries = sum.entries.saturating_add(scope.entries);
+                let ns = (u128::from(scope.ticks) * ns_per_tick) >> 32;
+                sum.wall_ns = sum.wall_ns.saturating_add(ns as u64);
+            }
+            let Some((charged_events, charged)) = tracee.charged()? else {
+                is_charged = false;
+                continue;
+            };
+            for (number, charged) in (0..).zip(&charged) {
+                let nothing = charged.away_ns == 0 && charged.events.iter().all(|n| *n == 0);
+                if nothing && !names.contains_key(&tree.name(number)) {
+                    continue;
+                }
+                let sum = names.entry(tree.name(number)).or_default();
+                sum.away_ns = sum.away_ns.saturating_add(charged.away_ns);
+                sum.counts.resize(charged_events.len(), 0);
+                let counts = sum.counts.iter_mut().zip(charged.events);
+                counts.for_each(|(sum, count)| *sum = sum.saturating_add(count));
+            }
+            events = charged_events;
+        }
+        if self.request.scopes.is_some() {
+            self.session.scopes = Some(Scopes {
+                events,
+                rows: rows(names, is_charged, self.session.cpu_ns),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The rows; what is done in no scope is what is left of all CPU time.
+fn rows(names: BTreeMap<String, Sum>, is_charged: bool, cpu_ns: u64) -> Vec<Scope> {
+    let mut left = cpu_ns;
+    let mut rows: Vec<Scope> = Vec::new();
+    let mut outside = Scope {
+        name: OUTSIDE.to_owned(),
+        ..Scope::default()
+    };
+    for (name, sum) in names {
+        if name == OUTSIDE {
+            outside.counts = sum.counts;
+            continue;
+        }
+        let cpu = sum.wall_ns.saturating_sub(sum.away_ns);
+        left = left.saturating_sub(cpu);
+        rows.push(Scope {
+            name,
+            entries: sum.entries,
+            wall_ns: Some(sum.wall_ns),
+            cpu_ns: is_charged.then_some(cpu),
+            counts: sum.counts,
+        });
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    outside.cpu_ns = is_charged.then_some(left);
+    rows.push(outside);
+    rows.sort_by_key(|row| std::cmp::Reverse((row.cpu_ns, row.wall_ns)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_was_done_in_no_scope() {
+        let sum = |wall_ns, away_ns| Sum {
+            entries: 1,
+            wall_ns,
+            away_ns,
+            counts: vec![2],
+        };
+        let names = [
+            ("a", sum(100, 40)),
+            ("b", sum(10, 50)),
+            (OUTSIDE, sum(70, 0)),
+        ];
+        let names = || {
+            names
+                .iter()
+                .map(|(name, s)| ((*name).to_owned(), sum(s.wall_ns, s.away_ns)))
+        };
+        let told = rows(names().collect(), true, 200);
+        let told: Vec<_> = told
+            .iter()
+            .map(|row| (row.name.as_str(), row.cpu_ns))
+            .collect();
+        assert_eq!(
+            told,
+            [(OUTSIDE, Some(140)), ("a", Some(60)), ("b", Some(0))]
+        );
+        let told = rows(names().collect(), false, 200);
+        assert!(told.iter().all(|row| row.cpu_ns.is_none()));
+        assert_eq!(told[0].name, "a");
+        assert!(rows(BTreeMap::new(), true, 200).is_empty());
+    }
+}

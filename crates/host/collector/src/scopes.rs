@@ -1,0 +1,154 @@
+//! Scopes of a program, as its agent's words tell of them: their names, and what their time came to.
+//!
+//! The target could have written anything: a name is shown as names of threads are, and no number is relied on.
+
+use std::collections::BTreeMap;
+
+use tiptoe_wire::scopes::{CHANGES, NODES, OTHERS, Spent, node, spent};
+
+use crate::counts::plain;
+
+/// What is done in no scope.
+pub const OUTSIDE: &str = "(no scope)";
+/// What is done in scopes for which there was no room.
+pub const NO_ROOM: &str = "(other scopes)";
+
+/// The nodes that have names.
+#[derive(Debug, Default)]
+pub struct Tree(BTreeMap<u32, String>);
+
+impl Tree {
+    /// Those in the words of slab 0.
+    pub fn read(words: &[u64]) -> Tree {
+        let mut names: BTreeMap<u32, String> = BTreeMap::new();
+        for number in 1..NODES {
+            let Some(node) = node(words, number) else {
+                continue;
+            };
+            let own = plain(node.name());
+            let own = if node.is_cut { own + "…" } else { own };
+            let path = match node.parent {
+                0 => own,
+                // A parent has a smaller number, so it was read before.
+                parent => match names.get(&parent) {
+                    Some(outer) => format!("{outer}/{own}"),
+                    None => continue,
+                },
+            };
+            names.insert(number, path);
+        }
+        Tree(names)
+    }
+
+    /// The name of a node, within those that it is in: `checkout/payment`.
+    pub fn name(&self, number: u64) -> String {
+        let named = u32::try_from(number).ok();
+        match number {
+            0 => OUTSIDE.to_owned(),
+            _ => match named.and_then(|number| self.0.get(&number)) {
+                Some(name) => name.clone(),
+                None => NO_ROOM.to_owned(),
+            },
+        }
+    }
+}
+
+/// What a scope came to, over threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// How often it was entered.
+    pub entries: u64,
+    /// Ticks in it, but not in those within it.
+    pub ticks: u64,
+}
+
+/// What scopes came to, by node.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    nodes: BTreeMap<u32, Scope>,
+    /// How often threads entered one or left one.
+    pub changes: u64,
+}
+
+impl Sums {
+    /// Adds what a thread did in its words. One that is in a node since then, in ticks, has not charged that yet.
+    pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
+        let changes = words.get(CHANGES as usize).copied().unwrap_or(0);
+        self.changes = self.changes.saturating_add(changes);
+        for (number, Spent { entries, ticks }) in spent(words) {
+            let sum = self.nodes.entry(number).or_default();
+            sum.entries = sum.entries.saturating_add(entries);
+            sum.ticks = sum.ticks.saturating_add(ticks);
+        }
+        if let Some((number, ticks)) = is_in {
+            let number = u32::try_from(number).map_or(OTHERS, |number| number.min(OTHERS));
+            let sum = self.nodes.entry(number).or_default();
+            sum.ticks = sum.ticks.saturating_add(ticks);
+        }
+    }
+
+    /// Each node and what it came to.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Scope)> {
+        self.nodes.iter().map(|(number, sum)| (*number, *sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_wire::scopes::{NODE_WORDS, NODES_AT, RECORDS, WIDTH, record};
+
+    fn described(nodes: &[(u32, u32, &[u8; 8])]) -> Vec<u64> {
+        let mut words = vec![0; WIDTH as usize];
+        for (number, parent, name) in nodes {
+            let at = (RECORDS + number * record::WORDS) as usize;
+            words[at] = record::COMPLETE | 8 << 32 | u64::from(*parent);
+            words[at + 1] = u64::from_le_bytes(**name);
+        }
+        words
+    }
+
+    #[test]
+    fn names_are_paths() {
+        let words = described(&[
+            (1, 0, b"checkout"),
+            (2, 1, b"pay\nment"),
+            (3, OTHERS, b"nowheres"),
+            (5, 4, b"orphaned"),
+        ]);
+        let tree = Tree::read(&words);
+        let name = |number| tree.name(number);
+        assert_eq!([name(0), name(1)], [OUTSIDE, "checkout"]);
+        assert_eq!(name(2), "checkout/pay?ment");
+        for number in [3, 4, 5, u64::from(OTHERS), u64::MAX] {
+            assert_eq!(name(number), NO_ROOM);
+        }
+    }
+
+    #[test]
+    fn what_threads_spent_adds_up() {
+        let mut words = vec![0; WIDTH as usize];
+        let at = (NODES_AT + 2 * NODE_WORDS) as usize;
+        (words[at], words[at + 1]) = (3, 100);
+        words[CHANGES as usize] = 7;
+        let mut sums = Sums::default();
+        sums.add(&words, None);
+        sums.add(&words, Some((2, 50)));
+        sums.add(&[], Some((u64::MAX, 1)));
+        let (two, others) = (
+            Scope {
+                entries: 6,
+                ticks: 250,
+            },
+            Scope {
+                entries: 0,
+                ticks: 1,
+            },
+        );
+        assert_eq!(
+            sums.iter().collect::<Vec<_>>(),
+            [(2, two), (OTHERS, others)]
+        );
+        assert_eq!(sums.changes, 14);
+    }
+}

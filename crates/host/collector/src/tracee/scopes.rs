@@ -1,0 +1,246 @@
+//! The scopes of one process: finding the ports of what it links, and reading what its threads did where.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_event::{Counter, CounterKind, counter_groups};
+use tiptoe_kernel::scopes::{Charged, MOST_EVENTS, ScopesWanted, can_charge};
+use tiptoe_kernel::{ProgramTimes, Scopes};
+use tiptoe_port::{Kind, Port, SECTION};
+use tiptoe_wire::Geometry;
+use tiptoe_wire::scopes::{SINCE, WIDTH};
+
+use super::{Plan, Tracee};
+use crate::counts;
+use crate::link::Link;
+use crate::module::Module;
+use crate::request::Error;
+use crate::scopes::{Sums, Tree};
+
+/// Bytes of one file's ports that are looked at, at most.
+const MOST: u64 = 1 << 16;
+
+/// Names of events, and of each node how often each happened.
+pub type ChargedEvents = (Vec<String>, Vec<Charged>);
+
+/// The kernel's number of the clock of tasks; below it is that of CPUs.
+const TASK_CLOCK: u64 = 1;
+/// How often events are opened again where threads begin meanwhile.
+const TRIES: usize = 20;
+
+/// What a process without scopes can be told.
+const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
+
+impl Tracee {
+    /// An error where scopes are asked for, and nothing in a running program tells of any.
+    pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
+        if plan.scopes && !plan.starts && self.ports(modules).is_empty() {
+            let (pid, comm) = (self.process.pid(), &self.comm);
+            let why =
+                format!("process {pid} ({comm}) enters no scopes: nothing in it tells of any");
+            return Err(Error::new(why).with_hint(HOW));
+        }
+        Ok(())
+    }
+
+    /// Has the libraries among these call the agent where threads enter scopes.
+    pub(super) fn open_ports(
+        &mut self,
+        link: &Link,
+        plan: &Plan,
+        modules: &[Module],
+    ) -> Result<(), Error> {
+        if !plan.scopes {
+            return Ok(());
+        }
+        let ports = self.ports(modules);
+        let opened = link.open_ports(&ports)?;
+        self.ports += opened.iter().filter(|result| **result == 0).count();
+        Ok(())
+    }
+
+    /// Begins to charge what happens, and then has threads tell of scopes.
+    pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
+        if !plan.scopes {
+            return Ok(());
+        }
+        let Some(link) = self.link.take() else {
+            return Ok(());
+        };
+        let charged = match plan.charges {
+            Some(charges) => self.charge_events(&link, charges),
+            None => Ok(()),
+        };
+        let opened = charged.and_then(|()| self.open_ports(&link, plan, modules));
+        self.link = Some(link);
+        opened
+    }
+
+    /// Where that is not allowed, only times are told.
+    fn charge_events(&mut self, link: &Link, charges: &[String]) -> Result<(), Error> {
+        match self.charge(link, &counters(charges)?) {
+            Ok(charging) => self.charging = Some(charging),
+            Err(error) => self.notes.push(format!(
+                "CPU time and events of scopes are not known, only for how long threads were in them: {error}"
+            )),
+        }
+        Ok(())
+    }
+
+    fn charge(
+        &mut self,
+        link: &Link,
+        counters: &[Counter<'_>],
+    ) -> Result<Scopes, tiptoe_kernel::Error> {
+        let wanted = ScopesWanted {
+            pid: self.process.pid(),
+            thread_offset: link.data().hello().map_or(0, |hello| hello.tls),
+            node_offset: Geometry::SCOPE * 8,
+        };
+        let threads = || {
+            let mut threads = self.process.threads().unwrap_or_default();
+            threads.retain(|tid| Some(*tid) != self.agent_thread);
+            threads
+        };
+        let mut tries = TRIES;
+        loop {
+            let mut charging = Scopes::load(&wanted, counters)?;
+            let before = threads();
+            charging.start(counters, &before)?;
+            tries -= 1;
+            // What began meanwhile has inherited the events of its parent, or not.
+            let is_complete = counters.is_empty() || threads() == before;
+            if !is_complete && tries > 0 {
+                continue;
+            }
+            if !is_complete {
+                let note =
+                    "threads began all the while that the events were opened: some may be missing";
+                self.notes.push(note.to_owned());
+            }
+            return Ok(charging);
+        }
+    }
+
+    /// The events that were charged, and what of them to each node; none where nothing was.
+    pub fn charged(&self) -> Result<Option<ChargedEvents>, Error> {
+        let Some(charging) = &self.charging else {
+            return Ok(None);
+        };
+        let names = charging.names().map(str::to_owned).collect();
+        Ok(Some((names, charging.read()?)))
+    }
+
+    /// What charging took, where the kernel tells.
+    pub fn charging_times(&self) -> Option<ProgramTimes> {
+        self.charging.as_ref()?.times()
+    }
+
+    /// What there is to say where nothing told of scopes until the end.
+    pub fn without_scopes(&self, plan: &Plan) -> Option<String> {
+        let none = plan.scopes && self.ports == 0;
+        none.then(|| {
+            let (pid, comm) = (self.process.pid(), &self.comm);
+            match self.link {
+                Some(_) => format!("process {pid} ({comm}) entered no scopes: {HOW}"),
+                None => format!("the scopes of process {pid} ({comm}) are not known: only the agent is told of them"),
+            }
+        })
+    }
+
+    /// Where the ports of scopes are.
+    fn ports(&self, modules: &[Module]) -> Vec<u64> {
+        let Ok(memory) = File::open(format!("/proc/{}/mem", self.process.pid())) else {
+            return Vec::new();
+        };
+        let mut ports = Vec::new();
+        for module in modules {
+            let Some(section) = module.object.section(SECTION) else {
+                continue;
+            };
+            let first = section.start.wrapping_add(module.bias);
+            let mut bytes = vec![0; (section.end - section.start).min(MOST) as usize];
+            if memory.read_exact_at(&mut bytes, first).is_err() {
+                continue;
+            }
+            // Compilers align what is large: there may be room between two.
+            let at = (0..bytes.len()).step_by(align_of::<Port>());
+            let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(Kind::Scopes));
+            ports.extend(found.map(|at| first + at as u64));
+        }
+        ports
+    }
+
+    /// The names of its scopes.
+    pub fn scope_names(&self) -> Result<Tree, Error> {
+        let Some(link) = self.link.as_ref().filter(|link| link.scope_slot != 0) else {
+            return Ok(Tree::default());
+        };
+        let slots = link.scope_slot..link.scope_slot + WIDTH;
+        let mut tree = Tree::default();
+        let each = |owner: Option<String>, words: &[u64]| {
+            if owner.is_none() {
+                tree = Tree::read(words);
+            }
+        };
+        counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
+        Ok(tree)
+    }
+
+    /// What its scopes came to until now, with `now` in ticks.
+    pub fn scope_sums(&self, now: u64) -> Result<Sums, Error> {
+        let mut sums = Sums::default();
+        let Some(link) = self.link.as_ref().filter(|link| link.scope_slot != 0) else {
+            return Ok(sums);
+        };
+        let threads = self.process.threads().unwrap_or_default();
+        // All from the slab's own words to the end of those of scopes.
+        let slots = Geometry::SCOPE..link.scope_slot + WIDTH;
+        let own = (link.scope_slot - Geometry::SCOPE) as usize;
+        let each = |owner: Option<String>, words: &[u64]| {
+            let (Some(owner), Some(spent)) = (owner, words.get(own..)) else {
+                return;
+            };
+            let tid = owner.split(' ').next().and_then(|tid| tid.parse().ok());
+            let lives = tid.is_some_and(|tid: u32| threads.contains(&tid));
+            let [node, since] =
+                [words.first(), spent.get(SINCE as usize)].map(|w| w.copied().unwrap_or(0));
+            let is_in = (lives && since != 0).then(|| (node, now.saturating_sub(since)));
+            sums.add(spent, is_in);
+        };
+        counts::each_slab(link.data_file(), link.geometry(), slots, each).map_err(failed)?;
+        Ok(sums)
+    }
+}
+
+/// The events by these names, without clocks: times are told anyway.
+fn counters(lists: &[String]) -> Result<Vec<Counter<'_>>, Error> {
+    let mut all = Vec::new();
+    for group in lists.iter().flat_map(|list| counter_groups(list)) {
+        let group = group.map_err(|error| Error::new(error.to_string()))?;
+        for counter in group.events() {
+            let counter = counter.map_err(|error| Error::new(error.to_string()))?;
+            match counter.kind {
+                CounterKind::Software(clock) if clock <= TASK_CLOCK => {}
+                _ if !can_charge(&counter) => {
+                    let why = format!(
+                        "{} cannot be charged to scopes: the CPU counts it",
+                        counter.text
+                    );
+                    let hint = "events of the kernel's own (page-faults, cs, migrations) and tracepoints can";
+                    return Err(Error::new(why).with_hint(hint));
+                }
+                _ => all.push(counter),
+            }
+        }
+    }
+    if all.len() > MOST_EVENTS {
+        let why = format!("{} events to charge to scopes", all.len());
+        return Err(Error::new(why).with_hint(format!("{MOST_EVENTS} at most")));
+    }
+    Ok(all)
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::new(format!("cannot read the scopes: {error}"))
+}

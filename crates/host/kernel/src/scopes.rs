@@ -1,0 +1,233 @@
+//! What happens to a process's threads, by the scopes that they are in.
+//!
+//! BPF programs (`bpf/scopes.bpf.c`) find the scope where something happens, in the memory that the agent keeps in the
+//! process: so nothing is told when a thread changes to another one. Times in scopes are the agent's; what is counted
+//! here of these is for how long threads did not run meanwhile.
+//!
+//! The kernel measures the programs while they are there ([`Scopes::times`]).
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use aya::maps::{HashMap, PerCpuArray};
+use aya::programs::Program;
+use aya::sys::{Stats, enable_stats};
+use aya::{Btf, Ebpf};
+use tiptoe_event::{Counter, CounterKind};
+use tiptoe_sys::host::limits::reserve_open_files;
+use tiptoe_sys::host::perf::{On, PerfEvent};
+use tiptoe_sys::raw::monotonic_ns;
+
+use crate::Error;
+use crate::counters::{Resolved, denied, resolve};
+use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed, map, no_part};
+use crate::refusal::bpf_refusal;
+use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
+
+/// The programs, as clang made them. The macro aligns them as their reader wants it.
+const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
+const LOAD: &str = "load the BPF programs that charge scopes";
+const READ: &str = "read what happened in scopes";
+const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
+const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
+
+/// Nodes of scopes that are told apart.
+pub const NODES: u32 = 1024;
+/// Events that can be charged.
+pub const MOST_EVENTS: usize = 8;
+
+/// What the programs keep of a node: `bpf/scopes_layout.h` has the same.
+type Sums = [u64; 1 + MOST_EVENTS];
+/// A thread that does not run: since when, and in which node.
+type Away = [u64; 2];
+
+/// Whose scopes, and where they are found.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopesWanted {
+    /// The process, as this process knows it.
+    pub pid: u32,
+    /// From a thread's pointer to the word that leads to its descriptor, in bytes.
+    pub thread_offset: i64,
+    /// From a slab's beginning to the thread's node, in bytes.
+    pub node_offset: u32,
+}
+
+/// What happened in a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charged {
+    /// For how long threads that were in it did not run.
+    pub away_ns: u64,
+    /// How often each event happened.
+    pub events: [u64; MOST_EVENTS],
+}
+
+/// Programs that charge, from [`Scopes::start`] on until this is dropped.
+#[derive(Debug)]
+pub struct Scopes {
+    bpf: Ebpf,
+    events: Vec<Resolved>,
+    links: Vec<Link>,
+    open: Vec<PerfEvent>,
+    /// The kernel measures programs while this is open.
+    stats: Option<OwnedFd>,
+}
+
+/// Whether an event can be charged to scopes: what the kernel counts by itself, one by one.
+pub fn can_charge(counter: &Counter<'_>) -> bool {
+    matches!(
+        counter.kind,
+        CounterKind::Software(_) | CounterKind::Tracepoint { .. }
+    )
+}
+
+impl Scopes {
+    /// Makes ready to charge these events, [`MOST_EVENTS`] at most, each of which [can be](can_charge). Nothing is
+    /// attached yet.
+    pub fn load(wanted: &ScopesWanted, events: &[Counter<'_>]) -> Result<Scopes, Error> {
+        let resolved = events.iter().map(resolve);
+        let resolved: Vec<Resolved> = resolved.collect::<Result<_, _>>()?;
+        let mut loader = programs::loader();
+        loader
+            .override_global("process", &wanted.pid, true)
+            .override_global("thread_offset", &wanted.thread_offset, true)
+            .override_global("node_offset", &wanted.node_offset, true);
+        let bpf = loader.load(PROGRAMS);
+        let mut bpf = bpf.map_err(|error| bpf_refusal(LOAD, &error))?;
+        let btf = Btf::from_sys_fs().map_err(|_| Error::NoBtf)?;
+        for place in [SWITCHED, EXITED] {
+            load_typed(&mut bpf, place, &btf, LOAD)?;
+        }
+        for (number, event) in resolved.iter().enumerate() {
+            match event.is_tracepoint() {
+                true => load_program(&mut bpf, &passed(number), LOAD)?,
+                false => {
+                    let loaded = perf_program(&mut bpf, number)?.load();
+                    loaded.map_err(|error| bpf_refusal(LOAD, &error))?;
+                }
+            }
+        }
+        Ok(Scopes {
+            bpf,
+            events: resolved,
+            links: Vec::new(),
+            open: Vec::new(),
+            stats: None,
+        })
+    }
+
+    /// The events' names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.events.iter().map(|event| event.name.as_str())
+    }
+
+    /// Charges from now on what happens to these threads, and to those that they make.
+    pub fn start(&mut self, events: &[Counter<'_>], threads: &[u32]) -> Result<(), Error> {
+        self.stats = enable_stats(Stats::RunTime).ok();
+        reserve_open_files((self.events.len() * threads.len()) as u64)?;
+        for place in [SWITCHED, EXITED] {
+            self.links.push(attach(&mut self.bpf, place)?);
+        }
+        for (number, counter) in events.iter().enumerate() {
+            match counter.kind {
+                CounterKind::Tracepoint { group, name } => {
+                    let link = attach(&mut self.bpf, [&passed(number), group, name])?;
+                    self.links.push(link);
+                }
+                _ => self.open_for(number, threads)?,
+            }
+        }
+        for event in &self.open {
+            event.enable().map_err(|source| Error::Io {
+                what: "switch an event on".into(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Opens an event of each of these threads, and of those that they make.
+    fn open_for(&mut self, number: usize, threads: &[u32]) -> Result<(), Error> {
+        let Some(event) = self.events.get(number) else {
+            return Ok(());
+        };
+        let mut attr = event.attr;
+        attr.set_disabled(1);
+        attr.set_inherit(1);
+        attr.set_inherit_thread(1);
+        attr.__bindgen_anon_1.sample_period = 1;
+        let program = perf_program(&mut self.bpf, number)?.fd();
+        let program = program.map_err(|error| bpf_refusal(LOAD, &error))?;
+        let io = |what: &str, source| Error::Io {
+            what: what.into(),
+            source,
+        };
+        for tid in threads {
+            let on = On::Thread(*tid);
+            match PerfEvent::open(attr, on) {
+                Ok(opened) => {
+                    let runs = opened.run_program(program.as_fd());
+                    runs.map_err(|source| io("attach a BPF program to an event", source))?;
+                    self.open.push(opened);
+                }
+                // It ended since it was listed.
+                Err(e) if e.raw_os_error() == Some(ESRCH) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(EPERM | EACCES)) => {
+                    return Err(denied(&event.name, on));
+                }
+                Err(source) => return Err(io(&format!("count {}", event.name), source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends charging; what was charged can still be read.
+    pub fn stop(&mut self) {
+        self.open.clear();
+        self.links.clear();
+    }
+
+    /// What was charged to each node so far; threads that do not run now are away until now.
+    pub fn read(&self) -> Result<Vec<Charged>, Error> {
+        let failed = |error| bpf_refusal(READ, &error);
+        let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
+        let mut nodes = Vec::new();
+        for node in 0..NODES {
+            let mut charged = Charged::default();
+            for cpu in sums.get(&node, 0).map_err(failed)?.iter() {
+                let [away_ns, events @ ..] = cpu;
+                charged.away_ns = charged.away_ns.wrapping_add(*away_ns);
+                let each = charged.events.iter_mut().zip(events);
+                each.for_each(|(sum, count)| *sum = sum.wrapping_add(*count));
+            }
+            nodes.push(charged);
+        }
+        let now = monotonic_ns();
+        let away = HashMap::<_, u32, Away>::try_from(map(&self.bpf, "away")?).map_err(failed)?;
+        for [since, node] in away.iter().flatten().map(|(_, away)| away) {
+            let charged = usize::try_from(node).ok();
+            let charged = charged.and_then(|node| nodes.get_mut(node));
+            if let Some(charged) = charged.filter(|_| since != 0) {
+                charged.away_ns += now.saturating_sub(since);
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// What the programs took, of all processes, as the kernel measured it; none where this user may not have it
+    /// measured.
+    pub fn times(&self) -> Option<ProgramTimes> {
+        self.stats.as_ref()?;
+        Some(programs::times_of_all(&self.bpf))
+    }
+}
+
+fn passed(number: usize) -> String {
+    format!("passed_{number}")
+}
+
+fn perf_program(bpf: &mut Ebpf, number: usize) -> Result<&mut aya::programs::PerfEvent, Error> {
+    let name = format!("event_{number}");
+    match bpf.program_mut(&name) {
+        Some(Program::PerfEvent(program)) => Ok(program),
+        _ => Err(no_part(&name)),
+    }
+}

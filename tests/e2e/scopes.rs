@@ -1,0 +1,235 @@
+//! `--by scope`: what a program does, by the scopes that it enters.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::{Probe, Process, Report, command, is_root, scaled, skipped, target};
+
+const BY_SCOPE: [&str; 2] = ["--by", "scope"];
+
+fn probe(options: &[&str], words: &[&str]) -> Report {
+    let probe = Probe::new(&["work"]).with(&BY_SCOPE).with(options);
+    probe.run(&target("scoped"), words).good().clone()
+}
+
+/// The parts of an event, by their keys.
+fn parts(report: &Report, field: &str) -> BTreeMap<String, u64> {
+    let by = report.event("work").expect("counted")["by"].clone();
+    let parts = by.as_array().expect("split").iter();
+    let part = |part: &Value| {
+        let key = part["key"].as_str().expect("a key").to_owned();
+        (key, part[field].as_u64().expect("a number"))
+    };
+    parts.map(part).collect()
+}
+
+/// What `calls` does in so many rounds of all threads together.
+fn calls(rounds: u64) -> BTreeMap<String, u64> {
+    let each = [
+        ("read", 3),
+        ("write", 2),
+        ("write/commit log", 5),
+        ("(no scope)", 1),
+    ];
+    each.map(|(scope, calls)| (scope.to_owned(), calls * rounds))
+        .into()
+}
+
+#[test]
+fn hits_are_of_the_scope_that_their_thread_is_in() {
+    let rounds = scaled(1_000_000);
+    let report = probe(&[], &["calls", "4", &rounds.to_string()]);
+    assert_eq!(parts(&report, "count"), calls(4 * rounds));
+}
+
+#[test]
+fn timed_calls_are_told_by_scope() {
+    let report = probe(&["--latency"], &["calls", "2", "1000"]);
+    assert_eq!(parts(&report, "returns"), calls(2000));
+}
+
+/// Nothing of a child's is its parent's, and it is not held up.
+#[test]
+fn a_forked_child_enters_scopes_of_its_own() {
+    let report = probe(&[], &["forks", "2", "1000"]);
+    assert_eq!(parts(&report, "count"), calls(2000));
+}
+
+/// A handler comes anywhere, and its scope is within whatever its thread is in.
+#[test]
+fn handlers_enter_scopes_of_their_own() {
+    let rounds = scaled(50_000_000);
+    let report = probe(&[], &["signals", "2", &rounds.to_string()]);
+    let parts = parts(&report, "count");
+    for (scope, count) in calls(2 * rounds) {
+        match scope.as_str() {
+            // What a handler does there is told as the program's own, which has the same name.
+            "write/commit log" => assert!(parts[&scope] >= count, "{parts:?}"),
+            scope => assert_eq!(parts[scope], count),
+        }
+    }
+    let of_handlers = [
+        "commit log",
+        "read/commit log",
+        "write/commit log/commit log",
+    ];
+    assert!(
+        of_handlers.iter().any(|name| parts.contains_key(*name)),
+        "{parts:?}"
+    );
+}
+
+#[test]
+fn what_finds_no_room_is_told_together() {
+    let report = probe(&[], &["many", "1", "3000"]);
+    let parts = parts(&report, "count");
+    assert_eq!(parts.values().sum::<u64>(), 3000);
+    assert_eq!(parts["tenant 7"], 1);
+    assert!(parts["(other scopes)"] > 1000, "{parts:?}");
+}
+
+#[test]
+fn waits_are_of_the_scope_that_their_thread_is_in() {
+    let run = Probe::lock()
+        .with(&BY_SCOPE)
+        .run(&target("scoped"), &["waits", "4", "50"]);
+    let report = run.good();
+    let rows = report.value["locks"]["rows"].as_array().expect("rows");
+    let of = |scope: &str| {
+        let rows = rows
+            .iter()
+            .filter(|row| row["lock"] == scope && row["type"] == "mutex");
+        rows.map(|row| row["episodes"].as_u64().expect("a number"))
+            .sum::<u64>()
+    };
+    assert!(of("read") > 50 && of("write") > 50, "{rows:#?}");
+    assert_eq!(of("(no scope)"), 0, "{rows:#?}");
+}
+
+/// `stat --by scope` with these events; none where this user may not.
+fn stat(events: &str) -> Option<Probe> {
+    if !is_root() {
+        skipped("scopes", "CPU time and events of scopes need root");
+        return None;
+    }
+    Some(Probe::stat().with(&BY_SCOPE).with(&["-e", events]))
+}
+
+fn scope<'a>(report: &'a Report, name: &str) -> &'a Value {
+    let rows = report.value["scopes"]["rows"].as_array().expect("rows");
+    let mut rows = rows.iter().filter(|row| row["name"] == name);
+    rows.next()
+        .unwrap_or_else(|| panic!("no {name}: {:#}", report.value["scopes"]))
+}
+
+#[test]
+fn events_are_charged_to_scopes_exactly() {
+    let events = "page-faults,syscalls:sys_enter_getppid,task-clock";
+    let Some(stat) = stat(events) else { return };
+    let report = stat.run(&target("scoped"), &["faults", "3", "20"]);
+    let report = report.good();
+    let counts = |name| scope(report, name)["counts"].clone();
+    assert_eq!(counts("read"), serde_json::json!([6000, 420]));
+    assert_eq!(counts("write"), serde_json::json!([3000, 0]));
+    assert_eq!(scope(report, "read")["entries"], 60);
+    assert_eq!(
+        report.value["notes"],
+        Value::Null,
+        "{:#}",
+        report.value["notes"]
+    );
+}
+
+/// Threads that sleep, and that wait for a CPU, take none.
+#[test]
+fn cpu_time_is_that_of_threads_that_run() {
+    let Some(stat) = stat("cs") else { return };
+    let run = stat.run(&target("scoped"), &["times", "4", "10"]);
+    let report = run.good();
+    let ms = |name: &str, field: &str| {
+        let ns = scope(report, name)[field].as_u64().expect("a number");
+        ns as f64 / 1e6
+    };
+    // Of 40 rounds, 20 ms of CPU time each; it is by that clock that the program goes on.
+    let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
+    assert!((790.0..850.0).contains(&read), "{read}");
+    assert!((390.0..450.0).contains(&write), "{write}");
+    assert!(ms("write", "wall_ns") > 40.0 * 40.0 - 1.0);
+    let all = report.value["cpu_ns"].as_f64().expect("a number") / 1e6;
+    let outside = ms("(no scope)", "cpu_ns");
+    assert!((all - read - write - outside).abs() < 0.01 * all, "{all}");
+}
+
+#[test]
+fn running_programs_tell_of_scopes_from_then_on() {
+    let Some(stat) = stat("page-faults") else {
+        return;
+    };
+    let mut program = Process::waiting(&target("scoped"), &["faults", "2", "1000"]);
+    let pid = program.pid();
+    let watching = stat.attach(&[pid]);
+    wait_until("an agent", Duration::from_secs(60), || {
+        std::thread::sleep(Duration::from_millis(300));
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+        maps.is_ok_and(|maps| maps.contains("tiptoe-agent"))
+    });
+    program.go();
+    assert!(program.finish().1.success());
+    let report = watching.finish();
+    assert_eq!(
+        scope(&report, "read")["counts"],
+        serde_json::json!([200_000])
+    );
+    assert_eq!(
+        scope(&report, "write")["counts"],
+        serde_json::json!([100_000])
+    );
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    for (words, said) in [
+        (
+            &["stat", "--by", "scope", "-a"][..],
+            "-a does not go with --by scope",
+        ),
+        (&["stat", "--by", "scope"], "nobody to count"),
+        (
+            &["stat", "--by", "scope", "-e", "cycles", "--", "true"],
+            "cycles cannot be charged to scopes",
+        ),
+        (
+            &["stat", "--by", "scope", "-e", "page-fautls", "--", "true"],
+            "near: page-faults",
+        ),
+        (
+            &["probe", "f", "--by", "scope", "--via", "kernel", "-p", "1"],
+            "--by scope does not go with --via kernel",
+        ),
+        (
+            &["probe", "f", "--by", "scope", "--record", "-p", "1"],
+            "--by scope does not go with --record",
+        ),
+        (
+            &["lock", "--kernel", "--by", "scope", "-a"],
+            "does not know a program's scopes",
+        ),
+    ] {
+        let run = output(command().args(words));
+        let text = String::from_utf8_lossy(&run.stderr);
+        assert!(text.contains(said), "{words:?}: {text}");
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {text}");
+    }
+    // One that has none, running and started.
+    let program = Process::waiting(&target("plain_calls"), &[]);
+    let pid = program.pid().to_string();
+    let run = output(command().args(["stat", "--by", "scope", "-p", &pid]));
+    let text = String::from_utf8_lossy(&run.stderr);
+    assert!(
+        text.contains("enters no scopes") && text.contains("tiptoe.h"),
+        "{text}"
+    );
+    assert_eq!(run.status.code(), Some(2), "{text}");
+}

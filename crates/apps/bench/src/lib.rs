@@ -54,7 +54,7 @@ pub fn list() -> &'static [Bench] {
         },
         Bench {
             name: "lock",
-            about: "what watching contended locks costs an uncontended pair, a wait and a wake",
+            about: "what watching contended locks costs an uncontended pair, a wait and a wake; locks that tell by themselves",
             run: lock::run,
         },
         Bench {

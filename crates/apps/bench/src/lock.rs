@@ -8,6 +8,8 @@
 //! else: four threads over sections of 150 ns, and two that take turns asleep, by semaphores and by a condition. Of the
 //! former two `floor` is what hooks must take: jumps, calls, registers saved, and for a wait one reading of the clock.
 //!
+//! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]).
+//!
 //! Beside them stands what others do ([`others`]): their libraries replace the lock functions, so
 //! that each uncontended pair pays.
 
@@ -22,6 +24,7 @@ use crate::options::Options;
 use crate::table::{Row, Table, median_and_spread};
 use crate::workshop::{Program, Workshop};
 
+mod linked;
 mod others;
 
 use others::Other;
@@ -144,6 +147,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     }
     let left_out = left_out.map(|why| format!("futex_tracepoints is left out: {why}"));
     table.notes.extend(left_out);
+    linked::run(options, &mut table)?;
     let skipped = missing.iter();
     let skipped = skipped.map(|case| format!("skipped: {case} (not installed)"));
     table.notes.extend(skipped);

@@ -1,0 +1,218 @@
+//! Locks of programs that link `tiptoe-lock`: a pair of lock and unlock beside the bare lock's and std's, and what
+//! threads get done that contend for one.
+//!
+//! `wrapped` has no hook and the bare lock's instructions, `waits` keeps a histogram of waits, `order` checks the order in
+//! which locks are taken: in the rows `pair_within` while another lock is held, else while none is.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, PoisonError};
+use std::thread::scope;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tiptoe_lock::lock_api::{self, RawMutex};
+use tiptoe_lock::{Contended, Nothing, Order, Waits};
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table, median_and_spread};
+use crate::turns::{Found, in_turns, ratio};
+
+type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
+type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
+
+/// How many pairs between two looks at the clock.
+const PAIRS: u32 = 1_000;
+/// How many steps a section takes, and what a thread does between two: a few ns each.
+const INSIDE: u64 = 20;
+const OUTSIDE: u64 = 40;
+/// How many threads contend.
+const THREADS: [u32; 3] = [2, 4, 8];
+/// What is compared with all else.
+const BARE: &str = "parking_lot";
+
+/// A mutex, whosever.
+trait Mutex: Default + Sync {
+    fn with<A>(&self, section: impl FnOnce(&mut u64) -> A) -> A;
+}
+
+impl<R: RawMutex + Sync> Mutex for lock_api::Mutex<R, u64> {
+    #[inline(always)]
+    fn with<A>(&self, section: impl FnOnce(&mut u64) -> A) -> A {
+        section(&mut self.lock())
+    }
+}
+
+impl Mutex for std::sync::Mutex<u64> {
+    #[inline(always)]
+    fn with<A>(&self, section: impl FnOnce(&mut u64) -> A) -> A {
+        section(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A case and how it is measured, over this time.
+type Case<M> = (&'static str, M);
+type Alone = fn(Duration) -> f64;
+type Together = fn(u32, Duration) -> f64;
+
+const ALONE: [Case<Alone>; 5] = [
+    (BARE, pair::<Bare>),
+    ("wrapped", pair::<With<Nothing>>),
+    ("waits", pair::<With<Waits>>),
+    ("std", pair::<std::sync::Mutex<u64>>),
+    ("order", pair::<With<Order>>),
+];
+const WITHIN: [Case<Alone>; 3] = [
+    (BARE, pair_within::<Bare>),
+    ("waits", pair_within::<With<Waits>>),
+    ("order", pair_within::<With<Order>>),
+];
+const CONTENDED: [Case<Together>; 4] = [
+    (BARE, contend::<Bare>),
+    ("wrapped", contend::<With<Nothing>>),
+    ("waits", contend::<With<Waits>>),
+    ("std", contend::<std::sync::Mutex<u64>>),
+];
+
+/// Measures them all, in turns.
+pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
+    let time = Duration::from_millis(options.ms.into());
+    for (site, cases) in [("pair", &ALONE[..]), ("pair_within", &WITHIN[..])] {
+        let found = measure(cases, options, table, |case| case(time))?;
+        for (name, times) in &found.cases {
+            table.rows.push(Row::new(*name, times, "ns").at(site));
+        }
+        compare(&found, |name, bare, times| {
+            let more: Vec<f64> = times.iter().zip(bare).map(|(a, b)| a - b).collect();
+            let (more, spread) = median_and_spread(&more);
+            let note = format!("{site}: {name} takes {more:+.2} ns more (± {spread:.2})");
+            table.notes.push(note);
+        });
+    }
+    for threads in THREADS {
+        // What threads do together takes longer to settle.
+        let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
+        for (name, times) in &found.cases {
+            let row = Row::new(*name, times, "ns").at("contended");
+            table.rows.push(Row {
+                threads: Some(threads),
+                ..row
+            });
+        }
+        compare(&found, |name, bare, times| {
+            let (part, spread) = ratio(bare, times);
+            let (part, spread) = (100.0 * part, 100.0 * spread);
+            table.notes.push(format!(
+                "contended by {threads}: {name} has {part:.1} % of {BARE}'s throughput (± {spread:.1})"
+            ));
+        });
+    }
+    Ok(())
+}
+
+fn measure<M: Copy>(
+    cases: &[Case<M>],
+    options: &Options,
+    table: &mut Table,
+    measure: impl Fn(M) -> f64,
+) -> Result<Found<&'static str>, Error> {
+    let names: Vec<&'static str> = cases.iter().map(|(name, _)| *name).collect();
+    let case = |name| cases.iter().find(|(other, _)| *other == name);
+    in_turns(options.rounds, &names, str::to_owned, table, |name| {
+        let (_, how) = case(name).ok_or(Error::Missing)?;
+        Ok(measure(*how))
+    })
+}
+
+/// Each case beside the bare lock.
+fn compare(found: &Found<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64])) {
+    let mut cases = found.cases.iter();
+    let Some((_, bare)) = cases.next() else {
+        return;
+    };
+    cases.for_each(|(name, times)| tell(name, bare, times));
+}
+
+fn thread_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// How long a pair takes, in nanoseconds of this thread's.
+fn pair<M: Mutex>(time: Duration) -> f64 {
+    let lock = M::default();
+    let (begin, mut pairs) = (thread_ns(), 0.0);
+    loop {
+        for _ in 0..PAIRS {
+            black_box(&lock).with(|sum| *sum += 1);
+        }
+        pairs += f64::from(PAIRS);
+        let ns = thread_ns() - begin;
+        if u128::from(ns) >= time.as_nanos() {
+            return ns as f64 / pairs;
+        }
+    }
+}
+
+/// The same while another lock is held.
+fn pair_within<M: Mutex>(time: Duration) -> f64 {
+    M::default().with(|_| pair::<M>(time))
+}
+
+/// How long a section of threads that contend takes, in nanoseconds of all together.
+fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
+    let (lock, over) = (M::default(), AtomicBool::new(false));
+    let ready = Barrier::new(threads as usize + 1);
+    scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                ready.wait();
+                while !over.load(Relaxed) {
+                    lock.with(|sum| {
+                        *sum += 1;
+                        work(INSIDE);
+                    });
+                    work(OUTSIDE);
+                }
+            });
+        }
+        ready.wait();
+        let sections = || lock.with(|sum| *sum);
+        let (begin, before) = (Instant::now(), sections());
+        std::thread::sleep(time);
+        let (took, all) = (begin.elapsed(), sections() - before);
+        over.store(true, Relaxed);
+        took.as_nanos() as f64 / all.max(1) as f64
+    })
+}
+
+/// Some steps, each of which waits for the one before.
+#[inline(always)]
+fn work(steps: u64) {
+    let mut state = steps;
+    for _ in 0..steps {
+        state = black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_its_place() {
+        let options = Options {
+            rounds: 1,
+            ms: 1,
+            ..Options::new(&[])
+        };
+        let mut table = Table::default();
+        run(&options, &mut table).expect("nothing is refused");
+        let sites: Vec<_> = table.rows.iter().map(|row| row.site.as_deref()).collect();
+        let at = |site| sites.iter().filter(|other| **other == Some(site)).count();
+        assert_eq!([at("pair"), at("pair_within"), at("contended")], [5, 3, 12]);
+        assert!(table.rows.iter().all(|row| row.value > 0.0), "{table}");
+        assert_eq!(table.notes.len(), 4 + 2 + 9);
+    }
+}

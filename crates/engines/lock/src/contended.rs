@@ -198,8 +198,8 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         // What it is if a panic passes by.
         let outcome = Cell::new(Outcome::Panicked);
         let _end = OnDrop::new(|| {
-            let waited = <Checked<H> as Hook>::now().saturating_sub(since);
-            let waited = Duration::from_nanos(waited);
+            let ticks = <Checked<H> as Hook>::now().saturating_sub(since);
+            let waited = Duration::from_nanos(<Checked<H> as Hook>::ns(ticks));
             let end = || {
                 let hook = &self.hook;
                 hook.contention_end(&lock, K::MODE, outcome.get(), waited);

@@ -18,6 +18,7 @@ use core::time::Duration;
 
 use crate::hook::Hook;
 use crate::table::Table;
+use crate::thread::this_thread;
 use crate::told::{Lock, Mode, Outcome, Way};
 
 /// How many rows there may be, as [`WAIT_ROWS`](crate::WAIT_ROWS).
@@ -58,14 +59,6 @@ pub struct Holds<const EVERY: u32 = 64> {
 /// ```
 pub fn holds() -> &'static Table<HOLD_ROWS> {
     &HOLDS
-}
-
-/// What no other living thread has.
-fn this_thread() -> usize {
-    std::thread_local! {
-        static PLACE: u8 = const { 0 };
-    }
-    PLACE.with(|place| from_ref(place).addr())
 }
 
 impl<const EVERY: u32> Holds<EVERY> {
@@ -144,7 +137,8 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             self.again.store(again - 1, Relaxed);
             return;
         }
-        let held = Duration::from_nanos(Self::now().saturating_sub(self.since.load(Relaxed)));
+        let ticks = Self::now().saturating_sub(self.since.load(Relaxed));
+        let held = Duration::from_nanos(Self::ns(ticks));
         let site = self.site.load(Relaxed);
         // Release: pairs with the Acquire in `acquired`.
         self.holder.store(0, Release);

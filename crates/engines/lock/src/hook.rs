@@ -58,10 +58,17 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// The time in nanoseconds, by which waits are measured. Without the feature `std` there is no
-    /// clock but a hook's own: all waits take 0.
+    /// The time by which waits are measured, in ticks. Without the feature `std` there is no clock
+    /// but a hook's own: all waits take 0.
+    #[inline]
     fn now() -> u64 {
         crate::clock::now()
+    }
+
+    /// So many ticks in nanoseconds.
+    #[inline]
+    fn ns(ticks: u64) -> u64 {
+        crate::clock::ns(ticks)
     }
 
     /// A thread is about to wait.
@@ -170,6 +177,11 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     #[inline]
     fn now() -> u64 {
         A::now()
+    }
+
+    #[inline]
+    fn ns(ticks: u64) -> u64 {
+        A::ns(ticks)
     }
 
     #[inline]

@@ -24,7 +24,7 @@
 //!
 //! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits
 //! a free lock takes one load and one branch more, less than a nanosecond; one that is taken two
-//! readings of the clock and what the hook does. `tiptoe bench lock` measures it.
+//! readings of the processor's counter and what the hook does. `tiptoe bench lock` measures it.
 //!
 //! **What holds.**
 //!
@@ -75,6 +75,7 @@ mod raw_mutex;
 mod raw_rwlock;
 mod raw_upgrade;
 mod table;
+mod thread;
 mod told;
 #[cfg(feature = "tracing")]
 mod trace;

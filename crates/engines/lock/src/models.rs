@@ -82,6 +82,14 @@ struct Told {
 
 loom::lazy_static! {
     static ref TOLD: Told = Told::default();
+    static ref THREADS: Std<usize> = Std::new(0);
+}
+
+/// Numbers the threads of a run.
+pub(crate) fn next_thread() -> usize {
+    let mut threads = THREADS.lock().expect("never poisoned");
+    *threads += 1;
+    *threads
 }
 
 /// Writes down each begin, and each end with its outcome.

@@ -1,7 +1,9 @@
 //! Times by lock and call site, in memory that is there from the start: no allocation, no lock.
 //!
-//! An entry belongs to who claimed it, for ever; it is one of eight of its kind, so that threads
-//! which add at the same time seldom write to the same line. Reading puts them together again.
+//! An entry belongs for ever to who claimed it, a thread: nobody else adds to it, so that adding is
+//! a load and a store, and no thread waits for a line of another's. Reading puts threads together
+//! again. Without the feature `std` threads are not told apart for certain, and adding is an
+//! exchange.
 //!
 //! | state of an entry | who may write its key | who may read it |
 //! |---|---|---|
@@ -22,6 +24,7 @@ use tiptoe_event::histogram::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
 
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 use crate::primitive::{AtomicU64, UnsafeCell};
+use crate::thread::this_thread;
 use crate::told::{Lock, Mode, Outcome};
 
 const FREE: u64 = 0;
@@ -38,12 +41,29 @@ const BUCKETS: usize = if cfg!(tiptoe_loom) {
 };
 const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Key {
     lock: usize,
     name: &'static str,
     site: &'static Location<'static>,
     mode: Mode,
+    thread: usize,
+}
+
+impl Key {
+    /// Whether both are of one row.
+    fn is_like(&self, other: &Key) -> bool {
+        let [own, other] = [self, other].map(|key| (key.lock, key.name, key.site, key.mode));
+        own == other
+    }
+
+    /// Whether both are of one thread's row: by the places of their words, not by the words.
+    #[inline]
+    fn is_same(&self, other: &Key) -> bool {
+        (self.lock, self.thread, self.mode) == (other.lock, other.thread, other.mode)
+            && core::ptr::eq(self.site, other.site)
+            && core::ptr::eq(self.name, other.name)
+    }
 }
 
 struct Entry {
@@ -110,6 +130,19 @@ pub struct Row {
     pub panicked: u64,
 }
 
+/// Adds to what only this thread adds to.
+#[cfg(feature = "std")]
+#[inline]
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+/// Adds to what others may add to as well.
+#[cfg(not(feature = "std"))]
+fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Relaxed);
+}
+
 impl Entry {
     const fn key(&self) -> &UnsafeCell<Option<Key>> {
         &self.key
@@ -139,21 +172,18 @@ impl Entry {
     }
 
     /// Counters order nothing: a reader sees each of them now or later.
+    #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
             0 => Some(&self.zero),
             _ => self.counts.get(bucket_of(ns).min(BUCKETS - 1)),
         };
         if let Some(count) = count {
-            count.fetch_add(1, Relaxed);
+            add(count, 1);
         }
-        self.total_ns.fetch_add(ns, Relaxed);
-        let mut max = self.max_ns.load(Relaxed);
-        while ns > max {
-            match self.max_ns.compare_exchange(max, ns, Relaxed, Relaxed) {
-                Ok(_) => break,
-                Err(other) => max = other,
-            }
+        add(&self.total_ns, ns);
+        if ns > self.max_ns.load(Relaxed) {
+            self.max_ns.store(ns, Relaxed);
         }
         let failed = match outcome {
             Outcome::Acquired => return,
@@ -161,7 +191,7 @@ impl Entry {
             Outcome::Cancelled => &self.failed[1],
             Outcome::Panicked => &self.failed[2],
         };
-        failed.fetch_add(1, Relaxed);
+        add(failed, 1);
     }
 
     fn add_to(&self, row: &mut Row) {
@@ -261,6 +291,7 @@ impl<const N: usize> Table<N> {
             name: lock.name,
             site: lock.site,
             mode,
+            thread: this_thread(),
         };
         match self.entry(key) {
             Some(entry) => entry.add(ns, outcome),
@@ -281,8 +312,14 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        let hash = (key.lock as u64 ^ site.rotate_left(32) ^ key.mode as u64).wrapping_mul(HASH);
-        let start = (hash.wrapping_add(shard()).wrapping_mul(HASH) >> 32) as usize;
+        let whole = (key.lock as u64).wrapping_mul(HASH) ^ (key.thread as u64).rotate_left(40);
+        let hash = (whole ^ site.rotate_left(20) ^ key.mode as u64).wrapping_mul(HASH);
+        // loom's runs have to be alike, and addresses are not.
+        let start = if cfg!(tiptoe_loom) {
+            0
+        } else {
+            (hash >> 32) as usize
+        };
         for probe in 0..PROBES.min(N) {
             let entry = &self.entries[(start + probe) % N];
             if entry.claim_or_own(key) {
@@ -303,12 +340,13 @@ impl<const N: usize> Table<N> {
         (0..N).filter_map(move |at| {
             let key = owner(at)?;
             // The first of its kind stands for all.
-            if (0..at).any(|other| owner(other) == Some(key)) {
+            let is_like = |other: usize| owner(other).is_some_and(|other| other.is_like(&key));
+            if (0..at).any(is_like) {
                 return None;
             }
             let mut row = Row::new(key);
             for other in at..N {
-                if owner(other) == Some(key) {
+                if is_like(other) {
                     self.entries[other].add_to(&mut row);
                 }
             }
@@ -322,21 +360,14 @@ impl Entry {
         // Acquire: pairs with the Release in `claim` (edge K).
         match self.state.load(Acquire) {
             FREE => self.claim(key),
-            READY => self.owner() == Some(key),
+            // SAFETY: nobody writes to the key of an entry that is ready.
+            READY => self
+                .key()
+                .with(|own| unsafe { *own })
+                .is_some_and(|own| own.is_same(&key)),
             _ => false,
         }
     }
-}
-
-/// Threads by the place of their stacks: no thread-local word is needed, and what comes of two
-/// threads that are taken for one is a slower count.
-fn shard() -> u64 {
-    if cfg!(tiptoe_loom) {
-        return 0;
-    }
-    let here = 0_u8;
-    let page = (core::ptr::from_ref(&here).addr() >> 20) as u64;
-    page.wrapping_mul(HASH) >> 61
 }
 
 impl Row {

@@ -6,9 +6,9 @@ use crate::hook::Hook;
 use crate::table::Table;
 use crate::told::{Lock, Mode, Outcome};
 
-/// How many rows there may be, eight for each lock, mode and call site that many threads wait at.
+/// How many rows there may be, one for each lock, mode, call site and thread that waits there.
 /// Memory is taken as they come.
-pub const WAIT_ROWS: usize = 2048;
+pub const WAIT_ROWS: usize = 4096;
 
 static WAITS: Table<WAIT_ROWS> = Table::new();
 

@@ -24,9 +24,8 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
 /// How many pairs between two looks at the clock.
 const PAIRS: u32 = 1_000;
-/// How many steps a section takes, and what a thread does between two: a few ns each.
-const INSIDE: u64 = 20;
-const OUTSIDE: u64 = 40;
+/// How many steps a section takes: some 150 ns, as those of `convoy`.
+const STEPS: u64 = 100;
 /// How many threads contend.
 const THREADS: [u32; 3] = [2, 4, 8];
 /// What is compared with all else.
@@ -171,9 +170,8 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
                 while !over.load(Relaxed) {
                     lock.with(|sum| {
                         *sum += 1;
-                        work(INSIDE);
+                        work(STEPS);
                     });
-                    work(OUTSIDE);
                 }
             });
         }

@@ -40,6 +40,10 @@ impl<H: Hook> Hook for Always<H> {
         H::now()
     }
 
+    fn ns(ticks: u64) -> u64 {
+        H::ns(ticks)
+    }
+
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
         self.hook.contention_begin(lock, mode);
     }

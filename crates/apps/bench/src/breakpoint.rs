@@ -5,10 +5,12 @@
 
 mod enable;
 mod forms;
+mod queue;
 mod stress;
 mod thread;
 
 pub use enable::Enable;
+pub use queue::Queue;
 pub use stress::Stress;
 pub use thread::Thread;
 
@@ -23,6 +25,8 @@ use crate::table::Table;
 pub enum Breakpoints {
     /// Pairs of reserve and release, and nothing else.
     Stress(Stress),
+    /// The same on more CPUs than there are, simulated.
+    Queue(Queue),
     /// Threads that are created and end.
     Thread(Thread),
     /// Switching one breakpoint off and on.
@@ -33,6 +37,7 @@ impl Breakpoints {
     pub(crate) fn run(&self) -> Result<Table, Error> {
         match self {
             Breakpoints::Stress(stress) => stress.run(),
+            Breakpoints::Queue(queue) => queue.run(),
             Breakpoints::Thread(thread) => thread.run(),
             Breakpoints::Enable(enable) => enable.run(),
         }

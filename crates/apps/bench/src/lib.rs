@@ -29,7 +29,7 @@ mod uprobe;
 mod watch;
 mod workshop;
 
-pub use breakpoint::{Breakpoints, Enable, Stress, Thread};
+pub use breakpoint::{Breakpoints, Enable, Queue, Stress, Thread};
 pub use error::Error;
 pub use options::{Options, up_to};
 pub use table::{Row, Table};
@@ -79,7 +79,7 @@ pub fn list() -> &'static [Bench] {
         },
         Bench {
             name: "breakpoint",
-            about: "what accounting for debug registers costs: `stress`, and perf's `thread` and `enable`",
+            about: "what accounting for debug registers costs: `stress`, `queue`, and perf's `thread` and `enable`",
             run: breakpoint::run,
         },
         Bench {

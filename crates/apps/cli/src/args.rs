@@ -261,6 +261,9 @@ pub enum BenchCommand {
 pub enum BreakpointBench {
     /// Pairs of reserve and release: with accounting off, ours, under one mutex
     Stress(StressArgs),
+    /// The same pairs on up to 256 CPUs, simulated: who waits for whom follows from critical
+    /// sections, locks and ways between CPUs that are measured here in the same run
+    Queue(QueueArgs),
     /// Threads that are created and end, as perf bench has it: alone, with accounting
     /// in each form, with the kernel's breakpoints
     Thread(ThreadArgs),
@@ -293,6 +296,43 @@ pub struct StressArgs {
 
     /// Measure every case this often; the median is shown
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+
+    /// Rows as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tiptoe bench breakpoint queue`.
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// Up to so many CPUs, with a thread each
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub cpus: u32,
+
+    /// So many in a hundred pairs are for a CPU; 0, 1 and 10 unless given
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub cpu_targets: Option<u32>,
+
+    /// Debug registers of a CPU
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub slots: u32,
+
+    /// Each thread does something else for so long in front of a pair, on average
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    pub work_ns: u32,
+
+    /// A cache line takes so long from one CPU to another, as on another machine; measured
+    /// unless given
+    #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub line_ns: Option<u32>,
+
+    /// Run each single measurement for this long, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub ms: u32,
+
+    /// Measure everything this often; the median is taken
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
 
     /// Rows as one line of JSON

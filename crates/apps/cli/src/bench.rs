@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tiptoe_bench::{Breakpoints, Enable, Error, Options, Stress, Table, Thread, up_to};
+use tiptoe_bench::{Breakpoints, Enable, Error, Options, Queue, Stress, Table, Thread, up_to};
 
 use crate::args::{BenchArgs, BenchCommand, BreakpointBench};
 use crate::failure::Failure;
@@ -47,6 +47,18 @@ fn breakpoint(bench: &BreakpointBench) -> (Breakpoints, bool) {
                 ..stress
             };
             (Breakpoints::Stress(stress), args.json)
+        }
+        BreakpointBench::Queue(args) => {
+            let queue = Queue {
+                cpus: args.cpus,
+                cpu_targets: args.cpu_targets,
+                slots: args.slots,
+                work_ns: args.work_ns,
+                line_ns: args.line_ns.map(f64::from),
+                rounds: usize::from(args.rounds),
+                ms: args.ms,
+            };
+            (Breakpoints::Queue(queue), args.json)
         }
         BreakpointBench::Thread(args) => {
             let thread = Thread {

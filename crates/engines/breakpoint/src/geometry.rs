@@ -125,6 +125,17 @@ impl Geometry {
         self.cpus
     }
 
+    /// How many shards.
+    #[inline]
+    pub fn shards(&self) -> usize {
+        self.shards as usize
+    }
+
+    /// The shard that a task's requests take.
+    pub fn shard(&self, task: u64) -> usize {
+        Layout::new(self).place(task).0
+    }
+
     /// How many slots there are for a kind.
     #[inline]
     pub fn slots(&self, kind: Kind) -> u32 {

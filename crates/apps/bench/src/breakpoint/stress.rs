@@ -49,8 +49,10 @@ struct Asked {
 pub(super) struct Measured {
     /// CPU time for each pair.
     pub(super) ns: f64,
+    /// Time by the clock for each pair of each thread.
+    pub(super) clock_ns: f64,
     /// The part of the time in which threads waited for each other.
-    waiting: f64,
+    pub(super) waiting: f64,
 }
 
 impl Stress {
@@ -118,14 +120,23 @@ impl Stress {
         ))
     }
 
+    /// One measurement of one case.
+    pub(super) fn once(
+        &self,
+        form: Form,
+        threads: u32,
+        cpu_targets: u32,
+    ) -> Result<Measured, Error> {
+        self.measure(Asked {
+            cpu_targets,
+            threads,
+            form,
+        })
+    }
+
     /// What a pair costs each of so many threads.
     pub(super) fn pair(&self, threads: u32) -> Result<f64, Error> {
-        let asked = Asked {
-            cpu_targets: 0,
-            threads,
-            form: Form::Tiptoe,
-        };
-        let found = (0..self.rounds).map(|_| Ok(self.measure(asked)?.ns));
+        let found = (0..self.rounds).map(|_| Ok(self.once(Form::Tiptoe, threads, 0)?.ns));
         let found: Vec<f64> = found.collect::<Result<_, Error>>()?;
         Ok(median_and_spread(&found).0)
     }
@@ -174,6 +185,7 @@ impl Act<Measured> for Pairs {
         let time_ns = took.as_nanos() as f64 * f64::from(threads);
         Measured {
             ns: cpu / pairs.max(1) as f64,
+            clock_ns: time_ns / pairs.max(1) as f64,
             waiting: slots.waited_ns() as f64 / time_ns,
         }
     }

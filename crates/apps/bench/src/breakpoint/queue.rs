@@ -1,0 +1,220 @@
+//! `queue`: what accounting would cost on more CPUs than there are here, simulated: the critical sections, the locks and
+//! the ways between CPUs are measured in the same run, and who waits for whom follows from them.
+//!
+//! Each CPU has one thread that reserves and releases, as in `stress`. For as many CPUs as there are, `stress` itself is
+//! measured, too, and stands beside what was simulated.
+//!
+//! What is left out flatters the one mutex: a line's way takes as long where 256 CPUs want it as where two do, and
+//! nobody's cache is ever too small.
+
+mod load;
+mod locks;
+mod prices;
+#[cfg(test)]
+mod tests;
+
+use tiptoe_breakpoint::{Geometry, Registers};
+
+use super::forms::Form;
+use super::stress::{Measured, Stress};
+use crate::error::Error;
+use crate::options::up_to;
+use crate::table::{Row, Table, median_and_spread};
+use load::Pairs;
+use locks::{Machine, Outcome};
+use prices::Prices;
+
+/// Events before a simulation is looked at, and those that it is looked at for.
+const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
+const EVENTS: u64 = 4 * BEFORE;
+/// Simulations of each case, which differ in what chance does.
+const SEEDS: u64 = 3;
+
+/// What is simulated, and how what it needs is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    /// Up to so many CPUs.
+    pub cpus: u32,
+    /// How many pairs in a hundred are for a CPU; 0, 1 and 10 where this is none.
+    pub cpu_targets: Option<u32>,
+    /// How many slots a CPU has.
+    pub slots: u32,
+    /// How long each thread does something else in front of a pair, on average.
+    pub work_ns: u32,
+    /// How long a cache line's way between two CPUs is; measured where this is none.
+    pub line_ns: Option<f64>,
+    /// How often everything is measured.
+    pub rounds: usize,
+    /// For how long.
+    pub ms: u32,
+}
+
+/// How much of its CPU a thread has to have had that never waits.
+const OWN: f64 = 0.95;
+
+/// Both forms that take locks.
+const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
+
+/// Of the product's size, for so many CPUs.
+fn geometry(cpus: u32, slots: u32) -> Result<Geometry, Error> {
+    let geometry = Geometry::new(cpus, Registers::Mixed(slots), 1 << 17);
+    geometry.ok_or(Error::Numbers)
+}
+
+impl Queue {
+    pub(super) fn run(&self) -> Result<Table, Error> {
+        let here = super::cpus();
+        let stress = Stress {
+            slots: self.slots,
+            ..Stress::new(self.rounds, self.ms, here)
+        };
+        let sizes = up_to(self.cpus);
+        let prices = prices::measure(&stress, &sizes, self.line_ns)?;
+        let mut table = Table {
+            bench: "breakpoint queue",
+            ..Table::default()
+        };
+        let mut is_quiet = true;
+        for cpu_targets in self.cpu_targets.map_or(vec![0, 1, 10], |one| vec![one]) {
+            for &cpus in &sizes {
+                for form in FORMS {
+                    let row = self.simulated(&prices, form, cpus, cpu_targets)?;
+                    table.rows.push(row);
+                    // There is nothing but pairs in what is measured.
+                    if cpus <= here && self.work_ns == 0 {
+                        let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
+                        table.rows.push(row);
+                        is_quiet &= quiet;
+                    }
+                }
+            }
+        }
+        table.notes.extend(self.notes(&prices));
+        if !is_quiet {
+            table.notes.push(
+                "some measured rows are not to be trusted: other programs ran on these CPUs"
+                    .to_owned(),
+            );
+        }
+        Ok(table)
+    }
+
+    fn simulated(
+        &self,
+        prices: &Prices,
+        form: Form,
+        cpus: u32,
+        cpu_targets: u32,
+    ) -> Result<Row, Error> {
+        let geometry = geometry(cpus, self.slots)?;
+        let geometry = match form {
+            Form::GlobalMutex => geometry.with_shards(1),
+            _ => geometry,
+        };
+        let work = u64::from(self.work_ns) * 1000;
+        let outcome = |seed| {
+            let load = Pairs::new(prices, &geometry, cpu_targets, work, seed);
+            let costs = &prices.costs;
+            Machine::new(costs, cpus as usize, geometry.shards(), load, seed).run(BEFORE, EVENTS)
+        };
+        let outcomes: Vec<Outcome> = (0..SEEDS).map(outcome).collect();
+        let of = |part: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(part).collect::<Vec<f64>>();
+        let all = f64::from(cpus);
+        let pairs = of(&|one| {
+            let accounting = (one.waited + one.worked).saturating_sub(one.own);
+            accounting as f64 / 1000.0 / one.done.max(1) as f64
+        });
+        let waiting = of(&|one| one.waited as f64 / (one.time.max(1) as f64 * all));
+        Ok(Row {
+            threads: Some(cpus),
+            cpu_targets: Some(cpu_targets),
+            waiting_percent: Some(100.0 * median_and_spread(&waiting).0),
+            ..Row::new(format!("{} simulated", form.name()), &pairs, "ns a pair")
+        })
+    }
+
+    fn notes(&self, prices: &Prices) -> Vec<String> {
+        let ns = |ps: u64| format!("{:.1} ns", ps as f64 / 1000.0);
+        let of_cpu = |holds: &prices::Holds| ns(holds.of_cpu(self.cpus).hold);
+        let shards = geometry(self.cpus, self.slots).map_or(1, |geometry| geometry.shards());
+        let all = prices.tiptoe.of_cpu(self.cpus).exchange * 2 * shards as u64;
+        let (ours, mutex) = (&prices.tiptoe, &prices.global_mutex);
+        let ways = match (prices.has_measured_ways, self.line_ns) {
+            (_, Some(_)) => "taken as --line-ns says, from which the others follow",
+            (true, None) => "measured",
+            (false, None) => "assumed, as there is one CPU",
+        };
+        let costs = &prices.costs;
+        let mut notes = vec![
+            format!(
+                "time by the clock that accounting takes of each CPU, a thread on each; simulated: a model, not a machine, \
+                 medians of {SEEDS} seeds; measured: `stress` on this machine, medians of {} rounds of {} ms",
+                self.rounds, self.ms
+            ),
+            format!(
+                "a task's call holds its lock for {} (tiptoe) or {} (global_mutex), and takes and gives it back in {}; \
+                 one for one CPU of {} holds for {} (tiptoe; all {shards} locks in {}) or {} (global_mutex); outside: {}",
+                ns(ours.task.hold),
+                ns(mutex.task.hold),
+                ns(2 * ours.task.exchange),
+                self.cpus,
+                of_cpu(ours),
+                ns(all),
+                of_cpu(mutex),
+                ns(prices.outside)
+            ),
+            format!(
+                "from one CPU to another: a line {}, a shard {}, a task's turn under one mutex {} ({ways}); {} looks of {}, \
+                 then it sleeps; waking takes {}, and {} until that one runs",
+                ns(costs.line),
+                ns(prices.moved),
+                ns(prices.handed),
+                costs.looks,
+                ns(costs.look),
+                ns(costs.wake),
+                ns(costs.woken)
+            ),
+        ];
+        if self.work_ns > 0 {
+            notes.push(format!(
+                "each thread works for {} ns in front of a pair, which is not in the times",
+                self.work_ns
+            ));
+        }
+        notes
+    }
+}
+
+/// The same on this machine, as often as asked; of the rounds in which threads had CPUs to themselves, where there were
+/// some.
+fn measured(
+    stress: &Stress,
+    form: Form,
+    threads: u32,
+    cpu_targets: u32,
+) -> Result<(Row, bool), Error> {
+    let round = |_| -> Result<(Measured, bool), Error> {
+        let found = stress.once(form, threads, cpu_targets)?;
+        // Nobody waits in it.
+        let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
+        Ok((found, ideal.ns > OWN * ideal.clock_ns))
+    };
+    let found = (0..stress.rounds).map(round);
+    let found = found.collect::<Result<Vec<_>, Error>>()?;
+    let is_quiet = found.iter().any(|(_, quiet)| *quiet);
+    let of = |part: fn(&Measured) -> f64| {
+        let kept = found.iter().filter(|(_, quiet)| *quiet == is_quiet);
+        kept.map(|(found, _)| part(found)).collect::<Vec<f64>>()
+    };
+    let row = Row {
+        threads: Some(threads),
+        cpu_targets: Some(cpu_targets),
+        waiting_percent: Some(100.0 * median_and_spread(&of(|found| found.waiting)).0),
+        ..Row::new(
+            format!("{} measured", form.name()),
+            &of(|found| found.clock_ns),
+            "ns a pair",
+        )
+    };
+    Ok((row, is_quiet))
+}

@@ -1,0 +1,114 @@
+//! What each CPU does: pairs of reserve and release, of which some are for a CPU, as in `stress`.
+
+use tiptoe_breakpoint::Geometry;
+use tiptoe_schedule::simulate::Random;
+
+use super::locks::{Call, Load, Ps};
+use super::prices::Prices;
+
+/// A call's times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    hold: Ps,
+    exchange: Ps,
+    moved: Ps,
+}
+
+/// One form of accounting, on so many CPUs.
+#[derive(Clone, Debug)]
+pub(super) struct Pairs {
+    outside: Ps,
+    /// On average in front of each pair, and not accounting.
+    work: Ps,
+    cpu_targets: u32,
+    of_task: Times,
+    of_cpu: Times,
+    /// Each CPU's task's shard, of so many.
+    shards: Vec<usize>,
+    count: usize,
+    cpus: Vec<At>,
+}
+
+/// How far a CPU is.
+#[derive(Clone, Copy, Debug, Default)]
+struct At {
+    pair: u32,
+    is_reserved: bool,
+}
+
+impl Pairs {
+    /// With shards as `geometry` has them: one, where that is the form.
+    pub(super) fn new(
+        prices: &Prices,
+        geometry: &Geometry,
+        cpu_targets: u32,
+        work: Ps,
+        seed: u64,
+    ) -> Pairs {
+        let mut random = Random::new(seed);
+        let cpus = geometry.cpus();
+        let is_one = geometry.shards() == 1;
+        let (form, moved) = match is_one {
+            true => (&prices.global_mutex, prices.handed),
+            false => (&prices.tiptoe, prices.moved),
+        };
+        // Who comes behind a CPU's request finds the header's line with it, too.
+        let of_task = Times {
+            hold: form.task.hold,
+            exchange: form.task.exchange,
+            moved: if is_one { moved } else { 2 * moved },
+        };
+        let held = form.of_cpu(cpus);
+        let of_cpu = Times {
+            hold: held.hold,
+            exchange: held.exchange,
+            moved,
+        };
+        let start = |_| At {
+            pair: random.between(0, 100) as u32,
+            is_reserved: false,
+        };
+        Pairs {
+            outside: prices.outside,
+            work,
+            cpu_targets,
+            of_task,
+            of_cpu,
+            shards: (0..cpus)
+                .map(|cpu| geometry.shard(1_000 + u64::from(cpu)))
+                .collect(),
+            count: geometry.shards(),
+            cpus: (0..cpus).map(start).collect(),
+        }
+    }
+}
+
+impl Load for Pairs {
+    fn next(&mut self, cpu: usize, random: &mut Random) -> Call {
+        let at = &mut self.cpus[cpu];
+        let percent = self.cpu_targets;
+        let is_for_cpu = (at.pair + 1) * percent / 100 > at.pair * percent / 100;
+        let is_last = at.is_reserved;
+        at.is_reserved = !is_last;
+        if is_last {
+            at.pair = (at.pair + 1) % 100;
+        }
+        let work = match is_last {
+            false => random.between(self.work / 2, self.work / 2 + self.work + 1),
+            true => 0,
+        };
+        let (times, locks) = match is_for_cpu {
+            true => (self.of_cpu, 0..self.count),
+            false => (self.of_task, self.shards[cpu]..self.shards[cpu] + 1),
+        };
+        Call {
+            outside: self.outside,
+            work,
+            locks,
+            exchange: times.exchange,
+            moved: times.moved,
+            hold: times.hold,
+            is_last,
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What the critical sections of both forms, their locks, and the way between two CPUs cost on this machine.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tiptoe_breakpoint::{Kind, Request, Target, Wait};
+use tiptoe_kernel::watchpoints::Futex;
+use tiptoe_sys::raw;
+
+use super::super::forms::{Act, Form, Slots, Storage};
+use super::super::stress::Stress;
+use super::locks::{Costs, Ps};
+use crate::error::Error;
+
+/// What a line's way is taken to last where there is one CPU only.
+const LINE_NS: f64 = 60.0;
+/// Rounds of two CPUs that take turns; and of a sleeper that is woken.
+const TURNS: u32 = 5_000;
+const WAKES: u32 = 100;
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(super) struct Prices {
+    pub(super) costs: Costs,
+    /// A call without what it does under a lock.
+    pub(super) outside: Ps,
+    pub(super) tiptoe: Holds,
+    pub(super) global_mutex: Holds,
+    /// How much longer a task's call takes under one mutex that another CPU had last.
+    pub(super) handed: Ps,
+    /// How much longer it takes to come by what another CPU has written of a shard, or of the header.
+    pub(super) moved: Ps,
+    /// Whether ways between CPUs were measured.
+    pub(super) has_measured_ways: bool,
+}
+
+/// What one form's calls take.
+#[derive(Clone, Debug)]
+pub(super) struct Holds {
+    pub(super) task: Held,
+    /// By the number of CPUs that are accounted for.
+    of_cpu: Vec<(u32, Held)>,
+}
+
+/// What a call takes of its locks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// How long it holds them.
+    pub(super) hold: Ps,
+    /// To take each, and again to give it back.
+    pub(super) exchange: Ps,
+}
+
+impl Holds {
+    /// A request for a CPU, of so many.
+    pub(super) fn of_cpu(&self, cpus: u32) -> Held {
+        let known = self.of_cpu.iter().find(|(of, _)| *of == cpus);
+        known.map_or_else(Held::default, |(_, held)| *held)
+    }
+
+    #[cfg(test)]
+    pub(super) fn fixed(task: Held, of_cpu: &[(u32, Held)]) -> Holds {
+        let of_cpu = of_cpu.to_vec();
+        Holds { task, of_cpu }
+    }
+}
+
+/// Measured here, for machines of these sizes.
+pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
+    let ideal = pair(stress, Form::Ideal, 2, 0)?;
+    let within = |pair: f64, locks: usize| {
+        let lock = lock_ns(locks);
+        let hold = (pair - ideal) / 2.0 - lock * locks as f64;
+        Held {
+            hold: ps(hold),
+            exchange: ps(lock / 2.0),
+        }
+    };
+    let holds = |form: Form| -> Result<Holds, Error> {
+        let of_cpu = sizes.iter().map(|&cpus| {
+            let locks = match form {
+                Form::GlobalMutex => 1,
+                _ => super::geometry(cpus, stress.slots)?.shards(),
+            };
+            Ok((cpus, within(pair(stress, form, cpus, 100)?, locks)))
+        });
+        Ok(Holds {
+            task: within(pair(stress, form, 2, 0)?, 1),
+            of_cpu: of_cpu.collect::<Result<_, Error>>()?,
+        })
+    };
+    let (tiptoe, global_mutex) = (holds(Form::Tiptoe)?, holds(Form::GlobalMutex)?);
+    let ways = two_cpus().map(|cpus| ways(stress, cpus)).transpose()?;
+    let measured = ways.unwrap_or(Ways {
+        line: LINE_NS,
+        handed: 2.0 * LINE_NS,
+        moved: LINE_NS,
+    });
+    let times = line.map_or(1.0, |line| line / measured.line);
+    let (wake, woken) = wake_ns();
+    Ok(Prices {
+        costs: Costs {
+            line: ps(measured.line * times),
+            look: ps(per(10_000, spin_and_look)),
+            looks: u64::from(Futex::LOOKS),
+            wake: ps(wake),
+            woken: ps(woken),
+        },
+        outside: ps(ideal / 2.0),
+        tiptoe,
+        global_mutex,
+        handed: ps(measured.handed * times),
+        moved: ps(measured.moved * times),
+        has_measured_ways: ways.is_some(),
+    })
+}
+
+fn ps(ns: f64) -> Ps {
+    (ns * 1000.0).round().max(0.0) as Ps
+}
+
+/// A pair of one thread alone: the least of all rounds, as whatever comes between makes it longer.
+fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
+    let stress = Stress {
+        cpus,
+        threads: 1,
+        ..*stress
+    };
+    let found = (0..stress.rounds).map(|_| Ok(stress.once(form, 1, cpu_targets)?.ns));
+    Ok(least(&found.collect::<Result<Vec<f64>, Error>>()?))
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::MAX, f64::min)
+}
+
+/// What something takes that is done so many times: the least of some measurements.
+fn per(times: u32, mut done: impl FnMut()) -> f64 {
+    let mut once = |_| {
+        let begun = Instant::now();
+        (0..times).for_each(|_| done());
+        begun.elapsed().as_nanos() as f64 / f64::from(times)
+    };
+    least(&[(); 9].map(&mut once))
+}
+
+fn spin_and_look() {
+    static WORD: AtomicU64 = AtomicU64::new(1);
+    spin_loop();
+    // Relaxed: nothing is read behind it.
+    black_box(WORD.load(Ordering::Relaxed));
+}
+
+/// One of so many locks that are free, as far apart as shards: all are taken, then given back, as `tiptoe_sync` does it.
+fn lock_ns(locks: usize) -> f64 {
+    const LINE: usize = 16;
+    let words: Vec<AtomicU64> = (0..locks * LINE).map(|_| AtomicU64::new(0)).collect();
+    let locks = || words.iter().step_by(LINE);
+    let times = 10_000 / locks().len() as u32 + 1;
+    // Acquire and Release: as there; there is no other thread here.
+    let all = per(times, || {
+        for word in black_box(locks()) {
+            let taken = word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+            let _ = black_box(taken);
+        }
+        for word in black_box(locks()) {
+            black_box(word.swap(0, Ordering::Release));
+        }
+    });
+    all / locks().len() as f64
+}
+
+/// How much longer things take that were on the other CPU.
+#[derive(Clone, Copy, Debug)]
+struct Ways {
+    line: f64,
+    handed: f64,
+    moved: f64,
+}
+
+/// Two CPUs that this thread may use, far from each other where numbers tell.
+fn two_cpus() -> Option<[usize; 2]> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    Some([cpus.next()?, cpus.next_back()?])
+}
+
+/// Two CPUs take turns: with nothing to do in them, with a task's pair each under one mutex, and with a task's and a
+/// CPU's, whose times without the other are known.
+fn ways(stress: &Stress, cpus: [usize; 2]) -> Result<Ways, Error> {
+    let of = |task: u64| Target::Task { task, cpu: None };
+    let request = |target| Request::new(target, Kind::Data, 1);
+    let asked = |form, targets: [Target; 2]| -> Result<f64, Error> {
+        let storage = Storage::new(2, stress.slots, 256).ok_or(Error::Numbers)?;
+        let requests = targets.map(request);
+        let turns = (0..stress.rounds).map(|_| storage.with(form, Turns { cpus, requests }));
+        Ok(least(&turns.collect::<Vec<f64>>()))
+    };
+    let tasks = [of(1_000), of(1_001)];
+    let bare = asked(Form::Ideal, tasks)?;
+    let ideal = pair(stress, Form::Ideal, 2, 0)?;
+    let alone = |form, targets| pair(stress, form, 2, targets);
+    let mutex = asked(Form::GlobalMutex, tasks)? - bare;
+    let mutex = mutex - 2.0 * (alone(Form::GlobalMutex, 0)? - ideal);
+    let ours = asked(Form::Tiptoe, [tasks[0], Target::Cpu(0)])? - bare;
+    let ours = ours - (alone(Form::Tiptoe, 0)? + alone(Form::Tiptoe, 100)? - 2.0 * ideal);
+    Ok(Ways {
+        line: (bare - 2.0 * ideal).max(0.0) / 2.0,
+        handed: mutex.max(0.0) / 2.0,
+        // The shard's and the header's, there and back.
+        moved: ours.max(0.0) / 4.0,
+    })
+}
+
+/// A pair on one CPU, one on the other, and so on: what both together take.
+struct Turns {
+    cpus: [usize; 2],
+    requests: [Request; 2],
+}
+
+impl Act<f64> for Turns {
+    fn on(self, slots: &impl Slots) -> f64 {
+        let turn = AtomicU32::new(0);
+        let took = std::thread::scope(|scope| {
+            let both = [0, 1].map(|me| {
+                let (turn, request, cpu) = (&turn, &self.requests[me], self.cpus[me]);
+                scope.spawn(move || {
+                    stay_on(cpu);
+                    let begun = Instant::now();
+                    for round in 0..TURNS {
+                        let mine = 2 * round + me as u32;
+                        // Acquire: pairs with the Release below, of the other one.
+                        while turn.load(Ordering::Acquire) != mine {
+                            spin_loop();
+                        }
+                        if slots.reserve(request) {
+                            slots.release(request);
+                        }
+                        // Release: pairs with the Acquire above.
+                        turn.store(mine + 1, Ordering::Release);
+                    }
+                    begun.elapsed()
+                })
+            });
+            both.map(|one| one.join().unwrap_or_default())
+        });
+        let took: Duration = took.into_iter().min().unwrap_or_default();
+        took.as_nanos() as f64 / f64::from(TURNS)
+    }
+}
+
+fn stay_on(cpu: usize) {
+    let mut there = CpuSet::new();
+    there.set(cpu);
+    // Where it fails the two may meet on one CPU, and the medians are larger.
+    let _ = sched_setaffinity(None, &there);
+}
+
+/// How long waking a thread takes, and from there until it runs.
+fn wake_ns() -> (f64, f64) {
+    let (word, since) = (AtomicU32::new(0), AtomicU64::new(0));
+    let mut woken = Vec::new();
+    let wakes = std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let mut woken = Vec::new();
+            for round in 0..WAKES {
+                while word.load(Ordering::SeqCst) == round {
+                    let _ = raw::futex::wait(&word, round, None); // it looks again
+                }
+                let now = raw::monotonic_ns();
+                woken.push(now.saturating_sub(since.load(Ordering::SeqCst)) as f64);
+            }
+            woken
+        });
+        let mut wakes = Vec::new();
+        for round in 1..=WAKES {
+            std::thread::sleep(Duration::from_micros(50));
+            let begun = raw::monotonic_ns();
+            since.store(begun, Ordering::SeqCst);
+            word.store(round, Ordering::SeqCst);
+            raw::futex::wake(&word, 1);
+            wakes.push(raw::monotonic_ns().saturating_sub(begun) as f64);
+        }
+        woken = sleeper.join().unwrap_or_default();
+        wakes
+    });
+    (quick(wakes), quick(woken))
+}
+
+/// As quick as a quarter was: what others do meanwhile is in the rest.
+fn quick(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 4).copied().unwrap_or(0.0)
+}

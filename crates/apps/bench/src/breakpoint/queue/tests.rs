@@ -1,0 +1,196 @@
+//! Answers that are known without a simulation.
+
+use tiptoe_breakpoint::{Geometry, Registers};
+use tiptoe_schedule::simulate::Random;
+
+use super::load::Pairs;
+use super::locks::{Call, Costs, Load, Machine, Outcome, Ps};
+use super::prices::{Held, Holds, Prices};
+use super::*;
+
+/// Everybody takes one lock for always the same time.
+struct OneLock {
+    hold: Ps,
+    think: fn(&mut Random) -> Ps,
+}
+
+impl Load for OneLock {
+    fn next(&mut self, _: usize, random: &mut Random) -> Call {
+        Call {
+            outside: (self.think)(random),
+            locks: 0..1,
+            hold: self.hold,
+            is_last: true,
+            ..Call::default()
+        }
+    }
+}
+
+/// As on average 1,000,000, and without a memory.
+fn exponential(random: &mut Random) -> Ps {
+    let unit = random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
+    (-unit.ln() * 1e6) as Ps
+}
+
+/// Who waits looks all the time, for ever, and nothing but holding takes time.
+const FREE: Costs = Costs {
+    line: 0,
+    look: 1,
+    looks: 1 << 40,
+    wake: 0,
+    woken: 0,
+};
+
+fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) -> Outcome {
+    Machine::new(costs, cpus, 1, OneLock { hold, think }, 1).run(10_000, 1_000_000)
+}
+
+/// Calls of many come by chance and take equally long: by Pollaczek and Khinchine each waits for
+/// `hold * load / (2 * (1 - load))`, in whatever order they are served.
+#[test]
+fn a_queue_of_many_is_as_long_as_theory_says() {
+    for (load, cpus) in [(0.3, 2_000), (0.5, 2_000), (0.7, 2_000)] {
+        let hold = (1e6 * load / f64::from(cpus)) as Ps;
+        let seen = one_lock(&FREE, cpus as usize, hold, exponential);
+        let waited = seen.waited as f64 / seen.done as f64;
+        let theory = hold as f64 * load / (2.0 * (1.0 - load));
+        assert!(
+            (waited / theory - 1.0).abs() < 0.1,
+            "{load}: {waited} for {theory}"
+        );
+    }
+}
+
+/// Where nobody does anything else there is always one who holds it, and all others wait.
+#[test]
+fn a_lock_that_all_want_is_always_held() {
+    for cpus in [2, 8, 64] {
+        let seen = one_lock(&FREE, cpus, 1_000_000, |_| 0);
+        let held = seen.done as f64 * 1e6 / seen.time as f64;
+        assert!((held - 1.0).abs() < 1e-3, "{cpus}: {held}");
+        let waiting = seen.waited as f64 / (seen.time * cpus as u64) as f64;
+        let theory = 1.0 - 1.0 / cpus as f64;
+        assert!((waiting - theory).abs() < 1e-3, "{cpus}: {waiting}");
+    }
+}
+
+/// One alone never waits, and two whose ways never cross do not either.
+#[test]
+fn nobody_waits_alone() {
+    let seen = one_lock(&FREE, 1, 1_000, exponential);
+    assert_eq!((seen.waited, seen.slept), (0, 0));
+    assert_eq!(seen.worked, seen.time);
+}
+
+/// Whoever sleeps is woken: with looks in vain a lock is never left to nobody, and each time that someone sleeps costs
+/// the waker and the sleeper.
+#[test]
+fn whoever_sleeps_is_woken() {
+    let costs = Costs {
+        looks: 1,
+        wake: 500,
+        woken: 2_000,
+        ..FREE
+    };
+    for cpus in [2, 5, 50] {
+        let seen = one_lock(&costs, cpus, 1_000_000, |_| 10_000);
+        assert!(seen.slept > 0 && seen.done > 10_000, "{cpus}: {seen:?}");
+        // Between two holds there is at most a way from sleep.
+        let held = seen.done as f64 * 1e6 / seen.time as f64;
+        assert!((0.98..=1.0).contains(&held), "{cpus}: {held}");
+    }
+}
+
+fn prices() -> Prices {
+    let held = |hold| Held {
+        hold,
+        exchange: 4_000,
+    };
+    let holds = |of_cpu: [Ps; 3]| {
+        let of_cpu = [1, 16, 64].into_iter().zip(of_cpu.map(held));
+        Holds::fixed(held(9_000), &of_cpu.collect::<Vec<_>>())
+    };
+    Prices {
+        costs: Costs {
+            line: 50_000,
+            look: 20_000,
+            looks: 100,
+            wake: 1_000_000,
+            woken: 5_000_000,
+        },
+        outside: 1_000,
+        tiptoe: holds([30_000, 100_000, 400_000]),
+        global_mutex: holds([30_000, 60_000, 200_000]),
+        handed: 100_000,
+        moved: 60_000,
+        has_measured_ways: true,
+    }
+}
+
+fn pairs(cpus: u32, shards: Option<u32>, cpu_targets: u32, seed: u64) -> Outcome {
+    let geometry = Geometry::new(cpus, Registers::Mixed(4), 1 << 17).expect("sane");
+    let geometry = shards.map_or(geometry, |shards| geometry.with_shards(shards));
+    let prices = prices();
+    let load = Pairs::new(&prices, &geometry, cpu_targets, 0, seed);
+    let machine = Machine::new(&prices.costs, cpus as usize, geometry.shards(), load, seed);
+    machine.run(50_000, 300_000)
+}
+
+/// All time is either waited or worked, whatever happens.
+#[test]
+fn no_time_is_lost() {
+    for cpu_targets in [0, 1, 10, 100] {
+        for shards in [None, Some(1)] {
+            let seen = pairs(16, shards, cpu_targets, 1);
+            assert_eq!(seen.waited + seen.worked, 16 * seen.time);
+            assert!(seen.done > 0, "{cpu_targets} {shards:?}");
+        }
+    }
+}
+
+/// A pair of one CPU is two calls, and nothing else.
+#[test]
+fn a_pair_alone_takes_what_its_parts_take() {
+    let seen = pairs(1, None, 0, 1);
+    let pair = seen.time as f64 / seen.done as f64;
+    let parts = 2.0 * (1_000.0 + 4_000.0 + 9_000.0 + 4_000.0);
+    assert!((pair / parts - 1.0).abs() < 1e-3, "{pair} for {parts}");
+}
+
+/// Tasks that are alone in their shards never wait for each other. With one mutex all but one wait.
+#[test]
+fn shards_keep_tasks_apart_and_one_mutex_does_not() {
+    let seen = pairs(64, Some(4_096), 0, 1);
+    assert_eq!(seen.waited, 0, "{seen:?}");
+    let seen = pairs(64, Some(1), 0, 1);
+    let waiting = seen.waited as f64 / (64 * seen.time) as f64;
+    assert!(waiting > 0.8, "{waiting}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_answer() {
+    let both = [7, 7].map(|seed| pairs(16, None, 10, seed));
+    assert_eq!(both[0], both[1]);
+    assert_ne!(both[0], pairs(16, None, 10, 8));
+}
+
+#[test]
+fn both_forms_are_simulated_and_measured() {
+    let queue = Queue {
+        cpus: 4,
+        cpu_targets: Some(10),
+        slots: 4,
+        work_ns: 0,
+        line_ns: Some(100.0),
+        rounds: 1,
+        ms: 2,
+    };
+    let table = queue.run().expect("measured");
+    let count = |what: &str| {
+        let named = table.rows.iter().filter(|row| row.case.ends_with(what));
+        named.count()
+    };
+    assert_eq!(count("simulated"), 2 * 3);
+    assert!(count("measured") >= 2);
+    assert!(table.rows.iter().all(|row| row.value > 0.0));
+}

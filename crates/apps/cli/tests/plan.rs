@@ -49,9 +49,14 @@ fn what_fits_is_exact_and_only_what_changes_is_moved() {
         assert_eq!(event["counted_percent"], 100.0, "{event}");
         assert_eq!(event["worst_error_percent"], 0.0, "{event}");
     }
-    let [everything, changed] = &plan["policies"].as_array().unwrap()[..] else {
+    let [everything, changed, read] = &plan["policies"].as_array().unwrap()[..] else {
         panic!("{plan}");
     };
+    assert_eq!(
+        (&read["policy"], &read["reads"]),
+        (&"read".into(), &1.into())
+    );
+    assert_eq!(read["added"], 0);
     assert_eq!(changed["blind_percent"], 0.0);
     assert!(everything["blind_percent"].as_f64() > Some(0.0));
     assert!(changed["added"].as_u64() < everything["added"].as_u64());

@@ -9,10 +9,12 @@
 //! count: each time that a label runs, events happen at a rate of its own, between half and one and a half of the mean,
 //! so that a count that is scaled up from a part of the time is off ([`Group::error`]).
 
+mod charged;
 mod outcome;
 mod pmu;
 mod trace;
 
+pub use charged::Charges;
 pub use outcome::{Group, Outcome};
 pub use trace::{Random, Switch, Synthetic};
 
@@ -103,6 +105,17 @@ impl Machine<'_> {
 impl Cpu<'_> {
     /// Goes through switches, which are in order, until `end_ns`.
     pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
+        self.run_each(switches, end_ns, seed, |_| {});
+    }
+
+    /// The same, with something to do whenever a label is left, and in the end.
+    fn run_each(
+        &mut self,
+        switches: impl IntoIterator<Item = Switch>,
+        end_ns: u64,
+        seed: u64,
+        mut leave: impl FnMut(&Self),
+    ) {
         let mut rates = Random::new(seed);
         // What there is to count in 1024 ns.
         let mut rate = rates.between(512, 1536);
@@ -111,6 +124,7 @@ impl Cpu<'_> {
                 break;
             }
             self.pass_to(switch.at_ns, rate);
+            leave(self);
             self.each_pmu(Simulated::switch);
             self.context
                 .enter(self.machine.tree, switch.label, self.now_ns);
@@ -118,6 +132,7 @@ impl Cpu<'_> {
             rate = rates.between(512, 1536);
         }
         self.pass_to(end_ns, rate);
+        leave(self);
     }
 
     /// Time passes, with turns.

@@ -26,6 +26,11 @@ mod source;
 mod sums;
 mod used;
 
+pub use cgroups::is_read;
+
+/// How many events `--for-each-cgroup` can read.
+pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
+
 use source::Source;
 use sums::{Runs, Sums};
 use used::Used;

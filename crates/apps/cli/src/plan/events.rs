@@ -19,6 +19,8 @@ pub struct Event {
     pub name: String,
     /// Whether it needs one of the CPU's counters.
     pub needs_slot: bool,
+    /// Whether `stat --for-each-cgroup` reads it at switches, as no task's own fields tell of it.
+    pub is_read: bool,
 }
 
 /// Reads lists of events and groups.
@@ -27,6 +29,7 @@ pub fn parse(lists: &[String]) -> Result<Vec<Group>, Failure> {
         let events = group.events.iter().map(|event| Event {
             name: event.text.to_owned(),
             needs_slot: event.kind.needs_slot(),
+            is_read: tiptoe_collector::is_read(event),
         });
         Group {
             is_pinned: group.is_pinned,

@@ -15,7 +15,10 @@ pub fn json(report: &Report) -> Result<String, Failure> {
 /// Two tables, and how they came about.
 pub fn text(report: &Report) -> String {
     let mut text = heading(report);
-    let events = report.events.iter().map(event_cells);
+    let own = report.events.iter().map(|row| event_cells(row, ""));
+    let read = report.read_events.iter();
+    let read = read.map(|row| event_cells(row, ", read"));
+    let events = own.chain(read);
     let head = [
         "event",
         "of",
@@ -33,6 +36,7 @@ pub fn text(report: &Report) -> String {
         "adds/s",
         "deletes/s",
         "per switch",
+        "reads",
         "cost",
         "blind",
     ];
@@ -54,6 +58,24 @@ pub fn text(report: &Report) -> String {
         "adds, deletes and cost: of each CPU; estimated at {} ns for each (--op-ns)",
         report.operation_ns
     );
+    if let Some(row) = report.policies.iter().find(|row| row.policy == "read") {
+        let _ = writeln!(
+            text,
+            "read: as tiptoe stat --for-each-cgroup counts, one set of events on each CPU; estimated at {} ns a switch \
+             (--charge-ns){}",
+            report.charge_ns,
+            match row.reads {
+                0 => String::new(),
+                _ => format!(" and {} ns for each event (--read-ns)", report.read_ns),
+            }
+        );
+    } else if report.cgroups > 0 {
+        let _ = writeln!(
+            text,
+            "note: tiptoe stat --for-each-cgroup reads {} events at most",
+            tiptoe_collector::MOST_READ
+        );
+    }
     text
 }
 
@@ -85,7 +107,7 @@ fn heading(report: &Report) -> String {
     )
 }
 
-fn event_cells(row: &Row) -> [String; 7] {
+fn event_cells(row: &Row, how: &str) -> [String; 7] {
     let of_cgroups = row.of == "cgroups";
     let one = |value| {
         if of_cgroups {
@@ -101,12 +123,10 @@ fn event_cells(row: &Row) -> [String; 7] {
     };
     [
         row.event.clone(),
-        if of_cgroups {
-            "each cgroup"
-        } else {
-            "the system"
-        }
-        .to_owned(),
+        match of_cgroups {
+            true => format!("each cgroup{how}"),
+            false => format!("the system{how}"),
+        },
         percent(row.counted_percent, 1),
         one(row.least_percent),
         not_counted,
@@ -119,18 +139,20 @@ fn event_cells(row: &Row) -> [String; 7] {
     ]
 }
 
-fn policy_cells(row: &PolicyRow, report: &Report) -> [String; 6] {
+fn policy_cells(row: &PolicyRow, report: &Report) -> [String; 7] {
     let seconds = report.seconds * report.cpus as f64;
     let rate = |count: u64| format!("{:.0}", count as f64 / seconds);
     let words = match row.policy {
         "everything" => "all events out and in",
-        _ => "only what changes",
+        "changed" => "only what changes",
+        _ => "nothing, but read",
     };
     [
         words.to_owned(),
         rate(row.added),
         rate(row.deleted),
         format!("{:.1}", row.per_switch),
+        row.reads.to_string(),
         percent(Some(row.cost_percent), 3),
         percent(row.blind_percent, 3),
     ]

@@ -16,7 +16,11 @@ pub struct Report {
     pub recorded: bool,
     pub turn_ns: u64,
     pub operation_ns: u64,
+    pub charge_ns: u64,
+    pub read_ns: u64,
     pub events: Vec<Row>,
+    /// The same as `tiptoe stat` counts them: of cgroups, with as many as it can read.
+    pub read_events: Vec<Row>,
     pub policies: Vec<PolicyRow>,
 }
 
@@ -53,11 +57,13 @@ pub struct Each {
 /// What one way of switching takes.
 #[derive(Debug, Serialize)]
 pub struct PolicyRow {
-    /// `everything` or `changed`.
+    /// `everything`, `changed` or `read`.
     pub policy: &'static str,
     pub added: u64,
     pub deleted: u64,
     pub per_switch: f64,
+    /// Events that are read at a switch.
+    pub reads: u64,
     pub cost_percent: f64,
     /// Of the system's events: of their time, how much they were out while they were switched.
     pub blind_percent: Option<f64>,
@@ -124,8 +130,19 @@ impl PolicyRow {
             added: outcome.added,
             deleted: outcome.deleted,
             per_switch: operations as f64 / outcome.switches.max(1) as f64,
+            reads: 0,
             cost_percent: percent(operations * operation_ns, outcome.ns).unwrap_or(0.0),
             blind_percent: percent(blind, enabled),
+        }
+    }
+
+    /// The same where each switch takes so long, too, and so many events are read there.
+    pub fn with_reads(self, reads: u64, switch_ns: u64, outcome: &Outcome) -> PolicyRow {
+        let more = percent(outcome.switches * switch_ns, outcome.ns);
+        PolicyRow {
+            reads,
+            cost_percent: self.cost_percent + more.unwrap_or(0.0),
+            ..self
         }
     }
 }

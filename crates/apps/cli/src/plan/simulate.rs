@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tiptoe_schedule::simulate::{Group as Fate, Machine, Outcome, Switch, Synthetic, Wanted};
+use tiptoe_schedule::simulate::{
+    Charges, Group as Fate, Machine, Outcome, Switch, Synthetic, Wanted,
+};
 use tiptoe_schedule::{AddError, Label, Policy, Priority, Target};
 
 use super::cgroups::Cgroups;
-use super::events::Group;
+use super::events::{Event, Group};
 use super::rows::{PolicyRow, Report, Row};
 use super::trace::Trace;
 use crate::failure::Failure;
@@ -20,6 +22,8 @@ pub struct Setting<'a> {
     pub slots: u32,
     pub turn_ns: u64,
     pub operation_ns: u64,
+    pub charge_ns: u64,
+    pub read_ns: u64,
     pub seed: u64,
 }
 
@@ -68,20 +72,28 @@ impl Setting<'_> {
             operation_ns: self.operation_ns,
         };
         let end_ns = time.as_nanos() as u64;
+        let seed = |cpu: usize| self.seed.wrapping_add(cpu as u64);
         let outcome = |policy| -> Result<Outcome, Failure> {
             let cpu = machine.cpu(policy).map_err(refused)?;
             let mut all = Outcome::default();
             for at in 0..cpus {
-                let seed = self.seed.wrapping_add(at as u64);
                 let mut cpu = cpu.clone();
-                cpu.run(switches(at), end_ns, seed);
+                cpu.run(switches(at), end_ns, seed(at));
                 all += &cpu.outcome();
             }
             Ok(all)
         };
         let everything = outcome(Policy::Everything)?;
         let changed = outcome(Policy::Changed)?;
+        let run = |charges: &mut Charges<'_>, at: usize| {
+            charges.run(switches(at), end_ns, seed(at));
+        };
+        let read = self.read(&machine, cpus, run)?;
         let policies = [("everything", &everything), ("changed", &changed)];
+        let policies = policies.map(|(policy, outcome)| {
+            PolicyRow::new(policy, outcome, self.of_system(), self.operation_ns)
+        });
+        let (read_events, read) = read.unzip();
         Ok(Report {
             slots: self.slots,
             cpus,
@@ -92,42 +104,21 @@ impl Setting<'_> {
             recorded,
             turn_ns: self.turn_ns,
             operation_ns: self.operation_ns,
+            charge_ns: self.charge_ns,
+            read_ns: self.read_ns,
             events: self.rows(&changed),
-            policies: policies
-                .map(|(policy, outcome)| {
-                    PolicyRow::new(policy, outcome, self.of_system(), self.operation_ns)
-                })
-                .into(),
+            read_events: read_events.unwrap_or_default(),
+            policies: policies.into_iter().chain(read).collect(),
         })
     }
 
     /// The system's first, where it is asked for, then each cgroup's.
-    ///
-    /// Software's events in a group with others count when these do.
     fn wanted(&self) -> Vec<Wanted> {
-        let one = |target, group: &Group| {
-            let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
-            let needs_slots = with_slots > 0;
-            let events = if needs_slots {
-                with_slots
-            } else {
-                group.events.len()
-            };
-            Wanted {
-                target,
-                priority: match group.is_pinned {
-                    true => Priority::Pinned,
-                    false => Priority::Flexible,
-                },
-                events: events as u32,
-                needs_slots,
-            }
-        };
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
         let targets = system.into_iter().chain(labels.map(Target::Label));
         targets
-            .flat_map(|target| self.groups.iter().map(move |group| one(target, group)))
+            .flat_map(|target| self.groups.iter().map(move |group| wanted(target, group)))
             .collect()
     }
 
@@ -136,13 +127,25 @@ impl Setting<'_> {
         let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
         let (system, cgroups) = outcome.groups.split_at(self.of_system());
         let cgroups: Vec<(&str, &[Fate])> = names.zip(cgroups.chunks(self.groups.len())).collect();
+        self.rows_of(system, &cgroups, |_, fate| fate)
+    }
+
+    /// Of fates of the groups, from which those of their events follow.
+    pub(super) fn rows_of(
+        &self,
+        system: &[Fate],
+        cgroups: &[(&str, &[Fate])],
+        of: impl Fn(&Event, Fate) -> Fate,
+    ) -> Vec<Row> {
         let mut rows = Vec::new();
         for (at, group) in self.groups.iter().enumerate() {
-            let in_cgroups = cgroups.iter().map(|(name, fates)| (*name, fates[at]));
-            let in_cgroups: Vec<(&str, Fate)> = in_cgroups.collect();
             for event in &group.events {
+                let in_cgroups = cgroups.iter();
+                let in_cgroups: Vec<(&str, Fate)> = in_cgroups
+                    .map(|(name, fates)| (*name, of(event, fates[at])))
+                    .collect();
                 if let Some(fate) = system.get(at) {
-                    rows.push(Row::new(&event.name, "system", &[("/", *fate)]));
+                    rows.push(Row::new(&event.name, "system", &[("/", of(event, *fate))]));
                 }
                 if !in_cgroups.is_empty() {
                     rows.push(Row::new(&event.name, "cgroups", &in_cgroups));
@@ -162,7 +165,24 @@ impl Setting<'_> {
     }
 }
 
-fn refused(error: AddError) -> Failure {
+/// A group. Software's events in it count when the others do.
+pub(super) fn wanted(target: Target, group: &Group) -> Wanted {
+    let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
+    Wanted {
+        target,
+        priority: match group.is_pinned {
+            true => Priority::Pinned,
+            false => Priority::Flexible,
+        },
+        events: match with_slots {
+            0 => group.events.len(),
+            _ => with_slots,
+        } as u32,
+        needs_slots: with_slots > 0,
+    }
+}
+
+pub(super) fn refused(error: AddError) -> Failure {
     Failure::new(format!("this can never count: {error}")).hint("smaller {groups}, or more --slots")
 }
 
@@ -186,6 +206,8 @@ mod tests {
             slots,
             turn_ns: 4_000_000,
             operation_ns: 100,
+            charge_ns: 50,
+            read_ns: 60,
             seed: 1,
         };
         setting.made_up(2, 1000, Duration::from_millis(500))
@@ -202,12 +224,37 @@ mod tests {
                 "{row:?}"
             );
         }
-        let [everything, changed] = &report.policies[..] else {
+        let [everything, changed, read] = &report.policies[..] else {
             panic!("{report:?}");
         };
         assert_eq!(changed.blind_percent, Some(0.0));
         assert!(everything.blind_percent > Some(0.0));
         assert!(changed.per_switch < everything.per_switch);
+        // Tasks tell of switches themselves.
+        assert_eq!((read.reads, read.per_switch), (2, 0.0));
+        let switches_per_ns = report.switches as f64 / 2.0 / 500e6;
+        let cost = 100.0 * switches_per_ns * (50.0 + 2.0 * 60.0);
+        assert!((read.cost_percent - cost).abs() < 1e-9, "{read:?}");
+    }
+
+    #[test]
+    fn one_set_that_is_read_shares_counters_with_nobody() {
+        let scheduled = report("cycles,instructions,cs", "20", 2, false).unwrap();
+        assert!(scheduled.read_events.iter().all(|row| {
+            row.of == "cgroups" && row.counted_percent == Some(100.0) && row.each.len() == 20
+        }));
+        assert_eq!(scheduled.read_events.len(), 3);
+        let shared = report("cycles,instructions,branches", "20", 2, true).unwrap();
+        assert_eq!(shared.read_events.len(), 6);
+        for row in &shared.read_events {
+            let counted = row.counted_percent.unwrap();
+            assert!((60.0..73.0).contains(&counted), "{row:?}");
+        }
+        let sets = shared.policies.last().unwrap();
+        assert!(sets.per_switch > 0.0 && sets.blind_percent == Some(0.0));
+        let many = vec!["cycles"; 33].join(",");
+        let many = report(&many, "a", 64, true).unwrap();
+        assert!(many.read_events.is_empty() && many.policies.len() == 2);
     }
 
     #[test]

@@ -143,3 +143,38 @@ fn a_recorded_trace_has_a_known_answer() {
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }
+
+/// One set for the system, charged to labels: what fits misses nothing anywhere, and what all labels were charged is
+/// what the set counted, whether it fits or not.
+#[test]
+fn what_is_charged_is_what_was_counted() {
+    let (tree, labels, _) = machine(6);
+    for (slots, fits) in [(3, true), (2, false)] {
+        let groups = [1, 1, 1].map(|events| wanted(Target::System, Priority::Flexible, events));
+        let machine = Machine {
+            tree: &tree,
+            groups: &groups,
+            slots,
+            turn_ns: 4 * MS,
+            operation_ns: 80,
+        };
+        let mut charges = Charges::new(machine.cpu(Policy::Changed).unwrap());
+        let ms = if cfg!(miri) { 3 } else { 300 };
+        charges.run(Synthetic::new(&labels, MS / 10, 3), ms * MS, 3);
+        let outcome = charges.outcome(labels.iter().copied());
+        assert_eq!(outcome.groups.len(), 3 * (1 + labels.len()));
+        let (system, of_labels) = outcome.groups.split_at(3);
+        for (at, system) in system.iter().enumerate() {
+            let mine = || of_labels.iter().skip(at).step_by(3);
+            let sum = |part: fn(&Group) -> u64| mine().map(part).sum::<u64>();
+            assert_eq!(sum(|group| group.count), system.count);
+            assert_eq!(sum(|group| group.work), system.work);
+            assert_eq!(sum(|group| group.times.running_ns), system.times.running_ns);
+            assert_eq!(sum(|group| group.times.enabled_ns), system.times.enabled_ns);
+            let exact = |group: &Group| group.error() == Some(0) && group.times.missed_ns() == 0;
+            assert_eq!(mine().all(exact), fits, "{slots} slots");
+        }
+        // Only turns move anything.
+        assert_eq!(outcome.operations() == 0, fits);
+    }
+}

@@ -318,6 +318,12 @@ fn field(counter: &Counter<'_>) -> Option<Field> {
     Some(found.1)
 }
 
+/// Whether `stat --for-each-cgroup` has to read this event where a CPU goes from one cgroup to another: all but what
+/// tasks' own fields tell.
+pub fn is_read(counter: &Counter<'_>) -> bool {
+    field(counter).is_none()
+}
+
 fn add(sum: &mut Sum, cpus: &[Charged]) {
     sum.resize(sum.len().max(cpus.len()), Charged::default());
     for (sum, cpu) in sum.iter_mut().zip(cpus) {

@@ -1,0 +1,67 @@
+//! How `tiptoe stat --for-each-cgroup` would count the same: one set of events on each CPU, read at switches.
+
+use tiptoe_collector::MOST_READ;
+use tiptoe_schedule::simulate::{Charges, Group as Fate, Machine, Outcome, Wanted};
+use tiptoe_schedule::{Policy, Target};
+
+use super::rows::{PolicyRow, Row};
+use super::simulate::{Setting, refused, wanted};
+use crate::failure::Failure;
+
+impl Setting<'_> {
+    /// What becomes of each event, and what it takes; nothing without cgroups, or with more events than can be read.
+    pub(super) fn read(
+        &self,
+        machine: &Machine<'_>,
+        cpus: usize,
+        run: impl Fn(&mut Charges<'_>, usize),
+    ) -> Result<Option<(Vec<Row>, PolicyRow)>, Failure> {
+        let events = || self.groups.iter().flat_map(|group| &group.events);
+        let reads = events().filter(|event| event.is_read).count();
+        if self.cgroups.counted.is_empty() || reads > MOST_READ {
+            return Ok(None);
+        }
+        let groups = self.groups.iter();
+        let groups: Vec<Wanted> = groups.map(|group| wanted(Target::System, group)).collect();
+        let machine = Machine {
+            groups: &groups,
+            ..machine.clone()
+        };
+        let labels = || self.cgroups.counted.iter().map(|(_, label)| *label);
+        let cpu = machine.cpu(Policy::Changed).map_err(refused)?;
+        let mut all = Outcome::default();
+        for at in 0..cpus {
+            let mut charges = Charges::new(cpu.clone());
+            run(&mut charges, at);
+            all += &charges.outcome(labels());
+        }
+        let rows = self.read_rows(&all);
+        let reads = reads as u64;
+        let row = PolicyRow::new("read", &all, groups.len(), self.operation_ns);
+        let row = row.with_reads(reads, self.charge_ns + reads * self.read_ns, &all);
+        Ok(Some((rows, row)))
+    }
+
+    fn read_rows(&self, outcome: &Outcome) -> Vec<Row> {
+        let count = self.groups.len();
+        let (system, cgroups) = outcome.groups.split_at(count.min(outcome.groups.len()));
+        let names = self.cgroups.counted.iter().map(|(name, _)| name.as_str());
+        let cgroups: Vec<(&str, &[Fate])> = names.zip(cgroups.chunks(count.max(1))).collect();
+        let system = if self.is_of_system { system } else { &[] };
+        self.rows_of(system, &cgroups, |event, fate| match event.is_read {
+            true => fate,
+            false => exact(fate),
+        })
+    }
+}
+
+/// Tasks tell of it themselves, whatever it is in a group with.
+fn exact(fate: Fate) -> Fate {
+    let mut exact = Fate {
+        count: fate.work,
+        in_error: false,
+        ..fate
+    };
+    exact.times.running_ns = exact.times.enabled_ns;
+    exact
+}

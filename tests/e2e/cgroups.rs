@@ -228,7 +228,8 @@ fn intervals_add_up() {
         "late,sleep=100,calls=250",
     ]));
     let session = session(&done);
-    let intervals = session["stat"]["intervals"].as_array().expect("intervals");
+    let intervals = intervals(&done);
+    assert_eq!(session["stat"]["intervals"], intervals.len());
     let of = |interval: &Value| {
         let counts = interval["counts"].as_array().expect("counts").iter();
         let own = counts.filter(|count| count["cgroup"] == name.as_str());
@@ -239,6 +240,42 @@ fn intervals_add_up() {
     let sum: f64 = intervals.iter().map(of).sum();
     assert_eq!(sum, value(&session, Some(&name), CALLS));
     assert_eq!(sum, 4750.0 + 16.0);
+}
+
+/// Those that were told while it ran: each a line of its own.
+fn intervals(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    let lines = lines.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    lines.filter(|line| line["at_ns"].is_u64()).collect()
+}
+
+/// What was made meanwhile is told for as long as it was there, not since the counting began.
+#[test]
+fn a_new_cgroups_time_begins_when_it_is_made() {
+    let Some(within) = cgroup() else { return };
+    let name = format!("{}/late", within.name());
+    let mut tiptoe = stat(&["-e", "task-clock", "-I", "100", "--for-each-cgroup"]);
+    tiptoe.args([&format!("{}/l*", within.name()), "--"]);
+    tiptoe.arg(target("cgrouped")).arg(within.path());
+    let done = output(tiptoe.arg("sleep=450,late,burn=20,sleep=350"));
+    let session = session(&done);
+    // Of each CPU, as the system's.
+    let times = |counts: &Value, cgroup: Option<&str>| {
+        let mut counts = counts.as_array().expect("counts").iter();
+        let own = counts.find(|count| count["cgroup"].as_str() == cgroup)?;
+        Some(own["time_enabled_ns"].as_u64().expect("a time"))
+    };
+    let both = |counts: &Value| Some((times(counts, Some(&name))?, times(counts, None)?));
+    let intervals = intervals(&done);
+    let each = intervals.iter();
+    let each: Vec<(u64, u64)> = each.filter_map(|one| both(&one["counts"])).collect();
+    assert!(each.len() > 1, "{intervals:?}");
+    assert!(each.iter().all(|(own, whole)| own <= whole), "{each:?}");
+    let told: u64 = each.iter().map(|(own, _)| own).sum();
+    let (all, whole) = both(&session["stat"]["counts"]).expect("it is in the sums");
+    assert!(told <= all, "{told} of {all}");
+    assert!(all < whole - 400_000_000, "{all} of {whole}");
 }
 
 /// tiptoe may die at any moment: nothing stays in the kernel, and the next one counts.

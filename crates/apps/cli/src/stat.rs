@@ -134,7 +134,7 @@ pub struct StatArgs {
     )]
     pub separator: Option<String>,
 
-    /// Report as one line of JSON; with -I, one more for each interval
+    /// Report as one line of JSON; with -I, one more for each interval, when it is over
     #[arg(long)]
     pub json: bool,
 
@@ -226,10 +226,10 @@ fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure>
         Form::Text => tiptoe_report::text(session, &output.options(None)),
         Form::Json => tiptoe_report::json(session)
             .map_err(|error| Failure::new(format!("the session has no JSON form: {error}")))?,
-        Form::Fields(separator) if stat.intervals.is_empty() => {
+        Form::Fields(separator) if stat.intervals.is_none() => {
             tiptoe_report::stat_fields(stat, separator)
         }
-        Form::Csv if stat.intervals.is_empty() => tiptoe_report::stat_csv(stat),
+        Form::Csv if stat.intervals.is_none() => tiptoe_report::stat_csv(stat),
         Form::Fields(_) | Form::Csv => String::new(),
     };
     output.write(&text)?;

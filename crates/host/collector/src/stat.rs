@@ -265,7 +265,7 @@ impl Counting<'_> {
             counts: sums.counts(Some(&self.last)),
         };
         observer.counts(&counts);
-        stat.intervals.push(counts);
+        *stat.intervals.get_or_insert(0) += 1;
         self.last = sums;
         Ok(())
     }

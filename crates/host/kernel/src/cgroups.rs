@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use aya::maps::{Array, HashMap, Queue, RingBuf};
 use aya::programs::Program;
@@ -312,16 +313,16 @@ impl Cgroups {
         let Some(follower) = &self.follower else {
             return;
         };
-        let news: Vec<News> = follower.news().collect();
+        let news: Vec<(Instant, News)> = follower.news().collect();
         self.note(news);
     }
 
-    fn note(&mut self, news: Vec<News>) {
-        for news in news {
+    fn note(&mut self, news: Vec<(Instant, News)>) {
+        for (at, news) in news {
             match news {
                 // Elsewhere than at the system's root, paths are found below our own.
                 News::Made(..) if !self.tree.is_whole() => {}
-                News::Made(id, path) => self.tree.add(id, &path),
+                News::Made(id, path) => self.tree.add_since(id, &path, at),
                 News::Gone(id) => self.tree.remove(id),
                 News::Moved => {}
             }

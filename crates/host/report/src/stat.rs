@@ -22,7 +22,7 @@ const MEANING: usize = 32;
 /// The whole report for people; with intervals only the cost, as these were told.
 pub(crate) fn text(session: &Session, stat: &Stat) -> String {
     let mut text = String::new();
-    if stat.intervals.is_empty() {
+    if stat.intervals.is_none() {
         text += &table(stat);
     }
     for note in &session.notes {

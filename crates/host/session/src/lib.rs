@@ -84,11 +84,10 @@
 //!
 //! STAT are the keys of [`Stat`], of `tiptoe stat`. "value" is in "unit", "ns" of clocks, and stands for all of the
 //! time that the event was wanted, whatever part of that it counted; of more than one run it is the mean. With
-//! `--interval` each [`Counts`] is a line of its own, when it is over.
+//! `--interval` each [`Counts`] is a line of its own, when it is over, and "intervals" says how many there were.
 //!
 //! ```text
-//! STAT   {"whom", "runs", "counts": [COUNT…], "elapsed_ns", "elapsed_spread"?, "user_ns"?, "sys_ns"?, "intervals"?:
-//!          [{"at_ns", "duration_ns", "counts": [COUNT…]}…],
+//! STAT   {"whom", "runs", "counts": [COUNT…], "elapsed_ns", "elapsed_spread"?, "user_ns"?, "sys_ns"?, "intervals"?,
 //!         "switches", "switch_ns", "tracepoint_hits", "tracepoint_ns"}
 //! COUNT  {"event", "cpu"?, "state": "counted"|"not-counted"|"not-supported", "value", "unit", "time_enabled_ns",
 //!          "time_running_ns", "spread"?}

@@ -24,9 +24,10 @@ pub struct Stat {
     /// And in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_ns: Option<f64>,
-    /// What was counted in each interval, where intervals were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub intervals: Vec<Counts>,
+    /// How many intervals were told, each when it was over ([`Counts`]), where intervals were asked for: these are not
+    /// kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<u64>,
     /// Switches from one task to another, at which counting costs.
     pub switches: u64,
     /// What one cost more.

@@ -145,12 +145,17 @@ impl ByCgroup {
                 }
             }
         }
-        let elapsed_ns = at.saturating_duration_since(self.start).as_nanos() as u64;
+        let elapsed_ns = |since: Instant| {
+            let elapsed = at.saturating_duration_since(since.max(self.start));
+            // What was made at this moment may have done something already, which is counted only with some time.
+            elapsed.as_nanos().max(1) as u64
+        };
         let mut rows = Vec::new();
-        self.rows(&mut rows, None, &all, elapsed_ns, per_cpu);
+        self.rows(&mut rows, None, &all, elapsed_ns(self.start), per_cpu);
         for id in self.choice.ids() {
             if let Some(sum) = sums.get(&id) {
-                self.rows(&mut rows, Some(id), sum, elapsed_ns, per_cpu);
+                let since = tree.get(id).map_or(self.start, |node| node.since);
+                self.rows(&mut rows, Some(id), sum, elapsed_ns(since), per_cpu);
             }
         }
         self.tidy()?;

@@ -4,6 +4,7 @@ use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use aya::maps::{MapData, RingBuf};
 use tiptoe_sys::host::bpf::run_on_cpu;
@@ -20,7 +21,7 @@ const ENXIO: i32 = 6;
 /// The thread. It ends when this is dropped, having heard all.
 #[derive(Debug)]
 pub(super) struct Follower {
-    news: Receiver<News>,
+    news: Receiver<(Instant, News)>,
     /// The thread ends when this closes.
     ends: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
@@ -41,13 +42,13 @@ impl Follower {
         })
     }
 
-    /// What was told since the last time.
-    pub(super) fn news(&self) -> impl Iterator<Item = News> {
+    /// What was told since the last time, and when it was heard.
+    pub(super) fn news(&self) -> impl Iterator<Item = (Instant, News)> {
         self.news.try_iter()
     }
 
     /// Ends, and what was told until now.
-    pub(super) fn end(mut self) -> Vec<News> {
+    pub(super) fn end(mut self) -> Vec<(Instant, News)> {
         self.join();
         self.news.try_iter().collect()
     }
@@ -67,7 +68,12 @@ impl Drop for Follower {
     }
 }
 
-fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_over: &PipeReader) {
+fn follow(
+    mut ring: RingBuf<MapData>,
+    flush: &OwnedFd,
+    tell: &Sender<(Instant, News)>,
+    is_over: &PipeReader,
+) {
     loop {
         let [_, is_over] = wait_to_read([ring.as_fd(), is_over.as_fd()]);
         let mut has_moved = false;
@@ -77,7 +83,7 @@ fn follow(mut ring: RingBuf<MapData>, flush: &OwnedFd, tell: &Sender<News>, is_o
             };
             if news == News::Moved {
                 has_moved = true;
-            } else if tell.send(news).is_err() {
+            } else if tell.send((Instant::now(), news)).is_err() {
                 return;
             }
         }

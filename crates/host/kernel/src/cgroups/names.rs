@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use tiptoe_sys::host::cgroup;
 
@@ -27,6 +28,8 @@ pub struct Node {
     pub parent: Option<u64>,
     /// It was removed.
     pub is_gone: bool,
+    /// Since when it is known: of one that was made while tiptoe counts, when that was told.
+    pub since: Instant,
 }
 
 impl Tree {
@@ -61,8 +64,13 @@ impl Tree {
         }
     }
 
-    /// One that was made.
+    /// One that is there.
     pub fn add(&mut self, id: u64, path: &str) {
+        self.add_since(id, path, Instant::now());
+    }
+
+    /// One that was made at that time.
+    pub fn add_since(&mut self, id: u64, path: &str, since: Instant) {
         if self.nodes.contains_key(&id) {
             return;
         }
@@ -85,6 +93,7 @@ impl Tree {
             path: path.to_owned(),
             parent,
             is_gone: false,
+            since,
         };
         self.nodes.insert(id, node);
     }
@@ -120,9 +129,10 @@ impl Tree {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
 
-    /// A cgroup and those that it is in, from the inside out.
+    /// A cgroup and those that it is in, from the inside out. It ends, even where an id was used again below itself.
     pub fn line(&self, id: u64) -> impl Iterator<Item = u64> {
-        std::iter::successors(Some(id), |id| self.nodes.get(id)?.parent)
+        let line = std::iter::successors(Some(id), |id| self.nodes.get(id)?.parent);
+        line.take(self.nodes.len().max(1))
     }
 
     /// How many there are.

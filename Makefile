@@ -10,7 +10,7 @@ export TIPTOE_TEST_SCALE ?= 0.01
 FUZZ_SECONDS ?= 5
 FUZZ_SEED ?= 1
 # The pure crates that miri runs. Those without unsafe code of their own that take it minutes run only in stress.
-MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex
+MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex tiptoe-label
 
 .NOTPARALLEL:
 .PHONY: build demo test stress check unit model e2e miri asan fuzz setup-demo setup-test clean

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use libfuzzer_sys::fuzz_target;
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::ring::{self, CELLS, Entry, Reader};
-use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words, values};
+use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Site, Words, scopes, values};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[slots, slabs], bytes)) = input.split_first_chunk::<2>() else {
@@ -28,10 +28,25 @@ fuzz_target!(|input: &[u8]| {
     data(&words, geometry);
     let kept: Vec<(u64, u64)> = values::decode(&words).collect();
     assert!(kept.len() <= values::ROOM as usize + 1 && kept.iter().all(|(_, hits)| *hits != 0));
+    scopes(&words);
     plan(&words);
     let sites: Vec<Site> = words.chunks_exact(SITE_WORDS).filter_map(site).collect();
     table(sites);
 });
+
+/// What a thread's words and those of slab 0 say of scopes: no parent is one of its own descendants.
+fn scopes(words: &[u64]) {
+    assert!(scopes::spent(words).all(|(node, _)| node < scopes::NODES));
+    let mut nodes = vec![0; scopes::WIDTH as usize];
+    let records = nodes[scopes::RECORDS as usize..].iter_mut();
+    records.zip(words).for_each(|(to, word)| *to = *word);
+    for number in 0..=scopes::NODES {
+        if let Some(node) = scopes::node(&nodes, number) {
+            assert!(node.parent < number || node.parent == scopes::OTHERS);
+            assert!(node.name().len() <= scopes::record::NAME_BYTES);
+        }
+    }
+}
 
 /// The words from the segment's first on, and again as its directory and slabs.
 fn data(words: &[u64], geometry: Geometry) {

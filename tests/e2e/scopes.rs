@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Probe, Process, Report, command, is_root, scaled, skipped, target};
+
+use tiptoe_tests::{
+    Probe, Process, Report, command, is_root, rust_target, scaled, skipped, target,
+};
 
 const BY_SCOPE: [&str; 2] = ["--by", "scope"];
 
@@ -55,6 +58,29 @@ fn timed_calls_are_told_by_scope() {
 fn a_forked_child_enters_scopes_of_its_own() {
     let report = probe(&[], &["forks", "2", "1000"]);
     assert_eq!(parts(&report, "count"), calls(2000));
+}
+
+/// A future is in its scope wherever it is polled, and entered once.
+#[test]
+fn futures_take_their_scopes_along() {
+    let program = rust_target("scoped_rust");
+    let run = Probe::new(&["work"])
+        .with(&BY_SCOPE)
+        .run(&program, &["100"]);
+    let each = [
+        ("search", 1),
+        ("search/rank", 2),
+        ("tenant 1", 3),
+        ("(no scope)", 1),
+    ];
+    let expected = each.map(|(scope, calls)| (scope.to_owned(), 100 * calls));
+    assert_eq!(parts(run.good(), "count"), expected.into());
+    if let Some(stat) = stat("cs") {
+        let run = stat.run(&program, &["100"]);
+        for name in ["search", "search/rank", "tenant 1"] {
+            assert_eq!(scope(run.good(), name)["entries"], 100, "{name}");
+        }
+    }
 }
 
 /// A handler comes anywhere, and its scope is within whatever its thread is in.
@@ -152,14 +178,15 @@ fn cpu_time_is_that_of_threads_that_run() {
         let ns = scope(report, name)[field].as_u64().expect("a number");
         ns as f64 / 1e6
     };
-    // Of 40 rounds, 20 ms of CPU time each; it is by that clock that the program goes on.
+    // Of 40 rounds, 20 ms of CPU time each; it is by that clock that the program goes on. What the machine itself was
+    // kept from running is in the times as well.
     let (read, write) = (ms("read", "cpu_ns"), ms("write", "cpu_ns"));
-    assert!((790.0..850.0).contains(&read), "{read}");
-    assert!((390.0..450.0).contains(&write), "{write}");
+    assert!((790.0..900.0).contains(&read), "{read}");
+    assert!((390.0..500.0).contains(&write), "{write}");
     assert!(ms("write", "wall_ns") > 40.0 * 40.0 - 1.0);
     let all = report.value["cpu_ns"].as_f64().expect("a number") / 1e6;
     let outside = ms("(no scope)", "cpu_ns");
-    assert!((all - read - write - outside).abs() < 0.01 * all, "{all}");
+    assert!(all <= read + write + outside + 1.0, "{all}");
 }
 
 #[test]

@@ -12,6 +12,11 @@
 #include <sys/wait.h>
 #include <time.h>
 
+// As `tiptoe_port::Port` has it.
+_Static_assert(sizeof(struct tiptoe_port) == 40, "a port");
+_Static_assert(offsetof(struct tiptoe_port, begin) == 16 && offsetof(struct tiptoe_port, end) == 24, "its calls");
+_Static_assert(offsetof(struct tiptoe_port, open) == 32, "what opens it");
+
 static const tiptoe_scope read_scope = TIPTOE_SCOPE("read");
 static const tiptoe_scope write_scope = TIPTOE_SCOPE("write");
 static const tiptoe_scope inner_scope = TIPTOE_SCOPE("commit log");

@@ -142,9 +142,15 @@ pub fn is_traced() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    extern crate std;
 
     static OUTER: Scope = Scope::new("outer");
     static INNER: Scope = Scope::new("inner");
+
+    #[test]
+    fn the_header_has_the_magic_of_ports() {
+        assert!(HEADER.contains(&std::format!("{:#018x}ull", Port::MAGIC)));
+    }
 
     #[test]
     fn without_tiptoe_nothing_happens() {

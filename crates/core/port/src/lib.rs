@@ -227,6 +227,15 @@ mod tests {
         );
     }
 
+    /// `tests/targets/scoped.c` says the same of the header's.
+    #[test]
+    fn its_form_is_that_of_the_header() {
+        let offsets = [Port::BYTES, Port::CALLS_OFFSET, Port::OPEN_OFFSET];
+        assert_eq!(offsets, [40, 16, 32]);
+        assert_eq!(core::mem::offset_of!(Port, end), 24);
+        assert_eq!(Port::MAGIC, 0x0001_656f_7470_6974);
+    }
+
     #[test]
     fn a_port_is_known_by_its_bytes() {
         let words = [Port::MAGIC, 2 | (Port::BYTES as u64) << 32];

@@ -15,9 +15,14 @@ fn main() {
     for watched in [
         AGENT,
         "../../core/sys/src/raw.rs",
+        "../../core/event",
+        "../../core/port",
+        "../../core/sync",
         "../../core/wire",
         "../../code/stack",
+        "../../engines/breakpoint",
         "../../engines/futex",
+        "../../engines/label",
         "../../engines/uprobe",
     ] {
         println!("cargo:rerun-if-changed={watched}");

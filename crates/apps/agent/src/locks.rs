@@ -113,7 +113,7 @@ impl Here {
 
 /// The address of the calling thread's slab.
 #[inline]
-pub fn own_slab() -> Option<u64> {
+fn own_slab() -> Option<u64> {
     // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
     let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
     match descriptor.load(Relaxed) {

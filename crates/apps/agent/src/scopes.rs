@@ -14,12 +14,13 @@ use tiptoe_wire::scopes::{STAMP, WIDTH};
 use tiptoe_wire::{Data, Geometry, Words};
 
 use crate::clockwork;
-use crate::locks::own_slab;
+use crate::locks::first_slab;
 use crate::shared::Shared;
+use crate::tls;
 
 /// Where the words of slab 0 are; 0 where no session is about scopes.
 static SHARED: AtomicU64 = AtomicU64::new(0);
-/// How far behind a slab's beginning a thread's words are, in bytes, and where the slabs begin and end.
+/// How far behind a slab's beginning a thread's words are, in bytes; where the slabs begin, and their bytes.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 static SLABS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// How many sessions were about scopes.
@@ -34,8 +35,9 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
     area(shared).store(STAMP as usize, session & 0xffff_ffff);
     OFFSET.store(offset, Relaxed);
-    for (word, at) in SLABS.iter().zip(slabs) {
-        word.store(at, Relaxed);
+    let [begin, end] = slabs;
+    for (word, value) in SLABS.iter().zip([begin, end - begin]) {
+        word.store(value, Relaxed);
     }
     SHARED.store(shared, Release); // pairs with the load in `find`
 }
@@ -56,17 +58,16 @@ fn area(at: u64) -> Words<'static> {
     unsafe { Words::from_raw(at as *const u8, WIDTH as usize * 8) }
 }
 
-/// The words of the calling thread.
+/// The words of the calling thread; nothing where it has none yet.
 #[inline(always)]
 fn find() -> Option<Thread<'static>> {
     let shared = SHARED.load(Acquire); // pairs with `begin`
-    if shared == 0 {
-        return None;
-    }
-    let slab = own_slab()?;
-    let [begin, end] = SLABS.each_ref().map(|word| word.load(Relaxed));
-    // A thread that was kept off its CPU in between may have that of another session.
-    if slab < begin || slab >= end {
+    // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
+    let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
+    let slab = descriptor.load(Relaxed); // its own, or 0
+    let [begin, len] = SLABS.each_ref().map(|word| word.load(Relaxed));
+    // None, or that of another session: the thread may have been kept off its CPU in between.
+    if shared == 0 || slab.wrapping_sub(begin) >= len {
         return None;
     }
     let own = area(slab + OFFSET.load(Relaxed));
@@ -87,12 +88,30 @@ fn head(slab: u64) -> Words<'static> {
 
 /// `begin` of a port of scopes.
 extern "C" fn enter(label: *const Label, what: u64) -> u64 {
-    let Some(thread) = find() else { return 0 };
+    match find() {
+        Some(thread) => enters(thread, label, what),
+        None => enter_first(label, what),
+    }
+}
+
+#[inline(always)]
+fn enters(thread: Thread<'static>, label: *const Label, what: u64) -> u64 {
     let name = || {
         // SAFETY: a label of the program's, which stays where it is.
         unsafe { &*label }.text().as_bytes()
     };
     thread.enters(label as u64, what & RESUMES != 0, clockwork::ticks(), name)
+}
+
+/// A thread's first scope of a session.
+#[cold]
+#[inline(never)]
+extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
+    // Acquire: as in `find`.
+    if SHARED.load(Acquire) == 0 || first_slab() == 0 {
+        return 0;
+    }
+    find().map_or(0, |thread| enters(thread, label, what))
 }
 
 /// `end` of a port of scopes.

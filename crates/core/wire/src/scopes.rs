@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Geometry::SCOPE`](crate::Geometry::SCOPE) | the node that the thread is in |
 //! | [`SINCE`] | since when its time is not charged yet, in ticks; 0 before its first node |
-//! | [`CHANGES`] | how often it entered one or left one |
+//! | [`RESUMED`] | how often it came back to one without entering it |
 //! | from [`NODES_AT`] on | of each node how often it was entered, and the ticks in it alone |
 //!
 //! | in slab 0 | words |
@@ -31,8 +31,8 @@ pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
 /// Of a thread: since when its time is not charged.
 pub const SINCE: u32 = 0;
-/// Of a thread: how often it changed to another node, or came back to one.
-pub const CHANGES: u32 = 1;
+/// Of a thread: how often it came back to a node without entering it.
+pub const RESUMED: u32 = 1;
 /// Of a thread: its first node's words.
 pub const NODES_AT: u32 = 8;
 /// Words of a node.

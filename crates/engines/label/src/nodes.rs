@@ -28,12 +28,30 @@ impl<'a> Nodes<'a> {
 
     /// The number of the node for a label within `parent`; `name` is asked where it is new. [`OTHERS`] where there is
     /// no room, or within those.
-    #[inline]
+    #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
             return OTHERS;
         };
         let first = KEYS + (key.wrapping_mul(HASH) >> (u64::BITS - BITS)) as u32;
+        let word = self.0.at(first as usize);
+        // Acquire: edge J.
+        let word = word.map_or(0, |word| word.load(Acquire));
+        match key::number(word, key) {
+            Some(number) => number,
+            None => self.number_of(first, key, parent, name),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn number_of<'n>(
+        &self,
+        first: u32,
+        key: u64,
+        parent: u32,
+        name: impl FnOnce() -> &'n [u8],
+    ) -> u32 {
         for place in first..first + RUN {
             let word = self.0.at(place as usize);
             // Acquire: edge J.
@@ -47,7 +65,6 @@ impl<'a> Nodes<'a> {
         OTHERS
     }
 
-    #[cold]
     fn add(&self, places: core::ops::Range<u32>, key: u64, parent: u32, name: &[u8]) -> u32 {
         let Some(count) = self.0.at(COUNT as usize) else {
             return OTHERS;

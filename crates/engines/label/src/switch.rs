@@ -1,6 +1,6 @@
 //! A thread enters a scope, or leaves it.
 
-use tiptoe_wire::scopes::{CHANGES, NODE_WORDS, NODES, NODES_AT, SINCE, STAMP};
+use tiptoe_wire::scopes::{NODE_WORDS, NODES, NODES_AT, RESUMED, SINCE, STAMP};
 use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
@@ -30,7 +30,7 @@ impl<'a> Thread<'a> {
 
     /// It enters the scope of a label, or comes back to it, at this time in ticks; `name` is asked where the scope is
     /// new. What it returns is for [`Thread::leaves`].
-    #[inline]
+    #[inline(always)]
     pub fn enters<'n>(
         &self,
         label: u64,
@@ -41,13 +41,16 @@ impl<'a> Thread<'a> {
         let outer = self.node();
         let node = Nodes::new(self.shared).number(label, outer, name);
         self.moves(outer, node, now);
-        self.own.add_own(words_of(node), u64::from(!resumes));
+        match resumes {
+            false => self.own.add_own(words_of(node), 1),
+            true => self.resumes(),
+        }
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
     /// It leaves what it entered with this token, and all that it has entered since and not left. One of another
     /// session's is of nothing.
-    #[inline]
+    #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
             self.moves(self.node(), (token & (TOKEN - 1)) as u32 % NODES, now);
@@ -55,19 +58,23 @@ impl<'a> Thread<'a> {
     }
 
     /// Charges the time up to now, and is in another node.
-    #[inline]
+    #[inline(always)]
     fn moves(&self, from: u32, to: u32, now: u64) {
         let since = self.take_since(now);
         if since != 0 {
             self.own.add_own(words_of(from) + 1, now - since);
         }
         self.slab.store(Geometry::SCOPE as usize, to.into());
-        self.own.add_own(CHANGES as usize, 1);
+    }
+
+    #[cold]
+    fn resumes(&self) {
+        self.own.add_own(RESUMED as usize, 1);
     }
 
     /// Since when nothing was charged, and nothing is from now on; 0 where it never was, or where a signal handler
     /// has charged what is later than this.
-    #[inline]
+    #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
             let since = self.own.load(SINCE as usize);

@@ -54,7 +54,7 @@ use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, Shown};
-pub use scopes::scope_change;
+pub use scopes::scope_visit;
 pub use waits::futex_calls;
 
 /// What traps cost elsewhere was as much cheaper than here,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tiptoe_event::Cost;
 use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
 
-use crate::calibrate::{Want, scope_change, unit_costs};
+use crate::calibrate::{Want, scope_visit, unit_costs};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
@@ -43,8 +43,8 @@ pub struct Run<'a> {
     begin: Option<Instant>,
     /// When the last interval ended, from the start.
     told: Duration,
-    /// How often threads changed to another scope.
-    scope_changes: u64,
+    /// How often threads entered scopes and left them.
+    scope_visits: u64,
 }
 
 impl<'a> Run<'a> {
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             baseline,
             begin: None,
             told: Duration::ZERO,
-            scope_changes: 0,
+            scope_visits: 0,
         }
     }
 
@@ -379,9 +379,9 @@ impl<'a> Run<'a> {
             event.by.sort_by_key(|part| std::cmp::Reverse(part.count));
             self.session.events.push(event);
         }
-        if self.scope_changes > 0 {
-            sum = sum.plus(scope_change().times(self.scope_changes));
-            hits += self.scope_changes;
+        if self.scope_visits > 0 {
+            sum = sum.plus(scope_visit().times(self.scope_visits));
+            hits += self.scope_visits;
         }
         let charged = self.tracees.iter().filter_map(Tracee::charging_times);
         for times in charged {

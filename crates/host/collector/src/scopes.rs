@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tiptoe_wire::scopes::{CHANGES, NODES, OTHERS, Spent, node, spent};
+use tiptoe_wire::scopes::{NODES, OTHERS, RESUMED, Spent, node, spent};
 
 use crate::counts::plain;
 
@@ -66,15 +66,15 @@ pub struct Scope {
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     nodes: BTreeMap<u32, Scope>,
-    /// How often threads entered one or left one.
-    pub changes: u64,
+    /// How often threads came back to one without entering it.
+    resumed: u64,
 }
 
 impl Sums {
     /// Adds what a thread did in its words. One that is in a node since then, in ticks, has not charged that yet.
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
-        let changes = words.get(CHANGES as usize).copied().unwrap_or(0);
-        self.changes = self.changes.saturating_add(changes);
+        let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
+        self.resumed = self.resumed.saturating_add(resumed);
         for (number, Spent { entries, ticks }) in spent(words) {
             let sum = self.nodes.entry(number).or_default();
             sum.entries = sum.entries.saturating_add(entries);
@@ -85,6 +85,12 @@ impl Sums {
             let sum = self.nodes.entry(number).or_default();
             sum.ticks = sum.ticks.saturating_add(ticks);
         }
+    }
+
+    /// How often threads entered one or came back to one, and left it again.
+    pub fn visits(&self) -> u64 {
+        let entries = self.nodes.values().map(|scope| scope.entries);
+        entries.fold(self.resumed, u64::saturating_add)
     }
 
     /// Each node and what it came to.
@@ -130,7 +136,7 @@ mod tests {
         let mut words = vec![0; WIDTH as usize];
         let at = (NODES_AT + 2 * NODE_WORDS) as usize;
         (words[at], words[at + 1]) = (3, 100);
-        words[CHANGES as usize] = 7;
+        words[RESUMED as usize] = 7;
         let mut sums = Sums::default();
         sums.add(&words, None);
         sums.add(&words, Some((2, 50)));
@@ -149,6 +155,6 @@ mod tests {
             sums.iter().collect::<Vec<_>>(),
             [(2, two), (OTHERS, others)]
         );
-        assert_eq!(sums.changes, 14);
+        assert_eq!(sums.visits(), 6 + 14);
     }
 }

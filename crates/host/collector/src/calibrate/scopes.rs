@@ -1,4 +1,4 @@
-//! What it costs to change to another scope.
+//! What it costs to enter a scope and leave it.
 //!
 //! The engine that runs in targets is run here, over words of our own: one scope over and over, and as many that take
 //! turns as many a program has. The way in and out of the agent is a call, and not in it.
@@ -18,8 +18,8 @@ const TURNS: u64 = 20_000;
 /// How much dearer it may be among the program's own cache misses.
 const COLD: f64 = 2.0;
 
-/// Measures one change: entering and leaving are two.
-pub fn scope_change() -> Cost {
+/// Measures entering and leaving one.
+pub fn scope_visit() -> Cost {
     let words = |len: u32| -> Vec<AtomicU64> { (0..len).map(|_| AtomicU64::new(0)).collect() };
     let (slab, own, shared) = (words(Geometry::FIRST_SLOT), words(WIDTH), words(WIDTH));
     let [slab, own, shared] = [&slab, &own, &shared].map(|words| Words::new(words));
@@ -32,7 +32,7 @@ pub fn scope_change() -> Cost {
             let token = thread.enters(label, false, clock::ticks(), || b"scope");
             thread.leaves(token, clock::ticks());
         }
-        begun.elapsed().as_nanos() as f64 / (2 * TURNS) as f64
+        begun.elapsed().as_nanos() as f64 / TURNS as f64
     };
     let _warm = each(1);
     let (one, many) = (each(1), each(100));
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_interval_holds_the_estimate() {
-        let cost = scope_change();
+        let cost = scope_visit();
         assert!(0.0 < cost.low_ns && cost.low_ns <= cost.ns && cost.ns <= cost.high_ns);
     }
 }

@@ -4,7 +4,7 @@ use tiptoe_event::{Cost as Between, Via};
 use tiptoe_session::{Cost, Locks, Programs};
 
 use super::Run;
-use crate::calibrate::{futex_calls, scope_change};
+use crate::calibrate::{futex_calls, scope_visit};
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
@@ -60,14 +60,14 @@ impl Run<'_> {
                 let timed = costs.wait.times(waits - passed_over);
                 let counted = costs.passed_over.times(passed_over);
                 let cost = timed.plus(counted).plus(costs.wake.times(locks.wakes));
-                let cost = match self.scope_changes {
+                let cost = match self.scope_visits {
                     0 => cost,
-                    changes => cost.plus(scope_change().times(changes)),
+                    visits => cost.plus(scope_visit().times(visits)),
                 };
                 let ns = run_ns as f64;
                 let calls = waits
                     .saturating_add(locks.wakes)
-                    .saturating_add(self.scope_changes);
+                    .saturating_add(self.scope_visits);
                 Cost::estimated(calls, cost.plus(Between::between(ns, ns, ns)), cpu_ns)
             }
         };

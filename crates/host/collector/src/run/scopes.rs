@@ -29,7 +29,7 @@ impl Run<'_> {
         let (mut events, mut is_charged) = (Vec::new(), true);
         for tracee in &self.tracees {
             let sums = tracee.scope_sums(now)?;
-            self.scope_changes += sums.changes;
+            self.scope_visits += sums.visits();
             if self.request.scopes.is_none() {
                 continue;
             }

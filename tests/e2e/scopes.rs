@@ -83,6 +83,26 @@ fn futures_take_their_scopes_along() {
     }
 }
 
+/// Of a library that is opened later, and closed and opened again.
+#[test]
+fn libraries_that_come_later_tell_of_scopes() {
+    let Some(stat) = stat("syscalls:sys_enter_getppid") else {
+        return;
+    };
+    let plugin = target("scoped_plugin");
+    let code = format!(
+        "import ctypes, _ctypes\nfor i in range(5):\n plugin = ctypes.CDLL('{}')\n plugin.scoped_often(100)\n \
+         _ctypes.dlclose(plugin._handle)",
+        plugin.to_str().expect("text")
+    );
+    let run = stat.run("/usr/bin/python3".as_ref(), &["-c", &code]);
+    let found = scope(run.good(), "plugin");
+    assert_eq!(
+        (&found["entries"], &found["counts"]),
+        (&500.into(), &[500].as_slice().into())
+    );
+}
+
 /// A handler comes anywhere, and its scope is within whatever its thread is in.
 #[test]
 fn handlers_enter_scopes_of_their_own() {

@@ -172,6 +172,18 @@ impl Libraries {
         all.for_each(|library| library.told.store(u64::MAX, Relaxed));
     }
 
+    /// Tells of the library that is loaded around an address whenever it is loaded again. (agent's thread)
+    pub fn tell_always(&self, address: u64) {
+        // Relaxed, here and below: as in `there` and `tell_again`.
+        let below = |library: &&Library| {
+            library.entry.load(Relaxed) != 0 && library.base.load(Relaxed) <= address
+        };
+        let all = self.used().iter().filter(below);
+        if let Some(library) = all.max_by_key(|library| library.base.load(Relaxed)) {
+            library.told.store(u64::MAX, Relaxed);
+        }
+    }
+
     /// The libraries that are to be patched, with their numbers. (agent's thread)
     pub fn tasks(&self) -> impl Iterator<Item = (usize, &'static Library)> {
         let all = self.used().iter().enumerate();

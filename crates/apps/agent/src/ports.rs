@@ -10,6 +10,7 @@ use tiptoe_uprobe::patcher::Text;
 use tiptoe_wire::{Data, Plan};
 
 use crate::scopes;
+use crate::shared::Shared;
 use crate::text::SelfMemory;
 
 const EINVAL: u64 = 22;
@@ -20,10 +21,14 @@ const MOST: usize = 64;
 static OPEN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 /// Opens those at the addresses that the plan lists. (agent's thread)
-pub fn open(plan: &Plan, data: &Data, count: usize) -> u64 {
+pub fn open(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     for index in 0..count {
         let opened = open_one(&text, plan.address(index));
+        if opened {
+            // It has another port then, which is closed.
+            shared.libraries.tell_always(plan.address(index));
+        }
         data.set_result(index, if opened { 0 } else { EINVAL });
     }
     0
@@ -38,12 +43,10 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
         Some(Kind::Scopes) => scopes::calls(),
         _ => return false,
     };
-    let is_own = |word: &AtomicUsize| word.load(Relaxed) == address as usize;
-    if OPEN.iter().any(is_own) {
-        return true;
-    }
-    let free = |word: &&AtomicUsize| word.load(Relaxed) == 0;
-    let Some(word) = OPEN.iter().find(free) else {
+    // Another file may have come to the same place since, or one have gone.
+    let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;
+    let is_free = |word: &&AtomicUsize| !is_port(text, word.load(Relaxed) as u64);
+    let Some(word) = OPEN.iter().find(is_own).or(OPEN.iter().find(is_free)) else {
         return false;
     };
     let mut written = [0; 16];
@@ -58,13 +61,18 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     opened
 }
 
+/// Whether there is a port at an address; none is at 0.
+fn is_port(text: &SelfMemory, address: u64) -> bool {
+    let mut bytes = [0; Port::BYTES];
+    address != 0 && text.read(address, &mut bytes) && Port::kind_of(&bytes).is_some()
+}
+
 /// Closes all of them. (agent's thread)
 pub fn close() {
     let text = SelfMemory::open();
     for word in &OPEN {
         let address = word.swap(0, Relaxed) as u64;
-        let mut bytes = [0; Port::BYTES];
-        if address != 0 && text.read(address, &mut bytes) && Port::kind_of(&bytes).is_some() {
+        if is_port(&text, address) {
             text.write(address + Port::OPEN_OFFSET as u64, &[0]);
         }
     }

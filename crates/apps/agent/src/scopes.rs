@@ -116,7 +116,21 @@ extern "C" fn enter_first(label: *const Label, what: u64) -> u64 {
 
 /// `end` of a port of scopes.
 extern "C" fn leave(token: u64, _what: u64) {
-    if let Some(thread) = find() {
+    match find() {
+        Some(thread) => thread.leaves(token, clockwork::ticks()),
+        None => leave_again(token),
+    }
+}
+
+/// After a fork the thread that made it finds its slab again as it would find its first.
+#[cold]
+#[inline(never)]
+extern "C" fn leave_again(token: u64) {
+    // Acquire: as in `find`.
+    if SHARED.load(Acquire) != 0
+        && first_slab() != 0
+        && let Some(thread) = find()
+    {
         thread.leaves(token, clockwork::ticks());
     }
 }

@@ -66,7 +66,7 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Follow => crate::credentials::follow(),
         Request::Observe => watches::observe(shared, plan, data, count),
         Request::Turn => watches::turn(plan, data),
-        Request::Ports => ports::open(plan, data, count),
+        Request::Ports => ports::open(shared, plan, data, count),
         Request::Detach => detach(shared),
     };
     data.answer(sequence, outcome);

@@ -30,6 +30,7 @@ pub struct Object {
     pub key: FileKey,
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
+    ports: OnceCell<Option<Range<u64>>>,
 }
 
 /// The first function that a program takes from the C library that it is linked with.
@@ -129,6 +130,7 @@ impl Object {
             key,
             is_go: OnceCell::new(),
             linked_libc: OnceCell::new(),
+            ports: OnceCell::new(),
         })
     }
 
@@ -162,9 +164,10 @@ impl Object {
         })
     }
 
-    /// The link-time addresses of a section that is mapped.
-    pub fn section(&self, name: &str) -> Option<Range<u64>> {
-        section(&self.bytes, name)
+    /// The link-time addresses of its ports.
+    pub fn ports(&self) -> Option<Range<u64>> {
+        let look = || section(&self.bytes, tiptoe_port::SECTION);
+        self.ports.get_or_init(look).clone()
     }
 
     /// Asks for its variables.

@@ -140,8 +140,8 @@ pub struct Tracee {
     rings: RefCell<Option<records::Rings>>,
     /// Its contended locks.
     watched_locks: locks::Watched,
-    /// How many libraries tell of its scopes.
-    ports: usize,
+    /// Something in it tells of scopes.
+    has_ports: bool,
     /// What charges events to them.
     charging: Option<Scopes>,
 }
@@ -181,7 +181,7 @@ impl Tracee {
             thinning: None,
             rings: RefCell::default(),
             watched_locks: locks::Watched::default(),
-            ports: 0,
+            has_ports: false,
             charging: None,
         }
     }

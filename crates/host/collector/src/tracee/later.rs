@@ -121,9 +121,10 @@ impl Tracee {
         let fresh: Option<Vec<u64>> = link.data().fresh().map(Iterator::collect);
         let maps = self.process.maps()?;
         let mut modules = cache.modules(self.process, &maps)?;
+        // Of those that were there before, too: they may have gone and come again.
+        self.open_ports(link, plan, &modules)?;
         let libraries = self.libraries(fresh, &mut modules);
         let armed = self.arm_later(link, plan, (&maps, &modules), news)?;
-        self.open_ports(link, plan, &modules)?;
         link.own_libraries(&libraries)?;
         if link.data().given_up() > self.later.served {
             let late = modules.iter().filter(|module| has_any(module, &armed));

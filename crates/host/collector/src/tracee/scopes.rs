@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use tiptoe_event::{Counter, CounterKind, counter_groups};
 use tiptoe_kernel::scopes::{Charged, MOST_EVENTS, ScopesWanted, can_charge};
 use tiptoe_kernel::{ProgramTimes, Scopes};
-use tiptoe_port::{Kind, Port, SECTION};
+use tiptoe_port::{Kind, Port};
 use tiptoe_wire::Geometry;
 use tiptoe_wire::scopes::{SINCE, WIDTH};
 
@@ -55,7 +55,7 @@ impl Tracee {
         }
         let ports = self.ports(modules);
         let opened = link.open_ports(&ports)?;
-        self.ports += opened.iter().filter(|result| **result == 0).count();
+        self.has_ports |= opened.contains(&0);
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Tracee {
 
     /// What there is to say where nothing told of scopes until the end.
     pub fn without_scopes(&self, plan: &Plan) -> Option<String> {
-        let none = plan.scopes && self.ports == 0;
+        let none = plan.scopes && !self.has_ports;
         none.then(|| {
             let (pid, comm) = (self.process.pid(), &self.comm);
             match self.link {
@@ -155,7 +155,7 @@ impl Tracee {
         };
         let mut ports = Vec::new();
         for module in modules {
-            let Some(section) = module.object.section(SECTION) else {
+            let Some(section) = module.object.ports() else {
                 continue;
             };
             let first = section.start.wrapping_add(module.bias);

@@ -1,0 +1,95 @@
+//! The news of cgroups: what a program tells is read as what its bytes say or not at all, and whatever is told, the
+//! tree is what a list says that knows nothing but what was told: who is there by which path, who is gone. The way
+//! from any cgroup out of those that it is in ends.
+//! Each piece is told by its first byte: how long it is, and whether its words are made up here or are the piece itself.
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/host/kernel/src/cgroups/layout.rs"]
+#[expect(dead_code, reason = "of all that lies in shared memory this is what has to be read")]
+mod layout;
+#[path = "../../crates/host/kernel/src/cgroups/names.rs"]
+#[expect(dead_code, reason = "nothing is walked here")]
+mod names;
+use layout::News;
+use names::Tree;
+
+fuzz_target!(|input: &[u8]| {
+    let (mut tree, mut told) = (Tree::default(), Told::default());
+    let mut rest = input;
+    while let Some((&[head, kind, id], behind)) = rest.split_first_chunk::<3>() {
+        let (piece, behind) = behind.split_at(usize::from(head & 0x7f).min(behind.len()));
+        rest = behind;
+        if head & 0x80 != 0 {
+            read(piece, &mut tree, &mut told);
+        } else if kind % 8 == 4 {
+            let id = u64::from(id);
+            tree.forget(id);
+            told.forget(id);
+        } else {
+            let words = [u64::from(kind % 5), u64::from(id)].map(u64::to_ne_bytes);
+            read(&[&words.concat(), piece].concat(), &mut tree, &mut told);
+        }
+        told.compare(&tree);
+    }
+});
+
+fn read(bytes: &[u8], tree: &mut Tree, told: &mut Told) {
+    let news = News::read(bytes);
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 8)?;
+        Some(u64::from_ne_bytes(word.try_into().ok()?))
+    };
+    let says = |what: u64, of: u64| word(0) == Some(what) && word(8) == Some(of);
+    match news {
+        Some(News::Made(id, path)) => {
+            assert!(says(1, id) && !path.contains('\0'));
+            let told_of = bytes[16..].split(|byte| *byte == 0).next().unwrap_or_default();
+            assert_eq!(path, String::from_utf8_lossy(told_of));
+            tree.add(id, &path);
+            told.add(id, &path);
+        }
+        Some(News::Gone(id)) => {
+            assert!(says(3, id));
+            tree.remove(id);
+            told.gone(|other, _| other == id);
+        }
+        Some(News::Moved) => assert_eq!(word(0), Some(2)),
+        None => assert!(bytes.len() < 16 || !matches!(word(0), Some(1..=3))),
+    }
+}
+
+/// What was told of, and whether it is gone.
+#[derive(Default)]
+struct Told(BTreeMap<u64, (String, bool)>);
+
+impl Told {
+    fn add(&mut self, id: u64, path: &str) {
+        if self.0.contains_key(&id) {
+            return;
+        }
+        let path = if path.is_empty() { "/" } else { path };
+        self.gone(|_, other| other == path);
+        self.0.insert(id, (path.to_owned(), false));
+    }
+
+    fn gone(&mut self, is_it: impl Fn(u64, &str) -> bool) {
+        let it = self.0.iter_mut().filter(|(id, (path, _))| is_it(**id, path));
+        it.for_each(|(_, (_, is_gone))| *is_gone = true);
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.0.remove(&id);
+    }
+
+    fn compare(&self, tree: &Tree) {
+        let all = tree.iter().map(|(id, node)| (id, (node.path.clone(), node.is_gone)));
+        assert!(all.eq(self.0.iter().map(|(id, it)| (*id, it.clone()))));
+        for id in self.0.keys().copied().chain([u64::MAX]) {
+            assert!(tree.line(id).take(tree.len() + 2).count() <= tree.len() + 1);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The ring of hits: writers that complete their cells or leave them, in any order with readings. What is read is what
+//! was written, in order, and what was left is stepped over in the end; the ring refuses what it has no room for. Once
+//! the target has lied, about any word, readings still end and tell no more than a ring holds, and of a stack no more
+//! than is kept.
+//! Each four bytes are one step; the first says what, the others of what.
+#![no_main]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use libfuzzer_sys::fuzz_target;
+use tiptoe_wire::Words;
+use tiptoe_wire::hits::{CELLS, Cell, Hit, Hits, Reader, STACK, WORDS};
+
+/// Words in front: the first two are the head and the tail.
+const FRONT: usize = 16;
+/// Where a cell's value is in it, what says how much was read, and how many words it has.
+const VALUE: usize = 25;
+const BYTES: usize = 24;
+const CELL: usize = VALUE + 1 + STACK;
+
+thread_local! {
+    /// Large: each run cleans up what it wrote.
+    static SEGMENT: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+}
+
+fuzz_target!(|input: &[u8]| SEGMENT.with(|segment| run(segment, input)));
+
+fn run(segment: &[AtomicU64], input: &[u8]) {
+    let hits = Hits::new(Words::new(segment)).expect("long enough");
+    let mut ring = Ring {
+        segment,
+        hits,
+        reader: Reader::default(),
+        cells: Vec::new(),
+        open: VecDeque::new(),
+        lied: None,
+        number: 0,
+    };
+    for step in input.as_chunks().0 {
+        ring.step(*step);
+    }
+    ring.read(true);
+    ring.clean();
+}
+
+struct Ring<'a> {
+    segment: &'a [AtomicU64],
+    hits: Hits<'a>,
+    reader: Reader,
+    /// Where cells that were written begin.
+    cells: Vec<usize>,
+    /// What was reserved and not read, in order: the hit, where it is complete, and how many bytes it says.
+    open: VecDeque<Option<(Hit, u64)>>,
+    /// Words that were overwritten.
+    lied: Option<Vec<usize>>,
+    number: u64,
+}
+
+impl Ring<'_> {
+    fn step(&mut self, [what, first, second, third]: [u8; 4]) {
+        let bytes = u64::from(second) << 8 | u64::from(third);
+        match what % 8 {
+            0 | 1 => self.write(Some(bytes)),
+            2 => self.write(None),
+            3 => self.read(false),
+            4 if first == 7 => self.read(true),
+            // Until the ring is full.
+            5 if first == 7 => (0..usize::from(second) * 64).for_each(|_| self.write(Some(8))),
+            6 => self.lie(first, second, third),
+            _ => self.others(first, third),
+        }
+    }
+
+    fn write(&mut self, bytes: Option<u64>) {
+        let Some(cell) = self.hits.reserve() else {
+            assert!(self.lied.is_some() || self.open.len() == CELLS, "there is room");
+            return;
+        };
+        assert!(self.lied.is_some() || self.open.len() < CELLS);
+        self.cells.push(self.at(&cell));
+        self.number += 1;
+        let hit = Hit {
+            address: self.number,
+            tid: self.number as u32,
+            is_late: self.number % 3 == 0,
+            ip: !self.number,
+            registers: [self.number; 16],
+            ..Hit::default()
+        };
+        if let Some(bytes) = bytes {
+            cell.write(&hit);
+            cell.complete(bytes);
+        }
+        self.open.push_back(bytes.map(|bytes| (hit, bytes)));
+    }
+
+    /// In words from the segment's first.
+    fn at(&self, cell: &Cell<'_>) -> usize {
+        let (value, room) = cell.room();
+        assert_eq!(room, 8 * STACK);
+        let at = (value - self.segment.as_ptr() as u64) as usize / 8 - VALUE;
+        assert!(at >= FRONT && at + CELL <= self.segment.len());
+        at
+    }
+
+    fn read(&mut self, is_end: bool) {
+        let (open, has_lied) = (&mut self.open, self.lied.is_some());
+        let (mut told, mut stepped) = (0, 0);
+        let left = self.reader.read(&self.hits, is_end, |read| {
+            told += 1;
+            let (hit, stack) = (read.hit(), read.stack(8).count());
+            assert!(stack <= STACK);
+            if has_lied {
+                return;
+            }
+            while let Some(None) = open.front() {
+                open.pop_front();
+                stepped += 1;
+            }
+            let (written, bytes) = open.pop_front().flatten().expect("it was written");
+            assert_eq!(hit, written);
+            assert_eq!(read.value(8).is_some(), bytes >= 8);
+            assert_eq!(stack, (bytes.saturating_sub(8) / 8).min(STACK as u64) as usize);
+        });
+        assert!(told + left <= CELLS as u64);
+        if has_lied {
+            return;
+        }
+        if is_end {
+            stepped += open.drain(..).filter(Option::is_none).count() as u64;
+        }
+        assert_eq!(left, stepped, "what was left is stepped over in the end only");
+        assert!(open.front().is_none_or(Option::is_none), "what is complete was read");
+    }
+
+    /// The target writes what it likes, where readings look.
+    fn lie(&mut self, first: u8, second: u8, third: u8) {
+        let small = u64::from(third);
+        let at = match (first & 0x80, self.cells.len()) {
+            (0, _) | (_, 0) => usize::from(first) % FRONT,
+            (_, cells) => {
+                let cell = self.cells[usize::from(second) % cells];
+                cell + if first & 1 == 0 { 0 } else { BYTES }
+            }
+        };
+        let now = self.segment[at].load(Relaxed);
+        let word = match first >> 4 & 7 {
+            0 => small,
+            1 => u64::MAX - small,
+            2 => now.wrapping_add(small),
+            3 => now.wrapping_sub(small),
+            4 => small << 56,
+            5 => CELLS as u64 + small,
+            6 => small << 32,
+            _ => now ^ small,
+        };
+        self.segment[at].store(word, Relaxed);
+        self.lied.get_or_insert_default().push(at);
+    }
+
+    /// What else both sides ask of the words in front: it answers.
+    fn others(&mut self, first: u8, third: u8) {
+        let hits = &self.hits;
+        match first % 8 {
+            0 => hits.allow(third.into()),
+            1 => drop((hits.uses_up(), hits.in_window())),
+            2 => hits.begin_window(),
+            3 => drop((hits.set_resting(third & 1 == 1), hits.is_resting())),
+            4 => hits.lose(),
+            5 => drop((hits.lost(), hits.gaps(), hits.execs())),
+            6 => {
+                let tid = u32::from(third);
+                let (first, second) = (hits.meet(tid), hits.meet(tid));
+                assert!(tid == 0 || !second || first, "known after it was met");
+                hits.part(|other| other == tid);
+            }
+            _ => drop(hits.wait().zip(hits.waited_for())),
+        }
+    }
+
+    fn clean(&self) {
+        let lied = self.lied.iter().flatten().copied();
+        let cells = self.cells.iter().flat_map(|cell| [*cell, cell + BYTES]);
+        for at in (0..FRONT).chain(lied).chain(cells) {
+            self.segment[at].store(0, Relaxed);
+        }
+    }
+}

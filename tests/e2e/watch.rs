@@ -353,6 +353,32 @@ fn memory_that_goes_away_ends_its_watch() {
     assert!(program.finish().1.success());
 }
 
+/// What is at an address may be another object later: an allocator that writes there tells.
+#[test]
+fn an_object_that_is_freed_is_told() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task"] {
+        let mut program = Process::waiting(&target("watched"), &["freed", "1"]);
+        program.go();
+        let place = program.line();
+        let variable = format!("{place}:8");
+        let watched = watch(&[&variable, "--via", via]).attach(&[program.pid()]);
+        wait_armed(&watched);
+        program.go();
+        assert!(program.finish().1.success());
+        let report = watched.finish();
+        assert_eq!(
+            row(&report, "touch")["count"],
+            8,
+            "{via}: {:#}",
+            report.value
+        );
+        let notes = report.value["notes"].to_string();
+        let freed = format!("`{place}` was accessed by `free`");
+        assert!(notes.contains(&freed), "{via}: {:#}", report.value);
+    }
+}
+
 #[test]
 fn running_programs_are_watched_and_let_go() {
     let Some(_turn) = turn() else { return };

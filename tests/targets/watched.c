@@ -268,6 +268,24 @@ static void moved(void) {
     }
 }
 
+// An object that is freed when the second line comes, and its memory given out again.
+PROBED void touch(struct node *object) { *(struct node *volatile *)&object->next = &nodes[0]; }
+
+static void freed(void) {
+    char line[64];
+    struct node *object = malloc(sizeof *object);
+    CHECK(object != NULL);
+    printf("%p\n", (void *)object);
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+    for (int i = 0; i < 5; i++) touch(object);
+    free(object);
+    object = malloc(sizeof *object);
+    CHECK(object != NULL);
+    for (int i = 0; i < 3; i++) touch(object);
+    while (read(0, line, sizeof line) > 0) {}
+}
+
 // Children have the same addresses.
 static void forked(void) {
     pid_t child = fork();
@@ -293,6 +311,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "again")) again(argv);
     if (!strcmp(argv[1], "unmapped")) unmapped();
     if (!strcmp(argv[1], "moved")) moved();
+    if (!strcmp(argv[1], "freed")) freed();
     if (!strcmp(argv[1], "forked")) forked();
     return 0;
 }

@@ -24,6 +24,7 @@ mod condition;
 mod each;
 mod foresee;
 mod form;
+mod freed;
 mod holders;
 mod inside;
 mod learn;
@@ -399,6 +400,10 @@ impl Run<'_> {
                 .push(Event::new(place.event(), self.set.via(), reading));
         }
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
+        let rows = rows::rows(&found, &self.places, &self.target, self.start_ns);
+        let places = self.places.iter();
+        let freed = places.filter_map(|place| freed::told(place, &rows));
+        self.notes.extend(freed);
         session.watch = Some(Watch {
             by: if self.request.by_thread {
                 "thread"
@@ -406,7 +411,7 @@ impl Run<'_> {
                 "comm"
             }
             .to_owned(),
-            rows: rows::rows(&found, &self.places, &self.target, self.start_ns),
+            rows,
             variables,
             form: form::placement(&self.set, self.why.as_deref()),
             reservations: match self.request.stats {

@@ -36,6 +36,8 @@ pub(super) struct Place {
     /// The thread that it goes with.
     of_thread: Option<u32>,
     value: Type,
+    /// It was named by its address, and is in no file's data.
+    is_object: bool,
     pub(super) way: Option<Way>,
 }
 
@@ -146,6 +148,7 @@ impl Target {
             len,
             access: watch.access,
             is_pinned: asked.is_pinned,
+            is_object: plain && super::freed::is_object(self, address),
             way: Way::new(&plan, here),
             value: plan.value,
         })
@@ -175,6 +178,11 @@ impl Place {
 
     pub(super) fn access(&self) -> Access {
         self.access
+    }
+
+    /// Whether it may be in what an allocator gave out.
+    pub(super) fn is_object(&self) -> bool {
+        self.is_object
     }
 
     /// The thread that it ends with.

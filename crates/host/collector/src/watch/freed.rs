@@ -1,0 +1,121 @@
+//! Whether an object that is watched by its plain address was given back meanwhile.
+//!
+//! Which object an address is in only the allocator knows, and it tells nobody. But it writes what its lists need into
+//! an object that it takes back, at least into its beginning, or into memory that it hands out: these are accesses as any
+//! other, and whose they are their callers say. An object that lives no allocator writes into.
+
+use tiptoe_session::Accesses;
+
+use super::begin::Target;
+use super::place::Place;
+
+/// Functions that take an object back, or hand out memory.
+const FUNCTIONS: [&str; 11] = [
+    "free",
+    "cfree",
+    "realloc",
+    "reallocarray",
+    "malloc",
+    "calloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "operator delete",
+    "operator new",
+];
+/// What may stand in front: the names within glibc, jemalloc, tcmalloc and mimalloc.
+const PREFIXES: [&str; 5] = ["", "__libc_", "je_", "tc_", "mi_"];
+
+/// Whether an address is in no file's data, nor in what is zeroed behind it: there allocators keep what is their own.
+pub(super) fn is_object(target: &Target, address: u64) -> bool {
+    let maps = target.process.maps().unwrap_or_default();
+    let Some(at) = maps.iter().position(|map| map.contains(address)) else {
+        return false;
+    };
+    let is_files = |at: usize| maps.get(at).is_some_and(|map| map.inode != 0);
+    let is_behind = at > 0 && is_files(at - 1) && maps[at - 1].end == maps[at].start;
+    !is_files(at) && !is_behind
+}
+
+/// What is to be said of a place that an allocator accessed, and when it did first.
+pub(super) fn told(place: &Place, rows: &[Accesses]) -> Option<String> {
+    let name = Some(place.name()).filter(|_| place.is_object())?;
+    let mine = rows.iter().filter(|row| row.variable == name);
+    let found = mine.filter_map(|row| Some((row.first_ns, allocator(row)?)));
+    let (first_ns, function) = found.min()?;
+    let after = first_ns as f64 / 1e9;
+    Some(format!(
+        "`{name}` was accessed by `{function}` after {after:.1} s: memory was given back or handed out anew there, and \
+         accesses behind that may be to another object"
+    ))
+}
+
+/// The outermost function of an allocator that an access came from.
+fn allocator(row: &Accesses) -> Option<&str> {
+    let callers = row
+        .stacks
+        .iter()
+        .flat_map(|stack| stack.callers.iter().rev());
+    let mut functions = callers.chain([&row.at]).map(|place| function(place));
+    functions.find(|name| {
+        let plain = name.split_once('(').map_or(*name, |(plain, _)| plain);
+        let plain = plain.trim_end_matches("[]");
+        let mut prefixes = PREFIXES
+            .iter()
+            .filter_map(|prefix| plain.strip_prefix(prefix));
+        prefixes.any(|rest| FUNCTIONS.contains(&rest))
+    })
+}
+
+/// Of `BINARY:FUNCTION+0x12 (FILE:LINE)`, the function.
+fn function(place: &str) -> &str {
+    let name = place.split_once(':').map_or(place, |(_, name)| name);
+    name.split_once("+0x").map_or(name, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_session::Stack;
+
+    #[test]
+    fn allocators_are_known_by_their_functions() {
+        let of = |at: &str, callers: &[&str]| {
+            let stack = Stack {
+                callers: callers.iter().map(|one| one.to_string()).collect(),
+                ..Stack::default()
+            };
+            let row = Accesses {
+                at: at.to_owned(),
+                stacks: vec![stack],
+                ..Accesses::default()
+            };
+            allocator(&row).map(str::to_owned)
+        };
+        let is =
+            |at, callers: &[&str], name: &str| assert_eq!(of(at, callers).as_deref(), Some(name));
+        is("libc.so.6:free+0x1f", &["x:main+0x12 (x.c:3)"], "free");
+        is(
+            "libc.so.6:0x9a1c0",
+            &["libc.so.6:free+0x73", "x:main+0x12"],
+            "free",
+        );
+        is(
+            "libc.so.6:memset+0x73",
+            &["libc.so.6:calloc+0x73", "x:f+0x12"],
+            "calloc",
+        );
+        is("x:je_arena_dalloc+0x3", &["x:je_free+0x1"], "je_free");
+        is(
+            "libc.so.6:0x9a1c0",
+            &[
+                "libc.so.6:free+0x73",
+                "libstdc++.so.6:operator delete[](void*)+0x9",
+            ],
+            "operator delete[](void*)",
+        );
+        for at in ["x:set_free+0x3", "x:main+0x3 (free.c:12)", "x:carefree+0x1"] {
+            assert_eq!(of(at, &["x:main+0x1"]), None, "{at}");
+        }
+    }
+}

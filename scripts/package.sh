@@ -6,6 +6,6 @@ for features in "" std parking_lot order validate; do
     cargo clippy -p tiptoe-lock --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy -p tiptoe-lock --all-features --all-targets -- -D warnings
-package=(cargo package --allow-dirty -p tiptoe-event -p tiptoe-sync -p tiptoe-lock)
+package=(cargo package --allow-dirty -p tiptoe-event -p tiptoe-port -p tiptoe-sync -p tiptoe-lock)
 "${package[@]}" --offline || "${package[@]}"
 passed packages

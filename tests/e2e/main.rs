@@ -16,6 +16,7 @@ mod hooks;
 mod injection;
 mod klock;
 mod limits;
+mod linked_locks;
 mod loaded;
 mod lock_kinds;
 mod locks;

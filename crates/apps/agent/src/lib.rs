@@ -55,6 +55,7 @@ mod tasks;
 mod text;
 mod thread;
 mod tls;
+mod told;
 mod unwind;
 mod watches;
 

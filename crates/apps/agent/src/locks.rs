@@ -85,7 +85,7 @@ fn area(at: u64) -> Words<'static> {
 }
 
 /// Where the calling thread notes things.
-struct Here {
+pub struct Here {
     own: Words<'static>,
     shared: Words<'static>,
     /// The node of scopes that it is in.
@@ -93,8 +93,9 @@ struct Here {
 }
 
 impl Here {
+    /// Where that is; `None` where no session is about locks.
     #[inline]
-    fn find() -> Option<Here> {
+    pub fn find() -> Option<Here> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
         if shared == 0 {
             return None;
@@ -108,6 +109,12 @@ impl Here {
         let own = area(slab + shared.load(segment::OFFSET as usize));
         let scope = scopes::of(slab);
         Some(Here { own, shared, scope })
+    }
+
+    /// What it notes them with.
+    #[inline]
+    pub fn thread(&self) -> Thread<'static> {
+        Thread::new(self.own, self.shared).within(self.scope)
     }
 }
 
@@ -147,7 +154,7 @@ fn new_slab() -> Option<u64> {
 /// What a trampoline tells.
 pub extern "C" fn futex(told: &Told) {
     let Some(here) = Here::find() else { return };
-    let thread = Thread::new(here.own, here.shared).within(here.scope);
+    let thread = here.thread();
     let rule = Rule::from_bits((told.what & RULE as u64) as u32);
     let frame = Frame {
         pc: told.back,

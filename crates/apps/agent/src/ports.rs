@@ -12,6 +12,7 @@ use tiptoe_wire::{Data, Plan};
 use crate::scopes;
 use crate::shared::Shared;
 use crate::text::SelfMemory;
+use crate::told;
 
 const EINVAL: u64 = 22;
 /// Ports that are open at a time, at most.
@@ -41,7 +42,8 @@ fn open_one(text: &SelfMemory, address: u64) -> bool {
     }
     let calls = match Port::kind_of(&bytes) {
         Some(Kind::Scopes) => scopes::calls(),
-        _ => return false,
+        Some(Kind::Locks) => told::calls(),
+        None => return false,
     };
     // Another file may have come to the same place since, or one have gone.
     let is_own = |word: &&AtomicUsize| word.load(Relaxed) == address as usize;

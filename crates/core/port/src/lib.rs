@@ -27,8 +27,9 @@ pub enum Kind {
     /// Which scope a thread is in. `begin` is given the scope's name and flags ([`RESUMES`]), and is
     /// called where a thread enters it; `end` is given what `begin` returned.
     Scopes = 1,
-    /// Which lock a thread waits for. `begin` is given the lock's name and address; `end` is given
-    /// what `begin` returned, and how the wait ended.
+    /// Which lock a thread waits for. `begin` is given the lock's name and address, with one of [`mode`]
+    /// from bit [`MODE_SHIFT`] on, and is called where the program takes the lock; `end` is given what
+    /// `begin` returned, and one of [`outcome`].
     Locks = 2,
 }
 
@@ -44,6 +45,35 @@ impl Kind {
 /// To [`Kind::Scopes`]' `begin`: the thread comes back to what it had entered before (a future that is
 /// polled again), which is no new entry.
 pub const RESUMES: u64 = 1;
+
+/// To [`Kind::Locks`]' `begin`: from this bit on it has how the lock is taken.
+pub const MODE_SHIFT: u32 = 56;
+
+/// How a lock is taken.
+pub mod mode {
+    /// A mutex.
+    pub const MUTEX: u64 = 1;
+    /// To write.
+    pub const WRITE: u64 = 2;
+    /// To read.
+    pub const READ: u64 = 3;
+    /// To read, and maybe to write.
+    pub const UPGRADABLE: u64 = 4;
+    /// From the former to writing.
+    pub const UPGRADE: u64 = 5;
+}
+
+/// How a wait for a lock ended.
+pub mod outcome {
+    /// With the lock.
+    pub const ACQUIRED: u64 = 0;
+    /// Its time was over.
+    pub const TIMED_OUT: u64 = 1;
+    /// It was called off.
+    pub const CANCELLED: u64 = 2;
+    /// By a panic.
+    pub const PANICKED: u64 = 3;
+}
 
 /// A name that stays where it is, by whose address it is known: two labels with one text are two.
 #[derive(Debug)]

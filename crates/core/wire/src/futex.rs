@@ -49,6 +49,12 @@ pub const RWLOCK: i32 = i32::MIN;
 /// To the hook: how the function is left, as `tiptoe_stack::Rule` has it.
 pub const RULE: i32 = (1 << 26) - 1;
 
+/// The operation of a wait that a library of the program's tells of itself: it counts as one, with all futex calls within it.
+/// The address of its [`entry::VIA`] is that of the lock's label.
+pub const TOLD: u32 = 0x7e;
+/// From which bit on its [`entry::VIA`] has how the lock is taken, of eight bits.
+pub const TOLD_MODE_SHIFT: u32 = 48;
+
 /// What becomes of a lock.
 pub mod hold {
     /// It is taken.
@@ -118,6 +124,8 @@ pub mod activity {
     pub const FRAME: u32 = 5;
     /// What the [`super::board`] said of the address when it began.
     pub const SEEN: u32 = 6;
+    /// Of one that is [`super::TOLD`]: the futex that was last waited for within; [`SEEN`] is of that.
+    pub const WITHIN: u32 = 7;
 }
 
 /// A way through the runtime's libraries that the thread has come before, behind its activities.
@@ -198,6 +206,10 @@ pub mod entry {
     /// The waits that did not return at once by their duration: of no measurable time,
     /// then the histogram's.
     pub const DURATIONS: u32 = 64;
+    /// Of a wait that is [`super::TOLD`], from here on: how many bytes the lock's name has, and these.
+    pub const NAME: u32 = 416;
+    /// Words of the name, at most.
+    pub const NAME_WORDS: u32 = 12;
 }
 
 /// From which bit on [`entry::VIA`] has the operation, of seven bits.
@@ -278,6 +290,8 @@ const _: () = {
     assert!(path::OTHERS + path::MOST <= path::WORDS);
     assert!((path::MOST + 1) * path::DISTANCE_BITS <= u64::BITS);
     assert!(entry::WAKERS + entry::WAKER_COUNT * entry::WAKER_WORDS <= entry::DURATIONS);
-    assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= ENTRY_WORDS);
+    assert!(entry::DURATIONS + 1 + tiptoe_event::HISTOGRAM_BUCKETS as u32 <= entry::NAME);
+    assert!(entry::NAME + 1 + entry::NAME_WORDS <= ENTRY_WORDS);
+    assert!(activity::WITHIN < activity::WORDS);
     assert!(frames::COUNT < frames::FIRST && frames::ROWS < UNSEEN);
 };

@@ -10,7 +10,7 @@
 //! collector, which looks on, passes over one that has none.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::{activity, head};
+use tiptoe_wire::futex::{TOLD, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
@@ -36,6 +36,8 @@ pub struct Activity {
     pub frame: u64,
     /// What the board said of the address: see [`crate::board`].
     pub seen: u64,
+    /// The futex that was last waited for within, of which the board was asked then: see [`crate::told`].
+    pub within: u64,
 }
 
 /// The activities in a thread's words.
@@ -89,6 +91,7 @@ impl<'a> Activities<'a> {
         put(activity::OPERATION, wait.operation);
         put(activity::FRAME, wait.frame);
         put(activity::SEEN, wait.seen);
+        put(activity::WITHIN, wait.within);
         put(activity::ADDRESS, wait.address);
         true
     }
@@ -100,6 +103,32 @@ impl<'a> Activities<'a> {
         let mut others = 1..activity::DEPTH;
         let free = others.find(|index| !self.may_be_on(*index, sp));
         free.unwrap_or(activity::DEPTH)
+    }
+
+    /// Whether what begins at this stack pointer is within a wait that is told of, and notes of that for which futex,
+    /// and what the board says of it.
+    #[inline(always)]
+    pub fn is_within_told(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
+        match self.sp(0) {
+            0 => false,
+            _ => self.is_within_told_slow(sp, futex, seen),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_within_told_slow(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
+        let mut noted = (0..activity::DEPTH).take_while(|index| self.may_be_on(*index, sp));
+        let told = |index: &u32| {
+            let operation = self.0.load(at(*index, activity::OPERATION));
+            operation as u32 == TOLD && self.sp(*index) > sp
+        };
+        let Some(index) = noted.find(told) else {
+            return false;
+        };
+        self.0.store(at(index, activity::SEEN), seen());
+        self.0.store(at(index, activity::WITHIN), futex);
+        true
     }
 
     /// A wait ends: the one that began at this stack pointer.
@@ -164,6 +193,7 @@ impl<'a> Activities<'a> {
             operation: word(activity::OPERATION),
             frame: word(activity::FRAME),
             seen: word(activity::SEEN),
+            within: word(activity::WITHIN),
         };
         (wait.address != 0).then_some(wait)
     }
@@ -191,6 +221,7 @@ mod tests {
             operation: 5,
             frame: 6,
             seen: 7,
+            within: 0,
         }
     }
 

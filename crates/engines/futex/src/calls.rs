@@ -6,7 +6,7 @@
 //! gives this one back: whoever has waited for a mutex tells so when he unlocks it.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
+use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, TOLD, entry, head};
 
 use crate::activities::{Activities, Activity};
 use crate::board::Board;
@@ -40,7 +40,7 @@ impl Kind {
     /// Of an operation as the kernel has it, flags and all.
     pub fn of(operation: u32) -> Kind {
         match operation & 0x7f {
-            0 | 6 | 9 | 11 | 13 => Kind::Wait,
+            0 | 6 | 9 | 11 | 13 | TOLD => Kind::Wait,
             1 | 3 | 4 | 5 | 7 | 10 | 12 => Kind::Wake,
             _ => Kind::Other,
         }
@@ -135,6 +135,12 @@ impl<'a> Thread<'a> {
         Thread { scope, ..self }
     }
 
+    /// Its own words.
+    #[inline(always)]
+    pub(crate) fn own(&self) -> Words<'a> {
+        self.own
+    }
+
     /// A call is about to be made. Of a wait it is asked how many threads have the rwlock to read
     /// that it is about, 0 of another lock, and the time, in ticks, unless it is passed over.
     #[inline(always)]
@@ -148,6 +154,10 @@ impl<'a> Thread<'a> {
 
     #[inline(always)]
     fn waits(&self, call: &Call, readers: u32, clock: impl FnOnce() -> u64) {
+        let seen = || self.board.seen(call.address);
+        if Activities::new(self.own).is_within_told(call.sp, call.address, seen) {
+            return;
+        }
         self.own.add_own(head::WAITS as usize, 1);
         let gaps = Gaps::new(self.own);
         let (since, stands_for, seen) = match gaps.pass_over() {
@@ -172,6 +182,7 @@ impl<'a> Thread<'a> {
                 | stands_for << STANDS_FOR_SHIFT,
             frame,
             seen,
+            within: 0,
         };
         if !call.timed || !Activities::new(self.own).push(&wait) {
             self.counted(&wait, End::Other);
@@ -247,27 +258,35 @@ impl<'a> Thread<'a> {
     /// reading the clock would be most of what it costs; as it would of one that was passed over.
     #[inline(always)]
     pub fn ends(&self, sp: u64, result: i64, clock: impl Fn() -> u64, ns: impl Fn(u64) -> u64) {
-        let Some(wait) = Activities::new(self.own).pop(sp) else {
-            return;
-        };
+        if let Some(wait) = Activities::new(self.own).pop(sp) {
+            self.over(&wait, result, clock, ns);
+        }
+    }
+
+    /// A wait is over: the entry that it was counted in.
+    #[inline(always)]
+    pub(crate) fn over(
+        &self,
+        wait: &Activity,
+        result: i64,
+        clock: impl Fn() -> u64,
+        ns: impl Fn(u64) -> u64,
+    ) -> Option<Entry<'a>> {
         let (holds, end) = (Holds::new(self.own), End::of(result));
         let beginning = Beginning::of(wait.since);
         if end == End::AtOnce || beginning == Beginning::Unknown {
             holds.waited(wait.site, wait.frame, clock);
-            self.counted(&wait, end);
-            return;
+            return self.counted(wait, end);
         }
         off_the_straight_way();
         let now = clock();
         holds.waited(wait.site, wait.frame, || now);
-        let Some(entry) = self.counted(&wait, end) else {
-            return;
-        };
+        let entry = self.counted(wait, end)?;
         let stands_for = wait.operation >> STANDS_FOR_SHIFT;
         let (since, weight) = match beginning {
             Beginning::At(since) => (since, stands_for),
             Beginning::LongAgo(since) => (since, 1),
-            Beginning::Unknown => return,
+            Beginning::Unknown => return Some(entry),
         };
         let ns = ns(now.saturating_sub(since));
         entry.slept(ns, weight);
@@ -276,11 +295,16 @@ impl<'a> Thread<'a> {
         }
         // Of one that was passed over nobody has seen what was there before: somebody has ended it
         // since, who is told there unless it was somebody whom no hook saw.
+        let address = match wait.within {
+            0 => wait.address,
+            futex => futex,
+        };
         if end == End::Woken
-            && let Some(site) = self.board.waker(wait.address, wait.seen)
+            && let Some(site) = self.board.waker(address, wait.seen)
         {
             entry.woken_from(site, ns, weight);
         }
+        Some(entry)
     }
 
     /// A function is called that takes the lock whose holds are timed, or gives it back.

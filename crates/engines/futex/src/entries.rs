@@ -70,7 +70,7 @@ impl<'a> Entries<'a> {
 }
 
 impl Entry<'_> {
-    fn get(&self, word: u32) -> u64 {
+    pub(crate) fn get(&self, word: u32) -> u64 {
         self.0.load(word as usize)
     }
 
@@ -90,6 +90,10 @@ impl Entry<'_> {
             self.0.store(entry::SITE as usize, key.site);
         }
         taken
+    }
+
+    pub(crate) fn put(&self, word: u32, value: u64) {
+        self.0.store(word as usize, value);
     }
 
     /// Adds to one of its numbers.

@@ -14,6 +14,7 @@
 //! - [`walk`] finds the user's call site above libc's frames.
 //! - [`paths`] knows the ways to it that a thread has come before.
 //! - [`calls`] puts these together: a wait, a wake, an episode.
+//! - [`told`] has waits that a library of the program's tells of by itself.
 //!
 //! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller finds, takes
 //! no lock, calls nobody and may be interrupted by a signal handler that waits itself.
@@ -32,6 +33,7 @@ mod models;
 pub mod paths;
 mod primitive;
 pub mod rwlock;
+pub mod told;
 pub mod walk;
 
 /// Multiplied by this, the upper bits of a word depend on all of it.

@@ -126,6 +126,7 @@ fn wait(sp: u64) -> Activity {
         operation: sp + 5,
         frame: sp + 6,
         seen: sp + 7,
+        within: sp + 8,
     }
 }
 

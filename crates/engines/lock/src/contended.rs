@@ -18,6 +18,7 @@ use core::time::Duration;
 use crate::class::{Class, Unnamed};
 use crate::hook::{Hook, Nothing, OnDrop, tell};
 use crate::kind::Kind;
+use crate::port;
 use crate::told::{Lock, Mode, Outcome, Way};
 
 /// With the feature `validate` the order of every lock is checked.
@@ -121,7 +122,13 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
         let taken = match <Checked<H> as Hook>::WAITS {
             // SAFETY: the caller's promise.
-            true => unsafe { K::attempt(&self.raw) || self.wait_slow::<K>(depth, site, wait) },
+            true => unsafe {
+                K::attempt(&self.raw) || {
+                    let address = core::ptr::from_ref(self).addr();
+                    let token = port::begin::<C>(address, K::PORT_MODE);
+                    self.wait_slow::<K>(depth, site, token, wait)
+                }
+            },
             false => wait(&self.raw).is_acquired(),
         };
         if <Checked<H> as Hook>::HOLDS && taken {
@@ -179,7 +186,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Somebody has to wait.
+    /// Somebody has to wait; an agent, if one is there, is told already, and has given a `token`.
     ///
     /// # Safety
     ///
@@ -190,13 +197,15 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         &self,
         depth: u8,
         site: &'static Location<'static>,
+        token: u64,
         wait: impl FnOnce(&R) -> Outcome,
     ) -> bool {
         let lock = self.describe(depth, site);
-        tell(|| self.hook.contention_begin(&lock, K::MODE));
-        let since = <Checked<H> as Hook>::now();
         // What it is if a panic passes by.
         let outcome = Cell::new(Outcome::Panicked);
+        let _told = OnDrop::new(|| port::end(token, outcome.get()));
+        tell(|| self.hook.contention_begin(&lock, K::MODE));
+        let since = <Checked<H> as Hook>::now();
         let _end = OnDrop::new(|| {
             let ticks = <Checked<H> as Hook>::now().saturating_sub(since);
             let waited = Duration::from_nanos(<Checked<H> as Hook>::ns(ticks));

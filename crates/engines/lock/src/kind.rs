@@ -1,6 +1,7 @@
 //! The ways to take a raw lock, as types: so that what each does is known where it is compiled.
 
 use lock_api::{RawMutex, RawRwLock, RawRwLockRecursive, RawRwLockUpgrade};
+use tiptoe_port::mode;
 
 use crate::told::Mode;
 
@@ -8,6 +9,8 @@ use crate::told::Mode;
 pub(crate) trait Kind<R> {
     /// How hooks are told of it.
     const MODE: Mode;
+    /// How an agent is.
+    const PORT_MODE: u64;
 
     /// Takes it if that can be done at once.
     ///
@@ -38,9 +41,10 @@ pub(crate) struct Upgradable;
 pub(crate) struct Upgrade;
 
 macro_rules! kind {
-    ($kind:ident, $raw:ident, $mode:ident, $attempt:ident, $wait:ident) => {
+    ($kind:ident, $raw:ident, $mode:ident, $port:ident, $attempt:ident, $wait:ident) => {
         impl<R: $raw> Kind<R> for $kind {
             const MODE: Mode = Mode::$mode;
+            const PORT_MODE: u64 = mode::$port;
 
             #[inline]
             unsafe fn attempt(raw: &R) -> bool {
@@ -55,19 +59,21 @@ macro_rules! kind {
     };
 }
 
-kind!(Whole, RawMutex, Exclusive, try_lock, lock);
+kind!(Whole, RawMutex, Exclusive, MUTEX, try_lock, lock);
 kind!(
     Write,
     RawRwLock,
     Exclusive,
+    WRITE,
     try_lock_exclusive,
     lock_exclusive
 );
-kind!(Read, RawRwLock, Shared, try_lock_shared, lock_shared);
+kind!(Read, RawRwLock, Shared, READ, try_lock_shared, lock_shared);
 kind!(
     ReadAgain,
     RawRwLockRecursive,
     SharedRecursive,
+    READ,
     try_lock_shared_recursive,
     lock_shared_recursive
 );
@@ -75,12 +81,14 @@ kind!(
     Upgradable,
     RawRwLockUpgrade,
     Upgradable,
+    UPGRADABLE,
     try_lock_upgradable,
     lock_upgradable
 );
 
 impl<R: RawRwLockUpgrade> Kind<R> for Upgrade {
     const MODE: Mode = Mode::Upgrade;
+    const PORT_MODE: u64 = mode::UPGRADE;
 
     #[inline]
     unsafe fn attempt(raw: &R) -> bool {

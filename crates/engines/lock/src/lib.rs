@@ -46,6 +46,10 @@
 //! | `Order`, with the feature `order` | checks in which order locks are taken |
 //! | `(A, B)` | both |
 //!
+//! While `tiptoe lock` is attached, every wait that a hook is told of is also told there, by the name of
+//! the lock's class; otherwise that takes one load and one branch of each wait, and nothing of a lock
+//! that is free.
+//!
 //! With the feature `validate` the order of every lock is checked, whatever its hook: meant for
 //! tests and for runs that look for deadlocks before there is one.
 //!
@@ -70,6 +74,7 @@ mod kind;
 mod models;
 #[cfg(all(feature = "order", not(tiptoe_loom)))]
 mod order;
+mod port;
 mod primitive;
 mod raw_mutex;
 mod raw_rwlock;
@@ -91,6 +96,7 @@ pub use hook::{Hook, Nothing};
 pub use lock_api;
 #[cfg(all(feature = "order", not(tiptoe_loom)))]
 pub use order::{Fault, Order, Report, Side, Step, on_report, reports};
+pub use port::is_traced;
 pub use table::{Row, Table};
 pub use tiptoe_event::Histogram;
 pub use told::{Lock, Mode, Outcome, Way};

@@ -10,6 +10,7 @@ use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
 use tiptoe_session::{Blame, Dropped, Histogram, Hold, Lock, Locks, Readers};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
+use crate::counts::plain;
 use crate::scopes::Tree;
 
 mod by;
@@ -139,6 +140,8 @@ pub struct Noted {
     /// How long the lock of `--hold` was held, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
     stacks: Stacks,
+    /// What libraries call locks that they tell of, by what they tell of them.
+    told: BTreeMap<u64, String>,
     all_waits: u64,
     all_wakes: u64,
     unfinished: u64,
@@ -169,6 +172,9 @@ impl Noted {
                 let sums = self.holds.entry((address, site)).or_default();
                 sums.add(&Waits::read(block));
                 continue;
+            }
+            if let Some(name) = name_of_told(block) {
+                self.told.insert(via, name);
             }
             let key = Key { address, site, via };
             let who = match scopes {
@@ -257,7 +263,10 @@ impl Noted {
     fn group(&self, by: ByLock, key: &Key, who: &str, names: &Names) -> Group {
         let kind = names.kind(key.via, false);
         let name = match by {
-            ByLock::Lock => names.lock(key.address, &kind, &self.stacks),
+            ByLock::Lock => match self.told.get(&key.via).filter(|_| kind.told) {
+                Some(name) => name.clone(),
+                None => names.lock(key.address, &kind, &self.stacks),
+            },
             ByLock::Callsite => names.code(key.site),
             ByLock::Scope if who.is_empty() => UNKNOWN_SCOPE.to_owned(),
             ByLock::Thread | ByLock::Scope => who.to_owned(),
@@ -270,6 +279,16 @@ impl Noted {
             idle: kind.idle,
         }
     }
+}
+
+/// What a library calls the lock of an entry, if it tells of one and has a name for it.
+fn name_of_told(entry: &[u64]) -> Option<String> {
+    let (first, most) = (e::NAME as usize, e::NAME_WORDS as usize);
+    let len = *entry.get(first)? as usize;
+    let words = entry.get(first + 1..=first + most)?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let name = bytes.get(..len)?;
+    (!name.is_empty()).then(|| plain(name))
 }
 
 /// Those that were held longest first.

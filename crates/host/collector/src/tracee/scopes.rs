@@ -34,7 +34,7 @@ const HOW: &str = "link it with the crate tiptoe-scope, or include tiptoe.h";
 impl Tracee {
     /// An error where scopes are asked for, and nothing in a running program tells of any.
     pub(super) fn find_ports(&self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if plan.scopes && !plan.starts && self.ports(modules).is_empty() {
+        if plan.scopes && !plan.starts && self.ports(modules, Kind::Scopes).is_empty() {
             let (pid, comm) = (self.process.pid(), &self.comm);
             let why =
                 format!("process {pid} ({comm}) enters no scopes: nothing in it tells of any");
@@ -43,25 +43,27 @@ impl Tracee {
         Ok(())
     }
 
-    /// Has the libraries among these call the agent where threads enter scopes.
+    /// Has the libraries among these call the agent where threads enter scopes, or wait for locks.
     pub(super) fn open_ports(
         &mut self,
         link: &Link,
         plan: &Plan,
         modules: &[Module],
     ) -> Result<(), Error> {
-        if !plan.scopes {
-            return Ok(());
+        if plan.locks {
+            // Where one stays closed its locks are told as others are: by their futex calls.
+            link.open_ports(&self.ports(modules, Kind::Locks))?;
         }
-        let ports = self.ports(modules);
-        let opened = link.open_ports(&ports)?;
-        self.has_ports |= opened.contains(&0);
+        if plan.scopes {
+            let opened = link.open_ports(&self.ports(modules, Kind::Scopes))?;
+            self.has_ports |= opened.contains(&0);
+        }
         Ok(())
     }
 
-    /// Begins to charge what happens, and then has threads tell of scopes.
+    /// Begins to charge what happens, and then has threads tell of scopes, and of waits for locks.
     pub(super) fn charge_scopes(&mut self, plan: &Plan, modules: &[Module]) -> Result<(), Error> {
-        if !plan.scopes {
+        if !plan.scopes && !plan.locks {
             return Ok(());
         }
         let Some(link) = self.link.take() else {
@@ -148,8 +150,8 @@ impl Tracee {
         })
     }
 
-    /// Where the ports of scopes are.
-    fn ports(&self, modules: &[Module]) -> Vec<u64> {
+    /// Where the ports of a kind are.
+    fn ports(&self, modules: &[Module], kind: Kind) -> Vec<u64> {
         let Ok(memory) = File::open(format!("/proc/{}/mem", self.process.pid())) else {
             return Vec::new();
         };
@@ -165,7 +167,7 @@ impl Tracee {
             }
             // Compilers align what is large: there may be room between two.
             let at = (0..bytes.len()).step_by(align_of::<Port>());
-            let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(Kind::Scopes));
+            let found = at.filter(|at| Port::kind_of(&bytes[*at..]) == Some(kind));
             ports.extend(found.map(|at| first + at as u64));
         }
         ports

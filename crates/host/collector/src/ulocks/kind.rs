@@ -2,6 +2,7 @@
 //! operation that the kernel was asked for.
 
 use tiptoe_futex::rwlock;
+use tiptoe_port::mode;
 
 /// A kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct Kind {
     pub mode: Option<&'static str>,
     /// Whether a thread waits there for something to happen.
     pub idle: bool,
+    /// Whether a library tells of it by itself: the address is the lock's.
+    pub told: bool,
 }
 
 const fn lock(name: &'static str) -> Kind {
@@ -19,6 +22,7 @@ const fn lock(name: &'static str) -> Kind {
         name,
         mode: None,
         idle: false,
+        told: false,
     }
 }
 
@@ -66,6 +70,19 @@ impl Kind {
         }
     }
 
+    /// Of a lock that a library tells of, by how it is taken.
+    pub const fn told(mode: u64) -> Kind {
+        let kind = match mode {
+            mode::MUTEX => lock("mutex"),
+            mode::WRITE => rwlock("write"),
+            mode::READ => rwlock("read"),
+            mode::UPGRADABLE => rwlock("upgradable"),
+            mode::UPGRADE => rwlock("upgrade"),
+            _ => lock("lock"),
+        };
+        Kind { told: true, ..kind }
+    }
+
     /// A thread of Go's runtime has nothing to run.
     pub const PARKED: Kind = idle("parked M");
 
@@ -93,7 +110,7 @@ impl Kind {
     /// One address for a lock of which threads wait at several words.
     pub fn object(&self, waited_at: u64) -> u64 {
         match self.name {
-            "rwlock" => rwlock::beginning(waited_at),
+            "rwlock" if !self.told => rwlock::beginning(waited_at),
             // It has two groups of waiters.
             "condition" => waited_at & !7,
             _ => waited_at,

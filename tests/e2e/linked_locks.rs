@@ -1,0 +1,109 @@
+//! Locks of programs that link `tiptoe-lock`: what they count by themselves is what tiptoe tells of the same run.
+
+use serde_json::Value;
+use tiptoe_tests::{Probe, Report, Run, rust_target, scaled};
+
+use crate::locks::rows;
+
+const SERVER: &str = "lock_server";
+/// What the first waits take, which find out how long a tick is and use memory for the first time, and
+/// others between whose two clocks somebody else has the CPU.
+const FIRST_NS: u64 = 10_000_000;
+/// Of fewer waits a percentile may be one of the first.
+const MANY: u64 = 500;
+
+fn traced(options: &[&str]) -> Run {
+    let requests = scaled(200_000).to_string();
+    let probe = Probe::lock().with(&["--top", "0"]).with(options);
+    probe.run(&rust_target(SERVER), &[&requests, "traced"])
+}
+
+fn row<'a>(report: &'a Report, lock: &str, kind: &str, mode: Option<&str>) -> &'a Value {
+    let is_it = |row: &&Value| {
+        row["lock"].as_str().is_some_and(|name| name.contains(lock))
+            && row["type"] == kind
+            && row["mode"].as_str() == mode
+    };
+    let found = rows(report).iter().find(is_it);
+    found.unwrap_or_else(|| {
+        panic!(
+            "{lock} {kind} {mode:?}: {:#}",
+            report.value["locks"]["rows"]
+        )
+    })
+}
+
+/// A server under load: waits for each of its locks are those that the lock's own hook has counted, one by one, and
+/// of the same lengths but for the moments between both clocks.
+#[test]
+fn a_server_s_own_histograms_agree() {
+    let run = traced(&[]);
+    let (report, own) = (run.good(), run.expected().0);
+    let mut contended = 0;
+    for (word, lock, kind, mode) in [
+        ("reads", "store of sessions", "rwlock", Some("read")),
+        ("writes", "store of sessions", "rwlock", Some("write")),
+        ("journal", "journal", "mutex", None),
+        ("unnamed", "COUNT", "mutex", None),
+    ] {
+        let own = |what: &str| own[&format!("{word}.{what}")];
+        contended += own("count");
+        if own("count") == 0 {
+            continue;
+        }
+        let row = row(report, lock, kind, mode);
+        let told = |what: &str| row[what].as_u64().unwrap_or(0);
+        assert_eq!(told("slept"), own("count"), "{row:#}");
+        assert_eq!(told("episodes"), own("count"), "{row:#}");
+        // tiptoe's wait has the hook's within, and begins and ends some instructions apart from it.
+        let (total, ours) = (told("total_ns"), own("total_ns"));
+        let apart = own("count") * 2_000 + ours / 10 + FIRST_NS;
+        assert!(
+            total >= ours - ours / 50 && total <= ours + apart,
+            "{ours}: {row:#}"
+        );
+        for percentile in ["p50_ns", "p90_ns", "p99_ns"] {
+            let told = row["histogram"][percentile].as_u64().unwrap_or(0);
+            let ours = own(percentile);
+            // A bucket is 9% wide.
+            let near = told >= ours - ours / 8 && told <= ours + ours / 4 + 2_000;
+            assert!(near || own("count") < MANY, "{percentile} {ours}: {row:#}");
+        }
+    }
+    assert!(contended > 0, "nobody waited");
+}
+
+/// Who ended a wait is known though the library waits at words of its own.
+#[test]
+fn who_held_a_named_lock_is_told() {
+    let run = traced(&[]);
+    let report = run.good();
+    let row = row(report, "journal", "mutex", None);
+    let blame = row["blame"].as_array().expect("somebody ended them");
+    assert!(!blame.is_empty(), "{row:#}");
+}
+
+/// By the names of its locks they are told in other groups as well.
+#[test]
+fn named_locks_are_told_by_type_and_callsite() {
+    let by_type = traced(&["--by", "type"]);
+    let has = |run: &Run, what: &str| {
+        let rows = rows(run.good()).to_vec();
+        rows.iter()
+            .any(|row| row["lock"].as_str().is_some_and(|lock| lock.contains(what)))
+    };
+    assert!(has(&by_type, "mutex"));
+    let by_site = traced(&["--by", "callsite"]);
+    assert!(has(&by_site, "lock_server:"));
+}
+
+/// Without the agent they are what futex calls tell of them.
+#[test]
+fn without_tiptoe_they_are_their_own() {
+    let requests = scaled(200_000).to_string();
+    let output = std::process::Command::new(rust_target(SERVER))
+        .arg(requests)
+        .output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+}

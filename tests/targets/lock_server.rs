@@ -1,0 +1,147 @@
+//! lock_server REQUESTS [traced]: a server of eight connections that keeps a store and a journal under locks of
+//! `tiptoe-lock`, and as many clients, each of which makes so many requests. With `traced` it begins when tiptoe asks
+//! for its locks. Tells then what waits its locks have counted themselves.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, sleep, yield_now};
+use std::time::{Duration, Instant};
+
+use tiptoe_lock::{Histogram, Mutex, RwLock, Waits, is_traced, waits};
+
+const CONNECTIONS: u64 = 8;
+const KEYS: u64 = 64;
+/// Until when tiptoe has to be there.
+const LIMIT: Duration = Duration::from_secs(60);
+
+tiptoe_lock::class! {
+    Store = "store of sessions";
+    Journal = "journal"
+}
+
+static STORE: RwLock<Option<HashMap<u64, u64>>, Waits, Store> = RwLock::new(None);
+static JOURNAL: Mutex<Vec<u64>, Waits, Journal> = Mutex::new(Vec::new());
+/// Nobody has named it.
+static COUNT: Mutex<u64, Waits> = Mutex::new(0);
+
+fn work(times: u64) {
+    (0..times).for_each(|at| {
+        black_box(at);
+    });
+}
+
+#[inline(never)]
+fn put(key: u64, value: u64) -> u64 {
+    let mut store = STORE.write();
+    work(2_000);
+    let before = store.get_or_insert_default().insert(key, value);
+    drop(store);
+    let mut journal = JOURNAL.lock();
+    journal.push(key);
+    // Now and then it goes to a disk.
+    match journal.len() % 64 {
+        0 => sleep(Duration::from_micros(500)),
+        _ => work(1_000),
+    }
+    before.unwrap_or(0)
+}
+
+#[inline(never)]
+fn get(key: u64) -> u64 {
+    let store = STORE.read();
+    work(500);
+    store
+        .as_ref()
+        .and_then(|store| store.get(&key).copied())
+        .unwrap_or(0)
+}
+
+#[inline(never)]
+fn count() {
+    let mut count = COUNT.lock();
+    *count += 1;
+    if count.is_multiple_of(16) {
+        yield_now();
+    }
+}
+
+/// Answers a connection's requests: `get KEY`, `put KEY VALUE`.
+fn serve(connection: TcpStream) {
+    let mut answers = connection.try_clone().expect("a descriptor");
+    for line in BufReader::new(connection).lines() {
+        let line = line.expect("a request");
+        let mut words = line.split(' ');
+        let (what, mut number) = (words.next(), || {
+            words.next().and_then(|word| word.parse().ok()).unwrap_or(0)
+        });
+        let value = match what {
+            Some("put") => put(number(), number()),
+            _ => get(number()),
+        };
+        count();
+        let answer = format!("{value}\n");
+        answers.write_all(answer.as_bytes()).expect("an answer");
+    }
+}
+
+/// Makes requests: every other one is to write.
+fn load(port: u16, client: u64, requests: u64) {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+    let answers = connection.try_clone().expect("a descriptor");
+    let mut answers = BufReader::new(answers).lines();
+    for request in 0..requests {
+        let key = (request * 7 + client) % KEYS;
+        let line = match request % 2 {
+            0 => format!("put {key} {request}\n"),
+            _ => format!("get {key}\n"),
+        };
+        connection.write_all(line.as_bytes()).expect("a request");
+        answers.next().expect("an answer").expect("an answer");
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let requests: u64 = arguments[1].parse().expect("a number");
+    if arguments.get(2).is_some_and(|word| word == "traced") {
+        let until = Instant::now() + LIMIT;
+        while !is_traced() {
+            assert!(Instant::now() < until, "nobody asks for locks");
+            sleep(Duration::from_millis(1));
+        }
+    }
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    thread::scope(|scope| {
+        for client in 0..CONNECTIONS {
+            scope.spawn(move || load(port, client, requests));
+            let (connection, _) = listener.accept().expect("a client");
+            scope.spawn(|| serve(connection));
+        }
+    });
+    assert_eq!(*COUNT.lock(), CONNECTIONS * requests);
+    for (word, name, mode) in [
+        ("reads", "store of sessions", "shared"),
+        ("writes", "store of sessions", "exclusive"),
+        ("journal", "journal", "exclusive"),
+        ("unnamed", "", "exclusive"),
+    ] {
+        let (mut times, mut total_ns, mut max_ns) = (Histogram::default(), 0, 0);
+        let rows = waits().rows();
+        for row in rows.filter(|row| (row.name, row.mode.word()) == (name, mode)) {
+            times.merge(&row.times);
+            total_ns += row.total_ns;
+            max_ns = max_ns.max(row.max_ns);
+        }
+        println!("expect {word}.count {}", times.total());
+        println!("expect {word}.total_ns {total_ns}");
+        println!("expect {word}.max_ns {max_ns}");
+        for percent in [50, 90, 99] {
+            let ns = times.percentile(f64::from(percent), max_ns);
+            println!("expect {word}.p{percent}_ns {ns}");
+        }
+    }
+    assert_eq!(waits().missed(), 0);
+}

@@ -2,7 +2,7 @@
 
 use xtask::layers::{self, Row};
 use xtask::metadata::{self, Package};
-use xtask::{pairs, read, shared_object, sources};
+use xtask::{examples, pairs, read, shared_object, sources};
 
 /// The crates whose types may be serialized: each such type is a contract.
 const SERDE: &[&str] = &["session", "report", "bench", "cli"];
@@ -83,6 +83,11 @@ fn hooks_of_locks_touch_no_vector_register() {
         &saves,
     ));
     assert!(!shared_object::vector_instructions(&path, saves[0], &[]).is_empty());
+}
+
+#[test]
+fn what_programs_link_has_examples() {
+    none(examples::missing("crates/engines/lock"));
 }
 
 /// What a lock costs that has no hook: nothing.

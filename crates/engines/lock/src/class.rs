@@ -18,6 +18,13 @@
 /// ```
 pub trait Class: 'static {
     /// What reports call such a lock. An empty name is none.
+    ///
+    /// ```
+    /// use tiptoe_lock::Class;
+    ///
+    /// tiptoe_lock::class! { Jobs = "jobs" }
+    /// assert_eq!(Jobs::NAME, "jobs");
+    /// ```
     const NAME: &'static str;
 }
 

@@ -15,6 +15,10 @@ use crate::kind::{Read, Upgradable, Upgrade, Whole, Write};
 use crate::told::Outcome;
 
 /// For how long a wait that can be called off goes on before the caller is asked again.
+///
+/// ```
+/// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
+/// ```
 pub const SLICE: Duration = Duration::from_millis(1);
 
 /// Waits in slices until it has the lock or is called off.

@@ -22,6 +22,10 @@ use crate::thread::this_thread;
 use crate::told::{Lock, Mode, Outcome, Way};
 
 /// How many rows there may be, as [`WAIT_ROWS`](crate::WAIT_ROWS).
+///
+/// ```
+/// assert!(tiptoe_lock::holds().rows().count() <= tiptoe_lock::HOLD_ROWS);
+/// ```
 pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();

@@ -46,13 +46,36 @@ use crate::told::{Lock, Mode, Outcome, Way};
 /// ```
 pub trait Hook: Sized {
     /// What a new lock keeps for its hook.
+    ///
+    /// ```
+    /// use std::sync::atomic::AtomicU64;
+    /// use tiptoe_lock::{Hook, Mutex};
+    ///
+    /// struct Times(AtomicU64);
+    /// impl Hook for Times {
+    ///     const INIT: Self = Times(AtomicU64::new(0));
+    /// }
+    /// let _lock: Mutex<u32, Times> = Mutex::new(1);
+    /// ```
     const INIT: Self;
 
     /// Whether [`contention_begin`](Hook::contention_begin) and
     /// [`contention_end`](Hook::contention_end) are wanted: a lock is tried first then.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Hook, Nothing, Waits};
+    ///
+    /// const { assert!(Waits::WAITS && !Nothing::WAITS) };
+    /// ```
     const WAITS: bool = false;
 
     /// Whether each acquisition is wanted, contended or not.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Holds, Hook, Waits};
+    ///
+    /// const { assert!(<Holds>::HOLDS && !Waits::HOLDS) };
+    /// ```
     const HOLDS: bool = false;
 
     #[doc(hidden)]
@@ -60,44 +83,156 @@ pub trait Hook: Sized {
 
     /// The time by which waits are measured, in ticks. Without the feature `std` there is no clock
     /// but a hook's own: all waits take 0.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Hook, Waits};
+    ///
+    /// let begin = Waits::now();
+    /// assert!(Waits::ns(Waits::now() - begin) < 1_000_000_000);
+    /// ```
     #[inline]
     fn now() -> u64 {
         crate::clock::now()
     }
 
     /// So many ticks in nanoseconds.
+    ///
+    /// ```
+    /// use tiptoe_lock::Hook;
+    ///
+    /// /// Has a clock of its own, that counts microseconds.
+    /// struct Slow;
+    /// impl Hook for Slow {
+    ///     const INIT: Self = Slow;
+    ///     fn now() -> u64 {
+    ///         7
+    ///     }
+    ///     fn ns(ticks: u64) -> u64 {
+    ///         1_000 * ticks
+    ///     }
+    /// }
+    /// assert_eq!(Slow::ns(Slow::now()), 7_000);
+    /// ```
     #[inline]
     fn ns(ticks: u64) -> u64 {
         crate::clock::ns(ticks)
     }
 
     /// A thread is about to wait.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex};
+    ///
+    /// struct Say;
+    /// impl Hook for Say {
+    ///     const INIT: Self = Say;
+    ///     const WAITS: bool = true;
+    ///     fn contention_begin(&self, lock: &Lock, mode: Mode) {
+    ///         println!("waits for {:#x} ({}) at {}", lock.address, mode.word(), lock.site);
+    ///     }
+    /// }
+    /// let lock: Mutex<u32, Say> = Mutex::new(1);
+    /// let held = lock.lock();
+    /// assert!(lock.try_lock_for(std::time::Duration::ZERO).is_none()); // said
+    /// ```
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
         let _ = (lock, mode);
     }
 
     /// The wait is over.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tiptoe_lock::{Hook, Lock, Mode, Outcome};
+    ///
+    /// struct Say;
+    /// impl Hook for Say {
+    ///     const INIT: Self = Say;
+    ///     const WAITS: bool = true;
+    ///     fn contention_end(&self, _: &Lock, _: Mode, outcome: Outcome, waited: Duration) {
+    ///         println!("{} after {waited:?}", outcome.word());
+    ///     }
+    /// }
+    /// ```
     fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
         let _ = (lock, mode, outcome, waited);
     }
 
     /// Somebody asks for a lock and would wait for it: told before it is tried.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Hook, Lock, Mode};
+    ///
+    /// struct NoReaders;
+    /// impl Hook for NoReaders {
+    ///     const INIT: Self = NoReaders;
+    ///     const HOLDS: bool = true;
+    ///     fn acquiring(&self, lock: &Lock, mode: Mode) {
+    ///         assert!(!mode.is_shared(), "{}", lock.site);
+    ///     }
+    /// }
+    /// ```
     fn acquiring(&self, lock: &Lock, mode: Mode) {
         let _ = (lock, mode);
     }
 
     /// Somebody has the lock now. After an upgrade it is held exclusively.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use tiptoe_lock::{Hook, Lock, Mode, Mutex, Way};
+    ///
+    /// struct Count(AtomicU64);
+    /// impl Hook for Count {
+    ///     const INIT: Self = Count(AtomicU64::new(0));
+    ///     const HOLDS: bool = true;
+    ///     fn acquired(&self, _: &Lock, _: Mode, _: Way) {
+    ///         self.0.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// }
+    /// let lock: Mutex<u32, Count> = Mutex::new(1);
+    /// drop(lock.lock());
+    /// // SAFETY: nothing is locked or unlocked.
+    /// let count = unsafe { lock.raw() }.hook();
+    /// assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    /// ```
     fn acquired(&self, lock: &Lock, mode: Mode, way: Way) {
         let _ = (lock, mode, way);
     }
 
     /// A lock that is held is held in another mode from now on, a lesser one.
+    ///
+    /// ```
+    /// use tiptoe_lock::{Hook, Lock, Mode};
+    ///
+    /// struct Say;
+    /// impl Hook for Say {
+    ///     const INIT: Self = Say;
+    ///     const HOLDS: bool = true;
+    ///     fn downgraded(&self, _: &Lock, from: Mode, to: Mode) {
+    ///         println!("{} to {}", from.word(), to.word());
+    ///     }
+    /// }
+    /// ```
     fn downgraded(&self, lock: &Lock, from: Mode, to: Mode) {
         let _ = (lock, from, to);
     }
 
     /// Somebody is about to give back a lock, held in this mode; of a reader always
     /// [`Mode::Shared`].
+    ///
+    /// ```
+    /// use tiptoe_lock::{Hook, Lock, Mode};
+    ///
+    /// struct Say;
+    /// impl Hook for Say {
+    ///     const INIT: Self = Say;
+    ///     const HOLDS: bool = true;
+    ///     fn released(&self, lock: &Lock, _: Mode) {
+    ///         println!("{:#x} is free", lock.address);
+    ///     }
+    /// }
+    /// ```
     fn released(&self, lock: &Lock, mode: Mode) {
         let _ = (lock, mode);
     }

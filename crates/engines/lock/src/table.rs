@@ -205,7 +205,7 @@ impl Entry {
     }
 }
 
-/// loom's atomics are made when a model runs, all others by the compiler.
+// loom's atomics are made when a model runs, all others by the compiler.
 macro_rules! new {
     ($($constant:ident)?) => {
         impl Entry {

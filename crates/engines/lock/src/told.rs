@@ -62,11 +62,21 @@ pub enum Mode {
 
 impl Mode {
     /// Whether others may read at the same time that came in the same way.
+    ///
+    /// ```
+    /// use tiptoe_lock::Mode;
+    ///
+    /// assert!(Mode::Shared.is_shared() && !Mode::Upgradable.is_shared());
+    /// ```
     pub const fn is_shared(self) -> bool {
         matches!(self, Mode::Shared | Mode::SharedRecursive)
     }
 
     /// As reports call it.
+    ///
+    /// ```
+    /// assert_eq!(tiptoe_lock::Mode::SharedRecursive.word(), "shared, recursive");
+    /// ```
     pub const fn word(self) -> &'static str {
         match self {
             Mode::Exclusive => "exclusive",
@@ -100,11 +110,19 @@ pub enum Outcome {
 
 impl Outcome {
     /// Whether the caller has the lock now.
+    ///
+    /// ```
+    /// assert!(!tiptoe_lock::Outcome::Cancelled.is_acquired());
+    /// ```
     pub const fn is_acquired(self) -> bool {
         matches!(self, Outcome::Acquired)
     }
 
     /// As reports call it.
+    ///
+    /// ```
+    /// assert_eq!(tiptoe_lock::Outcome::TimedOut.word(), "timed out");
+    /// ```
     pub const fn word(self) -> &'static str {
         match self {
             Outcome::Acquired => "acquired",

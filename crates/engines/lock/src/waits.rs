@@ -8,6 +8,10 @@ use crate::told::{Lock, Mode, Outcome};
 
 /// How many rows there may be, one for each lock, mode, call site and thread that waits there.
 /// Memory is taken as they come.
+///
+/// ```
+/// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);
+/// ```
 pub const WAIT_ROWS: usize = 4096;
 
 static WAITS: Table<WAIT_ROWS> = Table::new();

@@ -29,6 +29,9 @@ const RECORD_TICK: Duration = Duration::from_millis(1);
 /// How often it looks whether somebody else probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
+/// Beside what a BPF program takes, the way into it and out may take as much.
+const CALLED: f64 = 2.0;
+
 /// A run that is on.
 pub struct Run<'a> {
     request: &'a Request,
@@ -384,10 +387,16 @@ impl<'a> Run<'a> {
             hits += self.scope_visits;
         }
         let charged = self.tracees.iter().filter_map(Tracee::charging_times);
-        for times in charged {
-            let ns = times.run_ns as f64;
-            sum = sum.plus(Cost::between(ns, ns, ns));
-            hits += times.runs;
+        for (own, all) in charged {
+            let ns = own.run_ns as f64;
+            sum = sum.plus(Cost::between(ns, ns, CALLED * ns));
+            hits += own.runs;
+            let others = all.map_or(0, |all| all.run_ns.saturating_sub(own.run_ns));
+            if others > own.run_ns {
+                let note = "of other processes the programs at the switch between tasks took";
+                let ms = others as f64 / 1e6;
+                self.session.notes.push(format!("{note} {ms:.2} ms"));
+            }
         }
         self.session.cost =
             tiptoe_session::Cost::estimated(hits, prices.sum(sum), self.session.cpu_ns);

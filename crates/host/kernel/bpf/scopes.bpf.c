@@ -34,6 +34,30 @@ struct {
 	TYPE(value, struct tiptoe_scope_sums);
 } sums SEC(".maps");
 
+/* What we take of the process: so often, so long. */
+struct own {
+	u64 runs;
+	u64 run_ns;
+};
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct own);
+} cpus SEC(".maps");
+
+INLINE void ran_since(u64 began)
+{
+	u32 zero = 0;
+	struct own *own = bpf_map_lookup_elem(&cpus, &zero);
+
+	if (own) {
+		own->runs += 1;
+		own->run_ns += bpf_ktime_get_ns() - began;
+	}
+}
+
 /* Since when a thread does not run, and in which node. */
 struct away {
 	u64 since;
@@ -100,12 +124,16 @@ int switched(u64 *ctx)
 
 		if (!process_here)
 			process_here = leaves->tgid;
-		if (leaves->flags & EXITING || is_agent(leaves))
-			return 0;
-		is.since = now ? now : bpf_ktime_get_ns();
-		is.node = current_node(leaves);
-		bpf_map_update_elem(&away, &tid, &is, ANY);
+		if (!now)
+			now = bpf_ktime_get_ns();
+		is.since = now;
+		if (!(leaves->flags & EXITING) && !is_agent(leaves)) {
+			is.node = current_node(leaves);
+			bpf_map_update_elem(&away, &tid, &is, ANY);
+		}
 	}
+	if (now)
+		ran_since(now);
 	return 0;
 }
 
@@ -125,12 +153,15 @@ INLINE void happened(u32 number)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tiptoe_scope_sums *sum;
+	u64 began;
 
 	if (current_ids() >> 32 != process || is_agent(task))
 		return;
+	began = bpf_ktime_get_ns();
 	sum = sums_of(current_node(task));
 	if (sum)
 		sum->events[number] += 1;
+	ran_since(began);
 }
 
 /* An event of threads, and a tracepoint, which is everybody's: a program there returns 1, as others want it, too. */

@@ -4,7 +4,8 @@
 //! process: so nothing is told when a thread changes to another one. Times in scopes are the agent's; what is counted
 //! here of these is for how long threads did not run meanwhile.
 //!
-//! The kernel measures the programs while they are there ([`Scopes::times`]).
+//! The programs time themselves where they run for the process ([`Scopes::times`]); the kernel measures them for all
+//! ([`Scopes::times_of_all`]), as the switch between tasks is everybody's.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,7 +16,6 @@ use aya::{Btf, Ebpf};
 use tiptoe_event::{Counter, CounterKind};
 use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{On, PerfEvent};
-use tiptoe_sys::raw::monotonic_ns;
 
 use crate::Error;
 use crate::counters::{Resolved, denied, resolve};
@@ -185,8 +185,8 @@ impl Scopes {
         self.links.clear();
     }
 
-    /// What was charged to each node so far; threads that do not run now are away until now.
-    pub fn read(&self) -> Result<Vec<Charged>, Error> {
+    /// What was charged to each node so far; threads that do not run are away until `now`, of CLOCK_MONOTONIC in ns.
+    pub fn read(&self, now: u64) -> Result<Vec<Charged>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
         let mut nodes = Vec::new();
@@ -200,7 +200,6 @@ impl Scopes {
             }
             nodes.push(charged);
         }
-        let now = monotonic_ns();
         let away = HashMap::<_, u32, Away>::try_from(map(&self.bpf, "away")?).map_err(failed)?;
         for [since, node] in away.iter().flatten().map(|(_, away)| away) {
             let charged = usize::try_from(node).ok();
@@ -212,9 +211,13 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// What the programs took, of all processes, as the kernel measured it; none where this user may not have it
-    /// measured.
-    pub fn times(&self) -> Option<ProgramTimes> {
+    /// What the programs took of the process, by their own clock. The way in and out is not in it.
+    pub fn times(&self) -> Result<ProgramTimes, Error> {
+        programs::times(&self.bpf, |own: &[u64; 2]| *own)
+    }
+
+    /// What they took of all processes, as the kernel measured it; none where this user may not have it measured.
+    pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))
     }

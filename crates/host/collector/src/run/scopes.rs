@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tiptoe_session::{Scope, Scopes};
+use tiptoe_sys::raw::monotonic_ns;
 
 use super::Run;
 use crate::clock;
@@ -24,7 +25,9 @@ impl Run<'_> {
         if !self.plan.scopes {
             return Ok(());
         }
-        let (now, ns_per_tick) = (clock::ticks(), u128::from(clock::ns_per_tick()));
+        let ns_per_tick = u128::from(clock::ns_per_tick());
+        // One moment by both clocks: who sleeps is away for just as long as it is in its scope.
+        let (now, now_ns) = (clock::ticks(), monotonic_ns());
         let mut names: BTreeMap<String, Sum> = BTreeMap::new();
         let (mut events, mut is_charged) = (Vec::new(), true);
         for tracee in &self.tracees {
@@ -40,7 +43,7 @@ impl Run<'_> {
                 let ns = (u128::from(scope.ticks) * ns_per_tick) >> 32;
                 sum.wall_ns = sum.wall_ns.saturating_add(ns as u64);
             }
-            let Some((charged_events, charged)) = tracee.charged()? else {
+            let Some((charged_events, charged)) = tracee.charged(now_ns)? else {
                 is_charged = false;
                 continue;
             };

@@ -124,18 +124,19 @@ impl Tracee {
         }
     }
 
-    /// The events that were charged, and what of them to each node; none where nothing was.
-    pub fn charged(&self) -> Result<Option<ChargedEvents>, Error> {
+    /// The events that were charged, and what of them to each node until `now`, in ns; none where nothing was.
+    pub fn charged(&self, now: u64) -> Result<Option<ChargedEvents>, Error> {
         let Some(charging) = &self.charging else {
             return Ok(None);
         };
         let names = charging.names().map(str::to_owned).collect();
-        Ok(Some((names, charging.read()?)))
+        Ok(Some((names, charging.read(now)?)))
     }
 
-    /// What charging took, where the kernel tells.
-    pub fn charging_times(&self) -> Option<ProgramTimes> {
-        self.charging.as_ref()?.times()
+    /// What charging took of the process, and of all, where the kernel tells.
+    pub fn charging_times(&self) -> Option<(ProgramTimes, Option<ProgramTimes>)> {
+        let charging = self.charging.as_ref()?;
+        Some((charging.times().ok()?, charging.times_of_all()))
     }
 
     /// What there is to say where nothing told of scopes until the end.

@@ -1,7 +1,9 @@
 //! Locks of programs that link `tiptoe-lock`: what they count by themselves is what tiptoe tells of the same run.
 
+use std::process::Command;
+
 use serde_json::Value;
-use tiptoe_tests::{Probe, Report, Run, rust_target, scaled};
+use tiptoe_tests::{Probe, Process, Report, Run, rust_target, scaled};
 
 use crate::locks::rows;
 
@@ -101,9 +103,22 @@ fn named_locks_are_told_by_type_and_callsite() {
 #[test]
 fn without_tiptoe_they_are_their_own() {
     let requests = scaled(200_000).to_string();
-    let output = std::process::Command::new(rust_target(SERVER))
-        .arg(requests)
-        .output();
+    let output = Command::new(rust_target(SERVER)).arg(requests).output();
     let output = output.expect("it runs");
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Of a program that runs they are told from when tiptoe comes, and again when it comes again.
+#[test]
+fn a_running_server_is_attached_to_and_let_go() {
+    let mut server = Process::start(Command::new(rust_target(SERVER)).arg("100000000"));
+    for _ in 0..3 {
+        let probe = Probe::lock().with(&["--top", "0", "--duration", "0.5"]);
+        let run = probe.attach_and_wait(&[server.pid()]);
+        let row = row(run.good(), "journal", "mutex", None);
+        assert!(row["slept"].as_u64() > Some(0), "{row:#}");
+        let site = row["callsite"].as_str().unwrap_or_default();
+        assert!(site.contains("put+"), "{row:#}");
+    }
+    assert!(server.lives());
 }

@@ -30,6 +30,8 @@ pub mod gaps;
 pub mod holds;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
+#[cfg(all(test, tiptoe_loom))]
+mod models_told;
 pub mod paths;
 mod primitive;
 pub mod rwlock;

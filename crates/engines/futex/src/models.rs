@@ -111,7 +111,7 @@ fn mutant_seen_without_sum() {
     what_was_seen_is_not_told(believed);
 }
 
-fn leak(words: u32) -> Words<'static> {
+pub(crate) fn leak(words: u32) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
 }
@@ -132,7 +132,7 @@ fn wait(sp: u64) -> Activity {
 
 /// Runs `thread` as often as it has accesses, and once more: a handler comes in front of
 /// each of them in turn.
-fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
+pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
     while !missed {

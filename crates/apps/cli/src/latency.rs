@@ -108,9 +108,12 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         .or(args.filter.map(|_| "--filter"));
     match arguments {
         Some(option) if spec.kind == Kind::Uretprobe => {
-            let what = format!("'{spec}' is a return, and {option} is of entries");
+            let what = match option {
+                "--by scope" => format!("'{spec}' is a return, and {option} is of entries"),
+                _ => format!("'{spec}' has no arguments any more for {option}"),
+            };
             let entry = Spec::uprobe(spec.binary, spec.function);
-            Err(Failure::new(what).hint(format!("'{entry}', the entry, has what it asks for")))
+            Err(Failure::new(what).hint(format!("'{entry}' is the entry")))
         }
         _ => Ok(()),
     }

@@ -19,6 +19,7 @@
 
 use core::fmt;
 use core::panic::Location;
+use core::time::Duration;
 
 use tiptoe_event::histogram::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
 
@@ -51,6 +52,17 @@ struct Key {
 }
 
 impl Key {
+    #[inline]
+    fn of(lock: &Lock, mode: Mode) -> Key {
+        Key {
+            lock: lock.address,
+            name: lock.name,
+            site: lock.site,
+            mode,
+            thread: this_thread(),
+        }
+    }
+
     /// Whether both are of one row.
     fn is_like(&self, other: &Key) -> bool {
         let [own, other] = [self, other].map(|key| (key.lock, key.name, key.site, key.mode));
@@ -66,7 +78,7 @@ impl Key {
     }
 }
 
-struct Entry {
+pub(crate) struct Entry {
     state: AtomicU64,
     key: UnsafeCell<Option<Key>>,
     total_ns: AtomicU64,
@@ -169,6 +181,21 @@ impl Entry {
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
         true
+    }
+
+    /// Whether it is the calling thread's for this.
+    #[cfg(all(feature = "std", not(tiptoe_loom)))]
+    #[inline]
+    pub(crate) fn is_for(&self, lock: &Lock, mode: Mode) -> bool {
+        self.owner()
+            .is_some_and(|own| own.is_same(&Key::of(lock, mode)))
+    }
+
+    /// Adds a time: its owner does.
+    #[inline]
+    pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.add(ns, outcome);
     }
 
     /// Counters order nothing: a reader sees each of them now or later.
@@ -284,21 +311,19 @@ impl<const N: usize> Table<N> {
     /// assert!(lock.try_lock_for(Duration::from_millis(1)).is_none());
     /// assert_eq!(TIMES.rows().count(), 1);
     /// ```
-    pub fn add(&self, lock: &Lock, mode: Mode, outcome: Outcome, time: core::time::Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let key = Key {
-            lock: lock.address,
-            name: lock.name,
-            site: lock.site,
-            mode,
-            thread: this_thread(),
-        };
-        match self.entry(key) {
-            Some(entry) => entry.add(ns, outcome),
+    pub fn add(&self, lock: &Lock, mode: Mode, outcome: Outcome, time: Duration) {
+        match self.find(lock, mode) {
+            Some(entry) => entry.add_time(time, outcome),
             None => {
                 self.missed.fetch_add(1, Relaxed); // orders nothing
             }
         }
+    }
+
+    /// The calling thread's entry, a new one perhaps; `None` where there is no room.
+    #[inline]
+    pub(crate) fn find(&self, lock: &Lock, mode: Mode) -> Option<&Entry> {
+        self.entry(Key::of(lock, mode))
     }
 
     /// How many times found no room.

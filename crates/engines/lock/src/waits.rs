@@ -1,8 +1,12 @@
 //! The hook that keeps a histogram of waits for each lock and call site.
 
+#[cfg(feature = "std")]
+use core::cell::Cell;
 use core::time::Duration;
 
 use crate::hook::Hook;
+#[cfg(feature = "std")]
+use crate::table::Entry;
 use crate::table::Table;
 use crate::told::{Lock, Mode, Outcome};
 
@@ -37,11 +41,29 @@ static WAITS: Table<WAIT_ROWS> = Table::new();
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits;
 
+#[cfg(feature = "std")]
+std::thread_local! {
+    /// Where the wait will be counted that this thread is in: what takes long to find is found before it
+    /// has the lock.
+    static HERE: Cell<Option<&'static Entry>> = const { Cell::new(None) };
+}
+
 impl Hook for Waits {
     const INIT: Self = Waits;
     const WAITS: bool = true;
 
+    #[cfg(feature = "std")]
+    #[inline]
+    fn contention_begin(&self, lock: &Lock, mode: Mode) {
+        HERE.set(WAITS.find(lock, mode));
+    }
+
+    #[inline]
     fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
+        #[cfg(feature = "std")]
+        if let Some(entry) = HERE.get().filter(|entry| entry.is_for(lock, mode)) {
+            return entry.add_time(waited, outcome);
+        }
         WAITS.add(lock, mode, outcome, waited);
     }
 }

@@ -114,6 +114,11 @@ type Begin = unsafe extern "C" fn(label: *const Label, what: u64) -> u64;
 /// What `end` of a port is.
 type End = unsafe extern "C" fn(token: u64, what: u64);
 
+/// A function that somebody else has put there.
+fn at(address: usize) -> *const () {
+    core::ptr::with_exposed_provenance(address)
+}
+
 /// Two functions of the agent's, while there is one. Its form is a contract: other versions of tiptoe
 /// than the library's may attach.
 #[derive(Debug)]
@@ -180,7 +185,7 @@ impl Port {
         // Relaxed: it is there before the port is open, and is not changed any more.
         let function = self.begin.load(Ordering::Relaxed);
         // SAFETY: only an agent opens a port, behind the address of such a function, which stays.
-        let begin = unsafe { core::mem::transmute::<usize, Begin>(function) };
+        let begin = unsafe { core::mem::transmute::<*const (), Begin>(at(function)) };
         // SAFETY: the label lives for good.
         unsafe { begin(label, what) }
     }
@@ -194,7 +199,7 @@ impl Port {
         // Relaxed: as in `begin`, which has returned this token: it has found the port open.
         let function = self.end.load(Ordering::Relaxed);
         // SAFETY: as in `begin`.
-        let end = unsafe { core::mem::transmute::<usize, End>(function) };
+        let end = unsafe { core::mem::transmute::<*const (), End>(at(function)) };
         // SAFETY: any token may be given.
         unsafe { end(token, what) }
     }

@@ -21,9 +21,17 @@
 //! took the number, before the number is told; nothing is changed after it.
 
 /// As many hashes as this power of two.
-pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 11 };
+pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
+    (true, _) => 1,
+    (_, true) => 7,
+    _ => 11,
+};
 /// Numbers of nodes: 0 is outside, the last one is [`OTHERS`].
-pub const NODES: u32 = if cfg!(tiptoe_loom) { 4 } else { 1024 };
+pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
+    (true, _) => 4,
+    (_, true) => 64,
+    _ => 1024,
+};
 /// The node of what found no room.
 pub const OTHERS: u32 = NODES - 1;
 /// A key is in one of so many places, from its hash on.

@@ -112,7 +112,7 @@ fn without_tiptoe_they_are_their_own() {
 #[test]
 fn a_running_server_is_attached_to_and_let_go() {
     let mut server = Process::start(Command::new(rust_target(SERVER)).arg("100000000"));
-    // Once in some 500 attaches the port stayed closed, and waits were told as those of parking_lot.
+    // Where the agent finds no thread to come in by, the kernel tells of the waits, which knows no names.
     let mut told = 0;
     for _ in 0..6 {
         let probe = Probe::lock().with(&["--top", "0", "--duration", "0.5"]);

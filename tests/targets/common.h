@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,4 +42,14 @@ static inline void wait_for_start(int argc, char **argv) {
 static inline uint64_t number(int argc, char **argv, int index, uint64_t otherwise) {
     if (index >= argc || strcmp(argv[index], "wait") == 0) return otherwise;
     return strtoull(argv[index], NULL, 10);
+}
+
+// A thread that nobody waits for. One that ends while it is being detached may bring glibc down with it.
+static inline void start_detached(void *(*run)(void *), void *arg) {
+    pthread_attr_t attr;
+    pthread_t id;
+    CHECK(pthread_attr_init(&attr) == 0);
+    CHECK(pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED) == 0);
+    CHECK(pthread_create(&id, &attr, run, arg) == 0);
+    pthread_attr_destroy(&attr);
 }

@@ -62,6 +62,17 @@ static void hidden(void) {
     for (int i = 0; i < 10; i++) add();
 }
 
+// Traps without a reason, and one that is its own.
+static void strays(void) {
+    siginfo_t info = {.si_signo = SIGTRAP, .si_code = TRAP_BRKPT};
+    for (int i = 0; i < 5; i++) {
+        add();
+        if (syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGTRAP, &info)) exit(3);
+    }
+    signal(SIGTRAP, on_trap);
+    __asm__ volatile("int1");
+}
+
 // It takes a user namespace of its own, which the agent's thread is in the way of.
 static void apart(void) {
     for (int i = 0; i < 10; i++) add();
@@ -74,6 +85,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "handled")) handled();
     if (!strcmp(argv[1], "blocked")) blocked();
     if (!strcmp(argv[1], "hidden")) hidden();
+    if (!strcmp(argv[1], "strays")) strays();
     if (!strcmp(argv[1], "apart")) apart();
     printf("total %ld traps %d\n", total, traps);
     return 0;

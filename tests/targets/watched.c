@@ -63,12 +63,10 @@ PROBED void add(void) { atomic_fetch_add(&total, 1); }
 
 static void *link_of_chain(void *arg) {
     intptr_t left = (intptr_t)arg;
-    pthread_t next;
     add();
     pause_ns(200000);
     if (left > 0) {
-        CHECK(pthread_create(&next, NULL, link_of_chain, (void *)(left - 1)) == 0);
-        CHECK(pthread_detach(next) == 0);
+        start_detached(link_of_chain, (void *)(left - 1));
     } else {
         atomic_fetch_add((_Atomic long *)&owner, 1);
     }
@@ -76,11 +74,7 @@ static void *link_of_chain(void *arg) {
 }
 
 static void churn(void) {
-    pthread_t first;
-    for (int i = 0; i < 50; i++) {
-        CHECK(pthread_create(&first, NULL, link_of_chain, (void *)(intptr_t)rounds) == 0);
-        CHECK(pthread_detach(first) == 0);
-    }
+    for (int i = 0; i < 50; i++) start_detached(link_of_chain, (void *)(intptr_t)rounds);
     while (owner < 50) pause_ns(1000000);
     printf("total %ld\n", atomic_load(&total));
 }
@@ -89,13 +83,11 @@ static void churn(void) {
 static volatile int writes;
 
 static void *link_for_ever(void *arg) {
-    pthread_t next;
     int more = 1;
     if (writes && (more = atomic_load(&total) < (long)rounds)) add();
     pause_ns(200000);
     if (more) {
-        CHECK(pthread_create(&next, NULL, link_for_ever, arg) == 0);
-        CHECK(pthread_detach(next) == 0);
+        start_detached(link_for_ever, arg);
     } else {
         atomic_fetch_add((_Atomic long *)&owner, 1);
     }
@@ -103,12 +95,8 @@ static void *link_for_ever(void *arg) {
 }
 
 static void living(void) {
-    pthread_t first;
     char line[64];
-    for (int i = 0; i < 50; i++) {
-        CHECK(pthread_create(&first, NULL, link_for_ever, NULL) == 0);
-        CHECK(pthread_detach(first) == 0);
-    }
+    for (int i = 0; i < 50; i++) start_detached(link_for_ever, NULL);
     puts("ready");
     fflush(stdout);
     CHECK(read(0, line, sizeof line) > 0);

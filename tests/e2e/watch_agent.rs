@@ -198,6 +198,20 @@ fn a_program_keeps_its_own_traps() {
     assert!(drops.contains("blocked SIGTRAP"), "{drops}");
 }
 
+/// A virtual machine may lose a trap's reason: the program would end of it.
+#[test]
+fn traps_without_a_reason_are_not_the_programs() {
+    let Some(_turn) = turn() else { return };
+    let watched = watch(&BY_AGENT).with(&["total"]);
+    let run = watched.run(&target("trapping"), &["strays"]);
+    let report = run.good();
+    assert_eq!((said(&run, "total"), said(&run, "traps")), (6, 1));
+    assert_eq!(hits(report, 0), 6);
+    let drops = report.value["watch"]["drops"].to_string();
+    assert!(drops.contains("without its reason"), "{drops}");
+    assert_eq!(report.value["watch"]["variables"][0]["at_least"], true);
+}
+
 #[test]
 fn hundreds_of_threads_with_three_watches_each() {
     let Some(_turn) = turn() else { return };

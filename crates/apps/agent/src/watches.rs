@@ -33,6 +33,9 @@ use crate::tasks;
 
 pub mod births;
 mod events;
+mod stray;
+
+pub use stray::take_stray;
 
 use events::{DISABLED, EXECUTE, FLAGS, attr, perf_event_open};
 

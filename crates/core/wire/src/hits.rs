@@ -63,6 +63,7 @@ mod head {
     pub(super) const WAITED_FOR: usize = 8;
     pub(super) const EXECS: usize = 9;
     pub(super) const GAPS: usize = 10;
+    pub(super) const STRAYS: usize = 11;
     pub(super) const WORDS: usize = 16;
 }
 
@@ -209,6 +210,18 @@ impl<'a> Hits<'a> {
     /// How often that was so. (tiptoe)
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
+    }
+
+    /// A trap came without its reason. (agent)
+    pub fn note_stray(&self) {
+        if let Some(word) = self.0.at(head::STRAYS) {
+            word.fetch_add(1, Relaxed); // only the number matters
+        }
+    }
+
+    /// How often that was so. (tiptoe)
+    pub fn strays(&self) -> u64 {
+        self.0.load(head::STRAYS)
     }
 
     /// Whether the events rest.

@@ -378,7 +378,7 @@ impl Run<'_> {
         });
         let drops = self.set.drops()?;
         let missed = self.set.missed();
-        let has_missed = missed != [0; 3];
+        let has_missed = missed != [0; 4];
         let mut variables = Vec::new();
         for (index, place) in (0..).zip(&self.places) {
             let hits = self.set.hits(index)?;
@@ -448,7 +448,7 @@ impl Run<'_> {
 }
 
 /// Each reason for which something was dropped, in words.
-fn dropped(drops: Drops, [too_fast, late, gaps]: [u64; 3]) -> Vec<Dropped> {
+fn dropped(drops: Drops, [too_fast, late, gaps, strays]: [u64; 4]) -> Vec<Dropped> {
     words::dropped([
         (
             too_fast,
@@ -457,6 +457,10 @@ fn dropped(drops: Drops, [too_fast, late, gaps]: [u64; 3]) -> Vec<Dropped> {
         (
             gaps,
             "or more may be missing each time that the agent left for a moment, as the program changed its user",
+        ),
+        (
+            strays,
+            "whose trap came without its reason, as it does on some virtual machines: where is not known",
         ),
         (
             late,

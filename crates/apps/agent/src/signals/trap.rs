@@ -57,12 +57,21 @@ impl Trapped {
     }
 }
 
+/// Whether it is of a debug trap for which the processor gave no reason: not a breakpoint, not a single step.
+fn has_no_reason(info: &Info) -> bool {
+    const TRAP_BRKPT: i32 = 1;
+    (info.signal, info.code) == (5, TRAP_BRKPT)
+}
+
 /// The handler of both signals.
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     let breakpoint = Trapped::of(info, context);
     if breakpoint.as_ref().is_some_and(watches::hit) {
+        return;
+    }
+    if has_no_reason(info) && watches::take_stray(context.register(RIP)) {
         return;
     }
     info.restore();

@@ -292,14 +292,14 @@ impl Inside {
         self.sums.take_accesses()
     }
 
-    /// What is not among the hits: those that came too fast, those of threads that blocked the signal, and how often
-    /// there was nobody to see any.
-    pub(super) fn missed(&self) -> [u64; 3] {
-        let [lost, gaps] = self
+    /// What is not among the hits: those that came too fast, those of threads that blocked the signal, how often there
+    /// was nobody to see any, and traps without a reason.
+    pub(super) fn missed(&self) -> [u64; 4] {
+        let [lost, gaps, strays] = self
             .tracee
             .hits()
-            .map_or([0, 0], |hits| [hits.lost(), hits.gaps()]);
-        [lost + self.holes, self.sums.late(), gaps]
+            .map_or([0; 3], |hits| [hits.lost(), hits.gaps(), hits.strays()]);
+        [lost + self.holes, self.sums.late(), gaps, strays]
     }
 
     /// Why the agent is not there any more, though the process is; and what follows.

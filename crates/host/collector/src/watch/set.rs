@@ -195,9 +195,9 @@ impl Set {
     }
 
     /// As [`Inside::missed`].
-    pub(super) fn missed(&self) -> [u64; 3] {
+    pub(super) fn missed(&self) -> [u64; 4] {
         match self {
-            Set::Kernel { .. } => [0; 3],
+            Set::Kernel { .. } => [0; 4],
             Set::Agent(inside) => inside.missed(),
         }
     }

@@ -186,8 +186,8 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     took.as_nanos() as f64 / lock.with(|sum| *sum).max(1) as f64
 }
 
-/// Some steps, each of which waits for the one before.
-#[inline(always)]
+/// Some steps, each of which waits for the one before: the same code, at the same address, for all.
+#[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;
     for _ in 0..steps {

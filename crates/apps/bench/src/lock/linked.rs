@@ -133,6 +133,11 @@ fn compare(found: &Found<&'static str>, mut tell: impl FnMut(&str, &[f64], &[f64
     cases.for_each(|(name, times)| tell(name, bare, times));
 }
 
+/// Something in cache lines of its own: what lies beside it would slow down some cases and not others.
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart<A>(A);
+
 fn thread_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -161,14 +166,14 @@ fn pair_within<M: Mutex>(time: Duration) -> f64 {
 
 /// How long a section of threads that contend takes, in nanoseconds of all together.
 fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
-    let (lock, over) = (M::default(), AtomicBool::new(false));
+    let (lock, over) = (Apart::<M>::default(), Apart(AtomicBool::new(false)));
     let ready = Barrier::new(threads as usize + 1);
     let begin = scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 ready.wait();
-                while !over.load(Relaxed) {
-                    lock.with(|sum| {
+                while !over.0.load(Relaxed) {
+                    lock.0.with(|sum| {
                         *sum += 1;
                         work(STEPS);
                     });
@@ -178,12 +183,12 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         ready.wait();
         let begin = Instant::now();
         std::thread::sleep(time);
-        over.store(true, Relaxed);
+        over.0.store(true, Relaxed);
         begin
     });
     // All of them have ended: whoever asked for the sum before would have waited for the lock.
     let took = begin.elapsed();
-    took.as_nanos() as f64 / lock.with(|sum| *sum).max(1) as f64
+    took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
 /// Some steps, each of which waits for the one before: the same code, at the same address, for all.

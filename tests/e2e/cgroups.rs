@@ -1,4 +1,7 @@
 //! `tiptoe stat --for-each-cgroup`: what each cgroup costs, beside what the kernel and the tasks themselves say.
+//!
+//! Tasks are asked where their own fields tell all that is wanted; else it is done at switches, as with
+//! `cgroup-switches`. What can be wanted both ways is tested both ways.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -11,6 +14,10 @@ use tiptoe_tests::{Cgroup, Process, command, is_root, scaled, skipped, target};
 mod change;
 mod without;
 
+/// An event that is counted at switches, and then the others with it.
+const AT_SWITCHES: &str = "cgroup-switches";
+/// What is asked for besides, for both ways.
+const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 const CALLS: &str = "syscalls:sys_enter_getppid";
 
 /// A cgroup for a test; none where it cannot run, which it says.
@@ -83,6 +90,24 @@ fn value(session: &Value, cgroup: Option<&str>, event: &str) -> f64 {
     count["value"].as_f64().expect("a number")
 }
 
+/// These events, with one more.
+fn events_and(events: &str, more: Option<&str>) -> String {
+    let all = [Some(events), more];
+    all.into_iter().flatten().collect::<Vec<_>>().join(",")
+}
+
+/// It was done in the way that was meant.
+#[track_caller]
+fn assert_way(session: &Value, more: Option<&str>) {
+    let [rounds, switches] = ["rounds", "switches"].map(|name| &session["stat"][name]);
+    let by_tasks = rounds.as_u64() > Some(0) && switches == 0;
+    assert_eq!(
+        by_tasks,
+        more.is_none(),
+        "{rounds} rounds, {switches} switches"
+    );
+}
+
 /// Whether two times differ by a part in a thousand at most.
 #[track_caller]
 fn assert_close(counted: f64, expected: f64, what: &str) {
@@ -92,6 +117,10 @@ fn assert_close(counted: f64, expected: f64, what: &str) {
 
 #[test]
 fn cpu_time_is_that_of_the_kernel() {
+    BOTH_WAYS.into_iter().for_each(cpu_time);
+}
+
+fn cpu_time(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
     // They share both CPUs, with one that gives way all the time, and one that comes and goes.
     let all = [
@@ -101,7 +130,9 @@ fn cpu_time_is_that_of_the_kernel() {
         "c,calls=200000,burn=350",
         "b,sleep=50,burn=5,sleep=50,burn=5",
     ];
-    let session = tasks(&within, "task-clock,context-switches", &all);
+    let events = events_and("task-clock,context-switches", more);
+    let session = tasks(&within, &events, &all);
+    assert_way(&session, more);
     for name in ["a", "b", "c"] {
         let counted = value(
             &session,
@@ -137,13 +168,19 @@ fn calls_are_those_of_the_cgroup_that_made_them() {
 
 #[test]
 fn page_faults_are_exact() {
+    BOTH_WAYS.into_iter().for_each(page_faults);
+}
+
+fn page_faults(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
     let all = [
         "a,faults=20000",
         "b,faults=3000,a,faults=500,b,faults=1000",
         "b,sleep=10,faults=700",
     ];
-    let session = tasks(&within, "page-faults,minor-faults,major-faults", &all);
+    let events = events_and("page-faults,minor-faults,major-faults", more);
+    let session = tasks(&within, &events, &all);
+    assert_way(&session, more);
     let name = |cgroup: &str| format!("{}/{cgroup}", within.name());
     for (cgroup, faults) in [("a", 20_500.0), ("b", 4_700.0)] {
         assert_eq!(

@@ -38,6 +38,10 @@ fn cgroups_come_and_go() {
 /// Whoever is moved from outside, while it runs, is charged to its new cgroup from there on, as in cpu.stat.
 #[test]
 fn a_running_task_is_moved() {
+    BOTH_WAYS.into_iter().for_each(moved_while_it_runs);
+}
+
+fn moved_while_it_runs(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let (from, to) = (within.make("from"), within.make("to"));
@@ -49,14 +53,8 @@ fn a_running_task_is_moved() {
     );
     let report = std::env::temp_dir().join(format!("tiptoe-moved-{}", std::process::id()));
     let path = report.to_str().expect("UTF-8");
-    let options = [
-        "-e",
-        "task-clock",
-        "--for-each-cgroup",
-        &patterns,
-        "-o",
-        path,
-    ];
+    let events = events_and("task-clock", more);
+    let options = ["-e", &events, "--for-each-cgroup", &patterns, "-o", path];
     let mut tiptoe = Process::start(stat(&options).args(["--", "sh", "-c", &script]));
     assert_eq!(tiptoe.line(), "on");
     tiptoe.go();
@@ -71,6 +69,7 @@ fn a_running_task_is_moved() {
     let text = fs::read_to_string(&report).expect("a report");
     let _ = fs::remove_file(&report);
     let session: Value = serde_json::from_str(&text).expect("JSON");
+    assert_way(&session, more);
     for (cgroup, path) in [("from", &from), ("to", &to)] {
         let counted = value(&session, Some(&format!("{name}/{cgroup}")), "task-clock");
         let off = (counted - Cgroup::usage_ns(path)).abs();
@@ -109,6 +108,10 @@ fn a_thousand_cgroups_are_told_apart() {
 /// The check at each switch finds nothing amiss beside processes that are born and die; `session` demands that.
 #[test]
 fn nothing_is_amiss_beside_forking_servers() {
+    BOTH_WAYS.into_iter().for_each(beside_forking_servers);
+}
+
+fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
     let forks = "echo 0 > $0/cgroup.procs; while :; do /bin/true; done";
     let start = |at: &str| {
@@ -118,15 +121,12 @@ fn nothing_is_amiss_beside_forking_servers() {
     let servers = ["a", "b"].map(start);
     let name = within.name();
     let patterns = format!("{name}/*");
+    let events = events_and("task-clock,page-faults", more);
     for _ in 0..scaled(1000) {
-        let options = [
-            "-e",
-            "task-clock,page-faults",
-            "--for-each-cgroup",
-            &patterns,
-        ];
+        let options = ["-e", &events, "--for-each-cgroup", &patterns];
         let done = output(stat(&options).args(["--", "sleep", "0.2"]));
         let session = session(&done);
+        assert_way(&session, more);
         for at in ["a", "b"] {
             let faults = value(&session, Some(&format!("{name}/{at}")), "page-faults");
             assert!(faults > 0.0, "{at}");
@@ -134,6 +134,66 @@ fn nothing_is_amiss_beside_forking_servers() {
     }
     within.kill();
     drop(servers);
+}
+
+/// Processes and threads that end meanwhile, in their hundreds, are in the sums whole, to their very ends: these are
+/// charged when the kernel gives their memory back.
+#[test]
+fn whoever_ends_is_charged_whole() {
+    BOTH_WAYS.into_iter().for_each(ends);
+}
+
+fn ends(more: Option<&str>) {
+    let Some(within) = cgroup() else { return };
+    let (name, path) = (within.name(), within.make("a"));
+    let (threads, forks) = (target("churn"), 20 + scaled(10_000));
+    let script = format!(
+        "echo 0 > {path}/cgroup.procs; {threads} 400 > /dev/null; for at in $(seq {forks}); do /bin/true; done; \
+         echo 0 > {path}/../cgroup.procs",
+        path = path.display(),
+        threads = threads.display(),
+    );
+    let events = events_and("task-clock", more);
+    let pattern = format!("{name}/a");
+    let options = ["-e", &events, "--for-each-cgroup", &pattern, "--"];
+    let done = output(stat(&options).args(["sh", "-c", &script]));
+    let session = session(&done);
+    assert_way(&session, more);
+    let counted = value(&session, Some(&pattern), "task-clock");
+    assert_close(counted, Cgroup::usage_ns(&path), "all that ended");
+}
+
+/// A process whose many threads run all the time is moved from outside, as a whole, to and fro.
+#[test]
+fn threads_are_moved_with_their_process() {
+    BOTH_WAYS.into_iter().for_each(moved_threads);
+}
+
+fn moved_threads(more: Option<&str>) {
+    let Some(within) = cgroup() else { return };
+    let name = within.name();
+    let places = ["from", "to"].map(|place| within.make(place));
+    let patterns = format!("{name}/from,{name}/to");
+    let script = format!(
+        "sleep 10 | {hot} 8 0 & echo $! > {from}/cgroup.procs; sleep 0.3; echo $! > {to}/cgroup.procs; sleep 0.3; \
+         echo $! > {from}/cgroup.procs; sleep 0.1; kill $!; wait $!; true",
+        hot = target("hot").display(),
+        from = places[0].display(),
+        to = places[1].display(),
+    );
+    let events = events_and("task-clock", more);
+    let options = ["-e", &events, "--for-each-cgroup", &patterns, "--"];
+    let done = output(stat(&options).args(["sh", "-c", &script]));
+    let session = session_with(&done, "had been moved to another cgroup while they ran");
+    assert_way(&session, more);
+    // At switches, all threads but those that run are charged rightly whenever tiptoe hears of it.
+    let most = if more.is_none() { 2e6 } else { 40e6 };
+    for (cgroup, path) in ["from", "to"].into_iter().zip(&places) {
+        let counted = value(&session, Some(&format!("{name}/{cgroup}")), "task-clock");
+        let off = (counted - Cgroup::usage_ns(path)).abs();
+        assert!(off <= most, "{cgroup}: {counted}, off by {off}");
+        assert!(counted > 50e6, "{cgroup}: {counted}");
+    }
 }
 
 /// Each run's cgroups may be others.

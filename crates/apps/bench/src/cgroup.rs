@@ -3,7 +3,8 @@
 //! - `switch`: two tasks in two of seven cgroups (six and their parent) hand a byte to each other on one CPU, while
 //!   nobody counts, while events of the whole system are counted, while perf's events of cgroups count (beside those
 //!   of the system, and for each cgroup alone), while a script of bpftrace's does, and while tiptoe does: time, faults
-//!   and switches, and so many events more that are read.
+//!   and switches, which tasks are asked for; the same on each CPU, which is done at switches; and so many events that
+//!   are read there.
 //! - `within`: the same of two tasks in one cgroup.
 //! - `ring`: as many tasks as cgroups hand it round.
 //! - `response`: the mean time to an answer of six workers in six cgroups, 20 us of work each.
@@ -30,6 +31,8 @@ const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
 /// So many hops for each ms that is asked for: some ten times as long.
 const HOPS_PER_MS: u32 = 5_000;
+/// In rings, where each task is to have its turn often enough to forget what came before, so many times as many.
+const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> Case {
     Case::Perf {
@@ -42,7 +45,7 @@ const fn tiptoe(events: usize) -> Case {
     Case::Tiptoe { events }
 }
 
-const SWITCH: [Case; 15] = [
+const SWITCH: [Case; 16] = [
     Case::Nobody,
     Case::System,
     perf(2, true),
@@ -53,15 +56,28 @@ const SWITCH: [Case; 15] = [
     perf(20, false),
     Case::Bpftrace,
     tiptoe(0),
+    Case::PerCpu,
     tiptoe(1),
     tiptoe(2),
     tiptoe(4),
     tiptoe(8),
     tiptoe(20),
 ];
-const WITHIN: [Case; 4] = [Case::Nobody, Case::System, perf(2, true), tiptoe(0)];
-const RING: [Case; 3] = [Case::Nobody, perf(2, false), tiptoe(0)];
-const RESPONSE: [Case; 4] = [Case::Nobody, Case::System, perf(2, true), tiptoe(0)];
+const WITHIN: [Case; 5] = [
+    Case::Nobody,
+    Case::System,
+    perf(2, true),
+    tiptoe(0),
+    Case::PerCpu,
+];
+const RING: [Case; 4] = [Case::Nobody, perf(2, false), tiptoe(0), Case::PerCpu];
+const RESPONSE: [Case; 5] = [
+    Case::Nobody,
+    Case::System,
+    perf(2, true),
+    tiptoe(0),
+    Case::PerCpu,
+];
 
 /// Measures all of it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -111,7 +127,8 @@ impl Bench<'_> {
         let path = self.folder.path().display().to_string();
         self.program
             .ask(&format!("ring {path} {tasks} {cgroups}"))?;
-        let hops = HOPS_PER_MS * self.options.ms;
+        let longer = if tasks > 2 { LONGER } else { 1 };
+        let hops = HOPS_PER_MS * self.options.ms * longer;
         let named = |case: Case| format!("{} {site}", case.name());
         let found = in_turns(self.options.rounds, cases, named, table, |case| {
             let _counting = Counting::start(case, &self.folder, cgroups.max(CHILDREN))?;

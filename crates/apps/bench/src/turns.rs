@@ -8,7 +8,8 @@ pub(crate) struct Found<C> {
     pub(crate) cases: Vec<(C, Vec<f64>)>,
 }
 
-/// Measures all cases in each round, in an order that turns. What is refused is left out, with a note; but the first
+/// Measures all cases in each round, in an order that turns, and the other way round in every other round: so that
+/// what one of them leaves behind does not always fall to the same next one. What is refused is left out, with a note; but the first
 /// case, which all are compared with, has to be there.
 pub(crate) fn in_turns<C: Copy + PartialEq>(
     rounds: usize,
@@ -20,6 +21,10 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
     let mut cases: Vec<(C, Vec<f64>)> = all.iter().map(|&case| (case, Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..all.len() {
+            let turn = match round.is_multiple_of(2) {
+                true => turn,
+                false => all.len() - 1 - turn,
+            };
             let case = all[(turn + round) % all.len()];
             let Some(at) = cases.iter().position(|(other, _)| *other == case) else {
                 continue;

@@ -45,8 +45,9 @@ A third way is that of tiptoe stat --for-each-cgroup: one set of events for each
 stays in at switches, is read there, and charged to the cgroup that ran. So few events have
 to share counters, whatever the number of cgroups. It takes 50 ns a switch (--charge-ns) and
 60 ns for each event that is read (--read-ns), as 'tiptoe bench cgroup' measured in a virtual
-machine; time, switches, faults and migrations are told by tasks themselves, and not read.
-Switches between tasks of one cgroup are not simulated: there it takes 30 to 50 ns as well.
+machine; time, switches, faults and migrations are told by tasks themselves, and not read:
+where nothing else is asked for, switches take nothing more. Those between tasks of one
+cgroup are not simulated: where events are read these take 30 to 50 ns as well.
 
 Estimated, not measured: what else runs, and the caches, are left out.";
 

@@ -47,9 +47,10 @@ turns: counts are then scaled, and the share of the time that they counted stand
 Cgroups (of version 2) are given by their paths below the mount point, '/' being the root, or
 by patterns, in which '*' stands for any text and '?' for one character; those that are made
 later are counted as well, and what is in a cgroup counts for it, too. Time, switches, faults
-and migrations come from what the kernel keeps of each task, all else is read where a CPU
-changes to another cgroup: no event is taken out or put in, whatever the number of cgroups,
-and the counts of the system are the sums. Without BPF (root, or cap_bpf and cap_perfmon)
+and migrations are what the kernel keeps of each task: tasks are asked for it, and nothing runs
+at switches. All else, cgroup-switches and --per-cpu are counted at switches, and events read
+where a CPU changes to another cgroup: none is taken out or put in, whatever the number of
+cgroups. The counts of the system are the sums. Without BPF (root, or cap_bpf and cap_perfmon)
 the kernel's own events of cgroups count (cap_perfmon), else the cgroups' files are read.
 
 Scopes are labels that a program puts on what its threads do, with the crate tiptoe-scope or
@@ -64,7 +65,8 @@ metric,metric-unit; what is not data begins with '#'. --csv has a line of names,
 
 Cost: estimated. At each switch between tasks the events of a task go out and in: that, and
 what a tracepoint costs, is measured on this machine when the counting is over, and taken
-times what happened. Events of whole CPUs (-a) stay in at switches.
+times what happened. Events of whole CPUs (-a) stay in at switches. What is done for cgroups
+is timed as it runs.
 
 Ctrl-C, SIGTERM and SIGHUP end the counting, and the last two CMD as well.
 

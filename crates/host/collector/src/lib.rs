@@ -57,6 +57,6 @@ mod words;
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
-pub use stat::{MOST_READ, StatRequest, StatWhom, is_read, stat};
+pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};

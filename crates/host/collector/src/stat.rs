@@ -26,7 +26,7 @@ mod source;
 mod sums;
 mod used;
 
-pub use cgroups::is_read;
+pub use cgroups::{is_at_switches, is_read};
 
 /// How many events `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;

@@ -19,6 +19,7 @@
  * no other task can come in between: so these two never meet. What can be interrupted says `busy` while it changes a
  * CPU's state, which `flush` leaves alone then.
  */
+#include "cgroups_news.h"
 #include "cgroups_slots.h"
 
 /* Tasks whose last state is kept, by their id; of two that meet, the one that left last. */
@@ -44,15 +45,6 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, struct tiptoe_cpu);
 } states SEC(".maps");
-
-/* All slots of a CPU, then those of the next. */
-struct {
-	UINT(type, MAP_ARRAY);
-	UINT(max_entries, SLOTS);
-	UINT(map_flags, MMAPABLE);
-	TYPE(key, u32);
-	TYPE(value, struct tiptoe_line);
-} lines SEC(".maps");
 
 /* All events of a line, then those of the next. */
 struct {
@@ -93,25 +85,6 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, struct tiptoe_task);
 } tasks SEC(".maps");
-
-struct {
-	UINT(type, MAP_RINGBUF);
-	UINT(max_entries, 1 << 18);
-} news SEC(".maps");
-
-/* A piece of news is put together here: it is larger than our stack. */
-struct {
-	UINT(type, MAP_PERCPU_ARRAY);
-	UINT(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, struct tiptoe_news);
-} scratch SEC(".maps");
-
-/* News that had no room. */
-volatile u32 untold;
-
-/* So often was a task moved, or a cgroup made. */
-volatile u32 moves;
 
 INLINE struct tiptoe_line *line_of(u32 cpu, u32 slot)
 {
@@ -177,12 +150,6 @@ INLINE int is_before(const struct tiptoe_fields *before, const struct tiptoe_fie
 {
 	return before->runtime_ns <= now->runtime_ns && before->minor_faults <= now->minor_faults &&
 	       before->major_faults <= now->major_faults;
-}
-
-/* 0 for the idle tasks, which are in the root cgroup and do nothing there. */
-INLINE u64 cgroup_of(struct task_struct *task)
-{
-	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;
 }
 
 INLINE u64 or_root(u64 id)
@@ -386,30 +353,6 @@ int migrated(u64 *args)
 	return 0;
 }
 
-/* The hierarchy of version 2: that of the cgroup which each task has there. */
-INLINE int is_unified(struct cgroup *cgroup)
-{
-	return cgroup->root == bpf_get_current_task_btf()->cgroups->dfl_cgrp->root;
-}
-
-INLINE void tell(u64 kind, u64 id, const char *path)
-{
-	u32 zero = 0;
-	struct tiptoe_news *piece = bpf_map_lookup_elem(&scratch, &zero);
-	long length = 0;
-
-	if (!piece)
-		return;
-	piece->kind = kind;
-	piece->id = id;
-	if (path)
-		length = bpf_probe_read_kernel_str(piece->path, sizeof(piece->path), path);
-	if (length < 0 || length > (long)sizeof(piece->path))
-		length = 0;
-	if (bpf_ringbuf_output(&news, piece, 16 + length, 0))
-		untold += 1;
-}
-
 /*
  * Whoever moves itself, be it by another thread than its first, has its time up to here charged to where it comes
  * from. Others that were moved may run on any CPU at this moment: tiptoe flushes them all.
@@ -435,28 +378,6 @@ int attached(u64 *args)
 	}
 	if (!is_own || (is_all && task->signal->nr_threads > 1))
 		tell(MOVED, cgroup->kn->id, 0);
-	return 0;
-}
-
-SEC("tp_btf/cgroup_mkdir")
-int made(u64 *args)
-{
-	struct cgroup *cgroup = (void *)args[0];
-
-	if (!is_unified(cgroup))
-		return 0;
-	moves += 1;
-	tell(MADE, cgroup->kn->id, (const char *)args[1]);
-	return 0;
-}
-
-SEC("tp_btf/cgroup_rmdir")
-int gone(u64 *args)
-{
-	struct cgroup *cgroup = (void *)args[0];
-
-	if (is_unified(cgroup))
-		tell(GONE, cgroup->kn->id, 0);
 	return 0;
 }
 

@@ -74,6 +74,19 @@ struct tiptoe_cpu {
 	u64 runs[2];
 };
 
+/* Of tasks that are asked: what is known of their ends, what went wrong, and what that took. */
+struct tiptoe_round {
+	/* How many began to end, how many did, and how many were seen in between, in all rounds together. */
+	u64 ending;
+	u64 ended;
+	u64 seen_ending;
+	/* Tasks that there was no memory to know. */
+	u64 no_room;
+	/* Births, ends and moves that were looked at, and how long that took. */
+	u64 runs;
+	u64 runs_ns;
+};
+
 /* What tiptoe is told of. */
 enum { MADE = 1, MOVED = 2, GONE = 3 };
 

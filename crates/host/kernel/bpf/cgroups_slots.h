@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which slot each cgroup has: those that are there from tiptoe, others from whoever first runs a task of theirs.
+ * Which slot each cgroup has, and what is charged there: those that are there have one from tiptoe, others from
+ * whoever first charges a task of theirs.
  */
 #pragma once
 
@@ -8,6 +9,15 @@
 
 /* Slots at first; tiptoe says how many there are. */
 #define SLOTS 64
+
+/* All slots of a CPU, then those of the next. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, SLOTS);
+	UINT(map_flags, MMAPABLE);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_line);
+} lines SEC(".maps");
 
 struct {
 	UINT(type, MAP_HASH);
@@ -55,4 +65,10 @@ GLOBAL u32 find_slot(u64 id)
 INLINE u32 slot_for(u64 id)
 {
 	return id ? find_slot(id) : IDLE;
+}
+
+/* 0 for the idle tasks, which are in the root cgroup and do nothing there. */
+INLINE u64 cgroup_of(struct task_struct *task)
+{
+	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;
 }

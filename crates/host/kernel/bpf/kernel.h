@@ -115,11 +115,24 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct rq;
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
 struct sched_entity {
 	u64 sum_exec_runtime;
+	u64 nr_migrations;
+	struct cfs_rq *cfs_rq;
+};
+
+struct list_head {
+	struct list_head *next;
 };
 
 struct signal_struct {
+	struct list_head thread_head;
 	s32 nr_threads;
 };
 
@@ -132,7 +145,11 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct sched_entity se;
 	struct css_set *cgroups;
+	struct list_head thread_node;
+	s32 exit_state;
 	u64 start_time;
+	u64 nvcsw;
+	u64 nivcsw;
 	u64 min_flt;
 	u64 maj_flt;
 	struct mm_struct *mm;
@@ -142,6 +159,11 @@ struct task_struct {
 	s32 tgid;
 	u32 flags;
 	char comm[16];
+};
+
+struct rq {
+	struct task_struct *idle;
+	s32 cpu;
 };
 
 struct pt_regs {
@@ -166,6 +188,9 @@ struct trace_event_raw_mmap_lock_acquire_returned {
 };
 
 #pragma clang attribute pop
+
+/* Where a field of a kernel structure lies in it. */
+#define OFFSET(type, field) ((u64)__builtin_preserve_access_index(&((type *)0)->field))
 
 /* The value of a field of a kernel structure; 0 where it cannot be read. */
 #define READ(from, field)                                                                   \

@@ -1,79 +1,101 @@
 //! What each cgroup costs, by one set of plain events of CPUs, whatever the number of cgroups.
 //!
-//! A BPF program at the switch between tasks charges what a CPU did to the cgroup whose task it ran
-//! (`bpf/cgroups.bpf.c` says how): time, faults and switches from the task's own fields at each switch, and the
-//! events that are read where the cgroup changes. System-wide counts are the same counters, which nothing
-//! reschedules: the sum over all cgroups is the system's.
+//! There are two ways, by what is wanted ([`Wanted`]):
 //!
-//! - [`Cgroups::read`] has each CPU charge what it does at that moment, and reads what was charged where it lies.
+//! - **By tasks**: the kernel counts in each task how long it ran, its faults, its switches and its moves between
+//!   CPUs. Where no more is wanted nothing runs at switches: tasks are charged with what they did since the last time
+//!   when somebody reads, where one is moved to another cgroup, and when it has ended (`bpf/cgroup_tasks.bpf.c`).
+//! - **At switches**: for events that must be read, and to tell CPUs apart, a BPF program at the switch between tasks
+//!   charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches at each
+//!   switch, and the events where the cgroup changes. System-wide counts are the same counters, which nothing
+//!   reschedules: the sum over all cgroups is the system's.
+//!
+//! Of both:
+//!
+//! - [`Cgroups::read`] has everybody charged with what they did until then, and reads what was charged where it lies.
 //! - Each cgroup's own tasks are counted; sums over those within it are made by [`Tree::line`].
 //! - Cgroups that are made later are counted from their first task on, and named; those that are removed stay
 //!   readable until [`Cgroups::forget`].
-//! - A task that moves itself is charged exactly; where others are moved while they run, all CPUs are flushed at
-//!   once. [`Checks`] counts where that came too late.
+//! - A task that moves itself is charged exactly; where others are moved while they run, all are charged at once.
+//!   [`Checks`] counts where that came too late.
 //! - Nothing stays attached when this is dropped, or tiptoe dies.
 //!
-//! Cost: 40 to 60 ns a switch, some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
+//! Cost: by tasks nothing at a switch, and some 0.2 us for each task when somebody reads; at switches 40 to 60 ns a
+//! switch, some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, Queue, RingBuf};
 use aya::programs::Program;
-use aya::{Btf, Ebpf, EbpfLoader};
-use tiptoe_sys::host::bpf::{MappedArray, put_event};
+use tiptoe_sys::host::bpf::MappedArray;
+use tiptoe_sys::host::capabilities::in_first_pid_namespace;
+use tiptoe_sys::host::procfs::switches_of_all;
 use tiptoe_sys::raw::monotonic_ns;
 
-use crate::programs::{
-    self, Link, array_fd, attach, load_program, load_typed, map, map_mut, no_part,
-};
+use crate::programs::{self, Link, array_fd, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 use crate::{CounterSet, Error};
 
 mod follow;
 mod layout;
+mod load;
 mod names;
+mod settle;
 
-pub use layout::{Charged, Checks, SwitchTimes};
+pub use layout::{Charged, Checks, SwitchTimes, Times};
 pub use names::{Node, Tree};
 
-use follow::{Follower, flush_all};
+use follow::Follower;
 use layout::{FIRST, IDLE, News, OTHERS};
+use load::{
+    ATTACHED, BORN, ENDED, ENDING, GONE, MADE, MIGRATED, SEEDED, SWITCHED, Shape, all_cpus,
+    give_slots, load, put_events,
+};
+use settle::{Settle, over_tasks};
 
-/// The programs, as clang made them. The macro aligns them as their reader wants it.
-const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/cgroups.bpf.o");
+/// What a failure is said to have been about.
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read what cgroups did";
 
-/// What is attached, in this order: what happens to a task is told of when its CPU knows what it runs.
-const MADE: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
-const GONE: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
-const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
-const MIGRATED: [&str; 3] = ["migrated", "sched", "sched_migrate_task"];
-const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
-const FLUSH: &str = "flush";
-const SEEDED: &str = "seeded";
-
 /// How many events can be read.
 pub const MOST_EVENTS: usize = 32;
-/// So many cgroups more than there are have a slot, and at least so many times as there are.
-const SPARE: usize = 1024;
-const GROWTH: usize = 4;
-/// What slots may take, but for those that there are cgroups for.
-const MOST_BYTES: usize = 256 << 20;
+
+/// What is wanted besides time, faults and switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// How often tasks were sent to another CPU.
+    pub migrations: bool,
+    /// Which switches were to another cgroup.
+    pub cgroup_switches: bool,
+    /// On which CPU it was.
+    pub per_cpu: bool,
+}
+
+/// How it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    ByTasks,
+    AtSwitches,
+}
 
 /// Counts for all cgroups of version 2.
 #[derive(Debug)]
 pub struct Cgroups {
     bpf: Ebpf,
+    how: How,
+    cpus: usize,
     shape: Shape,
     links: Vec<Link>,
-    has_migrations: bool,
+    wanted: Wanted,
+    settle: Arc<Settle>,
     spare: usize,
     lines: MappedArray,
-    counted: MappedArray,
+    counted: Option<MappedArray>,
     owners: MappedArray,
     /// What slots had when their cgroup's count began, each CPU's, where that was something.
     before: BTreeMap<u32, Vec<Charged>>,
@@ -82,14 +104,10 @@ pub struct Cgroups {
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
-}
-
-/// How the arrays are laid out.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    cpus: u32,
-    slots: u32,
-    events: u32,
+    /// The system's switches, just before and behind the start, where tasks are asked; then how many none told of, and
+    /// how many more they told of than there were.
+    begun: Option<[u64; 2]>,
+    off: [u64; 2],
 }
 
 /// Whose tasks did something.
@@ -108,18 +126,17 @@ pub enum Whose {
 pub struct Did {
     /// Whose.
     pub whose: Whose,
-    /// On each CPU, by its number.
+    /// On each CPU, by its number; all of it on the first where tasks tell it, which do not know where it was.
     pub cpus: Vec<Charged>,
 }
 
 impl Cgroups {
     /// Makes ready to count these events besides what tasks' own fields tell. Nothing is attached yet.
     ///
-    /// `events` counts whole CPUs, and may be empty; `has_migrations` has moves between CPUs counted, too. The tree is
-    /// that below the mount point `root`.
+    /// `events` counts whole CPUs, and may be empty. The tree is that below the mount point `root`.
     pub fn load(
         events: &CounterSet,
-        has_migrations: bool,
+        wanted: Wanted,
         tree: &Tree,
         root: &Path,
     ) -> Result<Cgroups, Error> {
@@ -130,8 +147,26 @@ impl Cgroups {
                 hint: format!("{MOST_EVENTS} at most"),
             });
         }
-        let shape = Shape::of(tree.len(), count)?;
-        let mut bpf = load(shape)?;
+        // From within another namespace of pids not all tasks are seen.
+        let by_tasks = count == 0 && wanted.is_told_by_tasks() && in_first_pid_namespace();
+        if by_tasks && let Ok(cgroups) = Cgroups::load_as(How::ByTasks, events, wanted, tree, root)
+        {
+            return Ok(cgroups);
+        }
+        // So it is on a kernel whose tasks lack a field, too.
+        Cgroups::load_as(How::AtSwitches, events, wanted, tree, root)
+    }
+
+    fn load_as(
+        how: How,
+        events: &CounterSet,
+        wanted: Wanted,
+        tree: &Tree,
+        root: &Path,
+    ) -> Result<Cgroups, Error> {
+        let count = events.everywhere().iter().flatten().count();
+        let shape = Shape::of(how, tree.len(), count)?;
+        let mut bpf = load(how, shape)?;
         put_events(&bpf, events)?;
         give_slots(&mut bpf, shape, tree)?;
         let mapped = |name: &str, words: usize| {
@@ -142,20 +177,26 @@ impl Cgroups {
             })
         };
         let lines = shape.cpus as usize * shape.slots as usize;
+        let counted = || mapped("counted", lines * count * layout::COUNTED);
         Ok(Cgroups {
             lines: mapped("lines", lines * layout::LINE)?,
-            counted: mapped("counted", lines * count * layout::COUNTED)?,
+            counted: (how == How::AtSwitches).then(counted).transpose()?,
             owners: mapped("owners", shape.slots as usize)?,
+            settle: Arc::new(Settle::of(&bpf)?),
             bpf,
+            how,
+            cpus: all_cpus()?,
             shape,
             links: Vec::new(),
-            has_migrations,
+            wanted,
             spare: shape.slots as usize - FIRST as usize - tree.len(),
             before: BTreeMap::new(),
             elsewhere: BTreeSet::new(),
             tree: tree.clone(),
             root: root.to_owned(),
             follower: None,
+            begun: None,
+            off: [0; 2],
         })
     }
 
@@ -163,30 +204,53 @@ impl Cgroups {
     pub fn start(&mut self) -> Result<(), Error> {
         let ring = self.bpf.take_map("news").ok_or_else(|| no_part("news"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| bpf_refusal(LOAD, &error))?;
-        let flush = self.flush()?.try_clone_to_owned();
-        let flush = flush.map_err(|source| Error::Io {
-            what: "keep a BPF program".into(),
-            source,
-        })?;
-        self.follower = Some(Follower::start(ring, flush)?);
-        let migrated = self.has_migrations.then_some(MIGRATED);
-        for place in [MADE, GONE].into_iter().chain(migrated) {
+        self.follower = Some(Follower::start(ring, self.settle.clone())?);
+        for place in [MADE, GONE] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
         // What was made or removed until now nobody told.
         self.tree.visit_again(&self.root);
-        self.links.push(attach(&mut self.bpf, SWITCHED)?);
-        self.seed()?;
-        // Each CPU knows now what it runs.
-        flush_all(self.flush()?)?;
-        self.links.push(attach(&mut self.bpf, ATTACHED)?);
-        flush_all(self.flush()?)?;
+        let before = system_switches();
+        match self.how {
+            How::ByTasks => self.start_by_tasks()?,
+            How::AtSwitches => self.start_at_switches()?,
+        }
         for slot in 0..self.shape.slots {
             if slot < FIRST || self.owners.word(slot as usize) != 0 {
                 self.begin(slot);
             }
         }
+        self.begun = before.zip(system_switches()).map(<[u64; 2]>::from);
         Ok(())
+    }
+
+    /// All who are there are known from now on, with what they have, and whoever is born later with nothing.
+    fn start_by_tasks(&mut self) -> Result<(), Error> {
+        for place in [BORN, ENDING, ENDED, ATTACHED] {
+            self.links.push(attach(&mut self.bpf, place)?);
+        }
+        let begun = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "begun")?);
+        let set = begun.and_then(|mut begun| begun.set(0, monotonic_ns(), 0));
+        set.map_err(|error| bpf_refusal(LOAD, &error))?;
+        self.settle.now()
+    }
+
+    /// Each CPU knows from now on what it runs.
+    fn start_at_switches(&mut self) -> Result<(), Error> {
+        if self.wanted.migrations {
+            self.links.push(attach(&mut self.bpf, MIGRATED)?);
+        }
+        self.links.push(attach(&mut self.bpf, SWITCHED)?);
+        match self.bpf.program(SEEDED) {
+            Some(Program::Iter(program)) => {
+                let fd = program.fd().map_err(|error| bpf_refusal(LOAD, &error))?;
+                over_tasks(fd.as_fd())?;
+            }
+            _ => return Err(no_part(SEEDED)),
+        }
+        self.settle.now()?;
+        self.links.push(attach(&mut self.bpf, ATTACHED)?);
+        self.settle.now()
     }
 
     /// A slot's count begins with what is there; that is told.
@@ -205,7 +269,11 @@ impl Cgroups {
 
     /// Ends counting; what was counted until now stays readable.
     pub fn stop(&mut self) -> Result<(), Error> {
-        flush_all(self.flush()?)?;
+        let before = system_switches();
+        self.settle.last()?;
+        if self.how == How::ByTasks {
+            self.check(before);
+        }
         while self.links.pop().is_some() {}
         if let Some(follower) = self.follower.take() {
             self.note(follower.end());
@@ -213,10 +281,24 @@ impl Cgroups {
         Ok(())
     }
 
+    /// Compares all tasks' switches with those of the system, of which `before` were counted before tasks were asked for
+    /// the last time.
+    fn check(&mut self, before: Option<u64>) {
+        let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
+        let told = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
+        let (Some([first, begun]), Some(before), Some(now)) =
+            (self.begun, before, system_switches())
+        else {
+            return;
+        };
+        let (least, most) = (before.saturating_sub(begun), now.saturating_sub(first));
+        self.off = [least.saturating_sub(told), told.saturating_sub(most)];
+    }
+
     /// What everybody did since the start, until now.
     pub fn read(&mut self) -> Result<Vec<Did>, Error> {
         if !self.links.is_empty() {
-            flush_all(self.flush()?)?;
+            self.settle.now()?;
         }
         let mut did = vec![(Whose::Idle, IDLE), (Whose::Others, OTHERS)];
         for slot in FIRST..self.shape.slots {
@@ -237,7 +319,7 @@ impl Cgroups {
         }
         let did = did.into_iter().map(|(whose, slot)| Did {
             whose,
-            cpus: self.since_start(slot),
+            cpus: self.of_each_cpu(slot),
         });
         Ok(did.collect())
     }
@@ -277,35 +359,21 @@ impl Cgroups {
     }
 
     /// What went wrong so far, and what the programs took.
-    pub fn checks(&self) -> Result<(Checks, SwitchTimes), Error> {
-        let failed = |error| bpf_refusal(READ, &error);
-        let states = Array::<_, [u64; layout::CPU]>::try_from(map(&self.bpf, "states")?);
-        let states = states.map_err(failed)?;
+    pub fn checks(&self) -> Result<(Checks, Times), Error> {
         let (mut checks, mut times) = Default::default();
-        for cpu in 0..self.shape.cpus {
-            let state = states.get(&cpu, 0).map_err(failed)?;
-            layout::add_cpu(&state, &mut checks, &mut times);
+        if !self.settle.add(&mut checks, &mut times) {
+            let failed = |error| bpf_refusal(READ, &error);
+            let states = Array::<_, [u64; layout::CPU]>::try_from(map(&self.bpf, "states")?);
+            let states = states.map_err(failed)?;
+            for cpu in 0..self.shape.cpus {
+                let state = states.get(&cpu, 0).map_err(failed)?;
+                layout::add_cpu(&state, &mut checks, &mut times.switches);
+            }
         }
+        [checks.hidden, checks.surplus] = self.off;
         checks.untold = u64::from(programs::first_word(&self.bpf));
         checks.missed = programs::all(&self.bpf).map(programs::missed).sum();
         Ok((checks, times))
-    }
-
-    /// Notes what each task has that is there.
-    fn seed(&mut self) -> Result<(), Error> {
-        let failed = |error| bpf_refusal(LOAD, &error);
-        let Some(Program::Iter(program)) = self.bpf.program_mut(SEEDED) else {
-            return Err(no_part(SEEDED));
-        };
-        let id = program.attach().map_err(failed)?;
-        let link = program.take_link(id).map_err(failed)?;
-        let file = link.into_file();
-        let mut file = file.map_err(|error| bpf_refusal(LOAD, &error))?;
-        std::io::copy(&mut file, &mut std::io::sink()).map_err(|source| Error::Io {
-            what: "list all tasks".into(),
-            source,
-        })?;
-        Ok(())
     }
 
     /// Takes in which cgroups were made and removed since the last reading.
@@ -329,14 +397,10 @@ impl Cgroups {
         }
     }
 
-    fn flush(&self) -> Result<std::os::fd::BorrowedFd<'_>, Error> {
-        match self.bpf.program(FLUSH) {
-            Some(Program::RawTracePoint(program)) => {
-                let fd = program.fd().map_err(|error| bpf_refusal(LOAD, &error))?;
-                Ok(fd.as_fd())
-            }
-            _ => Err(no_part(FLUSH)),
-        }
+    fn of_each_cpu(&self, slot: u32) -> Vec<Charged> {
+        let mut did = self.since_start(slot);
+        did.resize(self.cpus, Charged::default());
+        did
     }
 
     fn since_start(&self, slot: u32) -> Vec<Charged> {
@@ -353,12 +417,26 @@ impl Cgroups {
                 |at| self.lines.word(line * layout::LINE + at),
                 |at| {
                     let first = line * events * layout::COUNTED;
-                    self.counted.word(first + at)
+                    self.counted
+                        .as_ref()
+                        .map_or(0, |counted| counted.word(first + at))
                 },
                 events,
             )
         })
         .collect()
+    }
+}
+
+/// So often a CPU went from one task to another since the machine began; the idle tasks are some, too.
+fn system_switches() -> Option<u64> {
+    switches_of_all().ok()
+}
+
+impl Wanted {
+    /// Whether tasks' own fields tell it.
+    fn is_told_by_tasks(self) -> bool {
+        !self.cgroup_switches && !self.per_cpu
     }
 }
 
@@ -371,88 +449,4 @@ fn since(now: Vec<Charged>, before: Option<&[Charged]>) -> Vec<Charged> {
         }
         None => now,
     }
-}
-
-impl Shape {
-    fn of(cgroups: usize, events: usize) -> Result<Shape, Error> {
-        let cpus = aya::util::nr_cpus().map_err(|(_, source)| Error::Io {
-            what: "count the CPUs".into(),
-            source,
-        })?;
-        let bytes = cpus * (layout::LINE + layout::COUNTED * events) * size_of::<u64>();
-        let wanted = (cgroups * GROWTH).max(cgroups + SPARE);
-        let slots = wanted.min((MOST_BYTES / bytes).max(cgroups + cgroups / 4));
-        Ok(Shape {
-            cpus: cpus as u32,
-            slots: slots as u32 + FIRST,
-            events: events as u32,
-        })
-    }
-}
-
-fn load(shape: Shape) -> Result<Ebpf, Error> {
-    let failed = |error: &(dyn std::error::Error + 'static)| bpf_refusal(LOAD, error);
-    let btf = Btf::from_sys_fs().map_err(|_| Error::NoBtf)?;
-    let Shape {
-        cpus,
-        slots,
-        events,
-    } = shape;
-    let lines = cpus * slots;
-    let all_events = (cpus * events).max(1);
-    let mut bpf = EbpfLoader::new()
-        .btf(Some(&btf))
-        .map_max_entries("states", cpus)
-        .map_max_entries("lines", lines)
-        .map_max_entries("counted", (lines * events).max(1))
-        .map_max_entries("last", all_events)
-        .map_max_entries("owners", slots)
-        .map_max_entries("slot_of", slots)
-        .map_max_entries("free_slots", slots)
-        .override_global("cpus", &cpus, true)
-        .override_global("slots", &slots, true)
-        .override_global("events", &events, true)
-        .override_global("began_ns", &monotonic_ns(), true)
-        .load(PROGRAMS)
-        .map_err(|error| failed(&error))?;
-    load_program(&mut bpf, FLUSH, LOAD)?;
-    match bpf.program_mut(SEEDED) {
-        Some(Program::Iter(program)) => program.load("task", &btf).map_err(|e| failed(&e))?,
-        _ => return Err(no_part(SEEDED)),
-    }
-    for place in [MADE, GONE, ATTACHED, MIGRATED, SWITCHED] {
-        load_typed(&mut bpf, place, &btf, LOAD)?;
-    }
-    Ok(bpf)
-}
-
-/// Puts each event of each CPU where the programs read it.
-fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
-    for (event, cpu, opened) in events.on_cpus() {
-        let map = array_fd(bpf, &format!("event_{event}"))?;
-        put_event(map, cpu, opened).map_err(|source| Error::Io {
-            what: "have a BPF program read an event".into(),
-            source,
-        })?;
-    }
-    Ok(())
-}
-
-/// A slot for each cgroup that there is; the others are free.
-fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
-    let failed = |error| bpf_refusal(LOAD, &error);
-    let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();
-    let mut slots = HashMap::<_, u64, u32>::try_from(map_mut(bpf, "slot_of")?).map_err(failed)?;
-    for (slot, id) in &given {
-        slots.insert(id, slot, 0).map_err(failed)?;
-    }
-    let mut owners = Array::<_, u64>::try_from(map_mut(bpf, "owners")?).map_err(failed)?;
-    for (slot, id) in &given {
-        owners.set(*slot, id, 0).map_err(failed)?;
-    }
-    let mut free = Queue::<_, u32>::try_from(map_mut(bpf, "free_slots")?).map_err(failed)?;
-    for slot in FIRST + given.len() as u32..shape.slots {
-        free.push(slot, 0).map_err(failed)?;
-    }
-    Ok(())
 }

@@ -234,13 +234,20 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
         format!("{count} {noun} x {ns} ns")
     };
     let within = stat.switches - stat.cgroup_switches;
-    let mut parts = match stat.cgroup_switches {
-        0 => vec![part(within, "task switch", stat.switch_ns)],
-        others => vec![
-            part(within, "task switch", stat.switch_ns),
-            part(others, "switch", stat.cgroup_switch_ns) + " to another cgroup",
-        ],
-    };
+    let mut parts = Vec::new();
+    if stat.rounds == 0 || stat.switches > 0 {
+        parts.push(part(within, "task switch", stat.switch_ns));
+    }
+    if stat.cgroup_switches > 0 {
+        let switches = part(stat.cgroup_switches, "switch", stat.cgroup_switch_ns);
+        parts.push(switches + " to another cgroup");
+    }
+    if stat.rounds > 0 {
+        let readings = part(stat.rounds, "reading", stat.round_ns);
+        parts.push(readings + " of all tasks");
+        let lives = part(stat.lives, "change", stat.life_ns);
+        parts.push(lives + " where one began, ended or moved");
+    }
     if stat.tracepoint_hits > 0 {
         parts.push(part(
             stat.tracepoint_hits,
@@ -248,7 +255,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
             stat.tracepoint_ns,
         ));
     }
-    let how = match stat.cgroup_switches {
+    let how = match stat.cgroup_switches + stat.rounds {
         0 => "calibrated on this machine",
         _ => "timed as they ran",
     };

@@ -36,6 +36,14 @@ pub struct Stat {
     pub cgroup_switches: u64,
     /// As `switch_ns`, of these.
     pub cgroup_switch_ns: f64,
+    /// Births, ends and moves of tasks that were looked at, where tasks are asked for what they did.
+    pub lives: u64,
+    /// What one cost.
+    pub life_ns: f64,
+    /// How often all tasks were asked.
+    pub rounds: u64,
+    /// What that cost each time.
+    pub round_ns: f64,
     /// Tracepoints that were passed while they were counted.
     pub tracepoint_hits: u64,
     /// What one cost more.

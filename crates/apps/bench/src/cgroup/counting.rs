@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use tiptoe_event::{Counter, counter_groups};
+use tiptoe_kernel::cgroups::Wanted;
 use tiptoe_kernel::counters::Whom;
 use tiptoe_kernel::{Cgroups, CounterSet};
 
@@ -36,10 +37,12 @@ pub(super) enum Case {
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe, which reads so many events.
+    /// tiptoe, which reads so many events; with none it asks tasks.
     Tiptoe {
         events: usize,
     },
+    /// The same with none, on each CPU: at switches.
+    PerCpu,
 }
 
 impl Case {
@@ -55,6 +58,7 @@ impl Case {
             Case::Bpftrace => "bpftrace".into(),
             Case::Tiptoe { events: 0 } => "tiptoe".into(),
             Case::Tiptoe { events } => format!("tiptoe_{events}"),
+            Case::PerCpu => "tiptoe_per_cpu".into(),
         }
     }
 }
@@ -82,15 +86,8 @@ impl Counting {
                 with_system,
             } => Counting::Sets(sets(events, with_system, folder, cgroups)?),
             Case::Bpftrace => bpftrace()?,
-            Case::Tiptoe { events } => {
-                let set = set(events, &READ, &Whom::Cpus(Vec::new()))?;
-                let mut cgroups = Cgroups::load(&set, false, &folder.tree, &folder.root)?;
-                cgroups.start()?;
-                Counting::Tiptoe {
-                    _cgroups: Box::new(cgroups),
-                    read: set,
-                }
-            }
+            Case::Tiptoe { events } => tiptoe(events, false, folder)?,
+            Case::PerCpu => tiptoe(0, true, folder)?,
         })
     }
 
@@ -145,6 +142,20 @@ fn sets(
     let children = (0..cgroups).map(|at| Whom::Cgroup(folder.child(at)));
     let all = system.into_iter().chain([parent]).chain(children);
     all.map(|whom| set(events, &PERFS, &whom)).collect()
+}
+
+fn tiptoe(events: usize, per_cpu: bool, folder: &Folder) -> Result<Counting, Error> {
+    let read = set(events, &READ, &Whom::Cpus(Vec::new()))?;
+    let wanted = Wanted {
+        per_cpu,
+        ..Wanted::default()
+    };
+    let mut cgroups = Cgroups::load(&read, wanted, &folder.tree, &folder.root)?;
+    cgroups.start()?;
+    Ok(Counting::Tiptoe {
+        _cgroups: Box::new(cgroups),
+        read,
+    })
 }
 
 fn bpftrace() -> Result<Counting, Error> {

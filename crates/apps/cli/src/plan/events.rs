@@ -21,6 +21,8 @@ pub struct Event {
     pub needs_slot: bool,
     /// Whether `stat --for-each-cgroup` reads it at switches, as no task's own fields tell of it.
     pub is_read: bool,
+    /// Whether it takes time at switches there: those that are read do, and what is counted at them.
+    pub is_at_switches: bool,
 }
 
 /// Reads lists of events and groups.
@@ -30,6 +32,7 @@ pub fn parse(lists: &[String]) -> Result<Vec<Group>, Failure> {
             name: event.text.to_owned(),
             needs_slot: event.kind.needs_slot(),
             is_read: tiptoe_collector::is_read(event),
+            is_at_switches: tiptoe_collector::is_at_switches(event),
         });
         Group {
             is_pinned: group.is_pinned,

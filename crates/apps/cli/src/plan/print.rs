@@ -59,16 +59,18 @@ pub fn text(report: &Report) -> String {
         report.operation_ns
     );
     if let Some(row) = report.policies.iter().find(|row| row.policy == "read") {
-        let _ = writeln!(
-            text,
-            "read: as tiptoe stat --for-each-cgroup counts, one set of events on each CPU; estimated at {} ns a switch \
-             (--charge-ns){}",
-            report.charge_ns,
-            match row.reads {
-                0 => String::new(),
-                _ => format!(" and {} ns for each event (--read-ns)", report.read_ns),
-            }
-        );
+        let reads = match row.reads {
+            0 => String::new(),
+            _ => format!(" and {} ns for each event (--read-ns)", report.read_ns),
+        };
+        let how = match report.switch_ns {
+            0 => "tasks are asked what they did, which takes nothing at switches".to_owned(),
+            _ => format!(
+                "one set of events on each CPU; estimated at {} ns a switch (--charge-ns){reads}",
+                report.charge_ns
+            ),
+        };
+        let _ = writeln!(text, "read: as tiptoe stat --for-each-cgroup counts, {how}");
     } else if report.cgroups > 0 {
         let _ = writeln!(
             text,

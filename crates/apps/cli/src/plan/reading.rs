@@ -38,8 +38,18 @@ impl Setting<'_> {
         let rows = self.read_rows(&all);
         let reads = reads as u64;
         let row = PolicyRow::new("read", &all, groups.len(), self.operation_ns);
-        let row = row.with_reads(reads, self.charge_ns + reads * self.read_ns, &all);
+        let row = row.with_reads(reads, self.switch_ns(), &all);
         Ok(Some((rows, row)))
+    }
+
+    /// What a switch takes: nothing where all is asked of tasks themselves.
+    pub(super) fn switch_ns(&self) -> u64 {
+        let events = || self.groups.iter().flat_map(|group| &group.events);
+        let reads = events().filter(|event| event.is_read).count();
+        match events().any(|event| event.is_at_switches) {
+            true => self.charge_ns + reads as u64 * self.read_ns,
+            false => 0,
+        }
     }
 
     fn read_rows(&self, outcome: &Outcome) -> Vec<Row> {

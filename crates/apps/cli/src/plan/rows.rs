@@ -16,6 +16,7 @@ pub struct Report {
     pub recorded: bool,
     pub turn_ns: u64,
     pub operation_ns: u64,
+    pub switch_ns: u64,
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<Row>,

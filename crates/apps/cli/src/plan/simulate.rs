@@ -104,6 +104,7 @@ impl Setting<'_> {
             recorded,
             turn_ns: self.turn_ns,
             operation_ns: self.operation_ns,
+            switch_ns: self.switch_ns(),
             charge_ns: self.charge_ns,
             read_ns: self.read_ns,
             events: self.rows(&changed),

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 mod maps;
 mod uprobes;
 
-pub use maps::{MappedArray, put_event, run_on_cpu};
+pub use maps::{MappedArray, put_event, run_on_cpu, run_over_all};
 pub use uprobes::{Place, UprobeCounters, UprobeLink};
 
 // Commands.
@@ -28,6 +28,7 @@ const PROG_GET_FD_BY_ID: i32 = 13;
 const LINK_CREATE: i32 = 28;
 const LINK_GET_FD_BY_ID: i32 = 30;
 const LINK_GET_NEXT_ID: i32 = 31;
+const ITER_CREATE: i32 = 33;
 
 /// `r0 = 0; exit`
 const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];

@@ -15,7 +15,7 @@ mod switches;
 pub use files::path_of;
 pub use maps::{Device, Mapping, Perms};
 pub use status::{SignalSet, Status};
-pub use switches::switches_of_all;
+pub use switches::{switches_of_all, tasks_of_all};
 
 use std::prelude::rust_2024::*;
 

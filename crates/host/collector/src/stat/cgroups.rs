@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use tiptoe_event::{Counter, CounterKind};
-use tiptoe_kernel::cgroups::{Charged, Checks, SwitchTimes, Tree, Whose};
+use tiptoe_kernel::cgroups::{Charged, Checks, Times, Tree, Wanted, Whose};
 use tiptoe_kernel::counters::Whom;
 use tiptoe_kernel::{Cgroups, CounterSet};
 use tiptoe_sys::host::perf::Counts;
@@ -32,6 +32,7 @@ const FIELDS: [(u64, Field); 7] = [
     (11, |did| did.cgroup_switches),
 ];
 const MIGRATIONS: u64 = 4;
+const CGROUP_SWITCHES: u64 = 11;
 
 /// Counters of each cgroup.
 #[derive(Debug)]
@@ -75,6 +76,7 @@ impl ByCgroup {
         choice: &Choice,
         tree: &Tree,
         root: &Path,
+        per_cpu: bool,
     ) -> Result<ByCgroup, tiptoe_kernel::Error> {
         let read: Vec<Vec<Counter<'_>>> = groups
             .iter()
@@ -83,12 +85,18 @@ impl ByCgroup {
             .filter(|group: &Vec<_>| !group.is_empty())
             .collect();
         let set = CounterSet::open(&read, &Whom::Cpus(Vec::new()))?;
-        let mut counters = groups.iter().flatten();
-        let has_migrations =
-            counters.any(|one| plain_number(one).is_some_and(|number| number == MIGRATIONS));
+        let wants = |number: u64| {
+            let mut counters = groups.iter().flatten();
+            counters.any(|one| plain_number(one) == Some(number))
+        };
+        let wanted = Wanted {
+            migrations: wants(MIGRATIONS),
+            cgroup_switches: wants(CGROUP_SWITCHES),
+            per_cpu,
+        };
         Ok(ByCgroup {
             columns: columns(groups, &set),
-            cgroups: Cgroups::load(&set, has_migrations, tree, root)?,
+            cgroups: Cgroups::load(&set, wanted, tree, root)?,
             set,
             choice: choice.clone(),
             folded: BTreeMap::new(),
@@ -163,7 +171,7 @@ impl ByCgroup {
     }
 
     /// Says what is to be said at the end.
-    pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<SwitchTimes, Error> {
+    pub(super) fn finish(&self, notes: &mut Vec<String>) -> Result<Times, Error> {
         let (checks, times) = self.cgroups.checks()?;
         let reads = |one: &Column| matches!(one.from, From::Event(_));
         notes.extend(said(&checks, self.columns.iter().any(reads)));
@@ -329,6 +337,11 @@ pub fn is_read(counter: &Counter<'_>) -> bool {
     field(counter).is_none()
 }
 
+/// Whether counting it for cgroups takes time at switches between tasks.
+pub fn is_at_switches(counter: &Counter<'_>) -> bool {
+    is_read(counter) || plain_number(counter) == Some(CGROUP_SWITCHES)
+}
+
 fn add(sum: &mut Sum, cpus: &[Charged]) {
     sum.resize(sum.len().max(cpus.len()), Charged::default());
     for (sum, cpu) in sum.iter_mut().zip(cpus) {
@@ -346,6 +359,14 @@ fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
         (
             if reads_events { checks.unseen } else { 0 },
             "switches that the kernel did not tell of: what is read of events may be in a neighbour's count there",
+        ),
+        (
+            checks.hidden,
+            "switches of tasks that the kernel did not tell of: what these did is missing",
+        ),
+        (
+            checks.surplus,
+            "switches were told of that the system did not have: counts may be too high",
         ),
         (
             checks.missed,

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tiptoe_event::{Cost, Counter, CounterKind, counter_groups};
 use tiptoe_kernel::CounterSet;
-use tiptoe_kernel::cgroups::SwitchTimes;
+use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Whom;
 use tiptoe_session::{Session, Stat};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
@@ -41,7 +41,7 @@ pub(super) fn put(
     let is_tracepoint =
         |counter: &Counter<'_>| matches!(counter.kind, CounterKind::Tracepoint { .. });
     let has_tracepoint = request.groups.iter().flatten().any(is_tracepoint);
-    let is_timed = stat.switches > 0;
+    let is_timed = stat.switches > 0 || stat.rounds > 0;
     let prices = Ring::new().map(|ring| {
         let of_all = request.whom == StatWhom::All;
         let price = || ring.price(&request.groups, of_all, Job::Switch, 2 * TRIPS);
@@ -81,12 +81,13 @@ pub(super) fn put(
         high_ns: of_switches.high_ns + of_hits.high_ns,
     };
     stat.tracepoint_ns = pass.ns;
-    let hits = stat.switches + stat.tracepoint_hits;
+    let hits = stat.switches + stat.lives + stat.tracepoint_hits;
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
 }
 
-/// Adds what the programs at switches took in a run, some of which were timed as they ran.
-pub(super) fn add_times(stat: &mut Stat, times: SwitchTimes) {
+/// Adds what the programs took in a run, which were timed as they ran: of those at switches some.
+pub(super) fn add_times(stat: &mut Stat, all: Times) {
+    let times = all.switches;
     let [within, to_another] = [0, 1].map(|kind| match times.timed[kind] {
         // Too few to have been timed.
         0 => {
@@ -105,12 +106,30 @@ pub(super) fn add_times(stat: &mut Stat, times: SwitchTimes) {
     stat.cgroup_switch_ns = mean(before, ns, times.runs[1], to_another);
     stat.cgroup_switches += times.runs[1];
     stat.switches += times.runs[0] + times.runs[1];
+    let each = |ns: u64, runs: u64| ns as f64 / runs.max(1) as f64;
+    stat.life_ns = mean(
+        stat.lives,
+        stat.life_ns,
+        all.lives,
+        each(all.lives_ns, all.lives),
+    );
+    stat.lives += all.lives;
+    stat.round_ns = mean(
+        stat.rounds,
+        stat.round_ns,
+        all.rounds,
+        each(all.rounds_ns, all.rounds),
+    );
+    stat.rounds += all.rounds;
 }
 
 /// What that comes to. The clock that timed a run took about as much as it takes to come to the program.
 fn timed(stat: &Stat) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
-    let ns = within + stat.cgroup_switches as f64 * stat.cgroup_switch_ns;
+    let ns = within
+        + stat.cgroup_switches as f64 * stat.cgroup_switch_ns
+        + stat.lives as f64 * stat.life_ns
+        + stat.rounds as f64 * stat.round_ns;
     Cost::between(ns * 0.7, ns, ns * 1.3)
 }
 

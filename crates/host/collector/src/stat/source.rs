@@ -58,7 +58,7 @@ impl Source {
         let tree = Tree::walk(root);
         let choice = Choice::of(patterns, &tree)?;
         let groups = &request.groups;
-        let denied = match ByCgroup::open(groups, &choice, &tree, root) {
+        let denied = match ByCgroup::open(groups, &choice, &tree, root, request.per_cpu) {
             Ok(by_cgroup) => {
                 return match by_cgroup.counts_nothing() {
                     Some(names) => Err(nothing_counts(&names)),

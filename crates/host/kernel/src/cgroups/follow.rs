@@ -1,22 +1,18 @@
-//! A thread that hears what the programs tell, and flushes CPUs at once where tasks were moved that may run there.
+//! A thread that hears what the programs tell, and has tasks charged at once where some were moved that may run.
 
 use std::io::{PipeReader, PipeWriter, pipe};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use aya::maps::{MapData, RingBuf};
-use tiptoe_sys::host::bpf::run_on_cpu;
 use tiptoe_sys::host::ends::wait_to_read;
 
 use super::layout::News;
+use super::settle::Settle;
 use crate::Error;
-use crate::cpus::online_cpus;
-
-/// How often a CPU is flushed again that is busy.
-const TRIES: usize = 1000;
-const ENXIO: i32 = 6;
 
 /// The thread. It ends when this is dropped, having heard all.
 #[derive(Debug)]
@@ -28,13 +24,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn start(ring: RingBuf<MapData>, flush: OwnedFd) -> Result<Follower, Error> {
+    pub(super) fn start(ring: RingBuf<MapData>, settle: Arc<Settle>) -> Result<Follower, Error> {
         let (tell, news) = channel();
         let (is_over, ends) = pipe().map_err(|source| Error::Io {
             what: "make a pipe".into(),
             source,
         })?;
-        let thread = std::thread::spawn(move || follow(ring, &flush, &tell, &is_over));
+        let thread = std::thread::spawn(move || follow(ring, &settle, &tell, &is_over));
         Ok(Follower {
             news,
             ends: Some(ends),
@@ -70,7 +66,7 @@ impl Drop for Follower {
 
 fn follow(
     mut ring: RingBuf<MapData>,
-    flush: &OwnedFd,
+    settle: &Settle,
     tell: &Sender<(Instant, News)>,
     is_over: &PipeReader,
 ) {
@@ -91,29 +87,8 @@ fn follow(
             return;
         }
         if has_moved {
-            // What could not be flushed now is, at the next reading.
-            let _ = flush_all(flush.as_fd());
+            // What could not be charged now is, at the next reading.
+            let _ = settle.now();
         }
     }
-}
-
-/// Has each CPU charge what it does at this moment.
-pub(super) fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
-    for cpu in online_cpus()? {
-        for _ in 0..TRIES {
-            match run_on_cpu(program, cpu) {
-                Ok(0) => break,
-                Ok(_) => {}
-                // It went offline meanwhile.
-                Err(e) if e.raw_os_error() == Some(ENXIO) => break,
-                Err(source) => {
-                    return Err(Error::Io {
-                        what: format!("read what runs on CPU {cpu}"),
-                        source,
-                    });
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -7,10 +7,11 @@ pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
-/// Words of `struct tiptoe_line`, of `struct tiptoe_counted`, and of `struct tiptoe_cpu`.
+/// Words of `struct tiptoe_line`, of `struct tiptoe_counted`, of `struct tiptoe_cpu`, and of `struct tiptoe_round`.
 pub(super) const LINE: usize = 8;
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
+pub(super) const ROUND: usize = 6;
 
 /// What the kinds of news are.
 const MADE: u64 = 1;
@@ -103,7 +104,8 @@ pub struct Checks {
     /// Switches that the kernel did not tell of, as it hides one of the tasks: their fields were charged later, and
     /// events may be in their neighbours' counts.
     pub unseen: u64,
-    /// Of these, where a task was not known before: what it did at first is missing.
+    /// Of these, where a task was not known before: what it did at first is missing. And whatever there was no memory
+    /// to know.
     pub strangers: u64,
     /// Switches from a task that had been moved to another cgroup while it ran, before its CPU was flushed: what it
     /// did in between is in the first one's count.
@@ -116,6 +118,59 @@ pub struct Checks {
     pub untold: u64,
     /// Switches that the kernel ran no program at, as one ran already.
     pub missed: u64,
+    /// Where tasks are asked: switches of the system that none of them told of, as the kernel hides it; what those
+    /// tasks did is missing.
+    pub hidden: u64,
+    /// And switches that they told of, and that the system had not.
+    pub surplus: u64,
+}
+
+/// What is known of tasks that are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Round {
+    /// How many began to end, and how many did.
+    pub(super) ending: u64,
+    pub(super) ended: u64,
+    /// How many were seen in between, in all rounds together.
+    pub(super) seen_ending: u64,
+    no_room: u64,
+    runs: u64,
+    runs_ns: u64,
+}
+
+impl Round {
+    pub(super) fn read(word: impl Fn(usize) -> u64) -> Round {
+        let [ending, ended, seen_ending, no_room, runs, runs_ns] = std::array::from_fn(word);
+        Round {
+            ending,
+            ended,
+            seen_ending,
+            no_room,
+            runs,
+            runs_ns,
+        }
+    }
+
+    pub(super) fn add(&self, checks: &mut Checks, times: &mut Times) {
+        checks.strangers += self.no_room;
+        times.lives += self.runs;
+        times.lives_ns += self.runs_ns;
+    }
+}
+
+/// What the programs took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// At switches.
+    pub switches: SwitchTimes,
+    /// How many births, ends and moves of tasks were looked at where these are asked, and how long that took.
+    pub lives: u64,
+    /// See there.
+    pub lives_ns: u64,
+    /// How often all tasks were asked, and how long that took.
+    pub rounds: u64,
+    /// See there.
+    pub rounds_ns: u64,
 }
 
 /// What the programs took at switches within a cgroup, and at those from one to another.
@@ -198,6 +253,12 @@ mod tests {
         add_cpu(&state, &mut checks, &mut times);
         assert_eq!((checks.unseen, checks.unread), (7, 11));
         assert_eq!((times.timed, times.runs), ([12, 13], [16, 17]));
+
+        let round = Round::read(|at| at as u64);
+        assert_eq!((round.ending, round.ended, round.seen_ending), (0, 1, 2));
+        let (mut checks, mut times) = Default::default();
+        round.add(&mut checks, &mut times);
+        assert_eq!((checks.strangers, times.lives, times.lives_ns), (3, 4, 5));
     }
 
     #[test]

@@ -143,4 +143,14 @@ fn the_cost_says_what_it_is_made_of() {
         line.contains("2,000 task switches x 210 ns and 1 tracepoint hit x 99.0 ns"),
         "{line}"
     );
+    let stat = Stat {
+        rounds: 2,
+        round_ns: 20_100.0,
+        lives: 30,
+        life_ns: 310.0,
+        ..Stat::default()
+    };
+    let line = stat_cost(&session, &stat);
+    let parts = "2 readings x 20,100 ns of all tasks and 30 changes x 310 ns where one began, ended or moved, timed";
+    assert!(line.contains(parts), "{line}");
 }

@@ -1,18 +1,21 @@
-//! What a loader does not offer: arrays that are read where they lie, arrays of perf events, and a program that is
-//! run on a CPU of our choice.
+//! What a loader does not offer: arrays that are read where they lie, arrays of perf events, and programs
+//! that are run when we choose: on a CPU, or over all tasks.
 
 use std::prelude::rust_2024::*;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{MAP_UPDATE_ELEM, PROG_TEST_RUN, Words, call};
+use super::{ITER_CREATE, LINK_CREATE, MAP_UPDATE_ELEM, PROG_TEST_RUN, Words, call, descriptor};
 use crate::host::perf::PerfEvent;
 
 /// The flag that has a program run on the given CPU.
 const ON_CPU: u64 = 1;
+/// What an iterator's program is attached as.
+const TRACE_ITER: u64 = 28;
 
 /// An array map that user space may map, read without a system call.
 #[derive(Debug)]
@@ -90,4 +93,31 @@ pub fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
     // SAFETY: the command takes numbers only, as it is given no data.
     unsafe { call(PROG_TEST_RUN, &mut words) }?;
     Ok((words[0] >> 32) as u32)
+}
+
+/// Runs an iterator's program over all that it goes over, and drops whatever it writes.
+pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut words = Words::default();
+    words[0] = u64::from(program.as_raw_fd().unsigned_abs());
+    words[1] = TRACE_ITER;
+    // SAFETY: the command takes numbers only, and gives out a descriptor.
+    let link = unsafe { descriptor(LINK_CREATE, &mut words) }?;
+    let mut words = Words::default();
+    words[0] = u64::from(link.as_raw_fd().unsigned_abs());
+    // SAFETY: as above.
+    let mut all: File = unsafe { descriptor(ITER_CREATE, &mut words) }?.into();
+    let mut written = [0; 512];
+    loop {
+        match all.read(&mut written) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            // Of very many it goes over a part at a time.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(e) => return Err(e),
+        }
+    }
 }

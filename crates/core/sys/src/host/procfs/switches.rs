@@ -29,6 +29,15 @@ pub fn switches_of_all() -> Result<u64> {
     number.ok_or_else(|| Error::malformed("/proc/stat"))
 }
 
+/// How many threads there are.
+pub fn tasks_of_all() -> Result<u64> {
+    let path = Path::new("/proc/loadavg");
+    let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
+    let running_and_all = text.split(' ').nth(3);
+    let all = running_and_all.and_then(|both| both.split_once('/')?.1.parse().ok());
+    all.ok_or_else(|| Error::malformed("/proc/loadavg"))
+}
+
 fn in_status(text: &str) -> u64 {
     let lines = text.lines().filter_map(|line| line.split_once(":\t"));
     lines
@@ -57,5 +66,6 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(Process::current().switches().unwrap() > before.0);
         assert!(switches_of_all().unwrap() > before.1);
+        assert!(tasks_of_all().unwrap() > 0);
     }
 }

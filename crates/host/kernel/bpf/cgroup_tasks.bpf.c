@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What tasks tell of themselves.
+ *
+ * The kernel counts in each task how long it ran, its faults, its switches and its moves between CPUs, whoever looks.
+ * So where no more than that is asked for nothing runs at switches: a task is charged with what its fields grew by
+ * whenever counts are read, where it is moved to another cgroup, and when its memory is given back, behind its last
+ * switch. It is charged to the cgroup that it was known to be in: not to the one that it is in by now.
+ *
+ * Two CPUs may charge a task at once. Each puts what it sees in the place of what was charged before, and charges the
+ * difference: whichever is first, all of them together are the last state less the first.
+ */
+#include "cgroups_news.h"
+#include "cgroups_slots.h"
+
+/* What a task was charged with so far, and whom. */
+struct tiptoe_known {
+	u64 runtime_ns;
+	u64 switches;
+	u64 minor_faults;
+	u64 major_faults;
+	u64 migrations;
+	u64 id;
+	u32 slot;
+	u32 is_ending;
+};
+
+/* By their addresses, from a task's birth until its memory is given back. */
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 1);
+	UINT(map_flags, NO_PREALLOC);
+	TYPE(key, u64);
+	TYPE(value, struct tiptoe_known);
+} known SEC(".maps");
+
+/* How many switches of each CPU's idle task were charged. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} idle_switches SEC(".maps");
+
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	UINT(map_flags, MMAPABLE);
+	TYPE(key, u32);
+	TYPE(value, struct tiptoe_round);
+} rounds SEC(".maps");
+
+/* When the count began, by CLOCK_MONOTONIC: behind the attaching of all programs, before tasks were asked. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} begun SEC(".maps");
+
+/* Whether a task had a life before the count began. */
+INLINE int is_older(struct task_struct *task)
+{
+	u32 zero = 0;
+	u64 *begun_ns = bpf_map_lookup_elem(&begun, &zero);
+
+	return begun_ns && READ(task, start_time) < *begun_ns;
+}
+
+INLINE struct tiptoe_round *round_of_all(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&rounds, &zero);
+}
+
+/* Charges a place with what came behind what it was charged with before. */
+INLINE void charge_to(u64 *place, u64 *before, u64 now)
+{
+	u64 charged = __sync_lock_test_and_set(before, now);
+
+	__sync_fetch_and_add(place, now - charged);
+}
+
+/* Its slot, unless that was given away since: its cgroup is gone then, and what is left of the task is its end. */
+INLINE u32 slot_still(const struct tiptoe_known *own)
+{
+	u32 slot = own->slot;
+	u64 *owner = bpf_map_lookup_elem(&owners, &slot);
+
+	return slot < FIRST || (owner && *owner == own->id) ? slot : OTHERS;
+}
+
+/* The kernel's word for one that was waited for. */
+#define EXIT_DEAD 16
+
+INLINE u64 switches_of(struct task_struct *task)
+{
+	return READ(task, nvcsw) + READ(task, nivcsw);
+}
+
+INLINE void charge_task(struct tiptoe_known *own, struct task_struct *task)
+{
+	u32 slot = slot_still(own);
+	struct tiptoe_line *line = bpf_map_lookup_elem(&lines, &slot);
+
+	if (!line)
+		return;
+	charge_to(&line->runtime_ns, &own->runtime_ns, READ(task, se.sum_exec_runtime));
+	charge_to(&line->switches, &own->switches, switches_of(task));
+	charge_to(&line->minor_faults, &own->minor_faults, READ(task, min_flt));
+	charge_to(&line->major_faults, &own->major_faults, READ(task, maj_flt));
+	charge_to(&line->migrations, &own->migrations, READ(task, se.nr_migrations));
+}
+
+INLINE void now_in(struct tiptoe_known *own, u64 id)
+{
+	if (own->id != id) {
+		own->id = id;
+		own->slot = slot_for(id);
+	}
+}
+
+/* Begins with what a task did before the count began: that is not charged, but all that a younger one did is. */
+INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
+{
+	if (!is_older(task))
+		return;
+	own->runtime_ns = READ(task, se.sum_exec_runtime);
+	own->switches = switches_of(task);
+	own->minor_faults = READ(task, min_flt);
+	own->major_faults = READ(task, maj_flt);
+	own->migrations = READ(task, se.nr_migrations);
+}
+
+/* What is known of a task, which is in this cgroup where nothing was. */
+INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_round *round, u64 id)
+{
+	u64 address = (u64)task;
+	struct tiptoe_known *own = bpf_map_lookup_elem(&known, &address), new = {};
+
+	if (own)
+		return own;
+	begin_with(&new, task);
+	now_in(&new, id);
+	if (bpf_map_update_elem(&known, &address, &new, ANY))
+		__sync_fetch_and_add(&round->no_room, 1);
+	return bpf_map_lookup_elem(&known, &address);
+}
+
+/* What a program took, and that it ran. */
+INLINE void note_run(struct tiptoe_round *round, u64 began)
+{
+	__sync_fetch_and_add(&round->runs, 1);
+	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
+}
+
+/* The idle tasks are in no list: each is found by way of another task of its CPU. */
+INLINE void charge_idle(struct task_struct *task)
+{
+	struct rq *queue = task->se.cfs_rq->rq;
+	u32 cpu = queue->cpu, slot = IDLE;
+	u64 *before = bpf_map_lookup_elem(&idle_switches, &cpu);
+	struct tiptoe_line *line = bpf_map_lookup_elem(&lines, &slot);
+	struct task_struct *idle = queue->idle;
+
+	if (before && line)
+		charge_to(&line->switches, before, idle->nvcsw + idle->nivcsw);
+}
+
+/* Each task is charged with what it did since it was last. */
+SEC("iter/task")
+int asked(struct bpf_iter__task *args)
+{
+	struct task_struct *task = args->task;
+	struct tiptoe_round *round = round_of_all();
+	struct tiptoe_known *own;
+	u64 id;
+
+	if (!task || !round || task->exit_state & EXIT_DEAD)
+		return 0;
+	id = cgroup_of(task);
+	own = known_of(task, round, id);
+	if (own) {
+		charge_task(own, task);
+		now_in(own, id);
+		if (own->is_ending)
+			__sync_fetch_and_add(&round->seen_ending, 1);
+	}
+	charge_idle(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int born(u64 *args)
+{
+	struct task_struct *child = (void *)args[1];
+	struct tiptoe_round *round = round_of_all();
+	u64 began = bpf_ktime_get_ns(), address = (u64)child;
+	struct tiptoe_known new = {};
+
+	if (!round)
+		return 0;
+	now_in(&new, cgroup_of(child));
+	if (bpf_map_update_elem(&known, &address, &new, ANY))
+		__sync_fetch_and_add(&round->no_room, 1);
+	note_run(round, began);
+	return 0;
+}
+
+/* Much of a task's end is yet to come. */
+SEC("tp_btf/sched_process_exit")
+int ending(u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	struct tiptoe_round *round = round_of_all();
+	struct tiptoe_known *own;
+
+	if (!round)
+		return 0;
+	own = known_of(task, round, cgroup_of(task));
+	if (own && !own->is_ending) {
+		own->is_ending = 1;
+		__sync_fetch_and_add(&round->ending, 1);
+	}
+	return 0;
+}
+
+/* It was waited for, and does not run any more: this is told a grace period of RCU later. */
+SEC("tp_btf/sched_process_free")
+int ended(u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	struct tiptoe_round *round = round_of_all();
+	u64 began = bpf_ktime_get_ns(), address = (u64)task;
+	struct tiptoe_known *own;
+
+	if (!round)
+		return 0;
+	own = known_of(task, round, cgroup_of(task));
+	if (own) {
+		charge_task(own, task);
+		if (own->is_ending)
+			__sync_fetch_and_add(&round->ended, 1);
+		bpf_map_delete_elem(&known, &address);
+	}
+	note_run(round, began);
+	return 0;
+}
+
+/* Of so many threads of a process that is moved each is charged there and then. */
+#define THREADS 1024
+
+GLOBAL int charge_thread(u64 address, u64 id)
+{
+	struct task_struct *task = (void *)address;
+	struct tiptoe_round *round = round_of_all();
+	struct tiptoe_known *own;
+
+	if (!round)
+		return 0;
+	own = known_of(task, round, id);
+	if (own) {
+		charge_task(own, task);
+		now_in(own, id);
+	}
+	return 0;
+}
+
+/* All threads of a process, which does not change its threads while it is moved; whether there were more. */
+INLINE int charge_threads(struct task_struct *leader, u64 id)
+{
+	u64 head = (u64)leader->signal + OFFSET(struct signal_struct, thread_head);
+	u64 node = (u64)READ((struct list_head *)head, next);
+
+	for (u32 count = 0; count < THREADS; count++) {
+		if (!node || node == head)
+			return 0;
+		charge_thread(node - OFFSET(struct task_struct, thread_node), id);
+		node = (u64)READ((struct list_head *)node, next);
+	}
+	return 1;
+}
+
+/* Whoever is moved has its time up to here charged to where it comes from. */
+SEC("tp_btf/cgroup_attach_task")
+int attached(u64 *args)
+{
+	struct cgroup *cgroup = (void *)args[0];
+	struct task_struct *task = (void *)args[2];
+	u32 is_all = args[3] & 1;
+	struct tiptoe_round *round = round_of_all();
+	u64 began = bpf_ktime_get_ns(), id = cgroup->kn->id, address = 0;
+
+	if (!round || !is_unified(cgroup))
+		return 0;
+	/* As a number, which a function may be given. */
+	bpf_probe_read_kernel(&address, sizeof(address), args + 2);
+	if (!is_all)
+		charge_thread(address, id);
+	else if (charge_threads(task, id))
+		tell(MOVED, id, 0);
+	note_run(round, began);
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,181 @@
+//! The programs and their arrays, before anything is attached.
+
+use aya::maps::{Array, HashMap, Queue};
+use aya::programs::Program;
+use aya::{Btf, Ebpf, EbpfLoader};
+use tiptoe_sys::host::bpf::put_event;
+use tiptoe_sys::raw::monotonic_ns;
+
+use crate::programs::{array_fd, load_program, load_typed, map_mut, no_part};
+use crate::refusal::bpf_refusal;
+use crate::{CounterSet, Error};
+
+use super::layout::{self, FIRST};
+use super::settle::{ASKED, FLUSH};
+use super::{How, LOAD, Tree};
+
+/// The programs, as clang made them. The macro aligns them as their reader wants it.
+const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
+const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
+
+/// What is attached: what happens to cgroups, and to tasks.
+pub(super) const MADE: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
+pub(super) const GONE: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
+pub(super) const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
+pub(super) const MIGRATED: [&str; 3] = ["migrated", "sched", "sched_migrate_task"];
+pub(super) const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
+pub(super) const BORN: [&str; 3] = ["born", "sched", "sched_process_fork"];
+pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
+pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
+/// Notes what tasks have that are there.
+pub(super) const SEEDED: &str = "seeded";
+
+/// So many cgroups more than there are have a slot, and at least so many times as there are.
+const SPARE: usize = 1024;
+const GROWTH: usize = 4;
+/// Bounds of how many tasks are known at a time.
+const FEWEST_TASKS: u64 = 1 << 16;
+const MOST_TASKS: u64 = 1 << 22;
+/// What slots may take, but for those that there are cgroups for.
+const MOST_BYTES: usize = 256 << 20;
+
+/// How the arrays are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// How many CPUs are told apart.
+    pub(super) cpus: u32,
+    pub(super) slots: u32,
+    pub(super) events: u32,
+}
+
+impl Shape {
+    pub(super) fn of(how: How, cgroups: usize, events: usize) -> Result<Shape, Error> {
+        let cpus = match how {
+            How::ByTasks => 1,
+            How::AtSwitches => all_cpus()?,
+        };
+        let bytes = cpus * (layout::LINE + layout::COUNTED * events) * size_of::<u64>();
+        let wanted = (cgroups * GROWTH).max(cgroups + SPARE);
+        let slots = wanted.min((MOST_BYTES / bytes).max(cgroups + cgroups / 4));
+        Ok(Shape {
+            cpus: cpus as u32,
+            slots: slots as u32 + FIRST,
+            events: events as u32,
+        })
+    }
+}
+
+/// Room for so many tasks, which takes memory when they are there, and some 16 bytes each before.
+fn most_tasks() -> u32 {
+    let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
+    (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32
+}
+
+/// How many there may be.
+pub(super) fn all_cpus() -> Result<usize, Error> {
+    aya::util::nr_cpus().map_err(|(_, source)| Error::Io {
+        what: "count the CPUs".into(),
+        source,
+    })
+}
+
+/// Has the kernel check the programs.
+pub(super) fn load(how: How, shape: Shape) -> Result<Ebpf, Error> {
+    let btf = Btf::from_sys_fs().map_err(|_| Error::NoBtf)?;
+    match how {
+        How::ByTasks => load_by_tasks(shape, &btf),
+        How::AtSwitches => load_at_switches(shape, &btf),
+    }
+}
+
+fn loader(btf: &Btf, slots: u32) -> EbpfLoader<'_> {
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(Some(btf))
+        .map_max_entries("owners", slots)
+        .map_max_entries("slot_of", slots)
+        .map_max_entries("free_slots", slots);
+    loader
+}
+
+fn load_by_tasks(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
+    let mut bpf = loader(btf, shape.slots)
+        .map_max_entries("lines", shape.slots)
+        .map_max_entries("idle_switches", all_cpus()? as u32)
+        .map_max_entries("known", most_tasks())
+        .load(BY_TASKS)
+        .map_err(|error| bpf_refusal(LOAD, &error))?;
+    load_iterator(&mut bpf, ASKED, btf)?;
+    for place in [MADE, GONE, ATTACHED, BORN, ENDING, ENDED] {
+        load_typed(&mut bpf, place, btf, LOAD)?;
+    }
+    Ok(bpf)
+}
+
+fn load_at_switches(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
+    let Shape {
+        cpus,
+        slots,
+        events,
+    } = shape;
+    let lines = cpus * slots;
+    let all_events = (cpus * events).max(1);
+    let mut bpf = loader(btf, slots)
+        .map_max_entries("states", cpus)
+        .map_max_entries("lines", lines)
+        .map_max_entries("counted", (lines * events).max(1))
+        .map_max_entries("last", all_events)
+        .override_global("cpus", &cpus, true)
+        .override_global("slots", &slots, true)
+        .override_global("events", &events, true)
+        .override_global("began_ns", &monotonic_ns(), true)
+        .load(AT_SWITCHES)
+        .map_err(|error| bpf_refusal(LOAD, &error))?;
+    load_program(&mut bpf, FLUSH, LOAD)?;
+    load_iterator(&mut bpf, SEEDED, btf)?;
+    for place in [MADE, GONE, ATTACHED, MIGRATED, SWITCHED] {
+        load_typed(&mut bpf, place, btf, LOAD)?;
+    }
+    Ok(bpf)
+}
+
+fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
+    match bpf.program_mut(name) {
+        Some(Program::Iter(program)) => {
+            let loaded = program.load("task", btf);
+            loaded.map_err(|error| bpf_refusal(LOAD, &error))
+        }
+        _ => Err(no_part(name)),
+    }
+}
+
+/// Puts each event of each CPU where the programs read it.
+pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
+    for (event, cpu, opened) in events.on_cpus() {
+        let map = array_fd(bpf, &format!("event_{event}"))?;
+        put_event(map, cpu, opened).map_err(|source| Error::Io {
+            what: "have a BPF program read an event".into(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// A slot for each cgroup that there is; the others are free.
+pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
+    let failed = |error| bpf_refusal(LOAD, &error);
+    let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();
+    let mut slots = HashMap::<_, u64, u32>::try_from(map_mut(bpf, "slot_of")?).map_err(failed)?;
+    for (slot, id) in &given {
+        slots.insert(id, slot, 0).map_err(failed)?;
+    }
+    let mut owners = Array::<_, u64>::try_from(map_mut(bpf, "owners")?).map_err(failed)?;
+    for (slot, id) in &given {
+        owners.set(*slot, id, 0).map_err(failed)?;
+    }
+    let mut free = Queue::<_, u32>::try_from(map_mut(bpf, "free_slots")?).map_err(failed)?;
+    for slot in FIRST + given.len() as u32..shape.slots {
+        free.push(slot, 0).map_err(failed)?;
+    }
+    Ok(())
+}

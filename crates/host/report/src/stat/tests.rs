@@ -151,6 +151,6 @@ fn the_cost_says_what_it_is_made_of() {
         ..Stat::default()
     };
     let line = stat_cost(&session, &stat);
-    let parts = "2 readings x 20,100 ns of all tasks and 30 changes x 310 ns where one began, ended or moved, timed";
+    let parts = "2 readings x 20100 ns of all tasks and 30 changes x 310 ns where one began, ended or moved, timed";
     assert!(line.contains(parts), "{line}");
 }

@@ -9,11 +9,9 @@
 //! hides nothing.
 
 use core::any::TypeId;
-use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::panic::Location;
-use core::time::Duration;
 
 use crate::class::{Class, Unnamed};
 use crate::hook::{Hook, Nothing, OnDrop, tell};
@@ -201,22 +199,32 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         wait: impl FnOnce(&R) -> Outcome,
     ) -> bool {
         let lock = self.describe(depth, site);
-        // What it is if a panic passes by.
-        let outcome = Cell::new(Outcome::Panicked);
-        let _told = OnDrop::new(|| port::end(token, outcome.get()));
         tell(|| self.hook.contention_begin(&lock, K::MODE));
         let since = <Checked<H> as Hook>::now();
-        let _end = OnDrop::new(|| {
-            let ticks = <Checked<H> as Hook>::now().saturating_sub(since);
-            let waited = Duration::from_nanos(<Checked<H> as Hook>::ns(ticks));
-            let end = || {
-                let hook = &self.hook;
-                hook.contention_end(&lock, K::MODE, outcome.get(), waited);
-            };
-            tell(end);
-        });
-        outcome.set(wait(&self.raw));
-        outcome.get().is_acquired()
+        let panicked = OnDrop::new(|| self.over_slow::<K>(&lock, Outcome::Panicked, since, token));
+        let outcome = wait(&self.raw);
+        panicked.forget();
+        if outcome.is_acquired() {
+            // Others wait for the lock from here on: no detour.
+            self.over::<K>(&lock, Outcome::Acquired, since, token);
+            return true;
+        }
+        self.over_slow::<K>(&lock, outcome, since, token);
+        false
+    }
+
+    /// The wait is over.
+    #[inline(always)]
+    fn over<K: Kind<R>>(&self, lock: &Lock, outcome: Outcome, since: u64, token: u64) {
+        let ticks = <Checked<H> as Hook>::now().saturating_sub(since);
+        tell(|| self.hook.contention_over(lock, K::MODE, outcome, ticks));
+        port::end(token, outcome);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn over_slow<K: Kind<R>>(&self, lock: &Lock, outcome: Outcome, since: u64, token: u64) {
+        self.over::<K>(lock, outcome, since, token);
     }
 
     #[inline]

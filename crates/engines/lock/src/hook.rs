@@ -158,6 +158,14 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
+    /// The same in ticks: who can do with these has the lock sooner.
+    #[doc(hidden)]
+    #[inline]
+    fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
+        let waited = Duration::from_nanos(Self::ns(ticks));
+        self.contention_end(lock, mode, outcome, waited);
+    }
+
     /// Somebody asks for a lock and would wait for it: told before it is tried.
     ///
     /// ```
@@ -260,6 +268,12 @@ impl<F: FnOnce()> OnDrop<F> {
     #[inline]
     pub(crate) fn new(last: F) -> Self {
         OnDrop(ManuallyDrop::new(last))
+    }
+
+    /// It is not needed any more.
+    #[inline]
+    pub(crate) fn forget(self) {
+        forget(self);
     }
 }
 

@@ -78,9 +78,13 @@ impl Key {
     }
 }
 
+/// What is looked at while the lock is had, which others wait for, lies in one cache line: up to `held_back`.
+#[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
     key: UnsafeCell<Option<Key>>,
+    /// One more time, in ticks and one, that is not yet among the others: 0 where there is none.
+    held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
     /// Timed out, cancelled, panicked.
@@ -183,19 +187,38 @@ impl Entry {
         true
     }
 
-    /// Whether it is the calling thread's for this.
-    #[cfg(all(feature = "std", not(tiptoe_loom)))]
-    #[inline]
-    pub(crate) fn is_for(&self, lock: &Lock, mode: Mode) -> bool {
-        self.owner()
-            .is_some_and(|own| own.is_same(&Key::of(lock, mode)))
-    }
-
     /// Adds a time: its owner does.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
+    }
+
+    /// Keeps the time of a wait that has its lock now, which others wait for: one word, where adding it would take as
+    /// long as a short section. It is added at this thread's next wait. False where there is one already.
+    #[cfg(all(feature = "std", not(tiptoe_loom)))]
+    #[inline]
+    pub(crate) fn hold_back(&self, ticks: u64) -> bool {
+        let is_free = self.held_back.load(Relaxed) == 0; // its owner's own
+        if is_free {
+            self.held_back.store(ticks.saturating_add(1), Relaxed); // as counters
+        }
+        is_free
+    }
+
+    /// Adds what was held back. A reader in between misses it, and sees it later.
+    #[cfg(all(feature = "std", not(tiptoe_loom)))]
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if let Some(ns) = self.held_back_ns() {
+            self.held_back.store(0, Relaxed); // as counters
+            self.add(ns, Outcome::Acquired);
+        }
+    }
+
+    fn held_back_ns(&self) -> Option<u64> {
+        let ticks = self.held_back.load(Relaxed).checked_sub(1)?; // as counters
+        Some(crate::clock::ns(ticks))
     }
 
     /// Counters order nothing: a reader sees each of them now or later.
@@ -226,6 +249,11 @@ impl Entry {
         row.times.add_counts(self.zero.load(Relaxed), &counts);
         row.total_ns = row.total_ns.wrapping_add(self.total_ns.load(Relaxed));
         row.max_ns = row.max_ns.max(self.max_ns.load(Relaxed));
+        if let Some(ns) = self.held_back_ns() {
+            row.times.record(ns);
+            row.total_ns = row.total_ns.wrapping_add(ns);
+            row.max_ns = row.max_ns.max(ns);
+        }
         row.timed_out += self.failed[0].load(Relaxed);
         row.cancelled += self.failed[1].load(Relaxed);
         row.panicked += self.failed[2].load(Relaxed);
@@ -240,6 +268,7 @@ macro_rules! new {
                 Entry {
                     state: AtomicU64::new(FREE),
                     key: UnsafeCell::new(None),
+                    held_back: AtomicU64::new(0),
                     total_ns: AtomicU64::new(0),
                     max_ns: AtomicU64::new(0),
                     failed: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],

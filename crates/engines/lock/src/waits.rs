@@ -2,6 +2,8 @@
 
 #[cfg(feature = "std")]
 use core::cell::Cell;
+#[cfg(feature = "std")]
+use core::panic::Location;
 use core::time::Duration;
 
 use crate::hook::Hook;
@@ -43,9 +45,25 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// Where the wait will be counted that this thread is in: what takes long to find is found before it
-    /// has the lock.
-    static HERE: Cell<Option<&'static Entry>> = const { Cell::new(None) };
+    /// Where the wait will be counted that this thread is in, for which lock and from where: what takes long to find is
+    /// found before it has the lock.
+    static HERE: Cell<Here> = const { Cell::new((None, 0, None)) };
+}
+
+#[cfg(feature = "std")]
+type Here = (
+    Option<&'static Entry>,
+    usize,
+    Option<&'static Location<'static>>,
+);
+
+/// The calling thread's place, if it is for this.
+#[cfg(feature = "std")]
+#[inline]
+fn here(lock: &Lock) -> Option<&'static Entry> {
+    let (entry, address, site) = HERE.get();
+    let is_it = address == lock.address && site.is_some_and(|site| core::ptr::eq(site, lock.site));
+    entry.filter(|_| is_it)
 }
 
 impl Hook for Waits {
@@ -55,17 +73,34 @@ impl Hook for Waits {
     #[cfg(feature = "std")]
     #[inline]
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
-        HERE.set(WAITS.find(lock, mode));
+        let entry = WAITS.find(lock, mode);
+        if let Some(entry) = entry {
+            entry.settle();
+        }
+        HERE.set((entry, lock.address, Some(lock.site)));
     }
 
     #[inline]
     fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
-        #[cfg(feature = "std")]
-        if let Some(entry) = HERE.get().filter(|entry| entry.is_for(lock, mode)) {
-            return entry.add_time(waited, outcome);
-        }
         WAITS.add(lock, mode, outcome, waited);
     }
+
+    #[cfg(feature = "std")]
+    #[inline]
+    fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
+        let is_held_back =
+            outcome == Outcome::Acquired && here(lock).is_some_and(|entry| entry.hold_back(ticks));
+        if !is_held_back {
+            add_slow(lock, mode, outcome, ticks);
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+#[cold]
+#[inline(never)]
+fn add_slow(lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
+    WAITS.add(lock, mode, outcome, Duration::from_nanos(Waits::ns(ticks)));
 }
 
 /// What all [`Waits`] of this program have kept so far.

@@ -62,9 +62,11 @@ const CASES: [(&str, Option<Via>); 5] = [
 /// The one that times how long `mutex` is held, too.
 const HOLD: &str = "hold";
 const HELD: [&str; 2] = ["mutex", "other_mutex"];
-/// The one in which only so many waits are timed as a budget of 1 % pays for; of programs that do little else.
+/// The one in which only so many waits are timed as a budget of 1 % pays for; of programs that do little else. What they
+/// do is known when they have done it for some time.
 const BUDGET: &str = "budget";
-const WAITING: [&str; 3] = ["convoy", "pingpong_sem", "pingpong_cond"];
+const WAITING: [&str; 5] = ["wait", "wake", "convoy", "pingpong_sem", "pingpong_cond"];
+const WARM: &str = "wait 300";
 /// What the least of hooks would take, beside a wait and a wake as they are.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
 /// Of the others only these: their hooks are not where threads wait.
@@ -109,6 +111,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
                 BUDGET => WAITING.contains(site),
                 _ => true,
             });
+            if case == BUDGET {
+                program.ask(WARM)?;
+            }
             for ((_, question, _), times) in asked {
                 times[at].push(ask(&mut program, question, options)?);
             }

@@ -25,7 +25,7 @@ type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 /// How many pairs between two looks at the clock.
 const PAIRS: u32 = 1_000;
 /// How many steps a section takes: some 150 ns, as those of `convoy`.
-const STEPS: u64 = 230;
+const STEPS: u64 = 260;
 /// How many threads contend.
 const THREADS: [u32; 3] = [2, 4, 8];
 /// What is compared with all else.
@@ -175,7 +175,7 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
                 while !over.0.load(Relaxed) {
                     lock.0.with(|sum| {
                         *sum += 1;
-                        work(STEPS);
+                        work(black_box(STEPS));
                     });
                 }
             });
@@ -191,13 +191,15 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Some steps, each of which waits for the one before: the same code, at the same address, for all.
+/// Some steps, each of which waits for the one before: the same code, at the same address, for all. It keeps to registers,
+/// as how soon a word of the stack is there again depends on where the caller's stack lies.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;
     for _ in 0..steps {
-        state = black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        state = state.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ state >> 29;
     }
+    black_box(state);
 }
 
 #[cfg(test)]

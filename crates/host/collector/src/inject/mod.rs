@@ -302,7 +302,8 @@ fn check_program(
     if status.seccomp && !allow_seccomp {
         return Err(InjectError::Seccomp { pid });
     }
-    let exe = File::open(process.proc("exe")).map_err(|error| match error.kind() {
+    let exe = process.look(|folder| File::open(folder.join("exe")));
+    let exe = exe.map_err(|error| match error.kind() {
         // A thread of the kernel has none.
         io::ErrorKind::NotFound => InjectError::Foreign { pid },
         _ => InjectError::os(pid, "open of /proc/PID/exe", error),

@@ -23,8 +23,14 @@ pub(super) struct Mapping {
 
 impl Status {
     /// Whether the thread has not ended.
-    fn lives(&self) -> bool {
+    pub(super) fn lives(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Whether the thread's /proc folder shows the memory, which it lets go of before it has
+    /// ended.
+    fn shows_memory(&self) -> bool {
+        self.lives() && self.memory
     }
 }
 
@@ -64,6 +70,8 @@ pub(super) struct Status {
     pub state: char,
     pub tracer: u32,
     pub seccomp: bool,
+    /// Whether it has memory still.
+    memory: bool,
     /// The signals that it blocks.
     pub blocked: u64,
     /// Signals that wait for it alone.
@@ -82,13 +90,13 @@ const TRIES: u32 = 100;
 /// A thread whose /proc folder shows the memory: the first, if it lives. It may end at any
 /// time, and the others go on.
 fn view(pid: u32) -> Result<u32, InjectError> {
-    let lives = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.lives());
-    if lives(&pid) {
+    let shows = |tid: &u32| status(pid, *tid).is_ok_and(|status| status.shows_memory());
+    if shows(&pid) {
         return Ok(pid);
     }
     let mut tids = threads(pid)?;
     tids.sort_unstable();
-    let found = tids.into_iter().find(lives);
+    let found = tids.into_iter().find(shows);
     found.ok_or(InjectError::NoSuchProcess { pid })
 }
 
@@ -122,6 +130,19 @@ impl Process {
         PathBuf::from(format!("/proc/{view}/{name}"))
     }
 
+    /// What `look` makes of the target's /proc folder; again where the thread whose folder it
+    /// is has ended meanwhile.
+    pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
+        let mut folder = self.proc("");
+        loop {
+            let found = look(folder.clone());
+            match self.proc("") {
+                now if now != folder => folder = now,
+                _ => return found,
+            }
+        }
+    }
+
     /// Whether any of its threads lives.
     pub(super) fn lives(&self) -> bool {
         view(self.pid).is_ok()
@@ -129,7 +150,8 @@ impl Process {
 
     /// The mappings, in order of address.
     pub(super) fn mappings(&self) -> Result<Vec<Mapping>, InjectError> {
-        let text = fs::read(self.proc("maps"))
+        let text = self
+            .look(|folder| fs::read(folder.join("maps")))
             .map_err(|error| InjectError::os(self.pid, "read of /proc/PID/maps", error))?;
         let text = String::from_utf8_lossy(&text);
         Ok(text.lines().filter_map(Mapping::parse).collect())
@@ -172,7 +194,7 @@ impl Process {
 
     /// An entry of the auxiliary vector.
     pub(super) fn auxv(&self, key: u64) -> Option<u64> {
-        let auxv = fs::read(self.proc("auxv")).ok()?;
+        let auxv = self.look(|folder| fs::read(folder.join("auxv"))).ok()?;
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         let entry = auxv
             .chunks_exact(16)
@@ -240,6 +262,7 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
         match key {
             "State" => status.state = value.chars().next().unwrap_or('X'),
             "TracerPid" => status.tracer = value.parse().unwrap_or(0),
+            "VmSize" => status.memory = true,
             "Seccomp" => status.seccomp = value != "0",
             "SigPnd" => status.pending = u64::from_str_radix(value, 16).unwrap_or(0),
             "SigBlk" => status.blocked = u64::from_str_radix(value, 16).unwrap_or(0),

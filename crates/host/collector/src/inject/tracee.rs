@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::restart;
+use super::{process, restart};
 
 /// Why a thread is not held.
 #[derive(Debug)]
@@ -53,17 +53,29 @@ pub fn thread_pointer(tid: u32) -> Option<u64> {
     Some(held.registers().ok()?.fs_base)
 }
 
+fn has_ended(tid: u32) -> bool {
+    !process::status(tid, tid).is_ok_and(|status| status.lives())
+}
+
 impl Held {
     /// Seizes a thread and stops it. A thread that does not stop in time is let go only when
     /// the calling thread ends.
-    pub(super) fn stop(tid: u32, patience: Duration) -> Result<Self, Missed> {
-        let tid = Pid::from_raw(tid as i32);
-        ptrace::seize(tid, ptrace::Options::empty())?;
+    pub(super) fn stop(thread: u32, patience: Duration) -> Result<Self, Missed> {
+        let tid = Pid::from_raw(thread as i32);
+        ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
+            // A thread that has just ended is refused in the words for another user's.
+            Errno::EPERM if has_ended(thread) => Missed::Gone,
+            errno => errno.into(),
+        })?;
         ptrace::interrupt(tid)?;
         let until = Instant::now() + patience;
         loop {
             match waitpid(tid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))? {
-                WaitStatus::StillAlive if Instant::now() > until => return Err(Missed::Late),
+                // The end of a first thread is told only with that of its process.
+                WaitStatus::StillAlive if Instant::now() > until => match has_ended(thread) {
+                    true => return Err(Missed::Gone),
+                    false => return Err(Missed::Late),
+                },
                 WaitStatus::StillAlive => std::thread::yield_now(),
                 WaitStatus::PtraceEvent(..) => return Ok(Self { tid, held: true }),
                 WaitStatus::Stopped(_, signal) => ptrace::cont(tid, Some(signal))?,
@@ -169,5 +181,22 @@ impl Drop for Held {
             let _ = ptrace::setregs(self.tid, regs);
         }
         let _ = ptrace::detach(self.tid, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel refuses it with the error for another user's.
+    #[test]
+    fn a_thread_that_has_just_ended_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        let stopped = Held::stop(child.id(), Duration::ZERO).err();
+        child.wait().expect("its end");
+        assert!(matches!(stopped, Some(Missed::Gone)), "{stopped:?}");
     }
 }

@@ -26,9 +26,12 @@ fn blocked_signals_are_unblocked() {
 
 #[test]
 fn a_process_whose_first_thread_has_ended_is_reached() {
-    let target = Target::start("loops", &["orphan"], 3);
-    first(target.pid());
-    target.finish();
+    // That thread may just be ending, and be refused as if it were another user's.
+    for _ in 0..scaled(2000) {
+        let target = Target::start("loops", &["orphan"], 3);
+        first(target.pid());
+        target.finish();
+    }
 }
 
 /// It showed the memory until then, and was taken for the process.

@@ -107,8 +107,15 @@ global_asm!(
     // runs so often that vector registers are not saved: what it calls uses none, which
     // xtask looks after, but for the way through `tiptoe_first_slab`.
     // Nor is the direction flag, which is clear where a compiler makes a call: `cld` takes 4 ns.
+    // The thread's slab is the second argument: all that is noted waits for that, which is behind
+    // three loads, so they come first.
     "tiptoe_begin tiptoe_futex_entry",
-    "tiptoe_push r11, r10, r9, r8, rdi, rsi, rbp, rdx, rcx, rax",
+    "tiptoe_push r11",
+    "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
+    "tiptoe_push rsi",
+    "mov rsi, fs:[r11]",
+    "mov rsi, [rsi]",
+    "tiptoe_push r10, r9, r8, rdi, rbp, rdx, rcx, rax",
     "mov rbp, rsp",
     ".cfi_def_cfa_register rbp",
     "and rsp, -16",
@@ -116,7 +123,7 @@ global_asm!(
     "call {futex}",
     "mov rsp, rbp",
     ".cfi_def_cfa_register rsp",
-    "tiptoe_pop rax, rcx, rdx, rbp, rsi, rdi, r8, r9, r10, r11",
+    "tiptoe_pop rax, rcx, rdx, rbp, rdi, r8, r9, r10, rsi, r11",
     "ret 8",
     ".cfi_endproc",
     // Called as any function, by one that may not touch vector registers.

@@ -39,9 +39,10 @@ pub struct Told {
     rcx: u64,
     rdx: u64,
     rbp: u64,
-    rsi: u64,
     rdi: u64,
-    more: [u64; 4],
+    more: [u64; 3],
+    rsi: u64,
+    r11: u64,
     back: u64,
     what: u64,
 }
@@ -70,7 +71,7 @@ pub fn begin(slot: Option<u32>, slabs: Range<u64>) {
     words.store(segment::BEGIN as usize, slabs.start);
     words.store(segment::END as usize, slabs.end);
     words.store(segment::OFFSET as usize, offset);
-    SHARED.store(shared, Release); // pairs with the load in `Here::find`
+    SHARED.store(shared, Release); // pairs with the load in `Here::of`
 }
 
 /// The session is over.
@@ -96,11 +97,24 @@ impl Here {
     /// Where that is; `None` where no session is about locks.
     #[inline]
     pub fn find() -> Option<Here> {
+        // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
+        let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
+        Here::of(descriptor.load(Relaxed)) // Relaxed: whose session ends clears it, which may come late
+    }
+
+    /// The same, of a thread whose descriptor has this slab, or 0.
+    #[inline]
+    fn of(slab: u64) -> Option<Here> {
         let shared = SHARED.load(Acquire); // pairs with `begin`
         if shared == 0 {
             return None;
         }
-        let (shared, slab) = (area(shared), own_slab()?);
+        let slab = match slab {
+            // SAFETY: it preserves what the calling convention asks for, and more.
+            0 => Some(unsafe { tiptoe_first_slab() }).filter(|slab| *slab != 0)?,
+            slab => slab,
+        };
+        let shared = area(shared);
         let [begin, end] = [segment::BEGIN, segment::END].map(|word| shared.load(word as usize));
         // A thread that was kept off its CPU in between may have that of another session.
         if slab < begin || slab >= end {
@@ -115,18 +129,6 @@ impl Here {
     #[inline]
     pub fn thread(&self) -> Thread<'static> {
         Thread::new(self.own, self.shared).within(self.scope)
-    }
-}
-
-/// The address of the calling thread's slab.
-#[inline]
-fn own_slab() -> Option<u64> {
-    // SAFETY: a thread's word always points to a descriptor, its own or nobody's.
-    let descriptor = unsafe { &*(tls::descriptor() as *const AtomicU64) };
-    match descriptor.load(Relaxed) {
-        // SAFETY: it preserves what the calling convention asks for, and more.
-        0 => Some(unsafe { tiptoe_first_slab() }).filter(|slab| *slab != 0),
-        slab => Some(slab),
     }
 }
 
@@ -151,9 +153,9 @@ fn new_slab() -> Option<u64> {
     Some(state.slab(&data, slab?))
 }
 
-/// What a trampoline tells.
-pub extern "C" fn futex(told: &Told) {
-    let Some(here) = Here::find() else { return };
+/// What a trampoline tells, in a thread whose descriptor has this slab.
+pub extern "C" fn futex(told: &Told, slab: u64) {
+    let Some(here) = Here::of(slab) else { return };
     let thread = here.thread();
     let rule = Rule::from_bits((told.what & RULE as u64) as u32);
     let frame = Frame {

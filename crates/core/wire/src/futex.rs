@@ -176,8 +176,8 @@ pub mod entry {
     pub const AT_ONCE: u32 = 5;
     /// Contended calls of the user's: one may wait several times.
     pub const EPISODES: u32 = 6;
-    /// Waits that ended with their time.
-    pub const TIMED_OUT: u32 = 7;
+    /// The node of scopes that the thread was in: with what each call looks at, in one cache line.
+    pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
     /// All others, errors and those that are not timed.
@@ -201,8 +201,8 @@ pub mod entry {
     pub const WAKER_COUNT: u32 = 10;
     /// Words of one.
     pub const WAKER_WORDS: u32 = 3;
-    /// The node of scopes that the thread was in.
-    pub const SCOPE: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
+    /// Waits that ended with their time.
+    pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
     /// The waits that did not return at once by their duration: of no measurable time,
     /// then the histogram's.
     pub const DURATIONS: u32 = 64;

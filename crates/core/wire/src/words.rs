@@ -81,6 +81,25 @@ impl<'a> Words<'a> {
         word.fetch_add(count, Relaxed);
     }
 
+    /// Adds 1 to such a word: how much it is then. Whoever needs that to go on waits for one
+    /// instruction, not for a store and the load behind it.
+    #[inline]
+    pub fn count_own(&self, index: usize) -> u64 {
+        let Some(word) = self.at(index) else { return 0 };
+        #[cfg(not(any(tiptoe_loom, miri)))]
+        {
+            let mut count = 1u64;
+            // SAFETY: as in `add_own`.
+            unsafe {
+                core::arch::asm!("xadd qword ptr [{}], {}", in(reg) word.as_ptr(), inout(reg) count,
+                                 options(nostack));
+            }
+            count.wrapping_add(1)
+        }
+        #[cfg(any(tiptoe_loom, miri))]
+        word.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
     /// Puts a value into a word that is 0, of those that one thread writes alone. False
     /// where it was none.
     #[inline]

@@ -27,9 +27,10 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Of one address no two stamps with one site have the same, and no two sites with one stamp.
+/// Of one address no two stamps with one site have the same, and no two sites with one stamp. The
+/// site is what is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
-    (address.wrapping_mul(HASH) ^ site).wrapping_mul(HASH) ^ stamp
+    (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
 
 impl<'a> Board<'a> {

@@ -38,28 +38,45 @@ pub enum Kind {
 
 impl Kind {
     /// Of an operation as the kernel has it, flags and all.
+    #[inline(always)]
     pub fn of(operation: u32) -> Kind {
-        match operation & 0x7f {
-            0 | 6 | 9 | 11 | 13 | TOLD => Kind::Wait,
-            1 | 3 | 4 | 5 | 7 | 10 | 12 => Kind::Wake,
-            _ => Kind::Other,
+        // By bits, as a jump by a table is not foretold right behind all that the kernel did.
+        const fn set(operations: &[u32]) -> u64 {
+            let (mut bits, mut index) = (0, 0);
+            while index < operations.len() {
+                bits |= 1 << operations[index];
+                index += 1;
+            }
+            bits
+        }
+        const WAITS: u64 = set(&[0, 6, 9, 11, 13]);
+        const WAKES: u64 = set(&[1, 3, 4, 5, 7, 10, 12]);
+        let operation = operation & 0x7f;
+        let is_in = |bits: u64| operation < u64::BITS && bits >> operation & 1 != 0;
+        if is_in(WAITS) || operation == TOLD {
+            Kind::Wait
+        } else if is_in(WAKES) {
+            Kind::Wake
+        } else {
+            Kind::Other
         }
     }
 }
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum End {
     /// Somebody ended it.
-    Woken,
+    Woken = entry::WOKEN,
     /// The word had changed before it began.
-    AtOnce,
+    AtOnce = entry::AT_ONCE,
     /// Its time was over.
-    TimedOut,
+    TimedOut = entry::TIMED_OUT,
     /// A signal came.
-    Interrupted,
+    Interrupted = entry::INTERRUPTED,
     /// An error.
-    Other,
+    Other = entry::OTHER,
 }
 
 impl End {
@@ -74,14 +91,9 @@ impl End {
         }
     }
 
+    /// Where it is counted.
     fn word(self) -> u32 {
-        match self {
-            End::Woken => entry::WOKEN,
-            End::AtOnce => entry::AT_ONCE,
-            End::TimedOut => entry::TIMED_OUT,
-            End::Interrupted => entry::INTERRUPTED,
-            End::Other => entry::OTHER,
-        }
+        self as u32
     }
 }
 
@@ -158,9 +170,9 @@ impl<'a> Thread<'a> {
         if Activities::new(self.own).is_within_told(call.sp, call.address, seen) {
             return;
         }
-        self.own.add_own(head::WAITS as usize, 1);
+        let number = self.own.count_own(head::WAITS as usize);
         let gaps = Gaps::new(self.own);
-        let (since, stands_for, seen) = match gaps.pass_over() {
+        let (since, stands_for, seen) = match gaps.pass_over(number) {
             Some(number) => (number, 0, 0),
             None => {
                 off_the_straight_way();
@@ -208,9 +220,9 @@ impl<'a> Thread<'a> {
 
     #[inline(always)]
     fn wakes(&self, call: &Call) {
-        self.own.add_own(head::WAKES as usize, 1);
+        let wakes = self.own.count_own(head::WAKES as usize);
         self.board
-            .note(call.address, call.caller.site, self.stamp());
+            .note(call.address, call.caller.site, self.stamp(wakes));
         if self.own.load(head::EPISODE as usize) == call.address {
             self.own.store(head::EPISODE as usize, 0);
         }
@@ -218,8 +230,7 @@ impl<'a> Thread<'a> {
 
     /// What no other wake has, nor will for the next 2^37 of this thread: slabs are a MiB apart.
     #[inline(always)]
-    fn stamp(&self) -> u64 {
-        let wakes = self.own.load(head::WAKES as usize);
+    fn stamp(&self, wakes: u64) -> u64 {
         (self.own.address() << 17).wrapping_add(wakes)
     }
 
@@ -308,6 +319,7 @@ impl<'a> Thread<'a> {
     }
 
     /// A function is called that takes the lock whose holds are timed, or gives it back.
+    #[inline(never)]
     pub fn turns(&self, turn: Turn, lock: u64, caller: &Caller, now: u64, ns: impl Fn(u64) -> u64) {
         let Some(held) = Holds::new(self.own).turn(turn, lock, caller, now) else {
             return;

@@ -73,10 +73,9 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// What stands for the beginning of the wait that was counted last, if it is passed over.
+    /// What stands for the beginning of the wait of this number, if it is passed over.
     #[inline(always)]
-    pub(crate) fn pass_over(&self) -> Option<u64> {
-        let number = self.0.load(WAITS as usize);
+    pub(crate) fn pass_over(&self, number: u64) -> Option<u64> {
         (number < self.0.load(NEXT as usize)).then_some(number | PASSED_OVER)
     }
 
@@ -124,9 +123,11 @@ mod tests {
 
     /// A wait begins, at a clock that helps nobody: how many it stands for.
     fn wait(words: Words) -> Option<u64> {
-        words.add_own(WAITS as usize, 1);
+        let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);
-        gaps.pass_over().is_none().then(|| gaps.stands_for(1000))
+        gaps.pass_over(number)
+            .is_none()
+            .then(|| gaps.stands_for(1000))
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! - [`holds`] times how long one lock is held, where that is asked for.
 //! - [`rwlock`] tells how many read where others wait.
 //! - [`walk`] finds the user's call site above libc's frames.
+//! - [`operation`] tells waits from wakes, and how a wait ended.
 //! - [`paths`] knows the ways to it that a thread has come before.
 //! - [`calls`] puts these together: a wait, a wake, an episode.
 //! - [`told`] has waits that a library of the program's tells of by itself.
@@ -32,6 +33,7 @@ pub mod holds;
 mod models;
 #[cfg(all(test, tiptoe_loom))]
 mod models_told;
+pub mod operation;
 pub mod paths;
 mod primitive;
 pub mod rwlock;

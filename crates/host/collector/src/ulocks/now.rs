@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use tiptoe_futex::calls::Kind as Does;
+use tiptoe_futex::operation::Kind as Does;
 use tiptoe_futex::rwlock;
 use tiptoe_session::{Now, Process as Target, Session, Waiting};
 use tiptoe_stack::Frame;

@@ -17,6 +17,7 @@ use crate::class::{Class, Unnamed};
 use crate::hook::{Hook, Nothing, OnDrop, tell};
 use crate::kind::Kind;
 use crate::port;
+use crate::primitive::about_to_write;
 use crate::told::{Lock, Mode, Outcome, Way};
 
 /// With the feature `validate` the order of every lock is checked.
@@ -119,14 +120,17 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
             tell(|| self.hook.acquiring(&self.describe(depth, site), K::MODE));
         }
         let taken = match <Checked<H> as Hook>::WAITS {
-            // SAFETY: the caller's promise.
-            true => unsafe {
-                K::attempt(&self.raw) || {
-                    let address = core::ptr::from_ref(self).addr();
-                    let token = port::begin::<C>(address, K::PORT_MODE);
-                    self.wait_slow::<K>(depth, site, token, wait)
+            true => {
+                about_to_write(&self.raw);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    K::attempt(&self.raw) || {
+                        let address = core::ptr::from_ref(self).addr();
+                        let token = port::begin::<C>(address, K::PORT_MODE);
+                        self.wait_slow::<K>(depth, site, token, wait)
+                    }
                 }
-            },
+            }
             false => wait(&self.raw).is_acquired(),
         };
         if <Checked<H> as Hook>::HOLDS && taken {

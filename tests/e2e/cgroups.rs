@@ -16,9 +16,32 @@ mod without;
 
 /// An event that is counted at switches, and then the others with it.
 const AT_SWITCHES: &str = "cgroup-switches";
+const CALLS: &str = "syscalls:sys_enter_getppid";
 /// What is asked for besides, for both ways.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
-const CALLS: &str = "syscalls:sys_enter_getppid";
+
+/// Counts both ways, and again where the kernel hid the end of a task, as some machines' do now and then: what that one
+/// did is told by nobody.
+fn both_ways(count: fn(Option<&str>)) {
+    for more in BOTH_WAYS {
+        let is_told = || match std::panic::catch_unwind(|| count(more)) {
+            Err(why) if why.is::<Hidden>() => false,
+            Err(why) => std::panic::resume_unwind(why),
+            Ok(()) => true,
+        };
+        assert!((0..6).any(|_| is_told()), "ends of tasks are hidden");
+    }
+}
+
+/// Why a count is not whole.
+struct Hidden;
+
+/// Leaves a count that is not whole, for [`both_ways`].
+fn leave_if_hidden(session: &Value) {
+    if session["notes"].to_string().contains("ends of tasks") {
+        std::panic::resume_unwind(Box::new(Hidden));
+    }
+}
 
 /// A cgroup for a test; none where it cannot run, which it says.
 fn cgroup() -> Option<Cgroup> {
@@ -117,7 +140,7 @@ fn assert_close(counted: f64, expected: f64, what: &str) {
 
 #[test]
 fn cpu_time_is_that_of_the_kernel() {
-    BOTH_WAYS.into_iter().for_each(cpu_time);
+    both_ways(cpu_time);
 }
 
 fn cpu_time(more: Option<&str>) {
@@ -133,6 +156,7 @@ fn cpu_time(more: Option<&str>) {
     let events = events_and("task-clock,context-switches", more);
     let session = tasks(&within, &events, &all);
     assert_way(&session, more);
+    leave_if_hidden(&session);
     for name in ["a", "b", "c"] {
         let counted = value(
             &session,
@@ -168,7 +192,7 @@ fn calls_are_those_of_the_cgroup_that_made_them() {
 
 #[test]
 fn page_faults_are_exact() {
-    BOTH_WAYS.into_iter().for_each(page_faults);
+    both_ways(page_faults);
 }
 
 fn page_faults(more: Option<&str>) {
@@ -181,6 +205,7 @@ fn page_faults(more: Option<&str>) {
     let events = events_and("page-faults,minor-faults,major-faults", more);
     let session = tasks(&within, &events, &all);
     assert_way(&session, more);
+    leave_if_hidden(&session);
     let name = |cgroup: &str| format!("{}/{cgroup}", within.name());
     for (cgroup, faults) in [("a", 20_500.0), ("b", 4_700.0)] {
         assert_eq!(

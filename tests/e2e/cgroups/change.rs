@@ -38,7 +38,7 @@ fn cgroups_come_and_go() {
 /// Whoever is moved from outside, while it runs, is charged to its new cgroup from there on, as in cpu.stat.
 #[test]
 fn a_running_task_is_moved() {
-    BOTH_WAYS.into_iter().for_each(moved_while_it_runs);
+    both_ways(moved_while_it_runs);
 }
 
 fn moved_while_it_runs(more: Option<&str>) {
@@ -70,6 +70,7 @@ fn moved_while_it_runs(more: Option<&str>) {
     let _ = fs::remove_file(&report);
     let session: Value = serde_json::from_str(&text).expect("JSON");
     assert_way(&session, more);
+    leave_if_hidden(&session);
     for (cgroup, path) in [("from", &from), ("to", &to)] {
         let counted = value(&session, Some(&format!("{name}/{cgroup}")), "task-clock");
         let off = (counted - Cgroup::usage_ns(path)).abs();
@@ -108,7 +109,7 @@ fn a_thousand_cgroups_are_told_apart() {
 /// The check at each switch finds nothing amiss beside processes that are born and die; `session` demands that.
 #[test]
 fn nothing_is_amiss_beside_forking_servers() {
-    BOTH_WAYS.into_iter().for_each(beside_forking_servers);
+    both_ways(beside_forking_servers);
 }
 
 fn beside_forking_servers(more: Option<&str>) {
@@ -140,7 +141,7 @@ fn beside_forking_servers(more: Option<&str>) {
 /// charged when the kernel gives their memory back.
 #[test]
 fn whoever_ends_is_charged_whole() {
-    BOTH_WAYS.into_iter().for_each(ends);
+    both_ways(ends);
 }
 
 fn ends(more: Option<&str>) {
@@ -159,6 +160,7 @@ fn ends(more: Option<&str>) {
     let done = output(stat(&options).args(["sh", "-c", &script]));
     let session = session(&done);
     assert_way(&session, more);
+    leave_if_hidden(&session);
     let counted = value(&session, Some(&pattern), "task-clock");
     assert_close(counted, Cgroup::usage_ns(&path), "all that ended");
 }
@@ -166,7 +168,7 @@ fn ends(more: Option<&str>) {
 /// A process whose many threads run all the time is moved from outside, as a whole, to and fro.
 #[test]
 fn threads_are_moved_with_their_process() {
-    BOTH_WAYS.into_iter().for_each(moved_threads);
+    both_ways(moved_threads);
 }
 
 fn moved_threads(more: Option<&str>) {
@@ -186,6 +188,7 @@ fn moved_threads(more: Option<&str>) {
     let done = output(stat(&options).args(["sh", "-c", &script]));
     let session = session_with(&done, "had been moved to another cgroup while they ran");
     assert_way(&session, more);
+    leave_if_hidden(&session);
     // At switches, all threads but those that run are charged rightly whenever tiptoe hears of it.
     let most = if more.is_none() { 2e6 } else { 40e6 };
     for (cgroup, path) in ["from", "to"].into_iter().zip(&places) {

@@ -197,10 +197,14 @@ int born(u64 *args)
 	struct task_struct *child = (void *)args[1];
 	struct tiptoe_round *round = round_of_all();
 	u64 began = bpf_ktime_get_ns(), address = (u64)child;
-	struct tiptoe_known new = {};
+	struct tiptoe_known new = {}, *old;
 
 	if (!round)
 		return 0;
+	/* A kernel that hides a task from tracing hides what an interrupt does that comes upon it, too. */
+	old = bpf_map_lookup_elem(&known, &address);
+	if (old && old->is_ending)
+		__sync_fetch_and_add(&round->lost, 1);
 	now_in(&new, cgroup_of(child));
 	if (bpf_map_update_elem(&known, &address, &new, ANY))
 		__sync_fetch_and_add(&round->no_room, 1);

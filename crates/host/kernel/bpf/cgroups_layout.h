@@ -80,6 +80,8 @@ struct tiptoe_round {
 	u64 ending;
 	u64 ended;
 	u64 seen_ending;
+	/* Of how many that began to end the memory was given anew, and the kernel had not told that they did. */
+	u64 lost;
 	/* Tasks that there was no memory to know. */
 	u64 no_room;
 	/* Births, ends and moves that were looked at, and how long that took. */

@@ -91,6 +91,8 @@ pub struct Cgroups {
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
+    /// What notes whose end begins.
+    ending: Option<Link>,
     wanted: Wanted,
     settle: Arc<Settle>,
     spare: usize,
@@ -107,6 +109,8 @@ pub struct Cgroups {
     /// The system's switches, just before and behind the start, where tasks are asked; then how many none told of, and
     /// how many more they told of than there were.
     begun: Option<[u64; 2]>,
+    /// Tasks whose ends were not told in time.
+    unended: u64,
     off: [u64; 2],
 }
 
@@ -188,6 +192,7 @@ impl Cgroups {
             cpus: all_cpus()?,
             shape,
             links: Vec::new(),
+            ending: None,
             wanted,
             spare: shape.slots as usize - FIRST as usize - tree.len(),
             before: BTreeMap::new(),
@@ -196,6 +201,7 @@ impl Cgroups {
             root: root.to_owned(),
             follower: None,
             begun: None,
+            unended: 0,
             off: [0; 2],
         })
     }
@@ -226,9 +232,10 @@ impl Cgroups {
 
     /// All who are there are known from now on, with what they have, and whoever is born later with nothing.
     fn start_by_tasks(&mut self) -> Result<(), Error> {
-        for place in [BORN, ENDING, ENDED, ATTACHED] {
+        for place in [BORN, ENDED, ATTACHED] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
+        self.ending = Some(attach(&mut self.bpf, ENDING)?);
         let begun = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "begun")?);
         let set = begun.and_then(|mut begun| begun.set(0, monotonic_ns(), 0));
         set.map_err(|error| bpf_refusal(LOAD, &error))?;
@@ -270,7 +277,9 @@ impl Cgroups {
     /// Ends counting; what was counted until now stays readable.
     pub fn stop(&mut self) -> Result<(), Error> {
         let before = system_switches();
-        self.settle.last()?;
+        // Those who begin to end from here on are not waited for.
+        self.ending = None;
+        self.unended = self.settle.last()?;
         if self.how == How::ByTasks {
             self.check(before);
         }
@@ -371,6 +380,7 @@ impl Cgroups {
             }
         }
         [checks.hidden, checks.surplus] = self.off;
+        checks.unended = self.unended;
         checks.untold = u64::from(programs::first_word(&self.bpf));
         checks.missed = programs::all(&self.bpf).map(programs::missed).sum();
         Ok((checks, times))

@@ -369,6 +369,10 @@ fn said(checks: &Checks, reads_events: bool) -> Vec<String> {
             "switches were told of that the system did not have: counts may be too high",
         ),
         (
+            checks.unended,
+            "ends of tasks that the kernel did not tell of: what these did last is missing",
+        ),
+        (
             checks.missed,
             "switches at which the kernel ran no program: what happened then is charged late",
         ),

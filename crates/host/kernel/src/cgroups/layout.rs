@@ -11,7 +11,7 @@ pub(super) const FIRST: u32 = 2;
 pub(super) const LINE: usize = 8;
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
-pub(super) const ROUND: usize = 6;
+pub(super) const ROUND: usize = 7;
 
 /// What the kinds of news are.
 const MADE: u64 = 1;
@@ -123,6 +123,8 @@ pub struct Checks {
     pub hidden: u64,
     /// And switches that they told of, and that the system had not.
     pub surplus: u64,
+    /// And tasks whose end the kernel did not tell of, or not in time: what they did last is missing.
+    pub unended: u64,
 }
 
 /// What is known of tasks that are asked.
@@ -133,6 +135,8 @@ pub(super) struct Round {
     pub(super) ended: u64,
     /// How many were seen in between, in all rounds together.
     pub(super) seen_ending: u64,
+    /// Of how many the end was never told.
+    pub(super) lost: u64,
     no_room: u64,
     runs: u64,
     runs_ns: u64,
@@ -140,11 +144,12 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn read(word: impl Fn(usize) -> u64) -> Round {
-        let [ending, ended, seen_ending, no_room, runs, runs_ns] = std::array::from_fn(word);
+        let [ending, ended, seen_ending, lost, no_room, runs, runs_ns] = std::array::from_fn(word);
         Round {
             ending,
             ended,
             seen_ending,
+            lost,
             no_room,
             runs,
             runs_ns,
@@ -255,10 +260,11 @@ mod tests {
         assert_eq!((times.timed, times.runs), ([12, 13], [16, 17]));
 
         let round = Round::read(|at| at as u64);
-        assert_eq!((round.ending, round.ended, round.seen_ending), (0, 1, 2));
+        assert_eq!((round.ending, round.ended), (0, 1));
+        assert_eq!((round.seen_ending, round.lost), (2, 3));
         let (mut checks, mut times) = Default::default();
         round.add(&mut checks, &mut times);
-        assert_eq!((checks.strangers, times.lives, times.lives_ns), (3, 4, 5));
+        assert_eq!((checks.strangers, times.lives, times.lives_ns), (4, 5, 6));
     }
 
     #[test]

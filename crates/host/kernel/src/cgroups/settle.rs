@@ -20,7 +20,7 @@ use super::layout::{self, Checks, Round, Times};
 const TRIES: usize = 1000;
 const ENXIO: i32 = 6;
 /// How long the ends of tasks are waited for, and how often it is looked.
-const LONGEST_END: Duration = Duration::from_millis(300);
+const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
 /// Programs that charge all who run, or all who are there.
@@ -83,22 +83,24 @@ impl Settle {
         }
     }
 
-    /// The same at the end. Of tasks that were waited for nothing is seen until the kernel gives their memory back, a
-    /// grace period of RCU later: what they did at the very end is charged then.
-    pub(super) fn last(&self) -> Result<(), Error> {
+    /// The same at the end, when no more ends are noted to begin. Of tasks that were waited for nothing is seen until
+    /// the kernel gives their memory back, a grace period of RCU later: what they did at the very end is charged then.
+    /// Tells of how many it has not been, in time or at all.
+    pub(super) fn last(&self) -> Result<u64, Error> {
         let Settle::Tasks(tasks) = self else {
-            return self.now();
+            return self.now().map(|()| 0);
         };
         let mut tasks = held(tasks);
         let begun = Instant::now();
-        let ending = tasks.round().ending;
         loop {
-            let before = tasks.round().seen_ending;
+            let before = tasks.round();
             tasks.ask()?;
-            let round = tasks.round();
-            let seen = round.seen_ending - before;
-            if round.ended + seen >= ending || begun.elapsed() > LONGEST_END {
-                return Ok(());
+            let now = tasks.round();
+            // One that was seen, and has ended since, is counted once: by those of before.
+            let known = before.ended + (now.seen_ending - before.seen_ending);
+            let missing = now.ending.saturating_sub(known);
+            if missing <= now.lost || begun.elapsed() > LONGEST_END {
+                return Ok(missing.max(now.lost));
             }
             std::thread::sleep(BETWEEN);
         }

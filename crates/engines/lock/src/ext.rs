@@ -21,8 +21,15 @@ use crate::told::Outcome;
 /// ```
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// Waits in slices until it has the lock or is called off.
-fn until(mut cancelled: impl FnMut() -> bool, mut slice: impl FnMut(Duration) -> bool) -> Outcome {
+/// Takes the lock if it is free, else waits in slices until it has it or is called off.
+fn until(
+    attempt: impl FnOnce() -> bool,
+    mut cancelled: impl FnMut() -> bool,
+    mut slice: impl FnMut(Duration) -> bool,
+) -> Outcome {
+    if attempt() {
+        return Outcome::Acquired;
+    }
     loop {
         if cancelled() {
             return Outcome::Cancelled;
@@ -52,7 +59,7 @@ fn until(mut cancelled: impl FnMut() -> bool, mut slice: impl FnMut(Duration) ->
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     /// Locks it while `depth` others of its class may be held, of lesser depths. The order of
-    /// each depth is checked as if it were a class of its own.
+    /// each depth is checked as if it were a class of its own; those from 7 on are one.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -110,7 +117,13 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
     {
         // SAFETY: no upgrade, and what is locked goes into the guard.
         unsafe {
-            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_for(slice));
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock(),
+                    cancelled,
+                    |slice| raw.try_lock_for(slice),
+                )
+            };
             let taken = self.raw().acquire::<Whole>(0, wait);
             taken.then(|| self.make_guard_unchecked())
         }
@@ -279,7 +292,13 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_shared_for(slice));
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock_shared(),
+                    cancelled,
+                    |slice| raw.try_lock_shared_for(slice),
+                )
+            };
             let taken = self.raw().acquire::<Read>(0, wait);
             taken.then(|| self.make_read_guard_unchecked())
         }
@@ -295,7 +314,13 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_exclusive_for(slice));
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock_exclusive(),
+                    cancelled,
+                    |slice| raw.try_lock_exclusive_for(slice),
+                )
+            };
             let taken = self.raw().acquire::<Write>(0, wait);
             taken.then(|| self.make_write_guard_unchecked())
         }
@@ -311,7 +336,13 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     {
         // SAFETY: as above.
         unsafe {
-            let wait = |raw: &R| until(cancelled, |slice| raw.try_lock_upgradable_for(slice));
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_lock_upgradable(),
+                    cancelled,
+                    |slice| raw.try_lock_upgradable_for(slice),
+                )
+            };
             let taken = self.raw().acquire::<Upgradable>(0, wait);
             taken.then(|| self.make_upgradable_guard_unchecked())
         }
@@ -362,7 +393,13 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
         // SAFETY: the guard holds it upgradable; the other guard takes over what it becomes.
         unsafe {
-            let wait = |raw: &R| until(cancelled, |slice| raw.try_upgrade_for(slice));
+            let wait = |raw: &R| {
+                until(
+                    || raw.try_upgrade(),
+                    cancelled,
+                    |slice| raw.try_upgrade_for(slice),
+                )
+            };
             match lock.raw().acquire::<Upgrade>(0, wait) {
                 true => {
                     forget(guard);

@@ -129,16 +129,22 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
     fn released(&self, lock: &Lock, mode: Mode) {
         let holder = self.holder.load(Relaxed);
         let shared = self.shared.load(Relaxed);
-        // Of another reader's place the rest may be half written.
-        if holder == 0 || (mode.is_shared() && (!shared || holder != this_thread())) {
+        if holder == 0 {
             return;
         }
-        if !mode.is_shared() && shared {
-            return;
+        if mode.is_shared() {
+            // Of another reader's place the rest may be half written.
+            if holder != this_thread() {
+                return;
+            }
+            let again = self.again.load(Relaxed);
+            if again != 0 {
+                self.again.store(again - 1, Relaxed);
+                return;
+            }
         }
-        let again = self.again.load(Relaxed);
-        if again != 0 {
-            self.again.store(again - 1, Relaxed);
+        // What is given back in another mode was not what is timed.
+        if mode.is_shared() != shared {
             return;
         }
         let ticks = Self::now().saturating_sub(self.since.load(Relaxed));
@@ -189,6 +195,23 @@ mod tests {
         drop(Write::downgrade(lock.write()));
         let all = [Mode::Shared, Mode::Exclusive, Mode::Upgradable].map(|mode| sum(&lock, mode));
         assert_eq!(all.iter().sum::<u64>(), 5);
+    }
+
+    /// In whatever order they are given back.
+    #[test]
+    fn who_may_upgrade_reads_again() {
+        let lock: RwLock<u32, Holds<1>> = RwLock::new(0);
+        for _ in 0..3 {
+            let (may_upgrade, again) = (lock.upgradable_read(), lock.read_recursive());
+            drop(again);
+            drop(may_upgrade);
+            let (may_upgrade, again) = (lock.upgradable_read(), lock.read_recursive());
+            drop(may_upgrade);
+            drop(again);
+            drop(lock.read());
+        }
+        assert_eq!(sum(&lock, Mode::Upgradable), 6);
+        assert_eq!(sum(&lock, Mode::Shared), 3);
     }
 
     #[test]

@@ -366,8 +366,11 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        let whole = (key.lock as u64).wrapping_mul(HASH) ^ (key.thread as u64).rotate_left(40);
-        let hash = (whole ^ site.rotate_left(20) ^ key.mode as u64).wrapping_mul(HASH);
+        // Of a product the bits that are taken depend on all that are below, and on none above: each part is mixed in
+        // from there, as threads differ in a few bits only where their stacks are small.
+        let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
+        let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
+        let hash = hash.wrapping_mul(HASH);
         // loom's runs have to be alike, and addresses are not.
         let start = if cfg!(tiptoe_loom) {
             0
@@ -467,5 +470,27 @@ impl fmt::Display for Row {
         ];
         let mut failed = failed.into_iter().filter(|(count, _)| *count != 0);
         failed.try_for_each(|(count, outcome)| write!(f, ", {count} {}", outcome.word()))
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+
+    /// As those of threads are that have small stacks, and a page between.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: a large table")]
+    fn threads_next_to_each_other_have_room() {
+        static TABLE: Table<4096> = Table::new();
+        for bytes in [0x9000, 0x11000, 0x41000, 0x101000] {
+            let key = |at: usize| Key {
+                lock: 0x5555_0000_1000 + bytes,
+                name: "",
+                site: Location::caller(),
+                mode: Mode::Exclusive,
+                thread: 0x7f00_1234_5678 + at * bytes,
+            };
+            assert_eq!((0..300).find(|at| TABLE.entry(key(*at)).is_none()), None);
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lock_api::{RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard as Write};
 use support::{Fake, Holding, State, Waiting, locks_are, log, panics_at};
-use tiptoe_lock::{Contended, Hook, MutexExt, RwLockExt, UpgradeExt};
+use tiptoe_lock::{Contended, Holds, Hook, MutexExt, Nothing, RwLockExt, UpgradeExt, Waits};
 
 type Mutex<H> = lock_api::Mutex<Contended<Fake, H>, u32>;
 type RwLock<H> = lock_api::RwLock<Contended<Fake, H>, u32>;
@@ -350,4 +350,20 @@ fn call_sites_are_the_program_s() {
     assert_eq!(taken, [true; 27]);
     let sites = SITES.take();
     assert_eq!(sites, [file!()].repeat(27));
+}
+
+/// Whether it asks who may call it off is not the hook's to say.
+#[test]
+fn what_is_free_is_taken_without_a_question() {
+    fn check<H: Hook>() {
+        let (mutex, lock) = (Mutex::<H>::new(0), RwLock::<H>::new(0));
+        assert!(mutex.lock_killable(|| true).is_some());
+        assert!(lock.read_killable(|| true).is_some());
+        assert!(lock.write_killable(|| true).is_some());
+        assert!(lock.upgradable_read_killable(|| true).is_some());
+        assert!(UpgradeExt::upgrade_killable(lock.upgradable_read(), || true).is_ok());
+    }
+    check::<Nothing>();
+    check::<Holds>();
+    check::<Waits>();
 }

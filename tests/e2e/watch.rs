@@ -444,8 +444,10 @@ fn what_cannot_be_watched_is_refused() {
     let run = watch(&four).run(&program, &["values", "1"]);
     assert_eq!(run.status, 2, "{}", run.stderr);
     assert!(run.stderr.contains("--all-slots"), "{}", run.stderr);
-    let run = watch(&["owner", "--when", "new = 1"]).run(&program, &["values", "1"]);
-    assert_eq!(run.status, 2, "{}", run.stderr);
+    for (variable, when) in [("owner", "new = 1"), ("share", "new > 1")] {
+        let run = watch(&[variable, "--when", when]).run(&program, &["values", "1"]);
+        assert_eq!(run.status, 2, "{}", run.stderr);
+    }
 }
 
 #[test]

@@ -26,6 +26,8 @@ struct node {
 struct node *head = &nodes[2];
 enum mode { IDLE, BUSY } mode;
 volatile long owner;
+/* Of which nobody asks whether it is larger. */
+volatile float share;
 _Atomic long total;
 static volatile int stopped;
 static uint64_t rounds;

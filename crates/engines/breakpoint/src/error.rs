@@ -102,7 +102,11 @@ impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Told<F
             ..
         } = self.conflict;
         write!(f, "no debug register left on cpu {cpu}")?;
-        if let Target::Task { task, .. } = target {
+        // Before there are threads whose registers could be asked for, none is named.
+        if let Target::Task {
+            task: task @ 1.., ..
+        } = target
+        {
             write!(f, " for thread {task}")?;
         }
         let mut separator = ": held by ";

@@ -240,6 +240,9 @@ fn find(
     target: &Target,
 ) -> Result<(Vec<Place>, Turns), Error> {
     let places = target.find(asked, request.thread.as_deref())?;
+    if request.when.is_some() {
+        places.iter().try_for_each(Place::comparable)?;
+    }
     let turns = Turns::new(&places, request.rotate, request.all_slots)?;
     Ok((places, turns))
 }

@@ -283,7 +283,9 @@ pub(crate) fn notes(watch: &Watch) -> Vec<String> {
     }
     if !watch.sees_kernel {
         notes.push(
-            "writes by system calls were not seen: this user may not watch the kernel".to_owned(),
+            "writes by system calls were not seen, as they are not by the agent, nor where this user may not watch the \
+             kernel"
+                .to_owned(),
         );
     }
     if watch.foreign > 0 {

@@ -224,6 +224,20 @@ impl Place {
         }
     }
 
+    /// Whether conditions on its values can be kept to.
+    pub(super) fn comparable(&self) -> Result<(), Error> {
+        match self.value.kind {
+            ValueKind::Float => {
+                let what = format!(
+                    "--when compares whole numbers, and `{}` is a floating-point number",
+                    self.name
+                );
+                Err(Error::new(what).with_hint("leave --when out: the report shows the values"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the registers behind an access tell of the values.
     pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> Known {
         store.known(&behind.registers, behind.flags, self.address, self.len)

@@ -111,7 +111,10 @@ fn claim(shared: &'static Shared, data: &Data<'static>, pid: u32, tid: u32) -> O
         ring.is_some_and(|ring| !ring.is_read())
     };
     let taken = |index, owner| thread_alive(pid, owner) || unread(index);
-    let index = shared.claims.claim(tid, shared.keeps_slabs(), taken)?;
+    let most = data.geometry().slabs.saturating_sub(1) as usize;
+    let index = shared
+        .claims
+        .claim(tid, shared.keeps_slabs(), most, taken)?;
     calls::take_over(shared, data, index);
     tls::set_descriptor(shared.claims.descriptor(index)?);
     Some(index)

@@ -94,15 +94,23 @@ impl<'a> Claims<'a> {
     }
 
     /// Takes a descriptor for thread `tid`: one that, told its index and owner, `taken`
-    /// denies (unless `keep`), or a fresh one. `None` where all are taken. Lock-free;
+    /// denies (unless `keep`), or a fresh one. `None` where all are taken. The first `most`
+    /// have a slab: none of the others is taken while one of these is free. Lock-free;
     /// a signal handler that claims on the same thread meanwhile is harmless:
     /// both descriptors then belong to this one thread.
-    pub fn claim(&self, tid: u32, keep: bool, taken: impl Fn(usize, u32) -> bool) -> Option<usize> {
-        let used = (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len());
+    pub fn claim(
+        &self,
+        tid: u32,
+        keep: bool,
+        most: usize,
+        taken: impl Fn(usize, u32) -> bool,
+    ) -> Option<usize> {
+        let most = most.min(self.descriptors.len());
+        let used = (self.used.load(Ordering::Relaxed) as usize).min(most);
         if !keep && used > 0 {
             // Relaxed: only spreads the looks.
             let start = self.cursor.fetch_add(LOOKS as u32, Ordering::Relaxed) as usize;
-            let full = used == self.descriptors.len();
+            let full = used == most;
             let looks = if full { used } else { LOOKS.min(used) };
             let found = (start..start + looks)
                 .map(|position| position % used)
@@ -220,6 +228,28 @@ impl<'a> Claims<'a> {
             .take(self.used.load(Ordering::Relaxed) as usize)
         {
             descriptor.slab.store(0, Ordering::Relaxed); // ordered by the fence
+        }
+    }
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+
+    /// Threads that live for a moment, beside some that stay.
+    #[test]
+    fn dead_threads_slabs_are_taken_before_there_is_none() {
+        const MOST: usize = 16;
+        let descriptors: [_; 2 * MOST] = core::array::from_fn(|_| Descriptor::new());
+        let used = AtomicU32::new(0);
+        let claims = Claims::new(&descriptors, &used);
+        let lives = |_, tid| tid < 10;
+        for tid in 1..10 {
+            claims.claim(tid, false, MOST, lives).expect("room");
+        }
+        for tid in 10..1000 {
+            let index = claims.claim(tid, false, MOST, lives);
+            assert!(index.is_some_and(|index| index < MOST), "{index:?}");
         }
     }
 }

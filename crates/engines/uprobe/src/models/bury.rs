@@ -27,10 +27,15 @@ fn inherited(agent: Option<Edge>) {
         let claims = leak(Claims::new(leak_many(1, Descriptor::new), used));
         let calls = leak(Calls::new(2));
         let region = leak(Thread::new(calls, 3));
-        claims.claim(DEAD, true, |_, _| true).expect("room");
+        claims
+            .claim(DEAD, true, usize::MAX, |_, _| true)
+            .expect("room");
         region.enter(SLOT, 0, 100);
         let heir = spawn(move || {
-            if claims.claim(HEIR, false, |_, owner| alive(owner)).is_some() {
+            if claims
+                .claim(HEIR, false, usize::MAX, |_, owner| alive(owner))
+                .is_some()
+            {
                 region.bury();
                 region.end.store(1, Relaxed);
                 region.enter(SLOT, 1, 200);

@@ -23,7 +23,9 @@ fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
         let thread = spawn(move || {
             lose(opener);
-            let index = claims.claim(1, true, |_, _| true).expect("room");
+            let index = claims
+                .claim(1, true, usize::MAX, |_, _| true)
+                .expect("room");
             if claims
                 .session()
                 .is_some_and(|session| claims.open(index, SLAB, session))
@@ -98,11 +100,13 @@ fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
         for _ in 0..taken {
-            claims.claim(DEAD, true, |_, _| true).expect("room");
+            claims
+                .claim(DEAD, true, usize::MAX, |_, _| true)
+                .expect("room");
         }
         let claim = move |tid| {
             lose(lost);
-            claims.claim(tid, false, |_, owner| owner != DEAD)
+            claims.claim(tid, false, usize::MAX, |_, owner| owner != DEAD)
         };
         let other = spawn(move || claim(2));
         let (one, two) = (claim(1), other.join().expect("claimed"));
@@ -142,14 +146,16 @@ fn mutant_torn_exchange() {
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
-        claims.claim(DEAD, true, |_, _| true).expect("room");
+        claims
+            .claim(DEAD, true, usize::MAX, |_, _| true)
+            .expect("room");
         let alive = |_, owner| owner != DEAD || born.load(Acquire) == 1;
         let again = spawn(move || {
             born.store(1, Release);
-            claims.claim(DEAD, false, alive)
+            claims.claim(DEAD, false, usize::MAX, alive)
         });
         lose(claimant);
-        let one = claims.claim(1, false, alive);
+        let one = claims.claim(1, false, usize::MAX, alive);
         let two = again.join().expect("claimed");
         assert!(one.is_none() || one != two, "one owner each");
     });
@@ -172,13 +178,15 @@ fn an_heir_counts_on() {
     loom::model(|| {
         let claims = claims(1);
         let (count, dead) = (leak(AtomicU64::new(0)), leak(AtomicU32::new(0)));
-        claims.claim(DEAD, true, |_, _| true).expect("room");
+        claims
+            .claim(DEAD, true, usize::MAX, |_, _| true)
+            .expect("room");
         let dying = spawn(move || {
             count.store(count.load(Relaxed) + 1, Relaxed);
             dead.store(1, Release); // as the kernel orders a death
         });
         let alive = |_, owner| owner != DEAD || dead.load(Acquire) == 0;
-        if claims.claim(1, false, alive).is_some() {
+        if claims.claim(1, false, usize::MAX, alive).is_some() {
             assert_eq!(count.load(Relaxed), 1, "the dead thread's count");
         }
         dying.join().expect("counted");

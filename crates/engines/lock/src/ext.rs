@@ -59,7 +59,8 @@ fn until(
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     /// Locks it while `depth` others of its class may be held, of lesser depths. The order of
-    /// each depth is checked as if it were a class of its own; those from 7 on are one.
+    /// each depth is checked as if it were a class of its own; a lock without a class is one lock
+    /// at any depth.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};

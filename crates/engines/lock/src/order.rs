@@ -38,10 +38,10 @@ use crate::hook::Hook;
 use crate::told::{Lock, Mode, Way};
 use rules::{Held, Wants};
 
-/// Depths of nesting that are told apart.
-const DEPTHS: u32 = 8;
-/// Of a class that is one lock's own.
-const OWN: u32 = 1 << 27;
+/// The depths of nesting within a class: each is a node of its own.
+const DEPTHS: u32 = 256;
+/// Of a lock without a class, which is a node by itself, however deep it is nested.
+const OWN: u32 = 1 << 31;
 
 /// Checks the order in which locks are taken, of this lock and all others that have this hook or
 /// the feature `validate`.
@@ -77,7 +77,10 @@ impl Order {
             let first = self.class.compare_exchange(0, class, Relaxed, Relaxed);
             class = first.err().unwrap_or(class);
         }
-        class * DEPTHS + u32::from(lock.depth).min(DEPTHS - 1)
+        match class & OWN {
+            0 => class * DEPTHS + u32::from(lock.depth),
+            _ => class,
+        }
     }
 }
 
@@ -85,7 +88,7 @@ impl Drop for Order {
     fn drop(&mut self) {
         let class = *self.class.get_mut();
         if class & OWN != 0 {
-            graph::forget((0..DEPTHS).map(|depth| class * DEPTHS + depth));
+            graph::forget(class);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Mutex as Std;
 
 use lock_api::{RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard as Write};
 use support::{Fake, State, Waiting, locks_are};
-use tiptoe_lock::{Class, Contended, Fault, Hook, Order, Report, RwLockExt, Unnamed};
+use tiptoe_lock::{Class, Contended, Fault, Hook, MutexExt, Order, Report, RwLockExt, Unnamed};
 use tiptoe_lock::{Mutex, on_report};
 
 type Lock<H, C> = lock_api::RwLock<Contended<Fake, H, C>, ()>;
@@ -305,6 +305,31 @@ fn a_lock_is_forgotten_with_its_orders() {
         }
     });
     assert!(reports.is_empty(), "{reports:?}");
+}
+
+/// A lock without a class is one lock at any depth, and a ring through an order that was reported is another ring.
+#[test]
+fn each_ring_is_told() {
+    let _alone = ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let [a, b, c] = [0; 3].map(Mutex::<u32, Order>::new);
+    let after = |first: &Mutex<u32, Order>, second: &Mutex<u32, Order>, depth: u8| {
+        let _first = first.lock();
+        drop(second.lock_nested(depth));
+    };
+    let first = reported(|| {
+        after(&a, &b, 0);
+        after(&b, &a, 1);
+        after(&b, &a, 0);
+    });
+    assert_eq!(first.len(), 1, "{first:?}");
+    let second = reported(|| {
+        after(&a, &c, 0);
+        after(&c, &b, 0);
+    });
+    assert_eq!(second.len(), 1, "{second:?}");
+    assert_eq!(second[0].steps.len(), 3);
 }
 
 /// With the feature `validate` all locks are checked, and those that name the hook once.

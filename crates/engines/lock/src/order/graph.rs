@@ -26,7 +26,8 @@ pub(super) enum Found {
     Known,
     /// It closes no ring, and is known from now on.
     New,
-    /// It closes one, of these steps; nobody is told again.
+    /// It closes one, of these steps; it is known from now on, too: nobody is told again, but of a
+    /// ring that leads through it.
     Ring(Vec<Step>),
 }
 
@@ -38,7 +39,6 @@ pub(super) struct Graph {
     /// What leads away from a node, and who leads to it.
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
-    reported: HashSet<Edge>,
     /// Faults within one thread: the node, and the places in the program.
     told: HashSet<(u32, [usize; 2])>,
 }
@@ -67,10 +67,9 @@ pub(super) fn own_class() -> u32 {
     graph.last_class
 }
 
-/// Forgets nodes that will not come again.
-pub(super) fn forget(nodes: impl Iterator<Item = u32>) {
-    let mut graph = graph();
-    nodes.for_each(|node| graph.forget(node));
+/// Forgets a node that will not come again.
+pub(super) fn forget(node: u32) {
+    graph().forget(node);
 }
 
 /// Whether nobody was told yet of a fault of a node at these places.
@@ -85,19 +84,18 @@ pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> Found {
 
 impl Graph {
     fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> Found {
-        if self.steps.contains_key(&edge) || self.reported.contains(&edge) {
+        if self.steps.contains_key(&edge) {
             return Found::Known;
         }
         let step = step();
-        if let Some(ring) = self.way_back(edge) {
-            self.reported.insert(edge);
+        let ring = self.way_back(edge).map(|ring| {
             let before = ring.iter().filter_map(|edge| self.steps.get(edge).cloned());
-            return Found::Ring([step].into_iter().chain(before).collect());
-        }
+            [step.clone()].into_iter().chain(before).collect()
+        });
         self.steps.insert(edge, step);
         self.from.entry(edge.from).or_default().push(edge);
         self.to.entry(edge.to).or_default().push(edge.from);
-        Found::New
+        ring.map_or(Found::New, Found::Ring)
     }
 
     /// The shortest way from where an edge leads back to where it begins, on which each waits for
@@ -143,10 +141,6 @@ impl Graph {
             });
         }
         self.told.retain(|(other, _)| *other != node);
-        if !self.reported.is_empty() {
-            self.reported
-                .retain(|edge| edge.from != node && edge.to != node);
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::ptr::from_ref;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread_local;
 use std::vec;
@@ -23,10 +23,17 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks that were given back by another thread than took them: guards may be sent.
-static LET_GO: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Locks that were given back by another thread than took them, as guards may be sent, and the
+/// number of each: whoever took one has a lesser number noted with it, and whoever takes it next
+/// another, as giving it back comes before. So nobody drops what is his own. Of one that is shared
+/// it may be another reader's that goes.
+static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// How many these are. It orders nothing: the mutex does.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The last number. The lock that is given back orders it for whoever takes that next.
+static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
+/// So many are kept: some are of threads that have ended.
+const LET_GO_MOST: usize = 256;
 
 /// A lock that is held, or wanted.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +41,8 @@ pub(super) struct Entry {
     node: u32,
     held: Held,
     side: Side,
+    /// What was the last number in [`LET_GO`] when it was taken.
+    since: u64,
 }
 
 impl Entry {
@@ -48,6 +57,7 @@ impl Entry {
                 mode,
                 site: lock.site,
             },
+            since: LET_GO_LAST.load(Relaxed),
         }
     }
 }
@@ -82,7 +92,10 @@ pub(super) fn pop(address: usize, as_held: Held) {
             Some(at) => drop(held.remove(at)),
             None => {
                 let mut let_go = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
-                let_go.push(address);
+                if let_go.len() == LET_GO_MOST {
+                    let_go.remove(0);
+                }
+                let_go.push((address, LET_GO_LAST.fetch_add(1, Relaxed) + 1));
                 LET_GO_COUNT.store(let_go.len(), Relaxed);
             }
         }
@@ -100,8 +113,9 @@ fn tidy(held: &mut Vec<Entry>) {
         return;
     }
     let mut let_go = LET_GO.lock().unwrap_or_else(PoisonError::into_inner);
-    let_go.retain(|address| {
-        let at = held.iter().position(|entry| entry.side.address == *address);
+    let_go.retain(|(address, number)| {
+        let is_its = |entry: &Entry| entry.side.address == *address && entry.since < *number;
+        let at = held.iter().position(is_its);
         at.map(|at| held.remove(at)).is_none()
     });
     LET_GO_COUNT.store(let_go.len(), Relaxed);
@@ -155,7 +169,9 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
         to: wanted.node,
         wants,
     };
-    let place = (edge.from.wrapping_mul(31) ^ edge.to) as usize % KNOWN;
+    // Of a product the upper bits depend on all of it.
+    let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
+    let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % KNOWN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
         return;
     }

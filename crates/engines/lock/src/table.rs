@@ -387,6 +387,7 @@ impl<const N: usize> Table<N> {
     }
 
     /// What was added until now, a row for each lock, mode and call site.
+    /// While a thread adds a time to a row the row may lack that one.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();

@@ -123,10 +123,19 @@ fn with_character(number: String, value: u64) -> String {
 
 fn float(bytes: &[u8]) -> Option<String> {
     if let Ok(bytes) = bytes.try_into() {
-        return Some(f32::from_le_bytes(bytes).to_string());
+        return Some(short(f32::from_le_bytes(bytes)));
     }
     let bytes = bytes.try_into().ok()?;
-    Some(f64::from_le_bytes(bytes).to_string())
+    Some(short(f64::from_le_bytes(bytes)))
+}
+
+/// Without hundreds of zeroes.
+fn short(number: impl std::fmt::Display + std::fmt::Debug) -> String {
+    let with_exponent = format!("{number:?}");
+    match with_exponent.contains('e') {
+        true => with_exponent,
+        false => number.to_string(),
+    }
 }
 
 /// More bytes than a number has, the first one first.
@@ -174,6 +183,9 @@ mod tests {
         check(Kind::Pointer, &0x7fff_1000_u64.to_le_bytes(), "0x7fff1000");
         check(Kind::Float, &1.5_f32.to_le_bytes(), "1.5");
         check(Kind::Float, &(-0.25_f64).to_le_bytes(), "-0.25");
+        check(Kind::Float, &2_f64.to_le_bytes(), "2");
+        check(Kind::Float, &1e300_f64.to_le_bytes(), "1e300");
+        check(Kind::Float, &5e-324_f64.to_le_bytes(), "5e-324");
         check(Kind::Unknown, &[7, 0], "7");
         check(Kind::Compound, &[1, 0, 0, 0, 2, 0, 0, 0], "0x200000001");
     }

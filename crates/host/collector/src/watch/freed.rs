@@ -1,4 +1,4 @@
-//! Whether an object that is watched by its plain address was given back meanwhile.
+//! Whether an object that is watched by its plain address, or behind a pointer, was given back meanwhile.
 //!
 //! Which object an address is in only the allocator knows, and it tells nobody. But it writes what its lists need into
 //! an object that it takes back, at least into its beginning, or into memory that it hands out: these are accesses as any

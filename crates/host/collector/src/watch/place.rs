@@ -141,6 +141,7 @@ impl Target {
                 module.name, plan.expression, thread.told
             ),
         };
+        let way = Way::new(&plan, here);
         Ok(Place {
             of_thread: thread.map(|thread| thread.tid),
             name,
@@ -148,8 +149,8 @@ impl Target {
             len,
             access: watch.access,
             is_pinned: asked.is_pinned,
-            is_object: plain && super::freed::is_object(self, address),
-            way: Way::new(&plan, here),
+            is_object: (plain || way.is_some()) && super::freed::is_object(self, address),
+            way,
             value: plan.value,
         })
     }

@@ -5,6 +5,8 @@
 //! 2. Without the right to do so (`CAP_SYS_ADMIN` or
 //!    `CAP_CHECKPOINT_RESTORE`), its path is opened inside the target's root,
 //!    links included, and the inode is compared.
+//! 3. A process that has ended meanwhile has no root any more: its files are opened inside our
+//!    own then.
 //!
 //! The target chose these files, so only regular ones are opened: each is held
 //! by an `O_PATH` descriptor, examined, then opened for reading. A pipe or a
@@ -65,10 +67,12 @@ impl Process {
 
     /// A file by its path inside the target's root.
     pub fn open_in_root(self, path: &Path) -> Result<File> {
-        let root = hold(&self.alive().path("root"))
-            .map_err(|e| Error::of_process(self.pid, "open the root directory", e))?;
-        let held = hold_below(&root, path).map_err(|e| Error::of_file(path, e))?;
-        read_regular(held, path)
+        let held = match hold(&self.alive().path("root")) {
+            Ok(root) => hold_below(&root, path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => hold(path),
+            Err(e) => return Err(Error::of_process(self.pid, "open the root directory", e)),
+        };
+        read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
     }
 
     fn open_mapped_by_path(self, mapping: &Mapping, path: &Path) -> Result<File> {
@@ -156,6 +160,24 @@ mod tests {
             file.unwrap().read_exact(&mut magic).unwrap();
             assert_eq!(&magic, b"\x7fELF");
         }
+    }
+
+    #[test]
+    fn files_of_a_process_that_has_ended_are_found() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("10")
+            .spawn()
+            .unwrap();
+        let process = Process::new(child.id()).unwrap();
+        let mut maps = process.maps().unwrap().into_iter();
+        let code = maps.find(|m| m.perms.exec && m.file().is_some());
+        child.kill().unwrap();
+        while fs::read_link(process.path("root")).is_ok() {
+            std::thread::yield_now();
+        }
+        let opened = process.open_mapped(&code.unwrap());
+        child.wait().unwrap();
+        opened.unwrap();
     }
 
     #[test]

@@ -169,13 +169,19 @@ mod tests {
             .spawn()
             .unwrap();
         let process = Process::new(child.id()).unwrap();
-        let mut maps = process.maps().unwrap().into_iter();
-        let code = maps.find(|m| m.perms.exec && m.file().is_some());
+        // `spawn` returns while exec still maps the program.
+        let code = loop {
+            let mut maps = process.maps().unwrap().into_iter();
+            if let Some(code) = maps.find(|m| m.perms.exec && m.file().is_some()) {
+                break code;
+            }
+            std::thread::yield_now();
+        };
         child.kill().unwrap();
         while fs::read_link(process.path("root")).is_ok() {
             std::thread::yield_now();
         }
-        let opened = process.open_mapped(&code.unwrap());
+        let opened = process.open_mapped(&code);
         child.wait().unwrap();
         opened.unwrap();
     }

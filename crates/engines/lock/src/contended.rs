@@ -17,7 +17,7 @@ use crate::class::{Class, Unnamed};
 use crate::hook::{Hook, Nothing, OnDrop, tell};
 use crate::kind::Kind;
 use crate::port;
-use crate::primitive::about_to_write;
+use crate::primitive::{about_to_write, pause};
 use crate::told::{Lock, Mode, Outcome, Way};
 
 /// With the feature `validate` the order of every lock is checked.
@@ -206,6 +206,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         tell(|| self.hook.contention_begin(&lock, K::MODE));
         let since = <Checked<H> as Hook>::now();
         let panicked = OnDrop::new(|| self.over_slow::<K>(&lock, Outcome::Panicked, since, token));
+        pause();
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {

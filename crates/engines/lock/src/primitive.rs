@@ -29,6 +29,15 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// A moment, as the raw lock's own spinning begins with one: to ask again at once for what was just found taken would
+/// but take the cache line from the holder, who has to give the lock back by it.
+#[inline]
+pub(crate) fn pause() {
+    for _ in 0..2 {
+        core::hint::spin_loop();
+    }
+}
+
 /// Has the processor fetch what is about to be written: to look first, as a try does, and to write
 /// then, as the wait behind it does, would be two turns between CPUs. A hint, which does nothing
 /// where the processor knows none.

@@ -47,5 +47,6 @@ mod values;
 mod values_timed;
 mod watch;
 mod watch_agent;
+mod watch_before;
 mod watch_threads;
 mod without_agent;

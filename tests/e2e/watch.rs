@@ -9,6 +9,7 @@ use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Probe, Process, Report, Run, command, is_root, scaled, skipped, target};
 
 use crate::klock::links;
+use crate::watch_before::traced;
 
 /// Without these there is nothing to test; else the turn to use debug registers.
 pub(crate) fn turn() -> Option<Turn> {
@@ -211,22 +212,8 @@ fn conditions_choose() {
 fn every_access_has_a_line() {
     let Some(_turn) = turn() else { return };
     let rounds = scaled(500_000);
-    let path = std::env::temp_dir().join(format!("tiptoe-trace-{}", std::process::id()));
-    let mut command = command();
-    command.args([
-        "watch", "owner", "--trace", "--json", "--budget", "off", "-o",
-    ]);
-    command.arg(&path).arg("--").arg(target("watched"));
-    let output = tiptoe_tests::process::output(command.args(["race", &rounds.to_string()]));
-    assert!(output.status.success(), "{output:?}");
-    let text = std::fs::read_to_string(&path).expect("a file");
-    std::fs::remove_file(path).expect("it is there");
-    let (lines, report) = text
-        .trim_end()
-        .rsplit_once('\n')
-        .expect("lines and a report");
-    is_whole(&Report::parse(report));
-    let lines = lines.lines().map(|line| Report::parse(line).value);
+    let (lines, report) = traced(&["owner", "--budget", "off"], "race", rounds);
+    is_whole(&report);
     let (mut counts, mut last) = ([0, 0], 0);
     for line in lines {
         let function = line["at"].as_str().expect("a place");

@@ -285,6 +285,57 @@ static void forked(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
+// Stores whose values count, so that each says what was there before.
+static volatile long counts[5];
+PROBED void put(int at, long value) { counts[at] = value; }
+
+static void counting(void) {
+    for (long i = 1; i <= (long)rounds; i++) {
+        for (int at = 0; at < 5; at++) put(at, i);
+        pause_ns(200000);
+    }
+}
+
+static void *put_for_ever(void *arg) {
+    for (long i = 1; !stopped; i++) put(0, i);
+    return arg;
+}
+
+static void hurried(void) {
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, put_for_ever, NULL) == 0);
+    for (long i = 1; i <= (long)rounds; i++) {
+        put(1, i);
+        pause_ns(5000000);
+    }
+    stopped = 1;
+    CHECK(pthread_join(other, NULL) == 0);
+}
+
+// A child in the program's own memory.
+static void vforked(void) {
+    for (long i = 1; i <= (long)rounds; i++) {
+        put(0, 2 * i - 1);
+        pid_t child = vfork();
+        if (child == 0) {
+            put(0, 2 * i);
+            _exit(0);
+        }
+        CHECK(waitpid(child, NULL, 0) == child);
+    }
+}
+
+// A value in memory that a child could have, too.
+static void shared(void) {
+    long *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(word != MAP_FAILED);
+    printf("%p\n", (void *)word);
+    fflush(stdout);
+    char byte;
+    CHECK(read(0, &byte, 1) == 1);
+    touch((struct node *)word);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 2);
     rounds = number(argc, argv, 2, 1);
@@ -303,5 +354,9 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "moved")) moved();
     if (!strcmp(argv[1], "freed")) freed();
     if (!strcmp(argv[1], "forked")) forked();
+    if (!strcmp(argv[1], "counting")) counting();
+    if (!strcmp(argv[1], "hurried")) hurried();
+    if (!strcmp(argv[1], "vforked")) vforked();
+    if (!strcmp(argv[1], "shared")) shared();
     return 0;
 }

@@ -163,9 +163,11 @@ pub fn tend(shared: &Shared, data: &Data) -> bool {
     if MUST_REST.swap(false, Relaxed) {
         switch(PR_TASK_PERF_EVENTS_DISABLE);
     } else if hits.is_asked(Asked::Wake) {
+        hits.set_waking(true);
         if hits.set_resting(false) {
             switch(PR_TASK_PERF_EVENTS_ENABLE);
         }
+        hits.set_waking(false);
     } else if hits.is_asked(Asked::Look) {
         look(shared, &hits);
     } else {
@@ -444,7 +446,7 @@ fn note(shared: &Shared, trapped: &Trapped) -> Option<()> {
         let tid = gettid();
         reserve(&hits, tid);
         match room(&hits) {
-            Some(cell) => record(cell, tid, trapped),
+            Some(cell) => record(&hits, cell, tid, trapped),
             None => hits.lose(),
         }
     }
@@ -473,8 +475,9 @@ fn room<'a>(hits: &Hits<'a>) -> Option<Cell<'a>> {
     cell
 }
 
-fn record(cell: Cell, tid: u32, trapped: &Trapped) {
+fn record(hits: &Hits, cell: Cell, tid: u32, trapped: &Trapped) {
     cell.write(&Hit {
+        epoch: hits.epoch(),
         address: trapped.address,
         tid,
         is_late: trapped.is_late,

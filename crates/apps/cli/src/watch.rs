@@ -69,7 +69,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TID|NAME")]
     pub thread: Option<String>,
 
-    /// Count only accesses that changed the value
+    /// Count only accesses that changed the value, or may have, as those before them were missed
     #[arg(long)]
     pub changed: bool,
 

@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | H: a hit is complete | its mark in [`Cell::complete`] | [`Hits::at`] |
 //! | I: a hit was read | the tail in [`Hits::set_tail`] | [`Hits::reserve`] |
+//! | E: something was missed | the number in [`Hits::next_epoch`], the flag in [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
 //! # Cells that are not complete
 //! A writer blocks all signals but those of its own breakpoints, so it leaves a cell behind only where the process ends
@@ -23,8 +24,10 @@ use crate::primitive::Ordering::SeqCst;
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::words::Words;
 
+mod epoch;
 mod reader;
 
+pub use epoch::Epoch;
 pub use reader::{Read, Reader};
 
 /// Cells of the ring; a power of two.
@@ -64,6 +67,8 @@ mod head {
     pub(super) const EXECS: usize = 9;
     pub(super) const GAPS: usize = 10;
     pub(super) const STRAYS: usize = 11;
+    pub(super) const EPOCH: usize = 12;
+    pub(super) const IS_WAKING: usize = 13;
     pub(super) const WORDS: usize = 16;
 }
 
@@ -78,10 +83,12 @@ mod cell {
     pub(super) const FLAGS: usize = 5;
     pub(super) const NAME: usize = 6;
     pub(super) const REGISTERS: usize = 8;
+    /// Above it whether it is a gap.
+    pub(super) const EPOCH: usize = 24;
     /// How many bytes were read of what follows: the value, then the stack.
-    pub(super) const BYTES: usize = 24;
-    pub(super) const VALUE: usize = 25;
-    pub(super) const STACK: usize = 26;
+    pub(super) const BYTES: usize = 25;
+    pub(super) const VALUE: usize = 26;
+    pub(super) const STACK: usize = 27;
     pub(super) const WORDS: usize = STACK + super::STACK;
 }
 
@@ -127,6 +134,8 @@ pub struct Hit {
     pub name: [u64; 2],
     /// By their numbers in machine code.
     pub registers: [u64; 16],
+    /// Whether the hits in front of it were told.
+    pub epoch: Epoch,
 }
 
 /// What the agent's thread is asked, without waiting for it: it may come late where the program keeps all CPUs busy.
@@ -202,6 +211,7 @@ impl<'a> Hits<'a> {
 
     /// Other threads ran while there were no events for a moment. (agent)
     pub fn note_gap(&self) {
+        self.next_epoch();
         if let Some(word) = self.0.at(head::GAPS) {
             word.fetch_add(1, Relaxed); // only the number matters
         }
@@ -214,6 +224,7 @@ impl<'a> Hits<'a> {
 
     /// A trap came without its reason. (agent)
     pub fn note_stray(&self) {
+        self.next_epoch();
         if let Some(word) = self.0.at(head::STRAYS) {
             word.fetch_add(1, Relaxed); // only the number matters
         }
@@ -233,7 +244,11 @@ impl<'a> Hits<'a> {
     pub fn set_resting(&self, rest: bool) -> bool {
         // Relaxed: who changes it acts upon it, and needs nothing of the other one.
         let word = self.0.at(head::IS_RESTING);
-        word.is_some_and(|word| word.swap(rest.into(), Relaxed) != u64::from(rest))
+        let is_new = word.is_some_and(|word| word.swap(rest.into(), Relaxed) != u64::from(rest));
+        if is_new && rest {
+            self.next_epoch();
+        }
+        is_new
     }
 
     /// Asks for something; the owner's word has to be woken behind that. (tiptoe)
@@ -261,6 +276,7 @@ impl<'a> Hits<'a> {
 
     /// A hit was lost. (agent)
     pub fn lose(&self) {
+        self.next_epoch();
         if let Some(word) = self.0.at(head::LOST) {
             word.fetch_add(1, Relaxed); // only the number matters
         }
@@ -370,6 +386,7 @@ impl Cell<'_> {
             (cell::TIME, hit.time_ns),
             (cell::IP, hit.ip),
             (cell::FLAGS, hit.flags),
+            (cell::EPOCH, hit.epoch.word()),
             (cell::NAME, hit.name[0]),
             (cell::NAME + 1, hit.name[1]),
         ];
@@ -397,101 +414,4 @@ impl Cell<'_> {
 }
 
 #[cfg(all(test, not(tiptoe_loom)))]
-mod tests {
-    use super::*;
-    extern crate std;
-    use core::sync::atomic::AtomicU64;
-    use std::vec::Vec;
-
-    fn words() -> Vec<AtomicU64> {
-        (0..WORDS).map(|_| AtomicU64::new(0)).collect()
-    }
-
-    fn hit(number: u64) -> Hit {
-        Hit {
-            address: number,
-            tid: 7,
-            is_late: number % 2 == 1,
-            ip: number + 1,
-            registers: [number; 16],
-            ..Hit::default()
-        }
-    }
-
-    fn push(hits: &Hits, number: u64) -> bool {
-        let cell = hits.reserve();
-        cell.map(|cell| {
-            cell.write(&hit(number));
-            cell.complete(12);
-        })
-        .is_some()
-    }
-
-    #[test]
-    fn a_ring_goes_round_and_refuses_what_it_has_no_room_for() {
-        let words = words();
-        let hits = Hits::new(Words::new(&words)).unwrap();
-        let mut reader = Reader::default();
-        for _ in 0..3 {
-            let taken = (0..CELLS as u64 + 5).filter(|n| push(&hits, *n)).count();
-            assert_eq!(taken, CELLS);
-            let mut next = 0;
-            let left = reader.read(&hits, false, |read| {
-                assert_eq!(read.hit(), hit(next));
-                assert_eq!((read.value(8), read.value(16)), (Some(0), None));
-                assert_eq!((read.stack(4).count(), read.stack(8).count()), (1, 0));
-                next += 1;
-            });
-            assert_eq!((left, next), (0, CELLS as u64));
-        }
-    }
-
-    #[test]
-    fn what_is_not_complete_is_waited_for_and_stepped_over_in_the_end() {
-        let words = words();
-        let hits = Hits::new(Words::new(&words)).unwrap();
-        let mut reader = Reader::default();
-        let hole = hits.reserve();
-        assert!(hole.is_some() && push(&hits, 1));
-        assert_eq!(reader.read(&hits, false, |_| panic!("it waits")), 0);
-        let mut seen = Vec::new();
-        assert_eq!(reader.read(&hits, true, |read| seen.push(read.hit())), 1);
-        assert_eq!(seen, [hit(1)]);
-    }
-
-    #[test]
-    fn a_head_that_cannot_be_costs_nothing() {
-        let words = words();
-        let hits = Hits::new(Words::new(&words)).unwrap();
-        let mut reader = Reader::default();
-        for lie in [u64::MAX, 1 << 40, 0] {
-            words[head::HEAD].store(lie, Relaxed);
-            words[CELLS_AT + cell::BYTES].store(lie, Relaxed);
-            reader.read(&hits, true, |_| panic!("nothing is there"));
-            assert!(Read::new(hits.cell(0).unwrap()).stack(8).count() <= STACK);
-        }
-    }
-
-    #[test]
-    fn threads_are_met_once_until_they_are_gone() {
-        let words = words();
-        let hits = Hits::new(Words::new(&words)).unwrap();
-        for tid in 1..=THREADS as u32 / 32 {
-            assert!(hits.meet(tid) && !hits.meet(tid), "{tid}");
-        }
-        hits.part(|tid| tid == 5);
-        assert!(hits.meet(5) && !hits.meet(6));
-    }
-
-    #[test]
-    fn a_window_is_used_up_by_its_last_hit() {
-        let words = words();
-        let hits = Hits::new(Words::new(&words)).unwrap();
-        assert!(!hits.uses_up(), "no limit");
-        hits.begin_window();
-        hits.allow(2);
-        assert!(!hits.uses_up() && hits.uses_up() && hits.uses_up());
-        assert_eq!(hits.in_window(), 3);
-        assert!(hits.set_resting(true) && !hits.set_resting(true) && hits.set_resting(false));
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ mod each;
 mod foresee;
 mod form;
 mod freed;
+mod held;
 mod holders;
 mod inside;
 mod learn;
@@ -33,6 +34,7 @@ mod origins;
 mod place;
 mod rows;
 mod set;
+mod shared;
 mod sums;
 mod thread;
 mod turns;
@@ -135,6 +137,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         ..Allowance::default()
     });
     set.foresee(&target, &places)?;
+    let notes = shared::told(&target, &places);
     let started_at = SystemTime::now();
     let (start, start_ns) = (Instant::now(), tiptoe_sys::raw::monotonic_ns());
     target.mark();
@@ -157,7 +160,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         allowance,
         rested: 0,
         is_gone: false,
-        notes: Vec::new(),
+        notes,
     };
     run.watch(observer)?;
     let duration = run.start.elapsed();
@@ -204,7 +207,7 @@ fn arm(request: &WatchRequest, asked: &[Asked], conditions: &[Condition]) -> Res
     let (tracee, target) = inside::enter(request)?;
     let (places, turns) = find(request, asked, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let set = Inside::open(tracee, wanted, &points(&places, &target), turns.serving())?;
+    let set = Inside::open(tracee, wanted, &points(&places), turns.serving())?;
     Ok(Armed {
         set: Set::Agent(Box::new(set)),
         target,
@@ -223,7 +226,7 @@ fn arm_outside(
     target.process.known_in_kernel().map_err(Error::from)?;
     let (places, turns) = find(request, asked, &target)?;
     let wanted = wanted(request, conditions, &target);
-    let points = points(&places, &target);
+    let points = points(&places);
     let (set, why) = form::open(wanted, &points, turns.serving(), request.via, &target)?;
     Ok(Armed {
         target,
@@ -247,9 +250,8 @@ fn find(
     Ok((places, turns))
 }
 
-fn points(places: &[Place], target: &Target) -> Vec<Watchpoint> {
-    let places = places.iter();
-    places.map(|place| place.watchpoint(target)).collect()
+fn points(places: &[Place]) -> Vec<Watchpoint> {
+    places.iter().map(Place::watchpoint).collect()
 }
 
 fn wanted(request: &WatchRequest, conditions: &[Condition], target: &Target) -> WatchWanted {

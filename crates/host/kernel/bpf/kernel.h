@@ -153,6 +153,7 @@ struct task_struct {
 	u64 min_flt;
 	u64 maj_flt;
 	struct mm_struct *mm;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	s32 pid;

@@ -40,6 +40,8 @@ struct access {
 	u64 added;
 	int is_known;
 	int has_old;
+	/* The value before is not known: what was stored last may have been missed. */
+	int is_old_unknown;
 };
 
 #define ZERO_FLAG (1 << 6)
@@ -175,7 +177,7 @@ INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *
 {
 	u64 old = widen(access->old, variable), new = widen(access->new, variable);
 
-	if (only_changed && old == new)
+	if (only_changed && old == new && !access->is_old_unknown)
 		return 0;
 	for (u32 i = 0; i < CONDITIONS; i++) {
 		u64 left, right;
@@ -186,6 +188,9 @@ INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *
 		right = condition[4 * i + 2] == OLD ? old : new;
 		if (condition[4 * i + 2] == CONSTANT)
 			right = condition[4 * i + 3];
+		/* It may hold. */
+		if (access->is_old_unknown && (condition[4 * i] == OLD || condition[4 * i + 2] == OLD))
+			continue;
 		if (!holds(condition[4 * i + 1], left, right, variable->is_signed))
 			return 0;
 	}

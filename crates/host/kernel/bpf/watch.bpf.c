@@ -56,6 +56,22 @@ struct {
 	TYPE(value, u64);
 } last SEC(".maps");
 
+/* What is known of it: an enum known. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, VARIABLES);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} known SEC(".maps");
+
+/* Hits that have begun, of each variable: who reads memory sees by it whether one came meanwhile. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, VARIABLES);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} seen SEC(".maps");
+
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -73,9 +89,9 @@ struct {
 
 /*
  * Hits in this window, of all variables on all CPUs, and how many there may be, 0 where there is no limit; whether hits
- * count by now.
+ * count by now; whether events rest, so that stores are missed.
  */
-enum { HITS, ALLOWED, IS_ON, WINDOW };
+enum { HITS, ALLOWED, IS_ON, IS_RESTING, WINDOW };
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, WINDOW);
@@ -236,7 +252,9 @@ GLOBAL int count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct acc
 		return 0;
 	}
 	__sync_fetch_and_add(&row->count, 1);
-	if (access->old != access->new)
+	if (access->is_old_unknown)
+		__sync_fetch_and_add(&row->old_unknown, 1);
+	else if (access->old != access->new)
 		__sync_fetch_and_add(&row->changed, 1);
 	if (!access->is_known)
 		__sync_fetch_and_add(&row->read_behind, 1);
@@ -245,6 +263,7 @@ GLOBAL int count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct acc
 	row->last_ns = cpu->entered_ns;
 	row->last_old = access->old;
 	row->last_new = access->new;
+	row->is_last_unknown = access->is_old_unknown;
 	if (!is_code)
 		note_value(row, access->new);
 	return 0;
@@ -262,9 +281,33 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
 	line.old = access->old;
 	line.new = access->new;
 	line.is_read_behind = !access->is_known;
+	line.is_old_unknown = access->is_old_unknown;
 	line.key = *key;
 	if (bpf_ringbuf_output(&accesses, &line, sizeof(line), 0))
 		drop(NO_ROOM_FOR_LINE);
+}
+
+/*
+ * Has the next hit find what this one stored; whether what comes back is what was there before. What was known is looked
+ * at first: the hit that makes it known has left its value by then.
+ */
+INLINE int follow(u32 index, u64 new, u64 *previous)
+{
+	u32 cell = IS_RESTING;
+	u64 *resting = bpf_map_lookup_elem(&window, &cell);
+	u64 *hits = bpf_map_lookup_elem(&seen, &index);
+	u64 *state = bpf_map_lookup_elem(&known, &index);
+	u64 *value = bpf_map_lookup_elem(&last, &index);
+	u64 was;
+
+	if (!resting || !hits || !state || !value)
+		return 0;
+	__sync_fetch_and_add(hits, 1);
+	was = *(volatile u64 *)resting ? GAP : *(volatile u64 *)state;
+	*previous = __sync_lock_test_and_set(value, new);
+	if (was == FIRST)
+		__sync_val_compare_and_swap(state, FIRST, FOLLOWED);
+	return was == FOLLOWED;
 }
 
 INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_variable *variable, u32 tid)
@@ -274,15 +317,15 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 	struct access access = {};
 	u64 sp = hit->sp, bp = hit->bp;
 	struct counts *counts;
-	u64 *before, previous, *on;
+	u64 previous = 0, *on;
+	int is_followed;
 	u32 index = variable->index, cell = IS_ON;
 
 	key.variable = index;
 	key.in_kernel = !(hit->cs & 3);
-	before = bpf_map_lookup_elem(&last, &index);
 	counts = bpf_map_lookup_elem(&counted, &index);
 	on = bpf_map_lookup_elem(&window, &cell);
-	if (!before || !counts || !on)
+	if (!counts || !on)
 		return;
 	if (key.in_kernel) {
 		struct pt_regs *user = bpf_task_pt_regs(bpf_get_current_task_btf());
@@ -297,14 +340,16 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		access.is_known = 1;
 	else if (!access.is_known && read_memory(&access.new, at, variable->len))
 		drop(NO_VALUE);
-	previous = __sync_lock_test_and_set(before, access.new);
+	is_followed = follow(index, access.new, &previous);
 	if (!*on)
 		return;
 	counts->hits += 1;
-	if (access.added)
+	if (access.added) {
 		access.old = cut(access.new - access.added, variable->len);
-	else if (!access.has_old)
+	} else if (!access.has_old) {
 		access.old = previous;
+		access.is_old_unknown = !is_followed && !variable->is_code;
+	}
 	if (!is_wanted(&access, variable))
 		return;
 	counts->wanted += 1;
@@ -319,17 +364,34 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 /* Whether the window's allowance is used up by this hit, with which its event comes to rest. */
 INLINE int is_last(u32 slot)
 {
-	u32 first = HITS, second = ALLOWED;
+	u32 first = HITS, second = ALLOWED, third = IS_RESTING;
 	u64 *hits = bpf_map_lookup_elem(&window, &first);
 	u64 *allowed = bpf_map_lookup_elem(&window, &second);
+	u64 *resting = bpf_map_lookup_elem(&window, &third);
 	u64 *rested = bpf_map_lookup_elem(&rests, &slot);
 
-	if (!hits || !allowed || !rested || !*allowed)
+	if (!hits || !allowed || !resting || !rested || !*allowed)
 		return 0;
 	if (__sync_fetch_and_add(hits, 1) + 1 < *allowed)
 		return 0;
 	*rested += 1;
+	/* Behind the count: who clears it looks at that next. */
+	__sync_lock_test_and_set(resting, 1);
 	return 1;
+}
+
+/* Whether the task's memory is the process's: it is of it, or its child that goes on in it, by vfork, until it calls exec. */
+INLINE int is_ours(u64 ids)
+{
+	struct task_struct *task, *parent;
+
+	if (ids >> 32 == process)
+		return 1;
+	if (namespace_ino)
+		return 0;
+	task = bpf_get_current_task_btf();
+	parent = task->real_parent;
+	return parent->tgid == (s32)process && parent->mm == task->mm;
 }
 
 SEC("perf_event")
@@ -341,7 +403,7 @@ int accessed(struct hit *hit)
 	struct cpu *cpu = enter();
 
 	if (cpu) {
-		if (ids >> 32 != process)
+		if (!is_ours(ids))
 			cpu->own.foreign += 1;
 		else if (variable && !has_execed)
 			look(cpu, hit, variable, ids);

@@ -20,6 +20,12 @@ struct tiptoe_variable {
 	u32 slot;
 };
 
+/*
+ * What is known of the value that a variable holds: nothing while stores are missed, as events are switched on or moved;
+ * nothing until the next hit; or that it is the last one's.
+ */
+enum known { GAP, FIRST, FOLLOWED };
+
 /* Which hits are one row. */
 struct tiptoe_watch_key {
 	/* The user's instruction behind the one that hit. */
@@ -50,6 +56,8 @@ struct tiptoe_watch_row {
 	u64 changed;
 	/* The value was read from memory, behind the store. */
 	u64 read_behind;
+	/* The value before is not known. */
+	u64 old_unknown;
 	u64 first_ns;
 	u64 last_ns;
 	u64 first_tid;
@@ -57,6 +65,8 @@ struct tiptoe_watch_row {
 	u64 several_threads;
 	u64 last_old;
 	u64 last_new;
+	/* The last one's value before is not known. */
+	u64 is_last_unknown;
 	/* Values that found no room. */
 	u64 other_values;
 	struct tiptoe_value values[VALUES];
@@ -79,6 +89,8 @@ struct tiptoe_access {
 	u64 new;
 	/* The value was read from memory, behind the store. */
 	u64 is_read_behind;
+	/* The value before is not known. */
+	u64 is_old_unknown;
 	struct tiptoe_watch_key key;
 };
 

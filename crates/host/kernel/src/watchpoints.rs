@@ -28,6 +28,7 @@ use crate::cpus::online_cpus;
 use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
 use crate::refusal::bpf_refusal;
 
+mod before;
 mod births;
 mod each;
 mod hit;
@@ -51,6 +52,7 @@ pub use model::{
     Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint, Window,
 };
 
+use before::Memory;
 use each::Each;
 use layout::{Counts, Cpu, Key, Row, Variable};
 use load::{EXEC, load, opener};
@@ -58,10 +60,11 @@ use slots::{Slots, Watch};
 use tasks::Tasks;
 use wide::Wide;
 
-/// Where in the map of the window its hits stand, how many there may be, and whether they count.
+/// Where in the map of the window its hits stand, how many there may be, whether they count, and whether events rest.
 const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
+const IS_RESTING: u32 = 3;
 
 const READ: &str = "read the accesses";
 const TELL: &str = "tell the BPF program of the program's code";
@@ -75,8 +78,9 @@ pub struct Watchpoints {
     events: Events,
     /// What is waited for of each variable.
     kinds: Vec<perf::Access>,
-    /// The variable that each slot serves.
-    serving: Vec<usize>,
+    /// The variable that each slot serves, and where it is.
+    serving: Vec<(usize, Breakpoint)>,
+    memory: Memory,
     sees_kernel: bool,
     allowance: Option<u64>,
     hit_cost: Cost,
@@ -159,7 +163,11 @@ impl Watchpoints {
             slots,
             events: Events::None,
             kinds: watchpoints.iter().map(|w| w.at.access).collect(),
-            serving: serving.to_vec(),
+            serving: serving
+                .iter()
+                .map(|index| (*index, watchpoints[*index].at))
+                .collect(),
+            memory: Memory::open(process)?,
             sees_kernel: prepared.sees_kernel,
             allowance: None,
             hit_cost: prepared.hit_cost,
@@ -183,7 +191,7 @@ impl Watchpoints {
         Ok(set)
     }
 
-    /// Tells the program of a variable, with what it holds.
+    /// Tells the program of a variable.
     fn tell_variable(
         &mut self,
         index: usize,
@@ -195,9 +203,13 @@ impl Watchpoints {
         let is_code = u32::from(at.access == perf::Access::Execute);
         let is_signed = watchpoint.is_signed.into();
         let variable: Variable = [index, at.len.into(), is_signed, is_code, slot];
-        self.insert("variables", at.address, variable)?;
-        let mut last = Array::<_, u64>::try_from(map_mut(&mut self.bpf, "last")?).map_err(told)?;
-        last.set(index, watchpoint.value, 0).map_err(told)
+        self.insert("variables", at.address, variable)
+    }
+
+    /// All that are served, by number.
+    fn served(&self) -> Vec<(u32, Breakpoint)> {
+        let served = self.serving.iter();
+        served.map(|(index, at)| (*index as u32, *at)).collect()
     }
 
     /// Limits a window to the hits that take so long.
@@ -224,14 +236,14 @@ impl Watchpoints {
         self.hit_cost
     }
 
-    /// Has a slot serve another variable from now on, with what that holds; what became of the window so far.
+    /// Has a slot serve another variable from now on; what became of the window so far.
     pub fn serve(
         &mut self,
         slot: usize,
         index: usize,
         watchpoint: &Watchpoint,
     ) -> Result<Window, Error> {
-        let left = self.serving[slot];
+        let (left, _) = self.serving[slot];
         let from = Watch::of(left, self.kinds[left]);
         let to = Watch::new(index, &watchpoint.at);
         if let Events::Wide(wide) = &self.events {
@@ -239,8 +251,9 @@ impl Watchpoints {
             wide.pause(slot)?;
         }
         let window = self.window()?;
+        before::begin_gap(&mut self.bpf, &[index as u32])?;
         self.tell_variable(index, watchpoint, slot as u32)?;
-        self.serving[slot] = index;
+        self.serving[slot] = (index, watchpoint.at);
         match &mut self.events {
             Events::None => {}
             Events::Wide(wide) => wide.serve(slot, &watchpoint.at, self.sees_kernel)?,
@@ -249,6 +262,8 @@ impl Watchpoints {
                 tasks.serve(slot, (to, watchpoint.at), &self.slots, in_kernel, is_on)?;
             }
         }
+        let served = [(index as u32, watchpoint.at)];
+        before::end_gap(&mut self.bpf, &self.memory, &served)?;
         Ok(window)
     }
 
@@ -285,14 +300,23 @@ impl Watchpoints {
         self.execs = Some(attach(&mut self.bpf, EXEC)?);
         self.set_window(HITS, 0)?;
         self.set_window(IS_ON, 1)?;
-        match &self.events {
-            Events::Wide(wide) => wide.start(self.allowance.is_some()),
-            Events::None | Events::Tasks(..) => Ok(()),
+        if let Events::Wide(wide) = &self.events {
+            wide.start(self.allowance.is_some())?;
         }
+        let served = self.served();
+        before::end_gap(&mut self.bpf, &self.memory, &served)
     }
 
     /// Begins the next window; what became of the one before.
     pub fn refresh(&mut self) -> Result<Window, Error> {
+        let served = self.served();
+        // Looked at and cleared before the counts of rests are read: a rest that is missed here stands in both next time.
+        let did_rest = self.in_window(IS_RESTING)? != 0;
+        if did_rest {
+            let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
+            before::begin_gap(&mut self.bpf, &variables)?;
+            self.set_window(IS_RESTING, 0)?;
+        }
         let window = self.window()?;
         self.set_window(HITS, 0)?;
         match &mut self.events {
@@ -305,6 +329,9 @@ impl Watchpoints {
                 }
             }
         }
+        if did_rest {
+            before::end_gap(&mut self.bpf, &self.memory, &served)?;
+        }
         Ok(window)
     }
 
@@ -313,7 +340,7 @@ impl Watchpoints {
     pub fn rest(&mut self) -> Result<bool, Error> {
         let is_used_up = match (self.allowance, &self.events) {
             (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {
-                self.hits_in_window()? >= allowed
+                self.in_window(HITS)? >= allowed
             }
             _ => false,
         };
@@ -329,14 +356,14 @@ impl Watchpoints {
         }
     }
 
-    fn hits_in_window(&self) -> Result<u64, Error> {
-        let hits = Array::<_, u64>::try_from(map(&self.bpf, "window")?).map_err(failed)?;
-        hits.get(&HITS, 0).map_err(failed)
+    fn in_window(&self, cell: u32) -> Result<u64, Error> {
+        let window = Array::<_, u64>::try_from(map(&self.bpf, "window")?).map_err(failed)?;
+        window.get(&cell, 0).map_err(failed)
     }
 
     /// What has become of the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
-        let hits = self.hits_in_window()?;
+        let hits = self.in_window(HITS)?;
         let map = map(&self.bpf, "rests")?;
         let map = PerCpuArray::<_, u64>::try_from(map).map_err(failed)?;
         let slots = 0..self.serving.len() as u32;
@@ -361,7 +388,7 @@ impl Watchpoints {
             }
         };
         let variables = self.serving.iter().enumerate();
-        let rested = variables.fold(0, |bits, (slot, variable)| {
+        let rested = variables.fold(0, |bits, (slot, (variable, _))| {
             bits | (rested >> slot & 1) << variable
         });
         Ok(Window { hits, rested })

@@ -281,6 +281,14 @@ pub(crate) fn notes(watch: &Watch) -> Vec<String> {
             "racy: the value was read from memory, behind the store; where threads race it may be another's".to_owned(),
         );
     }
+    let unknown: u64 = watch.rows.iter().map(|row| row.old_unknown).sum();
+    if unknown > 0 {
+        notes.push(format!(
+            "?: what was there before {} is not known, as stores in front of them were missed (the watch rested, or was \
+             elsewhere); they are not among those that changed it",
+            counted(unknown as usize, "hit")
+        ));
+    }
     if !watch.sees_kernel {
         notes.push(
             "writes by system calls were not seen, as they are not by the agent, nor where this user may not watch the \

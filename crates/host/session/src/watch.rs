@@ -71,15 +71,17 @@ pub struct Accesses {
     pub tid: Option<u32>,
     /// How many.
     pub count: u64,
-    /// Behind which the value was another one than before.
+    /// Behind which the value was another one than before, as far as is known.
     pub changed: u64,
+    /// Whose value before is not known: they came first behind a time in which stores were missed.
+    pub old_unknown: u64,
     /// Whose value was read from memory, behind the store: where threads race it may be another's.
     pub racy: u64,
     /// When the first was, since the session began.
     pub first_ns: u64,
     /// And the last.
     pub last_ns: u64,
-    /// The last one's value before it.
+    /// The last one's value before it, `?` where that is not known.
     pub last_old: String,
     /// And behind it.
     pub last_new: String,
@@ -108,7 +110,7 @@ pub struct Access<'a> {
     pub at: &'a str,
     /// A system call did it.
     pub in_kernel: bool,
-    /// The value before it.
+    /// The value before it, `?` where that is not known.
     pub old: String,
     /// And behind it.
     pub new: String,

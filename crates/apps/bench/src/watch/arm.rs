@@ -86,7 +86,6 @@ impl Words {
             is_pinned: true,
             at,
             is_signed: false,
-            value: 0,
         });
         let all: Vec<usize> = (0..self.count as usize).collect();
         let mut set = Watchpoints::open(&wanted, &points.collect::<Vec<_>>(), &all)?;

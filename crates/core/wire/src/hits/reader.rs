@@ -1,6 +1,6 @@
 //! The side that reads hits.
 
-use super::{CELLS, Hit, Hits, STACK, cell, head};
+use super::{CELLS, Epoch, Hit, Hits, STACK, cell, head};
 use crate::words::Words;
 
 /// How far the ring was read. All it believes is its own memory. (tiptoe)
@@ -54,6 +54,7 @@ impl<'a> Read<'a> {
             flags: word(cell::FLAGS),
             name: [word(cell::NAME), word(cell::NAME + 1)],
             registers,
+            epoch: Epoch::of(word(cell::EPOCH)),
         }
     }
 

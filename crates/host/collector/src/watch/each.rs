@@ -35,7 +35,7 @@ impl Run<'_> {
                 variable: place.name(),
                 at,
                 in_kernel: hit.row.in_kernel,
-                old: place.value(hit.old),
+                old: place.old_value(hit.old),
                 new: place.value(hit.new),
                 racy: hit.is_read_behind,
             })

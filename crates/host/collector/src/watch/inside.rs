@@ -15,11 +15,13 @@ use tiptoe_kernel::watchpoints::{
 use tiptoe_patch::Hits as Filtered;
 use tiptoe_session::Reservations;
 use tiptoe_sys::host::perf;
+use tiptoe_sys::raw::monotonic_ns;
 use tiptoe_wire::Watched;
-use tiptoe_wire::hits::{Asked, Reader};
+use tiptoe_wire::hits::{Asked, Epoch, Reader};
 
 use super::begin::Target;
 use super::form::told;
+use super::held::Held;
 use super::sums::Sums;
 use super::{WatchRequest, holders};
 use crate::driver;
@@ -52,6 +54,8 @@ pub(super) struct Inside {
     hit_cost: Cost,
     /// A bit for each variable that came to rest in this window.
     rested: u64,
+    /// The epoch for which values were read.
+    read_in: Option<Epoch>,
     has_ended: bool,
 }
 
@@ -120,6 +124,7 @@ impl Inside {
             allowance,
             hit_cost,
             rested: 0,
+            read_in: None,
             has_ended: false,
             tracee,
         };
@@ -146,16 +151,31 @@ impl Inside {
 
     /// Counts from now on, and lets a command begin.
     pub(super) fn start(&mut self, target: &Target) -> Result<(), Error> {
-        for index in self.serving.clone() {
-            let at = self.points[index].at;
-            let mut bytes = [0; 8];
-            let is_value = at.access != perf::Access::Execute;
-            if is_value && target.read(at.address, &mut bytes[..usize::from(at.len)]) {
-                self.sums.holds(index, u64::from_le_bytes(bytes));
+        self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
+        self.read_values(target);
+        Ok(())
+    }
+
+    /// Reads what is served where stores were missed, all of whose events are on by now.
+    fn read_values(&mut self, target: &Target) {
+        let epoch = self.tracee.hits().map(|hits| hits.epoch());
+        if let Some(epoch) = epoch.filter(|epoch| !epoch.is_gap && self.read_in != Some(*epoch)) {
+            self.read_in = Some(epoch);
+            for index in self.serving.clone() {
+                self.read_value(index, epoch, target);
             }
         }
-        self.tracee.hits().ok_or_else(no_hits)?.set_on(true);
-        Ok(())
+    }
+
+    fn read_value(&mut self, index: usize, epoch: Epoch, target: &Target) {
+        let at = self.points[index].at;
+        let mut bytes = [0; 8];
+        let can_be_read = target.read(at.address, &mut bytes[..usize::from(at.len)]);
+        let held = match can_be_read {
+            true => Held::read(u64::from_le_bytes(bytes), epoch, monotonic_ns()),
+            false => Held::default(),
+        };
+        self.sums.holds(index, held);
     }
 
     pub(super) fn go(&self) -> Result<(), Error> {
@@ -173,7 +193,9 @@ impl Inside {
             self.next_look = now + LOOK;
             self.tracee.ask(Asked::Look);
         }
-        self.read_hits(target, false)
+        let is_much = self.read_hits(target, false);
+        self.read_values(target);
+        is_much
     }
 
     fn read_hits(&mut self, target: &mut Target, is_end: bool) -> bool {
@@ -244,13 +266,16 @@ impl Inside {
         slot: usize,
         index: usize,
         point: &Watchpoint,
+        target: &Target,
     ) -> Result<Window, Error> {
         let window = self.window();
         self.known.insert(point.at.address, index);
-        self.sums.holds(index, point.value);
         self.points[index] = point.clone();
         self.serving[slot] = index;
         self.unless_gone(self.tracee.turn(slot, watched(point)))?;
+        if let Some(epoch) = self.tracee.hits().map(|hits| hits.epoch()) {
+            self.read_value(index, epoch, target);
+        }
         Ok(window)
     }
 

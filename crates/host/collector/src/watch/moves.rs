@@ -96,8 +96,8 @@ impl Run<'_> {
             .iter()
             .position(|served| *served == index);
         if let Some(slot) = slot {
-            let watchpoint = self.places[index].watchpoint(&self.target);
-            let window = self.set.serve(slot, index, &watchpoint)?;
+            let watchpoint = self.places[index].watchpoint();
+            let window = self.set.serve(slot, index, &watchpoint, &self.target)?;
             self.rested |= window.rested;
         }
         self.set.forget(from)?;

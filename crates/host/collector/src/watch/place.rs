@@ -191,18 +191,18 @@ impl Place {
         self.of_thread
     }
 
+    /// It is run, and has no value.
+    pub(super) fn is_code(&self) -> bool {
+        self.access == Access::Execute
+    }
+
     /// Whether it keeps its debug register.
     pub(super) fn is_pinned(&self) -> bool {
         self.is_pinned
     }
 
-    /// As the kernel is to watch it, with what it holds.
-    pub(super) fn watchpoint(&self, target: &Target) -> Watchpoint {
-        let mut bytes = [0; 8];
-        // What cannot be read is no value; it was a moment ago. Code has none.
-        if self.access != Access::Execute {
-            target.read(self.address, &mut bytes[..usize::from(self.len)]);
-        }
+    /// As the kernel is to watch it.
+    pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),
             is_pinned: self.is_pinned,
@@ -221,7 +221,6 @@ impl Place {
                 | ValueKind::Enumeration { signed, .. } => *signed,
                 _ => false,
             },
-            value: u64::from_le_bytes(bytes),
         }
     }
 
@@ -300,5 +299,10 @@ impl Place {
             Access::Execute => "-".to_owned(),
             _ => self.value.describe(bytes),
         }
+    }
+
+    /// The value before an access, where that is known.
+    pub(super) fn old_value(&self, value: Option<u64>) -> String {
+        value.map_or_else(|| "?".to_owned(), |value| self.value(value))
     }
 }

@@ -57,7 +57,7 @@ impl Sum<'_> {
         let last = self.rows.iter().max_by_key(|row| row.last_ns);
         let since = |at: Option<u64>| at.unwrap_or(start_ns).saturating_sub(start_ns);
         let only = self.only_hit(place, target);
-        let (old, new) = last.map_or((0, 0), |row| row.last);
+        let (old, new) = last.map_or((None, 0), |row| row.last);
         let new = only.unwrap_or(new);
         let values = match only {
             Some(value) => BTreeMap::from([(value, 1)]),
@@ -80,7 +80,8 @@ impl Sum<'_> {
             },
             first_ns: since(first),
             last_ns: since(last.map(|row| row.last_ns)),
-            last_old: place.value(old),
+            old_unknown: sum(|row| row.old_unknown),
+            last_old: place.old_value(old),
             last_new: place.value(new),
             values: values
                 .iter()

@@ -150,10 +150,11 @@ impl Set {
         slot: usize,
         index: usize,
         point: &Watchpoint,
+        target: &Target,
     ) -> Result<Window, Error> {
         match self {
             Set::Kernel { set, .. } => Ok(set.serve(slot, index, point)?),
-            Set::Agent(inside) => inside.serve(slot, index, point),
+            Set::Agent(inside) => inside.serve(slot, index, point, target),
         }
     }
 

@@ -16,6 +16,7 @@ use tiptoe_sys::host::perf;
 use tiptoe_wire::hits::{Hit, Read};
 
 use super::begin::Target;
+use super::held::Held;
 use super::learn;
 
 /// There are no more rows, nor values in each.
@@ -26,8 +27,8 @@ const VALUES: usize = 8;
 pub(super) struct Sums {
     wanted: WatchWanted,
     rows: HashMap<(WatchKey, Vec<u64>), WatchRow>,
-    /// By variable: how often it was hit, and what it held last.
-    variables: Vec<(Hits, u64)>,
+    /// By variable: how often it was hit, and what it holds.
+    variables: Vec<(Hits, Held)>,
     /// What is known of the instructions that end at these addresses.
     stores: HashMap<u64, Option<Store>>,
     drops: Drops,
@@ -38,14 +39,14 @@ pub(super) struct Sums {
 
 /// The values of an access.
 struct Values {
-    old: u64,
+    old: Option<u64>,
     new: u64,
     is_read_behind: bool,
 }
 
 impl Sums {
     pub(super) fn new(wanted: WatchWanted, points: &[Watchpoint]) -> Sums {
-        let variables = points.iter().map(|point| (Hits::default(), point.value));
+        let variables = points.iter().map(|_| Default::default());
         Sums {
             wanted,
             rows: HashMap::new(),
@@ -58,9 +59,9 @@ impl Sums {
     }
 
     /// A variable holds this now.
-    pub(super) fn holds(&mut self, index: usize, value: u64) {
-        if let Some((_, last)) = self.variables.get_mut(index) {
-            *last = value;
+    pub(super) fn holds(&mut self, index: usize, now: Held) {
+        if let Some((_, held)) = self.variables.get_mut(index) {
+            *held = now;
         }
     }
 
@@ -92,6 +93,7 @@ impl Sums {
         let hit = read.hit();
         if hit.is_late {
             self.late += 1;
+            self.holds(index, Held::default());
             return;
         }
         target.know(hit.ip);
@@ -102,7 +104,7 @@ impl Sums {
             stack: read.stack(len).collect(),
         };
         let memory = read.value(len).map(|value| cut(value, len));
-        let values = self.values(variable, (hit.ip, &snapshot), memory, target);
+        let values = self.values(variable, (&hit, &snapshot), memory, target);
         let Some((hits, _)) = self.variables.get_mut(index) else {
             return;
         };
@@ -161,24 +163,25 @@ impl Sums {
     fn values(
         &mut self,
         (index, point): (usize, &Watchpoint),
-        (ip, behind): (u64, &Snapshot),
+        (hit, behind): (&Hit, &Snapshot),
         memory: Option<u64>,
         target: &Target,
     ) -> Values {
-        let Some((_, last)) = self.variables.get_mut(index) else {
+        let Some((_, held)) = self.variables.get_mut(index) else {
             return Values {
-                old: 0,
+                old: None,
                 new: 0,
                 is_read_behind: true,
             };
         };
         if point.at.access == perf::Access::Execute {
             return Values {
-                old: *last,
+                old: Some(0),
                 new: 0,
                 is_read_behind: false,
             };
         }
+        let ip = hit.ip;
         let store = self.stores.entry(ip).or_insert_with(|| {
             let module = target.module(ip.wrapping_sub(1))?;
             learn::store(module, ip)
@@ -188,15 +191,15 @@ impl Sums {
             store.known(&behind.registers, behind.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());
-        let new = known.new.or(memory).unwrap_or(0);
-        let previous = std::mem::replace(last, new);
-        let old = match store.map(|store| store.source) {
-            Some(Source::Added(added)) => cut(new.wrapping_sub(added), len),
-            _ => known.old.unwrap_or(previous),
+        let new = known.new.or(memory);
+        let previous = held.replace(hit, new);
+        let old = match (new, store.map(|store| store.source)) {
+            (Some(new), Some(Source::Added(added))) => Some(cut(new.wrapping_sub(added), len)),
+            _ => known.old.or(previous),
         };
         Values {
             old,
-            new,
+            new: new.unwrap_or(0),
             is_read_behind: known.new.is_none(),
         }
     }
@@ -216,10 +219,11 @@ fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> Wa
         count: 0,
         changed: 0,
         read_behind: 0,
+        old_unknown: 0,
         first_ns: hit.time_ns,
         last_ns: 0,
         tid: Some(hit.tid),
-        last: (0, 0),
+        last: (None, 0),
         values: Vec::new(),
         other_values: 0,
         callers,
@@ -230,7 +234,8 @@ fn first_row(key: WatchKey, callers: Vec<u64>, hit: &Hit, first: Snapshot) -> Wa
 
 fn count(row: &mut WatchRow, hit: &Hit, values: &Values, is_code: bool) {
     row.count += 1;
-    row.changed += u64::from(values.old != values.new);
+    row.changed += u64::from(values.old.is_some_and(|old| old != values.new));
+    row.old_unknown += u64::from(values.old.is_none());
     row.read_behind += u64::from(values.is_read_behind);
     row.tid = row.tid.filter(|tid| *tid == hit.tid);
     row.last_ns = hit.time_ns;

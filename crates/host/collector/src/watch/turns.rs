@@ -34,8 +34,8 @@ impl Slots for Registers<'_> {
     type Error = Error;
 
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Error> {
-        let watchpoint = self.places[event].watchpoint(self.target);
-        let window = self.set.serve(slot, event, &watchpoint)?;
+        let watchpoint = self.places[event].watchpoint();
+        let window = self.set.serve(slot, event, &watchpoint, self.target)?;
         self.rested |= window.rested;
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
 /// Words of a row in front of its values.
-const NUMBERS: usize = 10;
+const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
 /// A value's state, once it is there.
 const READY: u64 = 2;
@@ -54,12 +54,14 @@ pub(super) fn row(key: Key, row: &Row) -> WatchRow {
         count,
         changed,
         read_behind,
+        old_unknown,
         first_ns,
         last_ns,
         tid,
         several,
         old,
         new,
+        is_last_unknown,
         other_values,
         rest @ ..,
     ] = *row;
@@ -76,10 +78,11 @@ pub(super) fn row(key: Key, row: &Row) -> WatchRow {
         count,
         changed,
         read_behind,
+        old_unknown,
         first_ns,
         last_ns,
         tid: (several == 0).then_some(tid as u32),
-        last: (old, new),
+        last: ((is_last_unknown == 0).then_some(old), new),
         values: values
             .map(|value| StoredValue {
                 value: value[1],
@@ -97,9 +100,9 @@ pub(super) fn row(key: Key, row: &Row) -> WatchRow {
     }
 }
 
-/// Words of a hit by itself: its time, thread, values before and behind, whether that was read from memory; its row's
-/// key.
-const ACCESS_WORDS: usize = 5;
+/// Words of a hit by itself: its time, thread, values before and behind, whether that was read from memory, and whether
+/// the one before is not known; its row's key.
+const ACCESS_WORDS: usize = 6;
 
 /// A hit by itself; None where the program wrote something else.
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {
@@ -107,13 +110,13 @@ pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     let words: Vec<u64> = words
         .map(|word| word.map(u64::from_ne_bytes))
         .collect::<Option<_>>()?;
-    let (&[time_ns, tid, old, new, is_read_behind], key) =
+    let (&[time_ns, tid, old, new, is_read_behind, is_old_unknown], key) =
         words.split_first_chunk::<ACCESS_WORDS>()?;
     let key: Key = key.try_into().ok()?;
     Some(Access {
         time_ns,
         tid: tid as u32,
-        old,
+        old: (is_old_unknown == 0).then_some(old),
         new,
         is_read_behind: is_read_behind != 0,
         row: row_key(key),

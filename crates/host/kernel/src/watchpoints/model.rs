@@ -14,11 +14,11 @@ pub struct WatchWanted {
     pub pid: u32,
     /// Each thread for itself.
     pub by_thread: bool,
-    /// Only those that changed the value.
+    /// Only those that changed the value, or may have.
     pub only_changed: bool,
     /// Each by itself, too.
     pub one_by_one: bool,
-    /// Only those for which all of these hold.
+    /// Only those for which all of these hold, or may hold as the value before is not known.
     pub conditions: Vec<Condition>,
     /// How long hits in a window may take, of all variables together: at least one hit is allowed.
     pub allowed_ns: Option<u64>,
@@ -89,8 +89,6 @@ pub struct Watchpoint {
     pub at: Breakpoint,
     /// Whether its values are signed.
     pub is_signed: bool,
-    /// What it holds before the first access.
-    pub value: u64,
 }
 
 /// Which hits are one row.
@@ -124,18 +122,21 @@ pub struct WatchRow {
     pub key: WatchKey,
     /// How many.
     pub count: u64,
-    /// Behind which the value was another one.
+    /// Behind which the value was another one, as far as is known.
     pub changed: u64,
     /// Whose value was read from memory.
     pub read_behind: u64,
+    /// Whose value before is not known, so that they may have changed it: the first ones behind a time in which stores
+    /// were missed.
+    pub old_unknown: u64,
     /// The time of the first, of CLOCK_MONOTONIC.
     pub first_ns: u64,
     /// Of the last.
     pub last_ns: u64,
     /// The thread, where all are of one.
     pub tid: Option<u32>,
-    /// The last one's values before and after.
-    pub last: (u64, u64),
+    /// The last one's values before, if it is known, and after.
+    pub last: (Option<u64>, u64),
     /// The first values that there were.
     pub values: Vec<StoredValue>,
     /// How often it was another one.
@@ -155,8 +156,8 @@ pub struct Access {
     pub time_ns: u64,
     /// The thread.
     pub tid: u32,
-    /// The value before.
-    pub old: u64,
+    /// The value before, if it is known.
+    pub old: Option<u64>,
     /// The value after.
     pub new: u64,
     /// That was read from memory.

@@ -55,6 +55,12 @@ impl Process {
         read_regular(held, Path::new("exe"))
     }
 
+    /// Its memory, by address, to be read.
+    pub fn open_memory(self) -> Result<File> {
+        let opened = File::open(self.path("mem"));
+        opened.map_err(|e| Error::of_process(self.pid, "read the memory", e))
+    }
+
     /// The file behind one of its mappings.
     pub fn open_mapped(self, mapping: &Mapping) -> Result<File> {
         let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);

@@ -1,0 +1,22 @@
+//! Variables in memory that other processes may write to, too: their breakpoints, if any, are their own.
+
+use super::begin::Target;
+use super::place::Place;
+
+/// What is to be said of those that are.
+pub(super) fn told(target: &Target, places: &[Place]) -> Vec<String> {
+    let maps = target.process.maps().unwrap_or_default();
+    let is_shared = |place: &&Place| {
+        let at = maps.iter().find(|map| map.contains(place.address()));
+        !place.is_code() && at.is_some_and(|map| map.perms.shared)
+    };
+    let shared = places.iter().filter(is_shared);
+    let told = shared.map(|place| {
+        format!(
+            "`{}` is in memory that other processes may share: what they store there is not seen, and values before are \
+             those that this process left",
+            place.name()
+        )
+    });
+    told.collect()
+}

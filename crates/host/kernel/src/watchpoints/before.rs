@@ -1,0 +1,91 @@
+//! What variables hold before a hit: it is the last hit's value, where no store was missed since.
+//!
+//! | known | the program's `last` is | becomes |
+//! |---|---|---|
+//! | `GAP` | nothing: events are switched on or moved, and stores missed | `FIRST` or `FOLLOWED`, by tiptoe |
+//! | `FIRST` | nothing | `FOLLOWED`, by the next hit |
+//! | `FOLLOWED` | what the variable holds | `GAP`, by tiptoe |
+//!
+//! While events rest, which the program notes, it is as in `GAP`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use aya::Ebpf;
+use aya::maps::Array;
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::perf::{Access, Breakpoint};
+
+use super::told;
+use crate::Error;
+use crate::programs::map_mut;
+
+const GAP: u64 = 0;
+const FIRST: u64 = 1;
+const FOLLOWED: u64 = 2;
+
+/// A hit is told some microseconds behind its store, so a store that memory shows already is told within this time.
+const DELAY: Duration = Duration::from_micros(50);
+
+/// The process's memory.
+#[derive(Debug)]
+pub(super) struct Memory(File);
+
+impl Memory {
+    pub(super) fn open(process: Process) -> Result<Memory, Error> {
+        Ok(Memory(process.open_memory()?))
+    }
+
+    /// A value's bytes; `None` where it cannot be read, or is code.
+    fn value(&self, at: &Breakpoint) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let part = bytes.get_mut(..usize::from(at.len))?;
+        (at.access != Access::Execute).then_some(())?;
+        self.0.read_exact_at(part, at.address).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+}
+
+/// The program's events are switched on or moved from now on.
+pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> {
+    let mut known = words(bpf, "known")?;
+    variables
+        .iter()
+        .try_for_each(|index| known.set(*index, GAP, 0).map_err(told))
+}
+
+/// All events of these variables are on: what they hold is read, and is so where no hit came meanwhile.
+pub(super) fn end_gap(
+    bpf: &mut Ebpf,
+    memory: &Memory,
+    variables: &[(u32, Breakpoint)],
+) -> Result<(), Error> {
+    let mut before = Vec::new();
+    for (index, at) in variables {
+        let hits = hits(bpf, *index)?;
+        let value = memory.value(at);
+        words(bpf, "last")?
+            .set(*index, value.unwrap_or(0), 0)
+            .map_err(told)?;
+        before.push((*index, value.map(|_| hits)));
+    }
+    std::thread::sleep(DELAY);
+    for (index, before) in before {
+        let is_so = before == Some(hits(bpf, index)?);
+        let known = if is_so { FOLLOWED } else { FIRST };
+        words(bpf, "known")?.set(index, known, 0).map_err(told)?;
+    }
+    Ok(())
+}
+
+fn hits(bpf: &mut Ebpf, index: u32) -> Result<u64, Error> {
+    words(bpf, "seen")?.get(&index, 0).map_err(told)
+}
+
+fn words<'b>(
+    bpf: &'b mut Ebpf,
+    name: &'static str,
+) -> Result<Array<&'b mut aya::maps::MapData, u64>, Error> {
+    Array::try_from(map_mut(bpf, name)?).map_err(told)
+}

@@ -1,0 +1,113 @@
+//! `tiptoe watch`: what was there before an access is right, or said not to be known.
+
+use serde_json::Value;
+use tiptoe_tests::{Process, Report, command, target};
+
+use crate::watch::{hits, rows, turn, wait_armed, watch};
+
+const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
+const COUNTS: [&str; 5] = [
+    "counts[0]",
+    "counts[1]",
+    "counts[2]",
+    "counts[3]",
+    "counts[4]",
+];
+
+/// Each access of the target's in this mode, and the report.
+pub(crate) fn traced(options: &[&str], mode: &str, rounds: u64) -> (Vec<Value>, Report) {
+    let name = format!("tiptoe-trace-{mode}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let mut command = command();
+    command.args(["watch", "--trace", "--json"]).args(options);
+    command
+        .arg("-o")
+        .arg(&path)
+        .arg("--")
+        .arg(target("watched"));
+    let output = tiptoe_tests::process::output(command.args([mode, &rounds.to_string()]));
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    std::fs::remove_file(path).expect("it is there");
+    let (lines, report) = text
+        .trim_end()
+        .rsplit_once('\n')
+        .expect("lines and a report");
+    let lines = lines.lines().map(|line| Report::parse(line).value);
+    (lines.collect(), Report::parse(report))
+}
+
+/// Of values that count up by one: how many lines say what was there before, and how many that nobody knows. No line is
+/// wrong.
+fn known_and_unknown(lines: &[Value]) -> [usize; 2] {
+    let number = |line: &Value, key: &str| line[key].as_str().and_then(|text| text.parse().ok());
+    let is_known = |line: &&Value| {
+        let old: Option<u64> = number(line, "old");
+        assert!(old.is_some() || line["old"] == "?", "{line:#}");
+        assert!(
+            old.is_none_or(|old| number(line, "new") == Some(old + 1)),
+            "{line:#}"
+        );
+        old.is_some()
+    };
+    let known = lines.iter().filter(is_known).count();
+    [known, lines.len() - known]
+}
+
+#[test]
+fn nothing_old_is_told_behind_a_turn() {
+    let Some(_turn) = turn() else { return };
+    for form in FORMS {
+        let options = ["--rotate", "20ms", "--budget", "off", "--via", form];
+        let (lines, report) = traced(&[&COUNTS[..], &options].concat(), "counting", 2_000);
+        let [known, unknown] = known_and_unknown(&lines);
+        assert!(
+            known > 10 * unknown && known > 1_000,
+            "{form}: {known}, {unknown}"
+        );
+        let told = rows(&report).iter().map(|row| row["old_unknown"].as_u64());
+        assert_eq!(told.sum::<Option<u64>>(), Some(unknown as u64), "{form}");
+    }
+}
+
+#[test]
+fn nothing_old_is_told_behind_a_rest() {
+    let Some(_turn) = turn() else { return };
+    for form in FORMS {
+        let options = ["--budget", "1%", "--via", form];
+        let (lines, report) = traced(&[&COUNTS[..2], &options].concat(), "hurried", 300);
+        let [known, unknown] = known_and_unknown(&lines);
+        assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
+        let used_up = &report.value["watch"]["allowance"]["used_up"];
+        assert!(used_up.as_u64() > Some(0), "{form}: {used_up}");
+    }
+}
+
+#[test]
+fn a_child_by_vfork_stores_into_the_program_s_memory() {
+    let Some(_turn) = turn() else { return };
+    let options = ["counts[0]", "--budget", "off", "--via", "kernel"];
+    let (lines, report) = traced(&options, "vforked", 50);
+    assert_eq!(known_and_unknown(&lines), [100, 0]);
+    assert_eq!(
+        (hits(&report, 0), &report.value["watch"]["foreign"]),
+        (100, &0.into())
+    );
+}
+
+#[test]
+fn memory_that_others_may_have_is_told() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["shared", "1"]);
+    program.go();
+    let place = program.line();
+    let watched = watch(&[&format!("{place}:8")]).attach(&[program.pid()]);
+    wait_armed(&watched);
+    program.go();
+    assert!(program.finish().1.success());
+    let report = watched.finish();
+    assert_eq!(hits(&report, 0), 1);
+    let notes = report.value["notes"].to_string();
+    let shared = format!("`{place}` is in memory that other processes may share");
+    assert!(notes.contains(&shared), "{:#}", report.value);
+}

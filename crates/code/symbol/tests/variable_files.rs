@@ -17,6 +17,17 @@ struct Program {
 }
 
 impl Program {
+    /// A program of one file, compiled.
+    fn of(compiler: &str, source: (&str, &str), options: &[&str]) -> Program {
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        fs::write(path(source.0), source.1).unwrap();
+        let files = ["-o", &path("prog"), &path(source.0)];
+        tool(compiler, &[options, &files].concat()).unwrap();
+        let path = folder.path().join("prog");
+        Program { folder, path }
+    }
+
     /// The program of C, compiled.
     fn build(compiler: &str, options: &[&str]) -> Program {
         let folder = TempDir::new().unwrap();
@@ -218,6 +229,34 @@ fn variables_that_were_left_out() {
     let tick = image(&program.path).unwrap().find("tick").unwrap()[0].address;
     assert_eq!(code.start, Start::Module(tick));
     refused(&program.path, "tock:x", &["no function `tock`", "`tick`"]);
+}
+
+/// g++ only declares what it leaves out, in its namespace, as it does what is in another file.
+#[test]
+fn namespaces_of_one_file() {
+    let source = "
+        namespace { int gone; int kept; }
+        namespace ns { namespace { int within; } static int hidden; }
+        int main(int count, char **) {
+            kept = count;
+            asm volatile(\"\" : : \"r\"(&kept) : \"memory\");
+            if (count > 99) gone = ns::within = ns::hidden = 1;
+            return kept;
+        }";
+    let program = Program::of("g++", ("one.cpp", source), &["-g", "-O2"]);
+    assert_eq!(plan(&program.path, "kept").unwrap().length(None), Ok(4));
+    for name in [
+        "gone",
+        "(anonymous namespace)::gone",
+        "ns::within",
+        "hidden",
+    ] {
+        refused(
+            &program.path,
+            name,
+            &["no place in memory", "optimised out"],
+        );
+    }
 }
 
 #[test]

@@ -190,6 +190,11 @@ fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableErro
     Some(match found.location {
         Location::Nowhere(value) => VariableError::OptimisedOut { name: asked, value },
         Location::Other(what) => VariableError::NoSinglePlace { name: asked, what },
+        // What only its own file can see is defined there or nowhere.
+        Location::Declared if !found.entry.has(dw::DW_AT_external) => VariableError::OptimisedOut {
+            name: asked,
+            value: None,
+        },
         Location::Declared => VariableError::Elsewhere { name: asked },
         _ => VariableError::Local {
             name: asked,

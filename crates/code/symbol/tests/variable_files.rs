@@ -260,6 +260,24 @@ fn namespaces_of_one_file() {
 }
 
 #[test]
+fn variables_in_registers() {
+    let source = "
+        register long fixed asm(\"r15\");
+        int main(void) {
+            register long counter = 3;
+            return (int)(fixed + counter);
+        }";
+    let program = Program::of("gcc", ("one.c", source), &["-g", "-O0"]);
+    for name in ["fixed", "counter", "main::counter"] {
+        refused(
+            &program.path,
+            name,
+            &["lives in a register", "stored to", "--by arg0"],
+        );
+    }
+}
+
+#[test]
 fn addresses_and_alignment() {
     let program = Program::build("gcc", &["-g"]);
     let (absolute, own) = (

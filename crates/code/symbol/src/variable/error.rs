@@ -55,6 +55,14 @@ pub enum VariableError {
         /// The function that it belongs to.
         function: String,
     },
+    /// A register is its place, always.
+    #[error(
+        "`{name}` lives in a register, and only memory can be watched: watch what it is stored to, or count calls by it where it is an argument (tiptoe probe FUNCTION --by arg0)"
+    )]
+    InRegister {
+        /// The name as it was asked for.
+        name: String,
+    },
     /// The compiler or linker left it no place in memory.
     #[error(
         "`{name}` has no place in memory: it was optimised out{}; build that file with -O0, or watch an address",

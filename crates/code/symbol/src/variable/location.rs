@@ -17,6 +17,8 @@ pub(super) enum Location {
     Declared,
     /// In a register, on a stack, or in both by turns.
     Local,
+    /// Always in one register.
+    Register,
     /// Nowhere; its value, where that is a constant.
     Nowhere(Option<i64>),
     /// In a way that is not understood.
@@ -69,8 +71,8 @@ fn evaluate<'d>(
             }
             Operation::TLS => thread_local = true,
             Operation::Nop => {}
-            Operation::Register { .. }
-            | Operation::RegisterOffset { .. }
+            Operation::Register { .. } => return Location::Register,
+            Operation::RegisterOffset { .. }
             | Operation::FrameOffset { .. }
             | Operation::CallFrameCFA
             | Operation::EntryValue { .. } => return Location::Local,

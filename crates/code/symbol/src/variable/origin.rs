@@ -179,7 +179,8 @@ impl<'d> Variables<'d> {
 /// What to say where all that fits is at no fixed place.
 fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableError> {
     let asked = name.path();
-    let is_local = |found: &&&Found<'_>| found.location == Location::Local;
+    let is_local =
+        |found: &&&Found<'_>| matches!(found.location, Location::Local | Location::Register);
     let gone = fitting.iter().find(|found| !is_local(found));
     let local = fitting.iter().find(is_local);
     // Of functions' variables some have no place; that the others come and go is what matters.
@@ -189,6 +190,7 @@ fn nowhere(name: &Name, fit: Fit, fitting: &[&Found<'_>]) -> Option<VariableErro
     }?;
     Some(match found.location {
         Location::Nowhere(value) => VariableError::OptimisedOut { name: asked, value },
+        Location::Register => VariableError::InRegister { name: asked },
         Location::Other(what) => VariableError::NoSinglePlace { name: asked, what },
         // What only its own file can see is defined there or nowhere.
         Location::Declared if !found.entry.has(dw::DW_AT_external) => VariableError::OptimisedOut {

@@ -1,11 +1,35 @@
-//! Numbers in sentences.
+//! Numbers and lists in sentences.
 
 use tiptoe_session::Dropped;
+use tiptoe_sys::host::Process;
+
+/// More of a list are only counted.
+const FEW: usize = 8;
 
 /// So many of a thing: `1 hit`, `2 hits`.
 pub fn counted(count: u64, noun: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{end}")
+}
+
+/// The first of a list, and how many more there are.
+pub fn few(all: &[String]) -> String {
+    let first = all[..all.len().min(FEW)].join(", ");
+    match all.len().saturating_sub(FEW) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// The first of some processes, by their numbers and names, and how many more there are.
+pub fn few_processes(pids: &[u32]) -> String {
+    let name = |pid: u32| Process::new(pid).and_then(Process::comm);
+    let told = |pid: &u32| format!("{pid} {}", name(*pid).unwrap_or_default());
+    let all: Vec<String> = pids
+        .iter()
+        .map(|pid| told(pid).trim_end().to_owned())
+        .collect();
+    few(&all)
 }
 
 /// Each reason for which something was dropped.
@@ -16,4 +40,20 @@ pub fn dropped<const N: usize>(reasons: [(u64, &str); N]) -> Vec<Dropped> {
         count,
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_eight_are_named() {
+        let names = |count: u32| (1..=count).map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(few(&names(2)), "1, 2");
+        assert_eq!(few(&names(8)), "1, 2, 3, 4, 5, 6, 7, 8");
+        assert_eq!(few(&names(11)), "1, 2, 3, 4, 5, 6, 7, 8 and 3 more");
+        let me = Process::current();
+        let told = format!("{} {}", me.pid(), me.comm().unwrap());
+        assert_eq!(few_processes(&[me.pid()]), told);
+    }
 }

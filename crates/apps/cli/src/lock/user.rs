@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tiptoe_collector::{ByLock, Request, RequestTarget};
+use tiptoe_collector::{ByLock, Request, RequestTarget, few_processes};
 
 use crate::failure::Failure;
 use crate::lock::{LockArgs, LockByWord};
@@ -61,7 +61,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
     };
     let [pid] = pids[..] else {
         let what = "--now asks of one process at a time";
-        return Err(Failure::new(what).hint("-p PID"));
+        return Err(Failure::new(what).hint(format!("-p PID: {}", few_processes(pids))));
     };
     let output = probe::place(common, &target)?;
     let session = tiptoe_collector::lock_waits_now(pid)?;

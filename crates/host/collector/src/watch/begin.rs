@@ -23,6 +23,7 @@ use crate::module::{Cache, Module};
 use crate::preload;
 use crate::request::{Error, RequestTarget};
 use crate::ulocks::{Names, Stacks};
+use crate::words::few_processes;
 
 /// What is mapped is not read more often, whatever strange code a program runs.
 const SELDOM: Duration = Duration::from_millis(5);
@@ -31,9 +32,6 @@ const SP: usize = 4;
 const BP: usize = 5;
 /// More callers are not looked for.
 const DEEPEST: usize = 16;
-
-/// Whom, where that is not one process.
-const ONE: &str = "-p PID names one";
 
 /// A process, and what is where in it.
 pub(super) struct Target {
@@ -265,7 +263,7 @@ pub(super) fn one(pids: &[u32]) -> Result<u32, Error> {
         [pid] => Ok(*pid),
         _ => {
             let what = "addresses differ between processes: one is watched at a time";
-            Err(Error::new(what).with_hint(ONE))
+            Err(Error::new(what).with_hint(format!("-p PID: {}", few_processes(pids))))
         }
     }
 }
@@ -299,5 +297,19 @@ fn until_exec(pid: u32) -> Result<(), nix::errno::Errno> {
             }
             _ => ptrace::cont(of(pid), None::<Signal>)?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_processes_one_is_to_be_named() {
+        let pid = std::process::id();
+        assert_eq!(one(&[pid]).unwrap(), pid);
+        let hint = one(&[pid; 10]).unwrap_err().hint().unwrap();
+        assert!(hint.starts_with(&format!("-p PID: {pid} ")), "{hint}");
+        assert!(hint.ends_with(" and 2 more"), "{hint}");
     }
 }

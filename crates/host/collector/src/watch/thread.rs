@@ -6,6 +6,7 @@ use super::begin::Target;
 use crate::inject::thread_pointer;
 use crate::module::Module;
 use crate::request::Error;
+use crate::words::few;
 
 /// A thread, and where its own variables begin to be counted from.
 #[derive(Clone, Debug)]
@@ -37,15 +38,11 @@ impl OfThread {
             } else {
                 found
             };
-            let mut some: Vec<String> = some
+            let some: Vec<String> = some
                 .iter()
                 .map(|(tid, name)| format!("{tid} {name}"))
                 .collect();
-            let more = if some.len() > MOST { ", …" } else { "" };
-            some.truncate(MOST);
-            return Err(
-                Error::new(what).with_hint(format!("--thread TID: {}{more}", some.join(", ")))
-            );
+            return Err(Error::new(what).with_hint(format!("--thread TID: {}", few(&some))));
         };
         let pointer = thread_pointer(*tid).filter(|pointer| *pointer != 0);
         let pointer = pointer.ok_or_else(|| {
@@ -74,6 +71,3 @@ impl OfThread {
         image.thread_block(&thread, &mut |at, bytes| target.read(at, bytes))
     }
 }
-
-/// More threads are not listed.
-const MOST: usize = 8;

@@ -172,6 +172,11 @@ impl Target {
         (module.object.image.header().class == Class::Elf64).then_some(module)
     }
 
+    /// Whether it is a command that has not begun.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// Lets a command that is held begin; one that the agent holds is let go by that.
     pub(super) fn go_on(&mut self, is_agents: bool) -> Result<Option<Child>, Error> {
         if self.held.is_some() && !is_agents {

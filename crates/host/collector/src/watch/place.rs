@@ -17,6 +17,8 @@ use crate::resolve;
 
 /// How a variable is named.
 const GRAMMAR: &str = "a variable is [BINARY:]NAME[:LEN][:w|rw|x], such as stats.hits, table[3]->next or 0x601040:4:rw";
+/// Why a variable may not be there, and what helps.
+const NOT_BEGUN: &str = "of a command that has not begun libraries are not there yet, nor pointers set: -p PID watches one that runs";
 /// Behind one that keeps its debug register where others take turns.
 const PINNED: &str = "/pinned/";
 
@@ -99,11 +101,11 @@ impl Target {
                 return Err(Error::new(what));
             }
             None => {
-                return Err(resolve::no_binary(
-                    binary,
-                    self.process,
-                    &self.names.modules,
-                ));
+                let error = resolve::no_binary(binary, self.process, &self.names.modules);
+                return Err(match (self.is_held(), error.hint()) {
+                    (true, Some(has)) => error.with_hint(format!("{has}; {NOT_BEGUN}")),
+                    _ => error,
+                });
             }
         };
         let refused = |error: VariableError| Error::new(error.to_string());
@@ -130,8 +132,7 @@ impl Target {
                 "nothing is mapped at {address:#x}, where `{}` would be",
                 plan.expression
             );
-            return Err(Error::new(what)
-                .with_hint("of a command that has not begun libraries are not there yet, nor pointers set: -p PID watches one that runs"));
+            return Err(Error::new(what).with_hint(NOT_BEGUN));
         }
         let name = match (&plan.start, thread) {
             (Start::Absolute(_), _) => plan.expression.clone(),

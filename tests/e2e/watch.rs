@@ -289,6 +289,8 @@ fn it_ends_with_what_it_watches() {
         "{:#}",
         report.value["notes"]
     );
+    // Said once: in the report, which is in a file.
+    assert!(!exec.stderr.contains("called exec"), "{}", exec.stderr);
 }
 
 #[test]

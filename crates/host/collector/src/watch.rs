@@ -22,6 +22,7 @@ use crate::words;
 mod begin;
 mod condition;
 mod each;
+mod ends;
 mod foresee;
 mod form;
 mod freed;
@@ -310,9 +311,6 @@ impl Run<'_> {
             // What it called may have ended by now, too.
             let over = self.has_execed();
             let over = over.or_else(|| if is_last { None } else { self.has_gone() });
-            if let Some(why) = &over {
-                observer.note(why);
-            }
             if is_last || over.is_some() {
                 self.notes.extend(over);
                 return Ok(());
@@ -343,28 +341,6 @@ impl Run<'_> {
             allowance.windows += 1;
             allowance.used_up += u64::from(rested != 0);
         }
-    }
-
-    /// Says it where another program runs at the addresses that were watched.
-    fn has_execed(&self) -> Option<String> {
-        let (pid, comm) = (self.target.process.pid(), &self.target.comm);
-        let after = self.start.elapsed().as_secs_f64();
-        let (what, then) = self.set.ended_by()?;
-        Some(format!(
-            "process {pid} ({comm}) {what} after {after:.1} s: {then}"
-        ))
-    }
-
-    /// Why there is nothing to watch any more, though the process is there.
-    fn has_gone(&mut self) -> Option<String> {
-        let after = self.start.elapsed().as_secs_f64();
-        let gone = self.target.gone(&self.places);
-        // An exec takes the memory away just before it is told.
-        let twice = std::mem::replace(&mut self.is_gone, gone.is_some());
-        let (gone, why) = gone.filter(|_| twice)?;
-        Some(format!(
-            "the watch of `{gone}` ended after {after:.1} s: {why}"
-        ))
     }
 
     /// What was counted.

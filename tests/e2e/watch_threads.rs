@@ -1,6 +1,7 @@
 //! `tiptoe watch` by breakpoints of each thread: all threads have theirs once, however they come and go.
 
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
@@ -263,7 +264,37 @@ fn the_variable_of_one_thread() {
     let notes = report.value["notes"].to_string();
     assert!(notes.contains("its thread ended"), "{notes}");
     program.go();
+    assert_eq!(program.line(), "ready");
+    program.go();
     assert!(program.finish().1.success());
+}
+
+/// Other threads get the memory of one that has ended: what they do there is not that one's. What else is watched goes on.
+#[test]
+fn a_thread_that_ends_takes_only_its_variable_along() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task"] {
+        let mut program = ready("owners", 1);
+        let options = ["own", "stats.hits", "--thread", "second", "--via", via];
+        let watched = watch(&options).attach(&[program.pid()]);
+        wait_armed(&watched);
+        program.go();
+        std::thread::sleep(Duration::from_millis(300));
+        program.go();
+        assert_eq!(program.line(), "ready");
+        program.go();
+        assert!(program.finish().1.success());
+        let report = watched.finish();
+        assert_eq!(
+            [hits(&report, 0), hits(&report, 1)],
+            [10, 1],
+            "{:#}",
+            report.value
+        );
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("its thread ended"), "{notes}");
+        assert!(!notes.contains("by other threads"), "{notes}");
+    }
 }
 
 /// Runs it once more where a trap without a reason ended the program, which a virtual machine may give it while

@@ -141,6 +141,7 @@ static void many(void) {
 // Each thread has its own; when it is told to each writes it, and the second ends.
 __thread volatile long own;
 
+PROBED void seldom(void);
 PROBED void write_own(long value) { own = value; }
 
 static void *with_own(void *arg) {
@@ -151,20 +152,28 @@ static void *with_own(void *arg) {
     return NULL;
 }
 
-static void owners(void) {
+static void two_owners(char *one, char *other) {
     pthread_t first, second;
     char line[64];
-    CHECK(pthread_barrier_init(&together, NULL, 3) == 0);
-    CHECK(pthread_create(&first, NULL, with_own, "first") == 0);
-    CHECK(pthread_create(&second, NULL, with_own, "second") == 0);
+    CHECK(pthread_create(&first, NULL, with_own, one) == 0);
+    CHECK(pthread_create(&second, NULL, with_own, other) == 0);
     pthread_barrier_wait(&together);
     puts("ready");
     fflush(stdout);
     CHECK(read(0, line, sizeof line) > 0);
     pthread_barrier_wait(&together);
     CHECK(pthread_join(first, NULL) == 0 && pthread_join(second, NULL) == 0);
+}
+
+static void owners(void) {
+    char line[64];
+    CHECK(pthread_barrier_init(&together, NULL, 3) == 0);
+    two_owners("first", "second");
     write_own(99);
     CHECK(read(0, line, sizeof line) > 0);
+    // These get the memory of those.
+    two_owners("third", "fourth");
+    seldom();
 }
 
 // Two threads store their own numbers.

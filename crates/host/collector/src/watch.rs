@@ -115,8 +115,6 @@ struct Run<'a> {
     allowance: Option<Allowance>,
     /// A bit for each variable whose events came to rest.
     rested: u64,
-    /// A variable was not there when it was last looked at.
-    is_gone: bool,
     notes: Vec<String>,
 }
 
@@ -160,7 +158,6 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         start_ns,
         allowance,
         rested: 0,
-        is_gone: false,
         notes,
     };
     run.watch(observer)?;
@@ -310,9 +307,9 @@ impl Run<'_> {
             let is_last = stopped || ended || end.is_some_and(|end| now >= end);
             // What it called may have ended by now, too.
             let over = self.has_execed();
-            let over = over.or_else(|| if is_last { None } else { self.has_gone() });
-            if is_last || over.is_some() {
-                self.notes.extend(over);
+            let is_over = is_last || over.is_some();
+            self.notes.extend(over);
+            if is_over || self.end_gone(observer)? {
                 return Ok(());
             }
             let tick = match now - self.start {
@@ -364,9 +361,9 @@ impl Run<'_> {
         for (index, place) in (0..).zip(&self.places) {
             let hits = self.set.hits(index)?;
             let rested = has_missed || self.rested & 1 << index != 0;
-            let watched = self
-                .turns
-                .watched_ns(index as usize, self.start_ns + duration_ns);
+            let until = self.start_ns + duration_ns;
+            let watched = || self.turns.watched_ns(index as usize, until);
+            let watched = place.life.watched_ns().unwrap_or_else(watched);
             let takes_turns = self.turns.are_needed() && !place.is_pinned();
             let partly = takes_turns.then_some(watched);
             variables.push(place.variable(hits, rested, partly));
@@ -383,8 +380,10 @@ impl Run<'_> {
         session.cost = self.cost(&mut session.events, &variables, session.cpu_ns)?;
         let rows = rows::rows(&found, &self.places, &self.target, self.start_ns);
         let places = self.places.iter();
-        let freed = places.filter_map(|place| freed::told(place, &rows));
+        let freed = places.clone().filter_map(|place| freed::told(place, &rows));
         self.notes.extend(freed);
+        let ended = places.filter_map(|place| ends::told(place, &rows, &self.target));
+        self.notes.extend(ended);
         session.watch = Some(Watch {
             by: if self.request.by_thread {
                 "thread"

@@ -212,23 +212,21 @@ impl Target {
         self.after.saturating_sub(self.before).as_nanos() as u64
     }
 
-    /// The first of these that is not there any more, though the process is; and why.
-    pub(super) fn gone<'p>(&self, places: &'p [Place]) -> Option<(&'p str, &'static str)> {
-        let has_ended = |tid: u32| self.process.thread_comm(tid).is_err();
-        let of_thread = places
-            .iter()
-            .find(|place| place.of_thread().is_some_and(has_ended));
-        if let Some(gone) = of_thread {
-            return Some((gone.name(), "its thread ended"));
+    /// Why a variable is not there any more, though the process is.
+    pub(super) fn gone(&self, place: &Place) -> Option<&'static str> {
+        if place
+            .of_thread()
+            .is_some_and(|owner| owner.has_ended(self.process))
+        {
+            return Some("its thread ended");
         }
-        let mut byte = [0];
-        let gone = places
-            .iter()
-            .find(|place| !self.read(place.address(), &mut byte))?;
+        if self.read(place.address(), &mut [0]) {
+            return None;
+        }
         let maps = self.process.maps().unwrap_or_default();
         let is_gone =
-            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(gone.address()));
-        is_gone.then(|| (gone.name(), "it was unmapped"))
+            !maps.is_empty() && !maps.iter().any(|mapping| mapping.contains(place.address()));
+        is_gone.then_some("it was unmapped")
     }
 
     /// Walks the stack that a hit left, as far as it was kept: the return addresses.

@@ -1,8 +1,50 @@
-//! What ends a watch before its process ends: another program, or what was watched is not there any more.
+//! What ends a watch before its process ends: another program, or that what was watched is not there any more.
 //!
-//! Only the report says so: it comes at once, or, of a command that goes on, once that is said.
+//! Only the report says so: it comes at once, or, of a command that goes on, once that is said. Where of several variables
+//! one is gone the others are watched on.
+
+use std::time::Duration;
+
+use tiptoe_session::Accesses;
 
 use super::Run;
+use super::begin::Target;
+use super::place::Place;
+use crate::request::{Error, Observer};
+
+/// Here, for a page's length, no program has anything: breakpoints that are not needed any more wait there.
+pub(super) const NOWHERE: u64 = 0x1000;
+
+/// Whether a variable is still there.
+#[derive(Default)]
+pub(super) struct Life {
+    /// When it was last seen, after the start.
+    seen: Duration,
+    /// The last look did not find it.
+    is_missed: bool,
+    /// For how long it was watched, where that has ended.
+    ended: Option<u64>,
+}
+
+impl Life {
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// For how long it was watched, where that has ended.
+    pub(super) fn watched_ns(&self) -> Option<u64> {
+        self.ended
+    }
+
+    /// Takes down a look; whether it is gone for certain.
+    fn look(&mut self, is_there: bool, now: Duration) -> bool {
+        if is_there {
+            self.seen = now;
+        }
+        // An exec takes memory and threads away just before it is told.
+        std::mem::replace(&mut self.is_missed, !is_there) && !is_there
+    }
+}
 
 impl Run<'_> {
     /// Says it where another program runs at the addresses that were watched.
@@ -15,15 +57,94 @@ impl Run<'_> {
         ))
     }
 
-    /// Why there is nothing to watch any more, though the process is there.
-    pub(super) fn has_gone(&mut self) -> Option<String> {
-        let after = self.start.elapsed().as_secs_f64();
-        let gone = self.target.gone(&self.places);
-        // An exec takes the memory away just before it is told.
-        let twice = std::mem::replace(&mut self.is_gone, gone.is_some());
-        let (gone, why) = gone.filter(|_| twice)?;
-        Some(format!(
-            "the watch of `{gone}` ended after {after:.1} s: {why}"
-        ))
+    /// Ends the watches of what is not there any more, though the process is; whether none is left.
+    pub(super) fn end_gone(&mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
+        for index in 0..self.places.len() {
+            // What is seen was there before it was looked at.
+            let now = self.start.elapsed();
+            let place = &self.places[index];
+            let why = match place.life.has_ended() {
+                true => continue,
+                false => self.target.gone(place),
+            };
+            let is_gone = self.places[index].life.look(why.is_none(), now);
+            let Some(why) = why.filter(|_| is_gone) else {
+                continue;
+            };
+            let watched_ns = self
+                .turns
+                .watched_ns(index, tiptoe_sys::raw::monotonic_ns());
+            self.places[index].life.ended = Some(watched_ns);
+            let name = self.places[index].name();
+            let after = now.as_secs_f64();
+            let note = format!("the watch of `{name}` ended after {after:.1} s: {why}");
+            if self.places.iter().any(|place| !place.life.has_ended()) {
+                observer.note(&note);
+                self.watch_from(self.places[index].address(), index)?;
+            }
+            self.notes.push(note);
+        }
+        Ok(self.places.iter().all(|place| place.life.has_ended()))
+    }
+}
+
+/// What is to be said of a thread's variable that was watched longer than the thread was seen: its memory may be another
+/// thread's at once, as stacks are used again.
+pub(super) fn told(place: &Place, rows: &[Accesses], target: &Target) -> Option<String> {
+    let owner = place.of_thread()?;
+    let is_first = owner.tid == target.process.pid();
+    if is_first || !place.life.has_ended() && !owner.has_ended(target.process) {
+        return None;
+    }
+    let (name, seen) = (place.name(), place.life.seen);
+    is_accessed_later(rows, name, owner.tid, seen).then(|| {
+        let seen = seen.as_secs_f64();
+        format!(
+            "`{name}` was accessed by other threads after {seen:.2} s, when its thread was last seen: that may have been \
+             a variable of theirs, in memory that they were given anew"
+        )
+    })
+}
+
+fn is_accessed_later(rows: &[Accesses], name: &str, tid: u32, seen: Duration) -> bool {
+    let mut others = rows
+        .iter()
+        .filter(|row| row.variable == name && row.tid != Some(tid));
+    others.any(|row| u128::from(row.last_ns) > seen.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn what_is_missed_twice_is_gone() {
+        let mut life = Life::default();
+        assert!(!life.look(true, MS(10)));
+        assert!(!life.look(false, MS(20)));
+        assert!(!life.look(true, MS(30)), "it was there again");
+        assert!(!life.look(false, MS(40)));
+        assert!(life.look(false, MS(50)));
+        assert_eq!(life.seen, MS(30));
+    }
+
+    #[test]
+    fn accesses_of_others_after_the_end_of_a_thread() {
+        let later = |variable: &str, tid, last: u64| {
+            let row = Accesses {
+                variable: variable.to_owned(),
+                tid,
+                last_ns: MS(last).as_nanos() as u64,
+                ..Accesses::default()
+            };
+            is_accessed_later(&[row], "own", 7, MS(100))
+        };
+        assert!(later("own", Some(8), 101));
+        assert!(later("own", None, 101), "threads of one name");
+        assert!(!later("own", Some(7), 101), "its own");
+        assert!(!later("own", Some(8), 99));
+        assert!(!later("total", Some(8), 101));
     }
 }

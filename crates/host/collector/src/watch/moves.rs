@@ -48,7 +48,7 @@ impl Place {
 
     fn look(&mut self, target: &Target) -> Option<Change> {
         let (address, len) = (self.address(), self.len());
-        let way = self.way.as_mut()?;
+        let way = self.way.as_mut().filter(|_| !self.life.has_ended())?;
         let found = way
             .plan
             .locate(&way.here, &mut |at, bytes| target.read(at, bytes));
@@ -90,17 +90,7 @@ impl Run<'_> {
             return Ok(None);
         }
         let from = self.places[index].move_to(to);
-        let slot = self
-            .turns
-            .serving()
-            .iter()
-            .position(|served| *served == index);
-        if let Some(slot) = slot {
-            let watchpoint = self.places[index].watchpoint();
-            let window = self.set.serve(slot, index, &watchpoint, &self.target)?;
-            self.rested |= window.rested;
-        }
-        self.set.forget(from)?;
+        self.watch_from(from, index)?;
         let place = &self.places[index];
         let after = self.start.elapsed().as_secs_f64();
         let told = || {
@@ -110,6 +100,17 @@ impl Run<'_> {
             )
         };
         Ok((place.moves() == 1).then(told))
+    }
+
+    /// Has the breakpoint of a variable, if it has one now, go from an address to where it is to be watched.
+    pub(super) fn watch_from(&mut self, from: u64, index: usize) -> Result<(), Error> {
+        let mut serving = self.turns.serving().iter();
+        if let Some(slot) = serving.position(|served| *served == index) {
+            let watchpoint = self.places[index].watchpoint();
+            let window = self.set.serve(slot, index, &watchpoint, &self.target)?;
+            self.rested |= window.rested;
+        }
+        self.set.forget(from)
     }
 
     fn has_lost(&self, index: usize) -> String {

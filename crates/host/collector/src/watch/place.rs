@@ -10,8 +10,9 @@ use tiptoe_symbol::variable::{
 use tiptoe_sys::host::perf;
 
 use super::begin::Target;
+use super::ends::{Life, NOWHERE};
 use super::moves::Way;
-use super::thread::OfThread;
+use super::thread::{OfThread, Owner};
 use crate::request::Error;
 use crate::resolve;
 
@@ -36,7 +37,8 @@ pub(super) struct Place {
     access: Access,
     is_pinned: bool,
     /// The thread that it goes with.
-    of_thread: Option<u32>,
+    of_thread: Option<Owner>,
+    pub(super) life: Life,
     value: Type,
     /// It was named by its address, and is in no file's data.
     is_object: bool,
@@ -144,7 +146,8 @@ impl Target {
         };
         let way = Way::new(&plan, here);
         Ok(Place {
-            of_thread: thread.map(|thread| thread.tid),
+            of_thread: thread.map(|thread| thread.owner),
+            life: Life::default(),
             name,
             address,
             len,
@@ -188,7 +191,7 @@ impl Place {
     }
 
     /// The thread that it ends with.
-    pub(super) fn of_thread(&self) -> Option<u32> {
+    pub(super) fn of_thread(&self) -> Option<Owner> {
         self.of_thread
     }
 
@@ -208,7 +211,10 @@ impl Place {
             name: self.name.clone(),
             is_pinned: self.is_pinned,
             at: perf::Breakpoint {
-                address: self.address,
+                address: match self.life.has_ended() {
+                    true => NOWHERE + self.address % NOWHERE,
+                    false => self.address,
+                },
                 len: self.len,
                 access: match self.access {
                     Access::Write => perf::Access::Write,

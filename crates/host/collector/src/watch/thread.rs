@@ -1,6 +1,10 @@
 //! The thread whose variables are meant, of those that each thread has.
 
+use std::time::Duration;
+
 use tiptoe_symbol::variable::{Thread, VariableError};
+
+use tiptoe_sys::host::Process;
 
 use super::begin::Target;
 use crate::inject::thread_pointer;
@@ -11,10 +15,29 @@ use crate::words::few;
 /// A thread, and where its own variables begin to be counted from.
 #[derive(Clone, Debug)]
 pub(super) struct OfThread {
-    pub(super) tid: u32,
+    pub(super) owner: Owner,
     /// As it is told: its number and name.
     pub(super) told: String,
     pointer: u64,
+}
+
+/// A thread, as long as it lives: its number may be another's later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) tid: u32,
+    started: Duration,
+}
+
+impl Owner {
+    fn of(process: Process, tid: u32) -> Result<Owner, Error> {
+        let started = process.thread_start_time(tid)?;
+        Ok(Owner { tid, started })
+    }
+
+    /// Whether it has ended. The first one stays as long as its process.
+    pub(super) fn has_ended(&self, process: Process) -> bool {
+        Owner::of(process, self.tid).ok() != Some(*self)
+    }
 }
 
 impl OfThread {
@@ -44,6 +67,7 @@ impl OfThread {
                 .collect();
             return Err(Error::new(what).with_hint(format!("--thread TID: {}", few(&some))));
         };
+        let owner = Owner::of(process, *tid)?;
         let pointer = thread_pointer(*tid).filter(|pointer| *pointer != 0);
         let pointer = pointer.ok_or_else(|| {
             let what = format!("cannot tell where thread {tid} ({name}) has its own variables");
@@ -52,7 +76,7 @@ impl OfThread {
             )
         })?;
         Ok(OfThread {
-            tid: *tid,
+            owner,
             told: format!("{tid} {name}"),
             pointer,
         })
@@ -69,5 +93,40 @@ impl OfThread {
         };
         let image = &module.object.image;
         image.thread_block(&thread, &mut |at, bytes| target.read(at, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_ends_and_its_number_may_be_anothers() {
+        let me = Process::current();
+        let of = |tid| Owner::of(me, tid).ok();
+        let (told, tids) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: it takes nothing and returns a number.
+            told.send(unsafe { libc::gettid() }).unwrap();
+            ended.recv().unwrap_err();
+        });
+        let tid = tids.recv().unwrap().cast_unsigned();
+        let owner = of(tid).unwrap();
+        assert!(!owner.has_ended(me));
+        let before = Owner {
+            started: Duration::ZERO,
+            ..owner
+        };
+        assert!(before.has_ended(me), "another of its number");
+        drop(end);
+        thread.join().unwrap();
+        // The kernel may still be at it.
+        let mut looks = 0;
+        while !owner.has_ended(me) && looks < 1000 {
+            std::thread::sleep(Duration::from_millis(10));
+            looks += 1;
+        }
+        assert!(owner.has_ended(me));
     }
 }

@@ -59,6 +59,13 @@ impl Process {
         Ok(of_ticks(self.stat_field(START_TIME)?))
     }
 
+    /// When one of its threads started, after boot. With its id it names a thread for ever.
+    pub fn thread_start_time(self, tid: u32) -> Result<Duration> {
+        Ok(of_ticks(
+            self.field_in(&format!("task/{tid}/stat"), START_TIME)?,
+        ))
+    }
+
     /// CPU time of its children that have ended, with theirs.
     pub fn children_cpu_time(self) -> Result<Duration> {
         let ticks = self.stat_field(CHILDREN_USER)? + self.stat_field(CHILDREN_SYSTEM)?;
@@ -88,7 +95,11 @@ impl Process {
     }
 
     fn stat_field(self, field: usize) -> Result<u64> {
-        let bytes = self.read("stat")?;
+        self.field_in("stat", field)
+    }
+
+    fn field_in(self, file: &str, field: usize) -> Result<u64> {
+        let bytes = self.read(file)?;
         field_of(&bytes, field)
             .ok_or_else(|| Error::malformed(format!("field {field} of a stat file")))
     }
@@ -127,6 +138,9 @@ mod tests {
         let heap = me.brk_heap().unwrap().unwrap();
         assert!(heap.start <= heap.end && heap.start > 0);
         assert!(!me.is_kernel_thread().unwrap());
+        let started = me.thread_start_time(me.pid()).unwrap();
+        assert_eq!(started, me.start_time().unwrap());
+        assert!(me.thread_start_time(u32::MAX).is_err());
         assert!(me.thread_cpu_time(me.pid()).unwrap() <= me.cpu_time().unwrap());
     }
 }

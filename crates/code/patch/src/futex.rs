@@ -14,7 +14,8 @@
 //!           call FUTEX               returns by `ret $8`
 //!           lea  128(%rsp),%rsp
 //! call:     jmp  the `syscall`
-//! behind:   the same, then the displaced instructions
+//! behind:   cmp  $129,%esi and $1; je on, where the call may have been one that wakes
+//!           the same, then the displaced instructions
 //! ```
 //! The flags are nobody's in either place: the call's result is all that is looked at.
 //!
@@ -27,7 +28,7 @@ use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, RULE, RWLOCK, UNTIMED};
 
 use crate::Refusal;
-use crate::code::{Code, IF_NOT_EQUAL, To};
+use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL, To};
 use crate::decode::{FunctionCode, Survey};
 use crate::pushed::{Pushed, makes_pushed, pushed};
 use crate::shape::{Kind, Shape, Strategy, shape_in};
@@ -38,41 +39,54 @@ use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
 const FUTEX: u32 = 202;
 /// The operation that wakes, behind whose calls nothing has to be told.
 const WAKE: u32 = 1;
-/// Set in an operation besides: for one process, by another clock.
-const FLAGS: u32 = 0x180;
+/// Set in an operation besides: for one process; by another clock.
+const PRIVATE: u32 = 0x80;
+const FLAGS: u32 = 0x100 | PRIVATE;
 
 /// What the agent is told of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notice(i32);
+pub struct Notice {
+    known: i32,
+    /// The operation is at hand, and nothing is told of one that wakes.
+    but_wakes: bool,
+}
 
 impl Notice {
     /// In front of a call, where the function is left by this rule (`tiptoe_stack::Rule`, as
     /// a number). `timed` says that something stands behind it.
     pub fn before(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
-        Notice(rule as i32 & RULE | untimed)
+        Notice::of(rule as i32 & RULE | untimed)
     }
 
     /// The same, in one of the functions of a rwlock.
     #[must_use]
     pub fn of_rwlock(self) -> Notice {
-        Notice(self.0 | RWLOCK)
+        Notice::of(self.known | RWLOCK)
     }
 
     /// Behind a call; `rule` is as in front, and known where it is there.
-    pub fn behind(rule: u32) -> Notice {
-        Notice(rule as i32 & RULE | AFTER)
+    pub fn behind(site: &FutexSite, rule: u32) -> Notice {
+        Notice {
+            known: rule as i32 & RULE | AFTER,
+            but_wakes: site.may_wake,
+        }
+    }
+
+    fn of(known: i32) -> Notice {
+        let but_wakes = false;
+        Notice { known, but_wakes }
     }
 
     /// At the entry of a function that does this with a lock, one of [`tiptoe_wire::futex::hold`],
     /// and is left by this rule.
     pub fn hold(turn: i32, rule: u32) -> Notice {
-        Notice(turn & HOLD | rule as i32 & RULE)
+        Notice::of(turn & HOLD | rule as i32 & RULE)
     }
 
     /// Whether it is behind a call.
     pub fn is_behind(self) -> bool {
-        self.0 & AFTER != 0
+        self.known & AFTER != 0
     }
 }
 
@@ -83,6 +97,8 @@ pub struct FutexSite {
     pub call: SyscallSite,
     /// What can stand behind it, where a jump fits, and the call may wait.
     pub behind: Option<Shape>,
+    /// It may also wake, and behind it the operation is in `%esi` still.
+    may_wake: bool,
 }
 
 /// Finds the futex calls of a function; `other` reads the function at an address, for those
@@ -111,17 +127,15 @@ pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
 
 fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     let survey = Survey::new(function);
-    let behind = || {
-        behind(
-            function,
-            &survey,
-            (call.syscall + 2 - function.address) as usize,
-        )
-        .ok()
-    };
-    let wakes = operation(function, &survey, call.syscall).is_some_and(|op| op & !FLAGS == WAKE);
-    let behind = if wakes { None } else { behind() };
-    FutexSite { call, behind }
+    let next = call.syscall + 2;
+    let behind = || behind(function, &survey, (next - function.address) as usize).ok();
+    let operation = operation(function, &survey, call.syscall);
+    let wakes = operation.is_some_and(|op| op & !FLAGS == WAKE);
+    FutexSite {
+        behind: if wakes { None } else { behind() },
+        may_wake: operation.is_none() && !survey.is_target(next),
+        call,
+    }
 }
 
 /// The operation, where it is a constant that leads straight to the call.
@@ -162,8 +176,11 @@ fn pushed_site(function: &FunctionCode, pushed: Pushed, plain: &[FutexSite]) -> 
             .find_map(|at| behind(function, &survey, *at).ok())
     };
     let behind = joined.or_else(own);
-    let call = pushed.site;
-    FutexSite { call, behind }
+    FutexSite {
+        call: pushed.site,
+        behind,
+        may_wake: false,
+    }
 }
 
 fn behind(function: &FunctionCode, survey: &Survey, offset: usize) -> Result<Shape, Refusal> {
@@ -177,9 +194,20 @@ fn behind(function: &FunctionCode, survey: &Survey, offset: usize) -> Result<Sha
 }
 
 /// Tells the agent.
-pub(crate) fn tell(code: &mut Code, Notice(known): Notice) {
-    code.put(&STEP_OVER_RED_ZONE).put(&[0x68]).put32(known);
+pub(crate) fn tell(code: &mut Code, notice: Notice) {
+    let wakes = notice.but_wakes.then(|| {
+        [WAKE | PRIVATE, WAKE].map(|operation| {
+            code.put(&[0x81, 0xfe]).put32(operation as i32); // cmp $operation,%esi
+            code.jump_ahead(IF_EQUAL, true)
+        })
+    });
+    code.put(&STEP_OVER_RED_ZONE)
+        .put(&[0x68])
+        .put32(notice.known);
     code.relative(&[0xe8], To::Futex, &[]).put(&STEP_BACK);
+    for wake in wakes.into_iter().flatten() {
+        code.bind(wake);
+    }
 }
 
 /// Tells it of the call in front of `behind`, where its number is that of futex calls.
@@ -231,7 +259,7 @@ mod tests {
         let call = [
             0xb8, 0xca, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0xc3,
         ];
-        let check = |first: &[u8], is: bool| {
+        let check = |first: &[u8], is: bool, may_wake: bool| {
             let bytes = [first, &call].concat();
             let function = FunctionCode {
                 address: 0x1000,
@@ -240,12 +268,16 @@ mod tests {
             };
             let sites = futex_sites(&function, |_| None);
             assert_eq!(sites[0].behind.is_some(), is, "{first:x?}");
+            let found = Notice::behind(&sites[0], 8).but_wakes;
+            assert_eq!(found, is && may_wake, "{first:x?}");
         };
-        check(&[0xbe, 0x81, 0, 0, 0], false);
-        check(&[0xbe, 0x80, 0, 0, 0], true);
+        check(&[0xbe, 0x81, 0, 0, 0], false, false);
+        check(&[0xbe, 0x80, 0, 0, 0], true, false);
         // xor $128,%sil behind it; and where somebody jumps in with another one.
-        check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true);
-        check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true);
+        check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true, true);
+        check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true, true);
+        // je behind the call, where the operation may be anything.
+        check(&[0x74, 0x07], true, false);
     }
 
     /// Two ways to a call, and one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je;

@@ -151,7 +151,7 @@ impl Draft<'_> {
     fn notice(&mut self, module: &Module, site: &FutexSite, locks: &mut Locks) -> Notice {
         let [front, behind] = rules_around(module, site).map(Rule::bits);
         let shape = site.behind.as_ref();
-        let behind = Notice::behind(behind);
+        let behind = Notice::behind(site, behind);
         let timed = shape.is_some_and(|shape| self.lock_half(module, shape, behind, locks));
         let notice = Notice::before(front, timed);
         match is_of_rwlock(module, site.call.address) {

@@ -85,14 +85,19 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut theirs = vec![vec![Vec::new(); THEIRS.len()]; others.len()];
     let mut floors = FLOORS.map(|_| Vec::new());
     let mut left_out = None;
-    for _ in 0..options.rounds {
+    for round in 0..options.rounds {
         for ((_, question), more) in FLOORS.iter().zip(&mut floors) {
             more.push(ask(&mut program, question, options)?);
         }
         for (other, times) in others.iter_mut().zip(&mut theirs) {
             ask_other(other, times, options)?;
         }
-        for (at, (case, via)) in CASES.into_iter().enumerate() {
+        // There and back: what comes first in one round comes last in the next.
+        let mut cases: Vec<_> = CASES.into_iter().enumerate().collect();
+        if round % 2 == 1 {
+            cases.reverse();
+        }
+        for (at, (case, via)) in cases {
             let tracing = match via {
                 Some(Via::Kernel) if left_out.is_some() => continue,
                 Some(Via::Kernel) => match watch(&program, options) {

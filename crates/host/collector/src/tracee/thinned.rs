@@ -21,7 +21,7 @@ use crate::link::Link;
 
 /// What a wait costs that is only counted, and what a wake does.
 const COUNTED_NS: f64 = 15.0;
-const WAKE_NS: f64 = 13.0;
+const WAKE_NS: f64 = 9.0;
 /// What timing a wait costs besides, without the clock, which is read twice.
 const TIMED_NS: f64 = 5.0;
 /// A process that uses less of a CPU may cost as if it used this part of one.

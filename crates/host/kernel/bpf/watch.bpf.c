@@ -291,7 +291,7 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
  * Has the next hit find what this one stored; whether what comes back is what was there before. What was known is looked
  * at first: the hit that makes it known has left its value by then.
  */
-INLINE int follow(u32 index, u64 new, u64 *previous)
+GLOBAL int follow(u32 index, u64 new, u64 *previous)
 {
 	u32 cell = IS_RESTING;
 	u64 *resting = bpf_map_lookup_elem(&window, &cell);
@@ -300,7 +300,7 @@ INLINE int follow(u32 index, u64 new, u64 *previous)
 	u64 *value = bpf_map_lookup_elem(&last, &index);
 	u64 was;
 
-	if (!resting || !hits || !state || !value)
+	if (!previous || !resting || !hits || !state || !value)
 		return 0;
 	__sync_fetch_and_add(hits, 1);
 	was = *(volatile u64 *)resting ? GAP : *(volatile u64 *)state;
@@ -318,7 +318,7 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 	u64 sp = hit->sp, bp = hit->bp;
 	struct counts *counts;
 	u64 previous = 0, *on;
-	int is_followed;
+	u32 is_followed;
 	u32 index = variable->index, cell = IS_ON;
 
 	key.variable = index;
@@ -348,7 +348,7 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		access.old = cut(access.new - access.added, variable->len);
 	} else if (!access.has_old) {
 		access.old = previous;
-		access.is_old_unknown = !is_followed && !variable->is_code;
+		access.is_old_unknown = (is_followed | variable->is_code) ^ 1;
 	}
 	if (!is_wanted(&access, variable))
 		return;
@@ -380,7 +380,10 @@ INLINE int is_last(u32 slot)
 	return 1;
 }
 
-/* Whether the task's memory is the process's: it is of it, or its child that goes on in it, by vfork, until it calls exec. */
+/*
+ * Whether the task's memory is the process's: it is of it, or its child that goes on in it, by vfork, until it calls exec.
+ * Fields are read by a helper: to find each in the kernel's types would take as long as all else that is checked here.
+ */
 INLINE int is_ours(u64 ids)
 {
 	struct task_struct *task, *parent;
@@ -389,9 +392,9 @@ INLINE int is_ours(u64 ids)
 		return 1;
 	if (namespace_ino)
 		return 0;
-	task = bpf_get_current_task_btf();
-	parent = task->real_parent;
-	return parent->tgid == (s32)process && parent->mm == task->mm;
+	task = (void *)bpf_get_current_task();
+	parent = READ(task, real_parent);
+	return READ(parent, tgid) == (s32)process && READ(parent, mm) == READ(task, mm);
 }
 
 SEC("perf_event")

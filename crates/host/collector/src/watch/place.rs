@@ -134,7 +134,11 @@ impl Target {
                 "nothing is mapped at {address:#x}, where `{}` would be",
                 plan.expression
             );
-            return Err(Error::new(what).with_hint(NOT_BEGUN));
+            let hint = match self.is_held() {
+                true => NOT_BEGUN.to_owned(),
+                false => format!("/proc/{}/maps has what is mapped", self.process.pid()),
+            };
+            return Err(Error::new(what).with_hint(hint));
         }
         let name = match (&plan.start, thread) {
             (Start::Absolute(_), _) => plan.expression.clone(),

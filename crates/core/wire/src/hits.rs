@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | H: a hit is complete | its mark in [`Cell::complete`] | [`Hits::at`] |
 //! | I: a hit was read | the tail in [`Hits::set_tail`] | [`Hits::reserve`] |
-//! | E: something was missed | the number in [`Hits::next_epoch`], the flag in [`Hits::set_waking`] | [`Hits::epoch`] |
+//! | E: something was missed | the number in [`Hits::next_epoch`], the flags in [`Hits::set_resting`] and [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
 //! # Cells that are not complete
 //! A writer blocks all signals but those of its own breakpoints, so it leaves a cell behind only where the process ends
@@ -63,6 +63,7 @@ mod head {
     pub(super) const ALLOWED: usize = 5;
     pub(super) const IS_RESTING: usize = 6;
     pub(super) const ASKED: usize = 7;
+    #[cfg(not(tiptoe_loom))]
     pub(super) const WAITED_FOR: usize = 8;
     pub(super) const EXECS: usize = 9;
     pub(super) const GAPS: usize = 10;
@@ -242,9 +243,9 @@ impl<'a> Hits<'a> {
 
     /// They rest from now on, or no longer; whether that is new. (agent)
     pub fn set_resting(&self, rest: bool) -> bool {
-        // Relaxed: who changes it acts upon it, and needs nothing of the other one.
+        // AcqRel: pairs with the Acquire in `epoch` (edge E): who sees that they rest no longer sees that they wake.
         let word = self.0.at(head::IS_RESTING);
-        let is_new = word.is_some_and(|word| word.swap(rest.into(), Relaxed) != u64::from(rest));
+        let is_new = word.is_some_and(|word| word.swap(rest.into(), AcqRel) != u64::from(rest));
         if is_new && rest {
             self.next_epoch();
         }

@@ -72,3 +72,51 @@ fn mutant_hit_without_acquire() {
 fn mutant_torn_reserve() {
     written_and_read([Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
+
+/// Events rest and wake again, while a hit asks which time it is.
+fn rested_and_woken([agent, thread]: [Option<Edge>; 2]) {
+    loom::model(move || {
+        let hits = Hits::new(words(WORDS as usize)).expect("long enough");
+        let all_on = words(1);
+        all_on.store(0, 1);
+        let waker = loom::thread::spawn(move || {
+            lose(agent);
+            assert!(hits.set_resting(true));
+            all_on.store(0, 0);
+            hits.set_waking(true);
+            hits.set_resting(false);
+            all_on.store(0, 1);
+            hits.set_waking(false);
+        });
+        lose(thread);
+        let epoch = hits.epoch();
+        match (epoch.is_gap, epoch.number) {
+            (true, _) | (false, 0) => {}
+            (false, number) => {
+                assert_eq!(number, 2, "no time between a rest and its end");
+                assert_eq!(all_on.load(0), 1, "all events are on");
+            }
+        }
+        waker.join().expect("they are on");
+        lose(None);
+        let last = hits.epoch();
+        assert_eq!((last.number, last.is_gap), (2, false), "the last time");
+    });
+}
+
+#[test]
+fn no_epoch_is_told_while_events_are_off() {
+    rested_and_woken([None, None]);
+}
+
+#[test]
+#[should_panic(expected = "no time between a rest and its end")]
+fn mutant_rest_and_wake_without_release() {
+    rested_and_woken([Some(Edge::Access(AcqRel)), None]);
+}
+
+#[test]
+#[should_panic(expected = "no time between a rest and its end")]
+fn mutant_epoch_without_acquire() {
+    rested_and_woken([None, Some(Edge::Access(Acquire))]);
+}

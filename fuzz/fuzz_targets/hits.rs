@@ -15,8 +15,8 @@ use tiptoe_wire::hits::{CELLS, Cell, Hit, Hits, Reader, STACK, WORDS};
 /// Words in front: the first two are the head and the tail.
 const FRONT: usize = 16;
 /// Where a cell's value is in it, what says how much was read, and how many words it has.
-const VALUE: usize = 25;
-const BYTES: usize = 24;
+const VALUE: usize = 26;
+const BYTES: usize = 25;
 const CELL: usize = VALUE + 1 + STACK;
 
 thread_local! {
@@ -86,6 +86,7 @@ impl Ring<'_> {
             is_late: self.number % 3 == 0,
             ip: !self.number,
             registers: [self.number; 16],
+            epoch: self.hits.epoch(),
             ..Hit::default()
         };
         if let Some(bytes) = bytes {
@@ -166,7 +167,12 @@ impl Ring<'_> {
             0 => hits.allow(third.into()),
             1 => drop((hits.uses_up(), hits.in_window())),
             2 => hits.begin_window(),
-            3 => drop((hits.set_resting(third & 1 == 1), hits.is_resting())),
+            3 => {
+                hits.set_waking(third & 2 == 2);
+                let rest = third & 1 == 1;
+                hits.set_resting(rest);
+                assert!(!rest || hits.is_resting() && hits.epoch().is_gap);
+            }
             4 => hits.lose(),
             5 => drop((hits.lost(), hits.gaps(), hits.execs())),
             6 => {

@@ -239,8 +239,14 @@ fn sigprocmask(frame: &Frame) -> i64 {
     let [how, old, size] = [frame.rdi, frame.rdx, frame.r10].map(|word| word as usize);
     // SAFETY: the program's own call, on a copy of its set.
     let result = unsafe { syscall6(nr::RT_SIGPROCMASK, how, asked_at, old, size, 0, 0) } as i64;
-    if result != 0 || kept == 0 {
+    if result != 0 {
         return result;
+    }
+    if kept == 0 {
+        if signals::owned() {
+            believe_as_blocked();
+        }
+        return 0;
     }
     let blocked = tls::blocked();
     // SAFETY: the kernel just wrote there, if it is not NULL.
@@ -253,9 +259,26 @@ fn sigprocmask(frame: &Frame) -> i64 {
             SIG_UNBLOCK => blocked & !set,
             _ => set & OURS,
         });
-        signals::deliver_pending();
+        match signals::owned() {
+            true => signals::deliver_pending(),
+            false => block_as_believed(),
+        }
     }
     0
+}
+
+/// The signals were given back while this thread was within the hook: what it noted last is what it wants.
+fn block_as_believed() {
+    let believed = tls::blocked();
+    tls::set_blocked(0);
+    thread::set_mask(thread::set_mask(u64::MAX) & !OURS | believed);
+}
+
+/// The signals were taken over while this thread was within the hook.
+fn believe_as_blocked() {
+    let mask = thread::set_mask(u64::MAX);
+    tls::set_blocked(mask & OURS);
+    thread::set_mask(mask & !OURS);
 }
 
 fn sigpending(frame: &Frame) -> i64 {

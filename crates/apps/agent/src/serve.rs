@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw::{self, sleep_ns};
-use tiptoe_uprobe::patcher::{self, BATCH, Outcome, Text};
+use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, Text};
 use tiptoe_uprobe::thunks::STRIDE;
 use tiptoe_wire::{Data, Hello, Plan, Request, Site, SiteFlags, State};
 
@@ -114,7 +114,6 @@ fn prepare(shared: &Shared, data: &Data) -> u64 {
     shared.arenas.set_gates(true);
     let outcome = signals::own(signals::TRAP) | signals::own(signals::ILL);
     data.set_result(0, tls::generation().into());
-    data.set_result(1, signals::layout());
     outcome
 }
 
@@ -211,6 +210,13 @@ fn in_batches(
     }
 }
 
+fn manner(plan: &Plan) -> Manner {
+    match plan.is_still() {
+        true => Manner::Still,
+        false => Manner::Running,
+    }
+}
+
 /// Patches sites, which come in ascending order of address.
 fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
@@ -225,7 +231,7 @@ fn arm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
         count,
         |index| plan.site(index),
         |start, sites| {
-            let outcomes = patcher::arm(&text, sites);
+            let outcomes = patcher::arm(&text, sites, manner(plan));
             for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
                 data.set_result(start + offset, *outcome as u64);
                 shared.set_armed(first + start + offset, *outcome == Outcome::Done);
@@ -248,7 +254,7 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
 fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
-        let outcomes = patcher::arm(&text, sites);
+        let outcomes = patcher::arm(&text, sites, manner(plan));
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             let found = shared.table.find(plan.address(start + offset));
             // A hook may stand since a session that could not take it out.
@@ -272,7 +278,7 @@ fn arm_again(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 fn disarm(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     in_batches(count, listed(shared, plan), |start, sites| {
-        let outcomes = patcher::disarm(&text, sites);
+        let outcomes = take_out(shared, &text, sites);
         for (offset, outcome) in outcomes.iter().take(sites.len()).enumerate() {
             data.set_result(start + offset, *outcome as u64);
             if let Some(found) = shared.table.find(plan.address(start + offset)) {
@@ -337,20 +343,35 @@ pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
     let text = SelfMemory::open();
-    let whole = restore(shared, &text, |site| !site.flags.has(SiteFlags::HOOK));
+    let probes = |site: &Site| !site.flags.has(SiteFlags::HOOK);
+    let whole = restore(shared, &text, Manner::Running, probes);
     shared.claims.end();
     shared.arenas.set_gates(false);
-    if whole { 0 } else { EIO }
+    // What needs still threads is left for `settle`.
+    if whole || is_quiet(shared) { 0 } else { EIO }
+}
+
+/// Whether no trap byte may be written.
+fn is_quiet(shared: &Shared) -> bool {
+    shared.plan().is_some_and(|plan| plan.is_quiet())
 }
 
 /// Puts back the armed sites that `which` names, a batch at a time; true where none of
 /// them stands any more.
-fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) -> bool {
+fn restore(
+    shared: &Shared,
+    text: &SelfMemory,
+    manner: Manner,
+    which: impl Fn(&Site) -> bool,
+) -> bool {
     let mut whole = true;
     by_batch(
         armed(shared).filter(|(_, site)| which(site)),
         |indices, sites| {
-            let outcomes = patcher::disarm(text, sites);
+            let outcomes = match manner {
+                Manner::Still => patcher::disarm(text, sites, manner),
+                Manner::Running => take_out(shared, text, sites),
+            };
             for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
                 let stands = still_stands(text, site, outcome);
                 shared.set_armed(*index, stands);
@@ -359,6 +380,37 @@ fn restore(shared: &Shared, text: &SelfMemory, which: impl Fn(&Site) -> bool) ->
         },
     );
     whole
+}
+
+/// Puts sites back while threads run. Where no trap byte may be written, those that need one are left, as if
+/// their memory could not be written.
+fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
+    if !is_quiet(shared) {
+        return patcher::disarm(text, sites, Manner::Running);
+    }
+    let mut outcomes = [Outcome::Unmapped; BATCH];
+    for (site, outcome) in sites.iter().zip(&mut outcomes) {
+        if site.fits_word() {
+            let [one, ..] = patcher::disarm(text, core::slice::from_ref(site), Manner::Running);
+            *outcome = one;
+        }
+    }
+    outcomes
+}
+
+/// Puts back the hooks that may need trap bytes; true where none of them stands any more.
+fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
+    restore(shared, text, Manner::Running, |site| {
+        site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
+    })
+}
+
+/// Puts back the guards. Those that need still threads stay where threads run: without an
+/// owner of the signals they only pass calls on, and the next session takes them over.
+fn restore_guards(shared: &Shared, text: &SelfMemory, manner: Manner) {
+    restore(shared, text, manner, |site| {
+        site.is_guard() && (manner == Manner::Still || site.fits_word())
+    });
 }
 
 /// Runs `act` over sites and their places in the table, a batch at a time.
@@ -384,30 +436,30 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// After the last probe is gone: waits until no thread can still be on its way
-/// into our signal handler, takes the hooks out and gives the signals back. Before
-/// that `reblock` has tiptoe block for each thread what it believes to block.
-pub fn settle(shared: &Shared, reblock: impl FnOnce(&Data)) {
+/// After the last probe is gone: takes the hooks out and gives the signals back. The guards
+/// are last: no trap byte may stand without them, and no thread be on its way into our signal
+/// handler. Before that `reblock` has tiptoe block for each thread what it believes to block; it
+/// returns whether the threads stand still until `answer`.
+pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
-    // Trap bytes that could not be taken out still need their handler.
-    let traps = armed(shared).any(|(_, site)| !site.flags.has(SiteFlags::HOOK));
-    if traps || signals::has_signalfd() {
-        return end(shared);
-    }
     let text = SelfMemory::open();
-    if !restore(shared, &text, |site| {
-        site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS)
-    }) {
+    let whole = restore_trapping(shared, &text);
+    // Trap bytes that could not be taken out still need their handler.
+    let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS) && !site.is_guard();
+    let left = armed(shared).any(|(_, site)| is_left(&site));
+    if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
         return end(shared);
     }
-    sleep_ns(10_000_000);
     signals::wait_until_none_pending();
-    if let Some(data) = shared.data() {
-        reblock(&data);
-    }
-    // Of threads that stood still while the hooks went.
-    signals::wait_until_none_pending();
+    let manner = reblock();
     signals::disown();
+    restore_guards(shared, &text, manner);
+    if manner == Manner::Still {
+        restore(shared, &text, manner, is_left);
+    }
+    answer();
+    // A signal may have come while the threads stood still.
+    signals::wait_until_none_pending();
     signals::send_held_process();
     signals::send_held_threads();
     end(shared);
@@ -420,23 +472,26 @@ fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Tells tiptoe that the hooks are out and waits until it asks for something, which is
-/// [`Request::Settle`]; not longer than 2 s.
-pub fn reblock(plan: &Plan, data: &Data, done: u64) {
+/// Reports to tiptoe that no trap byte stands any more and waits for [`Request::Settle`], no longer than 2 s.
+/// Returns whether tiptoe holds the threads still.
+pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
     data.set_state(State::Unhooked);
     for _ in 0..2000 {
         if plan.sequence() != done {
-            return data.answer(plan.sequence(), 0);
+            return manner(plan);
         }
         sleep_ns(1_000_000);
     }
+    Manner::Running
 }
 
 /// A forked child that is attached for itself: what it inherited is put back
 /// before anything else. Runs on the borrowed thread.
 pub fn disown(shared: &Shared) {
-    restore(shared, &SelfMemory::open(), |site| {
-        !site.flags.has(SiteFlags::STAYS)
+    let text = SelfMemory::open();
+    restore(shared, &text, Manner::Running, |site| {
+        !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     });
+    restore_guards(shared, &text, Manner::Running);
     shared.claims.end();
 }

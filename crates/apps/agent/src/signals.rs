@@ -30,8 +30,23 @@
 //! (SA_RESTART also where it has none). A call that installs, blocks, reads or waits is
 //! caught where libc makes it ([`crate::hooks`]).
 //!
-//! At the end the hooks go first, then tiptoe blocks for each thread what it believes to
-//! block, then the program's handlers come back, and what was held back is sent again.
+//! # No thread blocks our signals while a trap byte stands
+//! The hooks that keep threads from it are *guards*: they go on first and come off last, and
+//! never hold a trap byte themselves ([`tiptoe_uprobe::patcher`]).
+//!
+//! | step | who | then |
+//! |---|---|---|
+//! | 1 | Prepare | our handlers stand; a mask can still change unseen |
+//! | 2 | guards go on: a word each, the others while all threads stand still | no new block reaches the kernel |
+//! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
+//! | 4 | trap bytes, as long as the session lasts | any thread may meet one |
+//! | 5 | the last trap byte goes, and no signal of one is pending | a block harms nobody |
+//! | 6 | tiptoe blocks for each thread what it believes to block; it holds all of them still | the kernel has the truth |
+//! | 7 | dispositions and masks come back, then guards go | the program is as it was |
+//!
+//! A thread that stands within a hook at 6 acts by what it saw before. So each hook looks again whether
+//! the signals are still owned, after it has noted what the program asked for, and undoes its part.
+//! Where tiptoe dies nobody holds threads still: guards that need it stay, and pass calls on.
 //!
 //! What a program could still see:
 //! - a system call that is no libc's, or libc's `syscall` of another shape (musl's), is not
@@ -86,6 +101,7 @@ pub const TRAP: u64 = 1 << 4;
 /// Signals that the program can never block in the kernel while we are here.
 pub const OURS: u64 = ILL | TRAP;
 
+const EINVAL: u64 = 22;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SA_SIGINFO: u64 = 4;
@@ -267,7 +283,7 @@ pub fn own(bit: u64) -> u64 {
     }
     let signal = number(bit);
     let Ok(old) = kernel_action(signal, None) else {
-        return 22;
+        return EINVAL;
     };
     let slot = if bit == ILL {
         BELIEVED.first()
@@ -284,20 +300,23 @@ pub fn own(bit: u64) -> u64 {
     }
 }
 
+/// Takes our signals out of the masks that the program's handlers run under, and notes them.
 fn clear_masks() {
     for signal in (1..65).filter(|signal| ![4, 5, 9, 19].contains(signal)) {
-        if let Ok(old) = kernel_action(signal, None)
-            && old.handler > SIG_IGN
-            && old.mask & OURS != 0
-        {
-            note_mask(signal, old.mask);
-            let _ = kernel_action(
-                signal,
-                Some(&Action {
-                    mask: old.mask & !OURS,
-                    ..old
-                }),
-            );
+        let mut found = kernel_action(signal, None).unwrap_or_default();
+        // The program may install another meanwhile.
+        while found.handler > SIG_IGN && found.mask & OURS != 0 {
+            note_mask(signal, found.mask);
+            let clear = Action {
+                mask: found.mask & !OURS,
+                ..found
+            };
+            let replaced = kernel_action(signal, Some(&clear)).unwrap_or_default();
+            if replaced == found {
+                break;
+            }
+            found = replaced;
+            let _ = kernel_action(signal, Some(&found));
         }
     }
 }
@@ -316,8 +335,9 @@ pub fn noted_mask(signal: usize) -> u64 {
 }
 
 /// Puts our handlers back where the program installed its own in the instant
-/// before the hooks stood, and notes what it installed.
+/// before the hooks stood, and notes what it installed, masks too.
 pub fn insist() {
+    clear_masks();
     for bit in [ILL, TRAP] {
         let signal = number(bit);
         if let Some(believed) = believed(signal)
@@ -332,18 +352,22 @@ pub fn insist() {
 
 /// Whether the signals are ours.
 pub fn owned() -> bool {
-    OWNED.load(Ordering::Acquire) != 0 // pairs with `own`
+    OWNED.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program.
+/// Gives both signals and all masks back to the program. A thread that is within a hook meanwhile does the same
+/// for what it changes: it looks again whether they are still owned once it has changed it.
 pub fn disown() {
-    for bit in [ILL, TRAP] {
-        let signal = number(bit);
-        if let Some(believed) = believed(signal) {
-            let _ = kernel_action(signal, Some(&believed.action()));
+    let owned = OWNED.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
+    for (bit, slot) in [(ILL, &BELIEVED[0]), (TRAP, &BELIEVED[1])] {
+        while owned & bit != 0 {
+            let believed = slot.action();
+            let _ = kernel_action(number(bit), Some(&believed));
+            if slot.action() == believed {
+                break;
+            }
         }
     }
-    OWNED.store(0, Ordering::Release); // pairs with `believed`
     for signal in 1..65 {
         let noted = noted_mask(signal);
         if noted != 0
@@ -365,11 +389,15 @@ pub fn disown() {
 /// parent's memory has dispositions of its own, which last until its exec: they are
 /// not noted.
 pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw::Errno> {
+    let new_here = new.filter(|_| !home::is_anothers());
     if let Some(believed) = believed(signal) {
         let old = believed.action();
-        if let Some(new) = new.filter(|_| !home::is_anothers()) {
+        if let Some(new) = new_here {
             believed.set_action(new);
             kernel_action(signal, Some(&our_action(&new)))?;
+            if !owned() {
+                kernel_action(signal, Some(&new))?;
+            }
         }
         return Ok(old);
     }
@@ -380,8 +408,16 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
         ..new
     });
     let old = kernel_action(signal, asked.as_ref())?;
-    if let Some(new) = new.filter(|_| !home::is_anothers()) {
+    if let Some(new) = new_here {
         note_mask(signal, new.mask & kept);
+        match (kept != 0, owned()) {
+            (true, false) => {
+                note_mask(signal, 0);
+                kernel_action(signal, Some(&new))?;
+            }
+            (false, true) => insist(),
+            _ => {}
+        }
     }
     Ok(Action {
         mask: old.mask | noted,

@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use tiptoe_sys::raw::{Errno, call, check, futex, gettid, nr, sleep_ns, thread_alive};
+use tiptoe_uprobe::patcher::Manner;
 use tiptoe_wire::State;
 
 use crate::asm::tiptoe_spawn;
@@ -125,7 +126,7 @@ pub extern "C" fn run() {
         let word = owner.load(Ordering::Acquire);
         if !is_owned(word) {
             serve::detach(shared);
-            return serve::settle(shared, |_| ());
+            return serve::settle(shared, || Manner::Running, || ());
         }
         let Some(plan) = shared.plan() else { return };
         if shared.libraries.has_tasks() {
@@ -133,7 +134,8 @@ pub extern "C" fn run() {
         } else if plan.sequence() != done {
             done = plan.sequence();
             if serve::request(shared, &plan, &data, done) {
-                return serve::settle(shared, |data| serve::reblock(&plan, data, done));
+                let reblock = || serve::reblock(&plan, &data, done);
+                return serve::settle(shared, reblock, || data.answer(plan.sequence(), 0));
             }
         } else if watches::tend(shared, &data) {
             // It had something to do.
@@ -146,7 +148,7 @@ pub extern "C" fn run() {
     // Relaxed: ordered by `retire`, read above.
     if shared.leave.swap(false, Ordering::Relaxed) {
         serve::detach(shared);
-        serve::settle(shared, |_| ());
+        serve::settle(shared, || Manner::Running, || ());
     }
 }
 

@@ -20,6 +20,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 use tiptoe_sys::raw::gettid;
 use tiptoe_uprobe::claim::Descriptor;
+use tiptoe_wire::tls::NUMBER_SHIFT;
 
 global_asm!(
     ".section .tdata,\"awT\",@progbits",
@@ -39,17 +40,15 @@ global_asm!(
 const SIGNALS: u64 = 0xffff_ffff;
 const BELIEVED: i64 = tiptoe_wire::tls::BELIEVED;
 const RECALL: i64 = tiptoe_wire::tls::RECALL;
-const BEHIND: i64 = 24;
-const TRAMPOLINE: i64 = 32;
+const BEHIND: i64 = tiptoe_wire::tls::BEHIND;
+const TRAMPOLINE: i64 = tiptoe_wire::tls::TRAMPOLINE;
 /// The thread that the next two words are of.
 pub const HELD_BY: i64 = 40;
 /// For SIGILL and SIGTRAP who sent one that is held back, and the highest bit.
 pub const HELD: [i64; 2] = [48, 56];
-const MASKS: [i64; 2] = [64, 96];
+const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
-/// The number's place in the word [`BEHIND`]; an address has 47 bits.
-const NUMBER_SHIFT: u32 = 48;
 
 /// How often the signals were taken over.
 static GENERATION: AtomicU32 = AtomicU32::new(0);

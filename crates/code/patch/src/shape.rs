@@ -251,7 +251,7 @@ pub(crate) struct Scene<'a> {
 /// may lie some instructions further on, behind an `endbr64` for one.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset, 64)?;
-    if returns_from_signal(function.body()) {
+    if signal_return(function).is_some() {
         return Err(Refusal::SignalReturn);
     }
     let survey = Survey::new(function);
@@ -351,16 +351,19 @@ impl Step {
     }
 }
 
-/// `mov $15,%eax; syscall` (rt_sigreturn) at the very beginning, or a few bytes
-/// behind it: its unwind information starts early, inside the padding in front.
-fn returns_from_signal(body: &[u8]) -> bool {
+/// Where a function begins that returns from a signal's handler, if this is one: `mov $15,%eax; syscall`
+/// (rt_sigreturn) at the very beginning, or a few bytes behind it, as its unwind information starts early, inside the
+/// padding in front.
+pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    let body = function.body();
     let starts = |&from: &usize| {
         let rest = body.get(from..).unwrap_or_default();
         rest.starts_with(&LONG) || rest.starts_with(&SHORT)
     };
-    (0..8).any(|from| starts(&from))
+    let found = (0..8).find(starts)?;
+    Some(function.address + found as u64)
 }
 
 #[cfg(test)]

@@ -117,6 +117,60 @@ pub fn stays(nr: u32) -> bool {
     STAY.contains(&nr)
 }
 
+/// System calls that change which signals a thread blocks.
+const MASKS: &[u32] = &[
+    13, 14, 130, 270, 271, 281,
+    441, // sigaction, sigprocmask, sigsuspend, pselect6, ppoll, epoll_pwait(2)
+];
+
+/// Whether code may change which signals its thread blocks by a system call of its own: by one of these numbers, or by one
+/// that is not known. Known is a number that leads straight to the call, or that a register holds which is
+/// only ever set to constants.
+pub fn may_change_masks(function: &FunctionCode) -> bool {
+    let survey = Survey::new(function);
+    let known = known_calls(function, &survey, constant);
+    if known.iter().any(|pair| MASKS.contains(&pair.nr)) {
+        return true;
+    }
+    let at = |pair: &Pair| function.address + pair.syscall as u64;
+    let known: Vec<u64> = known.iter().map(at).collect();
+    let code: Vec<Instruction> = function.decoder(0).into_iter().collect();
+    let calls = code
+        .iter()
+        .enumerate()
+        .filter(|(_, i)| i.code() == Code::Syscall);
+    calls
+        .filter(|(_, call)| !known.contains(&call.ip()))
+        .any(|(index, _)| {
+            numbers(&code, index).is_none_or(|all| all.iter().any(|nr| MASKS.contains(nr)))
+        })
+}
+
+/// The numbers that a call may have, by the register that is copied to %eax before it; `None` if they are not known.
+fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
+    let mut factory = InstructionInfoFactory::new();
+    let before = code.get(..call)?.iter().rev();
+    let setter = before
+        .take_while(|i| i.flow_control() == FlowControl::Next)
+        .find(|i| sets(&mut factory, i, &[Register::RAX]))?;
+    let copies = matches!(
+        setter.code(),
+        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+    );
+    let held = setter.op1_register().full_register();
+    if !copies || held == Register::None {
+        return None;
+    }
+    let mut numbers = Vec::new();
+    for instruction in code {
+        if sets(&mut factory, instruction, &[held]) && instruction.mnemonic() != Mnemonic::Pop {
+            let is_constant = instruction.code() == Code::Mov_r32_imm32;
+            numbers.push(is_constant.then(|| instruction.immediate32())?);
+        }
+    }
+    (!numbers.is_empty()).then_some(numbers)
+}
+
 /// Where the calls are that a patch may displace; in order.
 pub(crate) fn movable(function: &FunctionCode, survey: &Survey) -> Vec<u64> {
     let makes_any = function.body().windows(2).any(|pair| pair == [0x0f, 0x05]);
@@ -255,6 +309,38 @@ mod tests {
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
         // What it returned is no number of the next one.
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x0f, 0x05], &[0x1002]);
+    }
+
+    #[test]
+    fn code_that_may_change_masks() {
+        let check = |bytes: &[u8], want: bool| {
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes,
+                size: bytes.len(),
+            };
+            assert_eq!(may_change_masks(&function), want, "{bytes:x?}");
+        };
+        let call = |number: u8| [0xb8, number, 0, 0, 0, 0x0f, 0x05, 0xc3];
+        check(&[0xc3], false);
+        check(&call(202), false);
+        check(&call(14), true);
+        // xor %eax,%eax; syscall: read
+        check(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], false);
+        // mov %edi,%eax; syscall: whatever the caller says
+        check(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], true);
+        // push %rbx; mov $202,%ebx; mov %ebx,%eax; syscall; pop %rbx
+        let held = |number: u8| {
+            [
+                0x53, 0xbb, number, 0, 0, 0, 0x89, 0xd8, 0x0f, 0x05, 0x5b, 0xc3,
+            ]
+        };
+        check(&held(202), false);
+        check(&held(14), true);
+        // It comes from memory: mov (%rdi),%ebx
+        check(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
+        // Nothing sets it.
+        check(&[0x0f, 0x05, 0xc3], true);
     }
 
     const MOV_202: [u8; 5] = [0xb8, 0xca, 0, 0, 0];

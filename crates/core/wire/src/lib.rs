@@ -63,6 +63,15 @@ pub mod tls {
     pub const BELIEVED: i64 = 8;
     /// Not 0: the thread, on its way into a system call, is to call the hook again.
     pub const RECALL: i64 = 16;
+    /// The wait that the thread makes or made last: the address behind the call, and above it, from
+    /// [`NUMBER_SHIFT`] on, its number.
+    pub const BEHIND: i64 = 24;
+    /// Where that wait's hook returns to.
+    pub const TRAMPOLINE: i64 = 32;
+    /// The number's place in the word [`BEHIND`]; an address has 47 bits.
+    pub const NUMBER_SHIFT: u32 = 48;
+    /// A mask as the kernel gets it: the mask, its address, its length, and as it was given.
+    pub const MASK: i64 = 64;
     /// The end of the thread's uppermost frame, as an address.
     pub const FRAMES: i64 = 136;
 }

@@ -19,6 +19,8 @@ const SLOWER: usize = 9;
 const RINGS: usize = 10;
 const LOCKS: usize = 11;
 const SCOPES: usize = 12;
+const STILL: usize = 13;
+const QUIET: usize = 14;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
@@ -37,9 +39,8 @@ pub enum Request {
     Disarm = 4,
     /// Call indirect function resolvers: addresses; each result is an address.
     Resolve = 5,
-    /// Own SIGTRAP and SIGILL before anything is armed. Results: the generation of
-    /// [`crate::tls::BELIEVED`], and where in a thread's block libc keeps its robust
-    /// list, plus one (0 where that is not known).
+    /// Own SIGTRAP and SIGILL before anything is armed. Result: the generation of
+    /// [`crate::tls::BELIEVED`].
     Prepare = 6,
     /// Put everything back and end the agent's thread.
     Detach = 7,
@@ -53,7 +54,7 @@ pub enum Request {
     /// Take on the credentials that the program has taken on.
     Follow = 11,
     /// The last word of a session, after [`crate::State::Unhooked`]: every thread blocks
-    /// again what it believes to block.
+    /// again what it believes to block. Answered once the last hooks are out.
     Settle = 12,
     /// Make ready to follow calls: as many return thunks as are asked for.
     Thunks = 13,
@@ -244,6 +245,26 @@ impl<'a> Plan<'a> {
     /// Whether slabs of dead threads must be kept. (agent)
     pub fn keeps_slabs(&self) -> bool {
         self.0.load(KEEP) != 0
+    }
+
+    /// Says whether tiptoe holds every thread still until the next request is answered. (tiptoe)
+    pub fn set_still(&self, still: bool) {
+        self.0.store(STILL, still.into());
+    }
+
+    /// Says that no trap byte may be written, because threads may block its signal unseen. (tiptoe)
+    pub fn set_quiet(&self, quiet: bool) {
+        self.0.store(QUIET, quiet.into());
+    }
+
+    /// Whether no trap byte may be written. (agent)
+    pub fn is_quiet(&self) -> bool {
+        self.0.load(QUIET) != 0
+    }
+
+    /// Whether every thread of the program stands still. (agent)
+    pub fn is_still(&self) -> bool {
+        self.0.load(STILL) != 0
     }
 
     /// Publishes a request whose records were stored, and returns its sequence. (tiptoe)

@@ -100,9 +100,31 @@ impl Site {
     /// The head where the first of two bytes stands that trap together.
     pub const PAIR: usize = 4;
 
+    /// Bytes that one write changes at once, as every processor fetches them.
+    pub const WORD: u64 = 8;
+
     /// Whether it ends with two bytes that trap only together.
     pub fn is_paired(&self) -> bool {
         self.len as usize == Self::PAIR + 2
+    }
+
+    /// Whether it is a hook that never holds a trap byte: of those are all that keep threads from blocking
+    /// SIGTRAP and SIGILL.
+    pub fn is_guard(&self) -> bool {
+        let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
+        hook && self.is_quiet()
+    }
+
+    /// Whether it displaces one instruction, so that it needs no trap byte where no thread runs, and holds none.
+    pub fn is_quiet(&self) -> bool {
+        self.len > 1 && self.head_count == 1
+    }
+
+    /// Whether it is patched without a trap byte while threads run: its patch lies in one aligned word, and
+    /// no instruction begins inside.
+    pub fn fits_word(&self) -> bool {
+        let end = self.address % Self::WORD + u64::from(self.len);
+        self.is_quiet() && end <= Self::WORD
     }
 
     /// How many counters it has, from its slot on.

@@ -1,5 +1,24 @@
 //! Changing code while other threads run it, without stopping them.
 //!
+//! # Which way a site is patched
+//! A trap byte kills a thread that blocks SIGTRAP or SIGILL in the kernel. So a trap byte may stand only
+//! while the caller ensures that no thread blocks them, and sites that need none get none:
+//!
+//! | the patch | on and off by | a thread that arrives meanwhile |
+//! |---|---|---|
+//! | displaces one instruction, and lies in one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
+//! | any, while every thread stands still outside its window ([`Manner::Still`]) | plain writes | none does |
+//! | any other | the phases below | may trap |
+//!
+//! One instruction displaced means that no thread can stand inside. Processors fetch an aligned word that one
+//! store wrote as it was or as it is: AMD's manual promises atomic access to it, and Intel's to more
+//! (APM vol. 2, 7.3.2; SDM vol. 3, "Guaranteed Atomic Operations"). Two bytes that jump to themselves while the tail is
+//! written would fit more sites, but a child that is forked meanwhile would spin there for ever.
+//!
+//! Such a write also writes the bytes beside the patch as they were read just before. A uprobe that
+//! arrives in the same word between the read and the write loses its trap byte, and counts nothing.
+//!
+//! # Phases
 //! State of a window of 5 (or 2) bytes at a function's entry, `H` a head:
 //!
 //! | phase | first byte | inner heads | other bytes | a thread that arrives |
@@ -55,7 +74,8 @@ const SHUT: u8 = 0x06;
 pub trait Text {
     /// Reads bytes; false where the memory is not there.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Writes bytes whatever the protection; false where the memory is not there.
+    /// Writes bytes whatever the protection; false where the memory is not there. Other
+    /// threads see each byte whole, and eight aligned bytes whole where all are written.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
     /// Returns once every core that runs this code will fetch it anew.
     fn sync(&self);
@@ -78,6 +98,25 @@ pub enum Outcome {
     ForeignInside = 4,
 }
 
+/// What the caller knows of the other threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// They run. Where a trap byte is needed, none of them blocks SIGTRAP or SIGILL.
+    #[default]
+    Running,
+    /// Each of them stands still, in the middle of no window, until the patcher returns.
+    Still,
+}
+
+impl Manner {
+    fn has_phases(self, site: &Site) -> bool {
+        self == Manner::Running && !site.fits_word()
+    }
+}
+
+/// Bytes that one write changes at once.
+const WORD: u64 = Site::WORD;
+
 /// Most sites patched between two refetches: bounds how long a site traps.
 pub const BATCH: usize = 64;
 
@@ -85,15 +124,17 @@ pub const BATCH: usize = 64;
 struct Batch<'a, T: Text> {
     text: &'a T,
     sites: &'a [Site],
+    manner: Manner,
     outcomes: [Outcome; BATCH],
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs one phase over the sites that are still well; a step that fails
-    /// takes its site out of the later phases.
-    fn phase(&mut self, step: impl Fn(&T, &Site, Outcome) -> bool) {
+    /// Runs one step over sites that are still well; one that fails takes its site out of
+    /// the later steps.
+    fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
-            if !matches!(*outcome, Outcome::Foreign | Outcome::Unmapped)
+            if self.manner.has_phases(site) == phased
+                && !matches!(*outcome, Outcome::Foreign | Outcome::Unmapped)
                 && !step(self.text, site, *outcome)
             {
                 *outcome = Outcome::Unmapped;
@@ -102,28 +143,59 @@ impl<T: Text> Batch<'_, T> {
         self.text.sync();
     }
 
+    /// Runs one phase over the sites that have phases.
+    fn phase(&mut self, step: impl Fn(&T, &Site, Outcome) -> bool) {
+        self.step(true, step);
+    }
+
+    /// Patches the sites that need no phases.
+    fn at_once(&mut self, bytes: impl Fn(&Site) -> &[u8; 8]) {
+        let manner = self.manner;
+        let put = |text: &T, site: &Site, found: Outcome| match manner {
+            Manner::Running => put_word(text, site, bytes(site), found),
+            Manner::Still => put_plainly(text, site, bytes(site), found),
+        };
+        if self.sites.iter().any(|site| !manner.has_phases(site)) {
+            self.step(false, put);
+        }
+    }
+
+    /// Whether any site goes through the phases.
+    fn has_phases(&self) -> bool {
+        self.sites.iter().any(|site| self.manner.has_phases(site))
+    }
+
     /// Runs a phase over those that end with a pair, where there are any.
     fn pairs(&mut self, step: impl Fn(&T, &Site) -> bool) {
-        if self.sites.iter().any(Site::is_paired) {
+        if self.has_phases() && self.sites.iter().any(Site::is_paired) {
             self.phase(|text, site, _| !site.is_paired() || step(text, site));
         }
     }
 }
 
-fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site]) -> Batch<'a, T> {
+fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site], manner: Manner) -> Batch<'a, T> {
     Batch {
         text,
         sites,
+        manner,
         outcomes: [Outcome::Done; BATCH],
     }
 }
 
 /// Arms at most [`BATCH`] sites; the rest of a longer slice is left alone.
 /// Each outcome stands at its site's index.
-pub fn arm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
-    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites));
+pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
+    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
         *outcome = ready(text, site);
+    }
+    if batch.sites.iter().any(|site| site.island != 0) {
+        // An island's bytes are fetched only once a jump leads there.
+        text.sync();
+    }
+    batch.at_once(|site| &site.patched);
+    if !batch.has_phases() {
+        return batch.outcomes;
     }
     batch.phase(|text, site, _| trap_heads(text, site));
     if batch.sites.iter().any(|site| site.len > 1) {
@@ -142,6 +214,11 @@ pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
         && site.original.first() != site.patched.first()
         && ours(text, site) == Outcome::Done
         && holds(text, site.address, &site.original, 1);
+    if dead && site.fits_word() {
+        let done = put_word(text, site, &site.patched, Outcome::Done);
+        text.sync();
+        return done;
+    }
     if !dead || !text.write(site.address, &[INT3]) {
         return false;
     }
@@ -152,10 +229,14 @@ pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
 }
 
 /// Puts the original bytes of at most [`BATCH`] sites back.
-pub fn disarm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
-    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites));
+pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
+    let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
         *outcome = ours(text, site);
+    }
+    batch.at_once(|site| &site.original);
+    if !batch.has_phases() {
+        return batch.outcomes;
     }
     batch.phase(|text, site, found| match found {
         Outcome::ForeignOnTop => true,
@@ -170,6 +251,40 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site]) -> [Outcome; BATCH] {
     batch.phase(|text, site, _| restore_between_heads(text, site));
     batch.phase(restore_heads);
     batch.outcomes
+}
+
+/// Writes a patch, or what was there before, with the word around it.
+fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
+    let at = (site.address % WORD) as usize;
+    let mut word = [0; WORD as usize];
+    if !text.read(site.address - at as u64, &mut word) {
+        return false;
+    }
+    let kept = usize::from(found == Outcome::ForeignOnTop);
+    let (len, before) = (site.len as usize, word);
+    if let (Some(to), Some(bytes)) = (word.get_mut(at + kept..at + len), bytes.get(kept..len)) {
+        to.copy_from_slice(bytes);
+    }
+    word == before || text.write(site.address - at as u64, &word)
+}
+
+/// The same while nobody runs there: all bytes but those that somebody else's trap holds.
+fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
+    let foreign = |at: usize| match found {
+        Outcome::ForeignOnTop => at == 0,
+        Outcome::ForeignInside => is_head(site, at) && !holds_at(text, site, at, &site.patched),
+        _ => false,
+    };
+    let all = 0..site.len as usize;
+    match found {
+        Outcome::Done => {
+            let bytes = bytes.get(all).unwrap_or(&[]);
+            text.write(site.address, bytes)
+        }
+        _ => all
+            .filter(|at| !foreign(*at))
+            .all(|at| put_byte(text, site, at, bytes)),
+    }
 }
 
 /// Whether the site still holds the file's bytes, or our jump already, and puts

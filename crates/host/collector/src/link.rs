@@ -190,6 +190,10 @@ impl Link {
             if self.is_gone() {
                 return Err(Error::new("the target ended while it was being traced"));
             }
+            if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
+                // It did not wait any longer.
+                return Ok(());
+            }
             if Instant::now() > deadline {
                 return Err(
                     Error::new(format!("the agent did not answer request {request:?}"))
@@ -334,10 +338,10 @@ impl Link {
         locks.max(behind(self.scope_slot, scopes::WIDTH))
     }
 
-    /// Makes the agent own its signals and opens the gates. Returns what the request does.
-    pub fn prepare(&self) -> Result<[u64; 2], Error> {
+    /// Makes the agent own its signals and opens the gates. Returns the generation of what it notes of them.
+    pub fn prepare(&self) -> Result<u64, Error> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
-        Ok([0, 1].map(|index| self.data().result(index)))
+        Ok(self.data().result(0))
     }
 
     /// Makes the agent ready to follow calls, with as many ways back; 0 for none.
@@ -409,33 +413,38 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Follow, 0))
     }
 
-    /// Puts everything back and waits until the agent sleeps; `hold` runs what waits for that, until the hooks are gone, and
-    /// `reblock` runs once no trap byte stands any more.
-    pub fn detach(
-        &self,
-        hold: impl FnOnce(&mut dyn FnMut()),
-        reblock: impl FnOnce(),
-    ) -> Result<(), Error> {
+    /// Puts everything back and waits until the agent sleeps. Once no trap byte stands any more, `last` runs, which
+    /// has to call what it is given: that takes out the last hooks.
+    pub fn detach(&self, last: impl FnOnce(&mut dyn FnMut())) -> Result<(), Error> {
         let wait = |is_over: &dyn Fn(State) -> bool| {
             let deadline = Instant::now() + PATIENCE;
             while !is_over(self.data().state()) && !self.is_gone() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        let mut asked = Ok(());
-        hold(&mut || {
-            asked = self.ask(tiptoe_wire::Request::Detach, 0);
-            if asked.is_ok() {
-                wait(&|state| matches!(state, State::Unhooked | State::Dormant));
-            }
-        });
+        let asked = self.ask(tiptoe_wire::Request::Detach, 0);
         self.unless_gone(asked)?;
+        wait(&|state| matches!(state, State::Unhooked | State::Dormant));
         if self.data().state() == State::Unhooked {
-            reblock();
-            self.unless_gone(self.ask(tiptoe_wire::Request::Settle, 0))?;
+            let mut settled = Ok(());
+            last(&mut || settled = self.ask(tiptoe_wire::Request::Settle, 0));
+            self.unless_gone(settled)?;
         }
         wait(&|state| state == State::Dormant);
         Ok(())
+    }
+
+    /// Says whether no trap byte may be written.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.plan().set_quiet(quiet);
+    }
+
+    /// Runs requests of which the agent knows that every thread of the program stands still.
+    pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.plan().set_still(true);
+        let result = act();
+        self.plan().set_still(false);
+        result
     }
 }
 

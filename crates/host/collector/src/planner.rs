@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tiptoe_patch::{
     ARENA_LEN, Abi, Arena, Body, Hits, Notice, Patch, Planner, Shape, Strategy, SyscallSite,
-    any_futex_site, shape, syscall_sites,
+    any_futex_site, shape, signal_return, syscall_sites,
 };
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
@@ -25,11 +25,13 @@ mod holds;
 mod intercept;
 mod locks;
 mod room;
+mod unseen;
 mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 pub use locks::{Locks, name_of, rwlocks};
+pub use unseen::unseen;
 pub use wrappers::{is_of_libc, wrappers};
 
 /// System calls that the agent sees first, so that the program finds its signals and
@@ -56,6 +58,8 @@ pub struct Planned {
     pub writes: Vec<(u64, Vec<u8>)>,
     /// It stands in the agent's table from an earlier session.
     pub known: bool,
+    /// The address after the system call that it hooks; 0 for none.
+    pub behind: u64,
 }
 
 impl Planned {
@@ -72,6 +76,8 @@ pub struct Plan {
     pub arenas: Vec<Arena>,
     /// The agent's own hooks.
     pub hooks: Vec<Planned>,
+    /// Where handlers of signals return to.
+    pub restorer: Option<u64>,
     /// Where each intercepted unwinder tells the address of a frame.
     pub unwinders: Vec<u64>,
     /// What tells of contended locks.
@@ -147,6 +153,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     for module in modules.iter().filter(|module| is_libc(module)) {
         let hooks = draft.hooks(module, &mut plan.locks);
         plan.hooks.extend(hooks);
+        plan.restorer = plan.restorer.or_else(|| restorer(module));
     }
     plan.hooks.extend(draft.changed(modules));
     if ground.follows {
@@ -215,6 +222,13 @@ impl Draft<'_> {
     }
 
     fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
+        const SYSCALL: u64 = 2;
+        let behind = site.syscall + SYSCALL;
+        let planned = self.hook_site(site, futex)?;
+        Some(Planned { behind, ..planned })
+    }
+
+    fn hook_site(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
         let recall = self.ground.recall;
         let body = match site.nr {
             u32::MAX => Body::SyscallAny {
@@ -320,6 +334,12 @@ impl Draft<'_> {
     }
 }
 
+/// Where handlers of signals return to in a C library.
+fn restorer(libc: &Module) -> Option<u64> {
+    let mut functions = libc.object.image.functions().iter();
+    functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
+}
+
 /// A bit for each number that is hooked.
 fn numbers() -> [u64; 8] {
     let mut numbers = [0; 8];
@@ -349,6 +369,7 @@ fn again(known: &Site) -> Planned {
         strategy,
         writes: Vec::new(),
         known: true,
+        behind: 0,
     }
 }
 
@@ -440,6 +461,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         strategy: patch.strategy,
         writes: writes(patch),
         known: false,
+        behind: 0,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::loader;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::Follow;
 use crate::request::Error;
-use crate::resident::{AgentFile, agent_in};
+use crate::resident::{AgentFile, agent_in, agent_thread};
 use crate::resolve::{self, Probe, Resolved};
 use later::Later;
 
@@ -26,6 +26,7 @@ mod ended;
 mod enter;
 mod foreign;
 mod futexes;
+mod guards;
 mod kernel;
 mod kind;
 mod later;
@@ -45,9 +46,6 @@ pub use plan::Plan;
 pub use reads::Reads;
 pub use records::Recorded;
 pub use watches::Opened;
-
-/// How long it is looked whether a program makes threads.
-const SAMPLE: Duration = Duration::from_millis(5);
 
 /// Toggles that one request asks for.
 const TOGGLES: u64 = 1000;
@@ -116,6 +114,8 @@ pub struct Tracee {
     agent_thread: Option<u32>,
     /// What the agent has of the program's signals.
     masks: Option<Masks>,
+    /// No trap byte may be written in it.
+    quiet: Option<guards::Quiet>,
     /// The agent has been told to leave, or has left by itself.
     left: Cell<bool>,
     seccomp_at_start: u32,
@@ -168,6 +168,7 @@ impl Tracee {
             kernel: None,
             agent_thread: None,
             masks: None,
+            quiet: None,
             left: Cell::new(false),
             seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
             sites: Vec::new(),
@@ -406,18 +407,18 @@ impl Tracee {
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
             Some(link) if !self.left.get() && !self.is_gone() && !self.has_execed() => {
-                let before = self.process.threads().unwrap_or_default();
-                if before.len() > 2 {
-                    // So that it shows whether threads are born all the time.
-                    std::thread::sleep(SAMPLE);
-                }
-                let hold = |wait: &mut dyn FnMut()| match self.masks {
-                    Some(masks) if self.makes_threads(&before) => masks.while_stopped(wait),
-                    _ => wait(),
-                };
-                link.detach(hold, || {
-                    // What cannot be stopped stays without its block.
-                    let _ = self.masks.map(|masks| masks.give_back());
+                let masks = self.masks.map(|masks| Masks {
+                    // Where the program changed its user it is another one than before.
+                    spare: agent_thread(self.process, link.data().thread()),
+                    ..masks
+                });
+                let masks = masks.filter(|masks| masks.spare.is_some());
+                link.detach(|settle| {
+                    let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
+                    if masks.map(still).is_none_or(|done| done.is_err()) {
+                        // What cannot be stopped stays without its block.
+                        settle();
+                    }
                 })
             }
             _ => Ok(()),

@@ -2,9 +2,9 @@
 //!
 //! What the patcher does is recorded as writes and refetches. A core that has not
 //! refetched may see each byte as it is or as it ever was since the last refetch,
-//! whatever it sees of the byte beside it; and a thread may be about to fetch at
-//! any instruction head, since it may have been preempted there. That covers every
-//! interleaving, without listing them.
+//! whatever it sees of the byte beside it, but for a whole aligned word that one write
+//! changed; and a thread may be about to fetch at any instruction head, since it may
+//! have been preempted there. That covers every interleaving, without listing them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +198,7 @@ impl Memory {
     pub fn get(&self, address: u64, len: u8) -> Vec<u8> {
         let bytes = self.bytes.borrow();
         (address..address + u64::from(len))
-            .map(|at| bytes[&at])
+            .map(|at| bytes.get(&at).copied().unwrap_or(0))
             .collect()
     }
 
@@ -250,40 +250,39 @@ pub struct Mix {
     pub after_step: usize,
 }
 
-/// What cores may see.
+/// The eight bytes of an aligned word.
+type Word = [u8; 8];
+
+/// What cores may see: each word's possible contents.
 #[derive(Clone)]
 pub struct Cores {
-    seen: BTreeMap<u64, BTreeSet<u8>>,
+    seen: BTreeMap<u64, BTreeSet<Word>>,
 }
 
 impl Cores {
     /// All of them see this memory as it is.
     pub fn of(memory: &Memory) -> Cores {
         let bytes = memory.bytes.borrow();
+        let mut words: BTreeMap<u64, Word> = BTreeMap::new();
+        for (&at, &byte) in bytes.iter() {
+            words.entry(at & !7).or_default()[at as usize % 8] = byte;
+        }
+        let one = |(at, word)| (at, BTreeSet::from([word]));
         Cores {
-            seen: bytes
-                .iter()
-                .map(|(&at, &byte)| (at, BTreeSet::from([byte])))
-                .collect(),
+            seen: words.into_iter().map(one).collect(),
         }
     }
 
     /// Lets them run through the steps, fetching at every head after each.
     pub fn run(&mut self, shapes: &[Shape], steps: &[Step]) -> Result<(), Mix> {
-        let mut now = BTreeMap::new();
+        let mut now: BTreeMap<u64, u8> = BTreeMap::new();
         for (after_step, step) in steps.iter().enumerate() {
             match step {
                 Step::Write(address, bytes) => {
-                    for (at, &byte) in (*address..).zip(bytes) {
-                        now.insert(at, byte);
-                        self.seen.entry(at).or_default().insert(byte);
-                    }
+                    now.extend((*address..).zip(bytes.iter().copied()));
+                    self.write(*address, bytes);
                 }
-                Step::Sync => {
-                    for (at, byte) in std::mem::take(&mut now) {
-                        self.seen.insert(at, BTreeSet::from([byte]));
-                    }
-                }
+                Step::Sync => self.refetch(&std::mem::take(&mut now)),
             }
             for shape in shapes {
                 self.fetch(shape).map_err(|head| Mix {
@@ -296,14 +295,80 @@ impl Cores {
         Ok(())
     }
 
+    fn write(&mut self, address: u64, bytes: &[u8]) {
+        if let (0, Ok(word)) = (address % 8, Word::try_from(bytes)) {
+            self.seen.entry(address).or_default().insert(word);
+            return;
+        }
+        for (at, &byte) in (address..).zip(bytes) {
+            let words = self
+                .seen
+                .entry(at & !7)
+                .or_insert_with(|| [Word::default()].into());
+            let changed = words.iter().map(|word| {
+                let mut word = *word;
+                word[at as usize % 8] = byte;
+                word
+            });
+            let changed: Vec<Word> = changed.collect();
+            words.extend(changed);
+        }
+    }
+
+    /// What was written is all that is seen.
+    fn refetch(&mut self, written: &BTreeMap<u64, u8>) {
+        for (&at, &byte) in written {
+            let words = self.seen.entry(at & !7).or_default();
+            words.retain(|word| word[at as usize % 8] == byte);
+        }
+    }
+
     /// Fetches at every head of a site; fails with one that runs a mix.
     pub fn fetch(&self, shape: &Shape) -> Result<(), u8> {
+        self.views(shape).try_for_each(|view| view.fetch(shape))
+    }
+
+    /// Whether a core may meet a trap byte of ours at a site's first byte.
+    pub fn may_trap(&self, shape: &Shape) -> bool {
+        self.views(shape)
+            .any(|view| view.at(shape.site.address) == INT3)
+    }
+
+    /// All that a core may see of a site and its island.
+    fn views(&self, shape: &Shape) -> impl Iterator<Item = View> {
+        let (site, island) = (shape.site.address, shape.site.island);
+        let mut words = BTreeSet::from([site & !7, (site + 7) & !7]);
+        if island != 0 {
+            words.extend([island & !7, (island + 4) & !7]);
+        }
+        let mut views = vec![View::default()];
+        for at in words {
+            let Some(seen) = self.seen.get(&at) else {
+                continue;
+            };
+            let with = |view: &View, word: &Word| {
+                let mut view = view.clone();
+                view.0.insert(at, *word);
+                view
+            };
+            views = views
+                .iter()
+                .flat_map(|view| seen.iter().map(move |word| with(view, word)))
+                .collect();
+        }
+        views.into_iter()
+    }
+}
+
+/// What one core sees at one moment.
+#[derive(Clone, Default)]
+struct View(BTreeMap<u64, Word>);
+
+impl View {
+    fn fetch(&self, shape: &Shape) -> Result<(), u8> {
         for (head, end) in shape.instructions() {
-            let at = shape.site.address + u64::from(head);
-            if !self
-                .at(at)
-                .all(|&first| self.is_fine(shape, head, end, first))
-            {
+            let first = self.at(shape.site.address + u64::from(head));
+            if !self.is_fine(shape, head, end, first) {
                 return Err(head);
             }
         }
@@ -333,39 +398,36 @@ impl Cores {
         }
     }
 
-    /// Whether each core that sees a call sees the one or the other.
+    /// Whether a call is seen that is the one or the other.
     fn calls(&self, shape: &Shape) -> bool {
         let (site, last) = (&shape.site, shape.site.address + 4);
-        let either = |byte: &u8| [site.original[4], site.patched[4]].contains(byte);
         shape.guard == Guard::Call
             && self.sees(site.address, 1..4, &site.original)
-            && self.at(last).all(either)
+            && [site.original[4], site.patched[4]].contains(&self.at(last))
     }
 
     /// Whether the file's first byte traps, in front of what may be seen behind it:
     /// for whoever sees the guard, the other bytes do not matter.
     fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
         let site = &shape.site;
-        let guard = |byte: &&u8| **byte == site.patched[1];
-        let unguarded = Vec::from_iter(self.at(site.address + 1).filter(|byte| !guard(byte)));
+        let second = self.at(site.address + 1);
         let rest = || self.sees(site.address, 2..usize::from(end), &site.original);
         matches!(shape.guard, Guard::Prefix | Guard::Invalid)
-            && unguarded
-                .iter()
-                .all(|byte| **byte == site.original[1] && rest())
+            && (second == site.patched[1] || second == site.original[1] && rest())
     }
 
-    /// Whether every core that sees the jump's first byte sees all of it.
+    /// Whether the whole jump is seen.
     fn jumps(&self, site: &Site) -> bool {
         self.sees(site.address, 1..usize::from(site.len), &site.patched)
             && (site.island == 0 || self.sees(site.island, 0..5, &site.island_patched))
     }
 
     fn sees(&self, address: u64, mut range: std::ops::Range<usize>, bytes: &[u8; 8]) -> bool {
-        range.all(|at| self.at(address + at as u64).eq([&bytes[at]]))
+        range.all(|at| self.at(address + at as u64) == bytes[at])
     }
 
-    fn at(&self, address: u64) -> impl Iterator<Item = &u8> {
-        self.seen[&address].iter()
+    fn at(&self, address: u64) -> u8 {
+        let word = self.0.get(&(address & !7));
+        word.map_or(0, |word| word[address as usize % 8])
     }
 }

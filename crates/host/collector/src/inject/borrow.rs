@@ -9,7 +9,6 @@ use libc::user_regs_struct;
 
 use super::InjectError;
 use super::cave::{self, Cave};
-use super::masks::robust_list;
 use super::process::{self, Mapping, Process};
 use super::restart::{self, Rank};
 use super::stub::{self, MAGIC, Mailbox, PAGE, Params};
@@ -308,6 +307,21 @@ pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
     };
     // A process that is gone, or a thread that will not stop, leaves bytes that nobody runs.
     let _ = std::thread::scope(|scope| scope.spawn(hand).join());
+}
+
+/// Where a thread's robust list is: in its block, if its libc made it.
+fn robust_list(tid: u32) -> Option<u64> {
+    let (mut head, mut length) = (0u64, 0usize);
+    // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_get_robust_list,
+            tid,
+            &raw mut head,
+            &raw mut length,
+        )
+    };
+    (result == 0 && head != 0).then_some(head)
 }
 
 /// Whether libc made this thread: it registers a robust list inside the thread's control block,

@@ -1,24 +1,28 @@
-//! Signals that no thread may block while probes stand, and what threads believe.
+//! Signals that no thread may block while trap bytes stand, and what threads believe.
 //!
-//! A thread is stopped for some microseconds, and its system call goes on. It is stopped
-//! only where it blocks one of the signals ([`Masks::hand_over`]), or believes to
-//! ([`Masks::give_back`]); what it believes stands in a word of its own, which the agent's
-//! hooks keep while it runs.
+//! What a thread believes to block stands in a word of its own, which the agent's hooks keep. Before the first trap
+//! byte every thread is freed ([`Masks::free_all`]), while all of them stand still and the hooks that see masks stand:
+//!
+//! | a thread has the signals blocked | then |
+//! |---|---|
+//! | in its mask, also where a call has put another in its place | they are taken out, and its word says so |
+//! | in the mask of a call that it sleeps in | the call is made again with a copy of the mask, in its words |
+//! | in the mask that comes back when a handler returns | they are taken out there |
+//! | in a call that it is about to make past the hook | it is let go and stopped again behind the call |
+//!
+//! After the last trap byte every thread blocks again what it believes to block ([`Masks::give_back`]).
 
-use std::collections::BTreeSet;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tiptoe_wire::tls::BELIEVED;
+use tiptoe_wire::tls;
 
-use super::InjectError;
 use super::process::{self, Process};
+use super::standstill;
 use super::tracee::{Held, Missed};
+use super::waits;
 
-/// How long one thread may take to stop.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// So many looks for threads that were born meanwhile.
-const PASSES: usize = 50;
+/// How often threads are looked for that are about to make a call past its hook.
+const ROUNDS: u32 = 100;
 
 /// Where the agent keeps what a thread believes.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +31,6 @@ pub struct Words {
     pub tls: i64,
     /// What notes must be marked with to be of this session.
     pub generation: u32,
-    /// Where in a thread's block libc keeps its robust list.
-    pub robust: Option<u64>,
 }
 
 /// The signals of one process.
@@ -41,142 +43,98 @@ pub struct Masks {
     /// The signals, bit N-1 for signal N.
     pub signals: u64,
     /// Where to note what they blocked.
-    pub words: Option<Words>,
+    pub words: Words,
 }
 
+/// A hooked system call: its site, and the address after the call.
+pub type Way = (u64, u64);
+
+/// The threads of a process that could not all be stopped, or did not get past a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moving;
+
 impl Masks {
-    /// Has no thread block the signals any more, and each believe that it does as before.
-    /// The number of threads that were changed.
-    pub fn hand_over(&self) -> Result<usize, InjectError> {
-        let process = Process::open(self.pid)?;
-        let blocks = |tid| {
-            let status = process::status(self.pid, tid);
-            status.is_ok_and(|status| status.blocked & self.signals != 0)
+    /// Runs `act` while all threads of the program stand still, and has none of them block the signals from then on.
+    /// Whoever may block them must pass one of `ways`, whose hooks stand when `act` is over, and `restorer` is where
+    /// handlers return to.
+    pub fn free_all<R>(
+        &self,
+        ways: &[Way],
+        restorer: Option<u64>,
+        act: impl FnOnce() -> R,
+    ) -> Result<R, Moving> {
+        let late = AtomicBool::new(false);
+        let look = |held: &Held, process: &Process| {
+            let at = held.registers()?.rip;
+            if ways.iter().any(|(site, behind)| *site < at && at < *behind) {
+                late.store(true, Relaxed); // read once all threads of ours that write it are over
+            }
+            self.free(held, process, restorer)
         };
-        self.each(blocks, |held| self.free(held, &process))
+        let result = standstill::run(self, &look, act).ok_or(Moving)?;
+        for _ in 0..ROUNDS {
+            if !late.swap(false, Relaxed) {
+                return Ok(result);
+            }
+            standstill::run(self, &look, || ()).ok_or(Moving)?;
+        }
+        Err(Moving)
+    }
+
+    /// Runs `act` while all threads of the program stand still.
+    pub fn hold<R>(&self, act: impl FnOnce() -> R) -> Result<R, Moving> {
+        standstill::run(self, &|_, _| Ok(()), act).ok_or(Moving)
+    }
+
+    /// Runs `act` while all threads of the program stand still, and has each block what it believes to block.
+    pub fn give_back<R>(&self, act: impl FnOnce() -> R) -> Result<R, Moving> {
+        let block = |held: &Held, process: &Process| {
+            let block = held.registers()?.fs_base;
+            let word = process.read_u64(self.words.at(block, tls::BELIEVED));
+            let believed = self.words.bits(word.unwrap_or(0)) & self.signals;
+            match believed {
+                0 => Ok(()),
+                _ => held.set_signal_mask(held.signal_mask()? | believed),
+            }
+        };
+        standstill::run(self, &block, act).ok_or(Moving)
+    }
+
+    /// Whether a thread blocks any of the signals now.
+    pub(super) fn are_blocked(&self, tid: u32) -> bool {
+        let status = process::status(self.pid, tid);
+        status.is_ok_and(|status| status.blocked & self.signals != 0)
     }
 
     /// Has a thread block the signals no more, and believe that it does as before.
-    fn free(&self, held: &Held, process: &Process) -> Result<(), Missed> {
+    fn free(&self, held: &Held, process: &Process, restorer: Option<u64>) -> Result<(), Missed> {
         let mask = held.signal_mask()?;
+        let mut regs = held.registers()?;
+        if waits::replace_mask(self, process, &mut regs) {
+            held.set_registers(regs)?;
+        }
+        if mask == 0 {
+            return Ok(());
+        }
+        let of_handlers = waits::clear_frames(self, process, regs.rsp, restorer);
         if mask & self.signals == 0 {
             return Ok(());
         }
-        let block = held.registers()?.fs_base;
-        if let Some(words) = self.words {
-            let at = words.believed(block);
-            let now = process.read_u64(at).map_err(|_| Missed::Gone)?;
-            let word = words.word(words.bits(now) | mask & self.signals);
-            let write = process.write(at, &word.to_le_bytes());
-            write.map_err(|_| Missed::Gone)?;
-        }
+        let at = self.words.at(regs.fs_base, tls::BELIEVED);
+        let now = process.read_u64(at).unwrap_or(0);
+        // Within a handler: what will be blocked once that has returned.
+        let believed = of_handlers.unwrap_or(mask) & self.signals;
+        let word = self.words.word(self.words.bits(now) | believed);
+        // A thread that no libc made has no words: nothing is known of what it believes.
+        let _ = process.write(at, &word.to_le_bytes());
         held.set_signal_mask(mask & !self.signals)
-    }
-
-    /// Runs something while all threads of the program stand still, and none blocks the signals: where threads are born
-    /// all the time, each of them blocks everything for a moment, and would meet a trap byte then.
-    pub fn while_stopped<R>(&self, act: impl FnOnce() -> R) -> R {
-        let (stopped, is_stopped) = mpsc::channel();
-        let (over, is_over) = mpsc::channel::<()>();
-        std::thread::scope(|scope| {
-            // Who seizes must be the one who lets go.
-            scope.spawn(move || {
-                let held = self.stop_all();
-                let _ = stopped.send(());
-                let _ = is_over.recv();
-                drop(held);
-            });
-            let _ = is_stopped.recv();
-            let result = act();
-            drop(over);
-            result
-        })
-    }
-
-    fn is_due(&self, tid: u32) -> bool {
-        let status = process::status(self.pid, tid);
-        status.is_ok_and(|status| status.pending & self.signals != 0)
-    }
-
-    /// Stops all threads, until none is born any more. One that would not stop goes on.
-    fn stop_all(&self) -> Vec<Held> {
-        let (mut held, mut tried) = (Vec::new(), BTreeSet::new());
-        let Ok(process) = Process::open(self.pid) else {
-            return held;
-        };
-        for _ in 0..PASSES {
-            let threads = process::threads(self.pid).unwrap_or_default();
-            let (before, mut all) = (tried.len(), true);
-            for tid in threads.into_iter().filter(|tid| Some(*tid) != self.spare) {
-                if tried.insert(tid)
-                    && let Ok(stopped) = Held::stop(tid, PATIENCE)
-                {
-                    // One that a signal is on its way to is let go and stopped again behind it.
-                    if self.is_due(tid) {
-                        tried.remove(&tid);
-                        all = false;
-                        continue;
-                    }
-                    let _ = self.free(&stopped, &process);
-                    held.push(stopped);
-                }
-            }
-            if all && tried.len() == before {
-                break;
-            }
-        }
-        held
-    }
-
-    /// Has each thread block what it believes to block. The number of threads changed.
-    pub fn give_back(&self) -> Result<usize, InjectError> {
-        let process = Process::open(self.pid)?;
-        let Some(words) = self.words else {
-            return Ok(0);
-        };
-        let believed = |block| {
-            let word = process.read_u64(words.believed(block));
-            words.bits(word.unwrap_or(0)) & self.signals
-        };
-        let believes = |tid| {
-            let list = words.robust.zip(robust_list(tid));
-            list.is_some_and(|(offset, list)| believed(list.wrapping_sub(offset)) != 0)
-        };
-        self.each(believes, |held| {
-            let block = held.registers()?.fs_base;
-            held.set_signal_mask(held.signal_mask()? | believed(block))
-        })
-    }
-
-    /// Stops the program's threads that `wanted` names, one after the other.
-    fn each(
-        &self,
-        wanted: impl Fn(u32) -> bool,
-        act: impl Fn(&Held) -> Result<(), Missed> + Sync,
-    ) -> Result<usize, InjectError> {
-        let mut changed = 0;
-        for tid in process::threads(self.pid)? {
-            if Some(tid) == self.spare || !wanted(tid) {
-                continue;
-            }
-            let stop = || act(&Held::stop(tid, PATIENCE)?);
-            // A thread of ours for each: its end lets go of one that would not stop.
-            let hand = std::thread::scope(|scope| scope.spawn(stop).join());
-            match hand {
-                Ok(Ok(())) => changed += 1,
-                Ok(Err(Missed::Os(errno))) => {
-                    return Err(InjectError::os(self.pid, "ptrace", errno.into()));
-                }
-                _ => {}
-            }
-        }
-        Ok(changed)
     }
 }
 
 impl Words {
-    fn believed(&self, block: u64) -> u64 {
-        block.wrapping_add_signed(self.tls + BELIEVED)
+    /// The address of a word of the thread whose block is there.
+    pub(super) fn at(&self, block: u64, word: i64) -> u64 {
+        block.wrapping_add_signed(self.tls + word)
     }
 
     fn word(&self, bits: u64) -> u64 {
@@ -190,19 +148,4 @@ impl Words {
             false => 0,
         }
     }
-}
-
-/// Where a thread's robust list is: in its block, if its libc made it.
-pub(super) fn robust_list(tid: u32) -> Option<u64> {
-    let (mut head, mut length) = (0u64, 0usize);
-    // SAFETY: the kernel writes one pointer and one length to the two places, which live on.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_get_robust_list,
-            tid,
-            &raw mut head,
-            &raw mut length,
-        )
-    };
-    (result == 0 && head != 0).then_some(head)
 }

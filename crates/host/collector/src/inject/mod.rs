@@ -27,10 +27,12 @@ mod masks;
 mod offer;
 mod process;
 mod restart;
+mod standstill;
 mod stub;
 mod talk;
 mod tracee;
 mod unwind;
+mod waits;
 
 use std::fs::File;
 use std::io;
@@ -40,7 +42,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 pub use error::InjectError;
-pub use masks::{Masks, Words};
+pub use masks::{Masks, Moving, Way, Words};
 pub use tracee::thread_pointer;
 
 use borrow::{Borrowed, Ground};

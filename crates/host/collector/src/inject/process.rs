@@ -68,6 +68,8 @@ impl Mapping {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Status {
     pub state: char,
+    /// How many threads the process has.
+    pub threads: usize,
     pub tracer: u32,
     pub seccomp: bool,
     /// Whether it has memory still.
@@ -160,6 +162,14 @@ impl Process {
     /// Fills `bytes` from the target's memory.
     pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.memory.read_exact_at(bytes, address)
+    }
+
+    /// The bytes from `address` on, as many as there are up to `len`.
+    pub(super) fn read_some(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let read = self.memory.read_at(&mut bytes, address).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
     }
 
     /// Reads one word.
@@ -261,6 +271,7 @@ pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
         };
         match key {
             "State" => status.state = value.chars().next().unwrap_or('X'),
+            "Threads" => status.threads = value.parse().unwrap_or(0),
             "TracerPid" => status.tracer = value.parse().unwrap_or(0),
             "VmSize" => status.memory = true,
             "Seccomp" => status.seccomp = value != "0",

@@ -104,6 +104,21 @@ fn is_partial(number: i64) -> bool {
     )
 }
 
+/// Whether a thread is asleep in a call that would return early, by what its syscall file says.
+pub(super) fn is_transfer(line: &str) -> bool {
+    let number = line
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    let births = [
+        libc::SYS_vfork,
+        libc::SYS_fork,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+    ];
+    number.is_some_and(|number: i64| is_partial(number) && !births.contains(&number))
+}
+
 /// Whether a raw EINTR of this call means that nothing was done, so that it may be entered again.
 fn is_raw_eintr(number: i64) -> bool {
     matches!(
@@ -133,6 +148,12 @@ fn is_raw_eintr(number: i64) -> bool {
 /// Whether the thread stands behind a call of its own that ended with a raw EINTR.
 pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
     regs.rax as i64 == -i64::from(libc::EINTR) && is_raw_eintr(regs.orig_rax as i64)
+}
+
+/// Whether the stop interrupted a call that will be made again.
+pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
+    let restarts = [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&-(regs.rax as i64));
+    regs.orig_rax as i64 >= 0 && (restarts || stands_in_raw_eintr(regs))
 }
 
 /// Whether such a call has a time-out, which would start anew.

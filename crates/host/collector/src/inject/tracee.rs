@@ -39,6 +39,34 @@ impl From<Errno> for Missed {
     }
 }
 
+/// A thread that will stop soon.
+pub(super) struct Stopping {
+    tid: Pid,
+}
+
+impl Stopping {
+    /// Waits for the stop. A thread that does not stop in time is let go only when the calling thread ends.
+    pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
+        let tid = self.tid;
+        loop {
+            match waitpid(tid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))? {
+                // The end of a first thread is told only with that of its process.
+                WaitStatus::StillAlive if Instant::now() > until => {
+                    match has_ended(tid.as_raw() as u32) {
+                        true => return Err(Missed::Gone),
+                        false => return Err(Missed::Late),
+                    }
+                }
+                WaitStatus::StillAlive => std::thread::yield_now(),
+                WaitStatus::PtraceEvent(..) => return Ok(Held { tid, held: true }),
+                WaitStatus::Stopped(_, signal) => ptrace::cont(tid, Some(signal))?,
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(Missed::Gone),
+                _ => ptrace::cont(tid, None::<Signal>)?,
+            }
+        }
+    }
+}
+
 /// A stopped thread. Dropping it lets it go on, its system call restored.
 pub(super) struct Held {
     tid: Pid,
@@ -61,6 +89,11 @@ impl Held {
     /// Seizes a thread and stops it. A thread that does not stop in time is let go only when
     /// the calling thread ends.
     pub(super) fn stop(thread: u32, patience: Duration) -> Result<Self, Missed> {
+        Held::begin(thread)?.wait(Instant::now() + patience)
+    }
+
+    /// Seizes a thread and has it stop soon.
+    pub(super) fn begin(thread: u32) -> Result<Stopping, Missed> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
             // A thread that has just ended is refused in the words for another user's.
@@ -68,21 +101,7 @@ impl Held {
             errno => errno.into(),
         })?;
         ptrace::interrupt(tid)?;
-        let until = Instant::now() + patience;
-        loop {
-            match waitpid(tid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))? {
-                // The end of a first thread is told only with that of its process.
-                WaitStatus::StillAlive if Instant::now() > until => match has_ended(thread) {
-                    true => return Err(Missed::Gone),
-                    false => return Err(Missed::Late),
-                },
-                WaitStatus::StillAlive => std::thread::yield_now(),
-                WaitStatus::PtraceEvent(..) => return Ok(Self { tid, held: true }),
-                WaitStatus::Stopped(_, signal) => ptrace::cont(tid, Some(signal))?,
-                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(Missed::Gone),
-                _ => ptrace::cont(tid, None::<Signal>)?,
-            }
-        }
+        Ok(Stopping { tid })
     }
 
     /// The registers at the stop.
@@ -104,6 +123,11 @@ impl Held {
         };
         Errno::result(result)?;
         Ok(mask)
+    }
+
+    /// Sets the registers.
+    pub(super) fn set_registers(&self, regs: user_regs_struct) -> Result<(), Missed> {
+        Ok(ptrace::setregs(self.tid, regs)?)
     }
 
     /// Sets the signal mask.

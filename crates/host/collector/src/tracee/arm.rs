@@ -6,6 +6,7 @@ use std::time::Duration;
 use tiptoe_patch::{Abi, Strategy};
 use tiptoe_wire::{Hello, Map, Site, tls};
 
+use super::guards::{self, Quiet, install};
 use super::later::{Later, library};
 use super::{Counter, Plan, Source, Tracee};
 use crate::inject::{Masks, Words};
@@ -44,7 +45,6 @@ impl Tracee {
         // Where threads come and go a list of them may lack some.
         let agent = || agent_thread(self.process, link.data().thread());
         self.agent_thread = (0..LISTS).find_map(|_| agent());
-        let before = self.process.threads().unwrap_or_default();
         self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps()?;
@@ -60,22 +60,17 @@ impl Tracee {
         };
         let mut planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
-        let masks = self.masks(hello.tls, link.prepare()?);
-        // Before the first trap byte, and again for what was blocked before the hooks stood.
-        // A thread that cannot be stopped keeps its block; what it then meets is its end,
-        // as it is for a program that blocks a fault of its own.
-        let _ = masks.hand_over();
+        let masks = self.masks(hello.tls, link.prepare()?)?;
         self.masks = Some(masks);
+        self.quiet = planner::unseen(modules).map(|why| Quiet { masks, why });
+        link.set_quiet(self.quiet.is_some());
         self.ready_to_follow(link, followed, &planned.unwinders)?;
-        let hooks: Vec<&Planned> = planned.hooks.iter().collect();
-        let outcomes = match self.makes_threads(&before) {
-            true => masks.while_stopped(|| install(link, &hooks, &lost)),
-            false => install(link, &hooks, &lost),
-        }?;
-        let armed = hooks.iter().zip(outcomes).filter(|(_, why)| why.is_none());
-        let armed: Vec<u64> = armed.map(|(hook, _)| hook.site.address).collect();
-        self.hooks = hooks.iter().map(|hook| hook.site.address).collect();
-        let _ = masks.hand_over();
+        let mut armed = guards::put_on(link, &masks, &planned, &lost)?;
+        let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
+        let trapping: Vec<&Planned> = trapping.collect();
+        let outcomes = install(link, &trapping, &lost, self.quiet.as_ref())?;
+        armed.extend(addresses_of(&trapping, outcomes));
+        self.hooks = planned.hooks.iter().map(|hook| hook.site.address).collect();
         let all = planned.hooks.iter().chain(planned.probes.iter().flatten());
         self.note_sites(all, &lost);
         if plan.locks {
@@ -92,14 +87,6 @@ impl Tracee {
             self.later.watching = true;
         }
         self.install_probes(link, probes, planned.probes, &lost)
-    }
-
-    /// Whether there are threads that were not there before.
-    pub(super) fn makes_threads(&self, before: &[u32]) -> bool {
-        let now = self.process.threads().unwrap_or_default();
-        let is_new = |tid: &u32| !before.contains(tid) && Some(*tid) != self.agent_thread;
-        // It must not be stopped, so it has to be known.
-        self.agent_thread.is_some() && now.iter().any(is_new)
     }
 
     /// What this plan, and those of libraries that come later, go on from.
@@ -150,19 +137,22 @@ impl Tracee {
     }
 
     /// The signals that the agent owns, and where it notes who blocks them.
-    fn masks(&self, tls: i64, [generation, robust]: [u64; 2]) -> Masks {
+    fn masks(&self, tls: i64, generation: u64) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
-        let words = Words {
-            tls,
-            generation: generation as u32,
-            robust: robust.checked_sub(1),
-        };
-        Masks {
+        if self.agent_thread.is_none() {
+            return Err(Error::new(
+                "the agent's thread was not found among the program's",
+            ));
+        }
+        Ok(Masks {
             pid: self.process.pid(),
             spare: self.agent_thread,
             signals: SIGILL_AND_SIGTRAP,
-            words: Some(words),
-        }
+            words: Words {
+                tls,
+                generation: generation as u32,
+            },
+        })
     }
 
     pub(super) fn install_probes(
@@ -173,7 +163,8 @@ impl Tracee {
         lost: &[u64],
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let good: Vec<&Planned> = planned.iter().flatten().collect();
-        let mut outcomes = install(link, &good, lost)?.into_iter();
+        let outcomes = install(link, &good, lost, self.quiet.as_ref())?;
+        let mut outcomes = outcomes.into_iter();
         let mut left = Vec::new();
         for (probe, plan) in probes.drain(..).zip(&planned) {
             let reason = match plan {
@@ -338,24 +329,33 @@ pub(super) fn map_arenas(link: &Link, plan: &planner::Plan) -> Result<Vec<u64>, 
         .collect())
 }
 
-/// Writes trampolines and arms sites; for each, why it is not armed.
-pub(super) fn install(
+/// Writes trampolines; which of the sites can be armed, in order of their addresses.
+pub(super) fn write_trampolines(
     link: &Link,
     planned: &[&Planned],
     lost: &[u64],
-) -> Result<Vec<Option<String>>, Error> {
+) -> Result<Vec<usize>, Error> {
     let mut order: Vec<usize> = (0..planned.len())
         .filter(|i| planned[*i].has_room(lost))
         .collect();
     order.sort_by_key(|index| planned[*index].site.address);
-    let (again, fresh): (Vec<usize>, Vec<usize>) =
-        order.into_iter().partition(|index| planned[*index].known);
-    let writes: Vec<(u64, &[u8])> = fresh
+    let writes: Vec<(u64, &[u8])> = order
         .iter()
         .flat_map(|index| &planned[*index].writes)
         .map(|(address, bytes)| (*address, bytes.as_slice()))
         .collect();
     link.copy(&writes)?;
+    Ok(order)
+}
+
+/// Arms sites in this order, whose trampolines are written; for each of all, why it is not armed.
+pub(super) fn patch(
+    link: &Link,
+    planned: &[&Planned],
+    order: &[usize],
+) -> Result<Vec<Option<String>>, Error> {
+    let (again, fresh): (Vec<usize>, Vec<usize>) =
+        order.iter().partition(|index| planned[**index].known);
     let sites: Vec<Site> = fresh.iter().map(|index| planned[*index].site).collect();
     let known: Vec<u64> = again
         .iter()
@@ -367,6 +367,18 @@ pub(super) fn install(
         reasons[index] = reason(outcome);
     }
     Ok(reasons)
+}
+
+/// The addresses of those that are armed.
+pub(super) fn addresses_of<'a>(
+    planned: &'a [&Planned],
+    outcomes: Vec<Option<String>>,
+) -> impl Iterator<Item = u64> + 'a {
+    let armed = planned
+        .iter()
+        .zip(outcomes)
+        .filter(|(_, why)| why.is_none());
+    armed.map(|(planned, _)| planned.site.address)
 }
 
 fn reason(outcome: u64) -> Option<String> {

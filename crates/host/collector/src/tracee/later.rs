@@ -12,7 +12,8 @@ use tiptoe_patch::Abi;
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Library, Site, State};
 
-use super::arm::{install, map_arenas};
+use super::arm::map_arenas;
+use super::guards::install;
 use super::{Plan, Tracee};
 use crate::link::Link;
 use crate::module::{Cache, FileKey, Module};
@@ -186,7 +187,7 @@ impl Tracee {
             .filter(|probe| probe.follow.is_followed());
         self.ready_to_follow(link, followed.count(), &planned.unwinders)?;
         let hooks: Vec<&Planned> = planned.hooks.iter().collect();
-        install(link, &hooks, &lost)?;
+        install(link, &hooks, &lost, self.quiet.as_ref())?;
         self.hooks
             .extend(hooks.iter().map(|hook| hook.site.address));
         self.note_sites(

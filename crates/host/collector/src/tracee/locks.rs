@@ -9,8 +9,8 @@ use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
 
-use super::arm::install;
 use super::futexes::InKernel;
+use super::guards::install;
 use super::later::library;
 use super::{Plan, Tracee};
 use crate::counts;
@@ -64,7 +64,7 @@ impl Tracee {
         let (mut left_out, mut in_part) = (planned.left_out, planned.in_part);
         let mut armed: Vec<u64> = hooked.to_vec();
         let sites: Vec<&Planned> = planned.sites.iter().collect();
-        let outcomes = install(link, &sites, lost)?;
+        let outcomes = install(link, &sites, lost, self.quiet.as_ref())?;
         self.note_sites(planned.sites.iter(), lost);
         let told = planned.sites.iter().zip(outcomes);
         for (site, outcome) in told {

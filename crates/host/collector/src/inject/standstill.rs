@@ -1,0 +1,120 @@
+//! All threads of a program, stopped at once.
+//!
+//! A thread that is asleep in a transfer (a write to a full pipe) runs on: stopping it would cut the
+//! transfer short. It must block none of the signals, and would have to wake and reach one of a few
+//! instructions within microseconds to meet half a patch.
+//!
+//! A thread that has just been born may be missing in one list of threads, because the kernel skips some where
+//! others end meanwhile. So threads are listed until as many stand still as the process has: from then on nobody is
+//! left to bear another.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::masks::Masks;
+use super::process::{self, Process};
+use super::restart;
+use super::tracee::{Held, Missed};
+
+/// How long one try may take: a thread within vfork cannot be stopped before its child runs another program.
+const TRY: Duration = Duration::from_millis(200);
+/// For how long it is tried.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What is done to the stopped threads.
+pub(super) type Each<'a> = &'a (dyn Fn(&Held, &Process) -> Result<(), Missed> + Sync);
+
+/// Runs `each` on every thread and then `act`, while all of them stand still. `None` if they could not
+/// all be stopped: then `act` did not run.
+pub(super) fn run<R>(masks: &Masks, each: Each, act: impl FnOnce() -> R) -> Option<R> {
+    let until = Instant::now() + PATIENCE;
+    let mut act = Some(act);
+    loop {
+        if let Some(result) = attempt(masks, each, &mut act) {
+            return Some(result);
+        }
+        if Instant::now() > until || Process::open(masks.pid).is_err() {
+            return None;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// One try, on a thread of its own: its end lets go of threads that would not stop.
+fn attempt<R, F: FnOnce() -> R>(masks: &Masks, each: Each, act: &mut Option<F>) -> Option<R> {
+    let (stopped, is_stopped) = mpsc::channel();
+    let (over, is_over) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let held = stop_all(masks, each);
+            let _ = stopped.send(held.is_some());
+            // Who seizes must be the one who lets go.
+            let _ = is_over.recv();
+            drop(held);
+        });
+        let all = is_stopped.recv().unwrap_or(false);
+        let result = all.then(|| act.take().map(|act| act())).flatten();
+        drop(over);
+        result
+    })
+}
+
+/// The threads that are stopped.
+#[derive(Default)]
+struct Stopped {
+    held: BTreeMap<u32, Held>,
+}
+
+fn stop_all(masks: &Masks, each: Each) -> Option<Vec<Held>> {
+    let until = Instant::now() + TRY;
+    let process = Process::open(masks.pid).ok()?;
+    let mut all = Stopped::default();
+    while !all.stop(masks, until)? {
+        if Instant::now() > until {
+            return None;
+        }
+    }
+    for held in all.held.values() {
+        match each(held, &process) {
+            Ok(()) | Err(Missed::Gone) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(all.held.into_values().collect())
+}
+
+impl Stopped {
+    /// Stops the threads that run; whether none is left. `None` if one cannot be stopped.
+    fn stop(&mut self, masks: &Masks, until: Instant) -> Option<bool> {
+        let tids = process::threads(masks.pid).ok()?;
+        let new = tids
+            .into_iter()
+            .filter(|tid| !self.held.contains_key(tid) && Some(*tid) != masks.spare);
+        let is_asleep = |tid: &u32| {
+            let line = process::syscall(masks.pid, *tid);
+            restart::is_transfer(&line) && !masks.are_blocked(*tid)
+        };
+        let (asleep, running): (Vec<u32>, Vec<u32>) = new.partition(is_asleep);
+        let mut stopping = Vec::new();
+        for tid in running {
+            match Held::begin(tid) {
+                Ok(one) => stopping.push((tid, one)),
+                Err(Missed::Gone) => {}
+                Err(_) => return None,
+            }
+        }
+        for (tid, one) in stopping {
+            match one.wait(until) {
+                Ok(held) => drop(self.held.insert(tid, held)),
+                Err(Missed::Gone) => {}
+                Err(_) => return None,
+            }
+        }
+        let known = self.held.len() + asleep.len() + usize::from(masks.spare.is_some());
+        let now = process::status(masks.pid, masks.pid).ok()?;
+        Some(now.threads == known)
+    }
+}

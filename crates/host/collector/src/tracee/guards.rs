@@ -1,0 +1,83 @@
+//! The hooks that keep threads from blocking SIGTRAP and SIGILL: on before the first trap byte, and no thread blocks
+//! the signals from then on.
+//!
+//! Where a program may block them by system calls that no hook sees, hooks keep nobody from it. Then no trap byte is
+//! written at all: only sites are patched that need none, all threads standing still where one
+//! write does not do.
+
+use super::arm::{addresses_of, patch, write_trampolines};
+use crate::inject::{Masks, Moving, Way};
+use crate::link::Link;
+use crate::planner::{Plan, Planned};
+use crate::request::Error;
+
+/// A process in which no trap byte may be written.
+#[derive(Clone, Debug)]
+pub(super) struct Quiet {
+    pub(super) masks: Masks,
+    /// Why, as words that stand after "because".
+    pub(super) why: String,
+}
+
+/// Writes trampolines and arms sites; for each, why it is not armed.
+pub(super) fn install(
+    link: &Link,
+    planned: &[&Planned],
+    lost: &[u64],
+    quiet: Option<&Quiet>,
+) -> Result<Vec<Option<String>>, Error> {
+    let order = write_trampolines(link, planned, lost)?;
+    let Some(Quiet { masks, why }) = quiet else {
+        return patch(link, planned, &order);
+    };
+    let (quiet, loud): (Vec<usize>, Vec<usize>) = order
+        .into_iter()
+        .partition(|at| planned[*at].site.is_quiet());
+    let (words, others): (Vec<usize>, Vec<usize>) = quiet
+        .into_iter()
+        .partition(|at| planned[*at].site.fits_word());
+    let mut reasons = patch(link, planned, &words)?;
+    if !others.is_empty() {
+        let still = masks.hold(|| link.while_still(|| patch(link, planned, &others)));
+        let more = still.map_err(cannot_stop)??;
+        others
+            .iter()
+            .for_each(|at| reasons[*at].clone_from(&more[*at]));
+    }
+    for at in loud {
+        reasons[at] = Some(format!(
+            "it needs a trap byte, and a thread could die of one: {why}"
+        ));
+    }
+    Ok(reasons)
+}
+
+/// Puts the guards on and frees every thread. Returns where guards stand. Fails where threads cannot
+/// be stopped: then no trap byte may be written.
+pub(super) fn put_on(
+    link: &Link,
+    masks: &Masks,
+    plan: &Plan,
+    lost: &[u64],
+) -> Result<Vec<u64>, Error> {
+    let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
+    let (words, others): (Vec<&Planned>, Vec<&Planned>) =
+        guards.partition(|hook| hook.site.fits_word());
+    let outcomes = install(link, &words, lost, None)?;
+    let mut armed: Vec<u64> = addresses_of(&words, outcomes).collect();
+    let order = write_trampolines(link, &others, lost)?;
+    let hooks = words.iter().chain(&others);
+    let ways: Vec<Way> = hooks.map(|hook| (hook.site.address, hook.behind)).collect();
+    let outcomes = masks.free_all(&ways, plan.restorer, || {
+        link.while_still(|| patch(link, &others, &order))
+    });
+    armed.extend(addresses_of(&others, outcomes.map_err(cannot_stop)??));
+    Ok(armed)
+}
+
+fn cannot_stop(_: Moving) -> Error {
+    Error::new(
+        "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die \
+         at a trap byte",
+    )
+}

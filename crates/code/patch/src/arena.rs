@@ -36,8 +36,6 @@ const END: u64 = INDEX;
 const TABLE: u64 = 8;
 /// Runs too short for any trampoline are not kept.
 const SHORTEST: u64 = 32;
-/// As many arenas are opened for the sake of SIGTRAP bytes before SIGILL will do.
-const GENEROUS: usize = 64;
 /// An arena without so much in one piece is filled up only where no other can be had, but with
 /// what is short, as counts are: what goes into the ends of many lies in as many pages, on the
 /// same few lines of a cache.
@@ -133,9 +131,7 @@ pub(crate) fn base_of(address: u64) -> u64 {
 pub(crate) struct Want {
     /// What displacements are relative to.
     pub(crate) origin: u64,
-    /// The displacements whose trap bytes raise SIGTRAP.
-    pub(crate) traps: Displacement,
-    /// Those whose trap bytes may raise SIGILL too.
+    /// The displacements with a trap byte on each head.
     pub(crate) any: Displacement,
     /// Those whose last byte may trap only with one more behind it, too.
     pub(crate) pairs: Displacement,
@@ -276,24 +272,14 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room and returns its address: bytes that raise SIGTRAP before those
-    /// that raise SIGILL, alone before in pairs, open arenas before new ones, the heap's
-    /// way last.
+    /// Reserves room and returns its address: trap bytes alone before those in pairs, open
+    /// arenas before new ones, the heap's way last.
     pub(crate) fn place(&mut self, mut want: Want) -> Option<Place> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
-        let (traps, any, pairs) = (want.traps, want.any, want.pairs);
-        let few = self.open.len() < GENEROUS;
+        let (any, pairs) = (want.any, want.pairs);
         let place = self
-            .in_open(&want, &traps)
-            .or_else(|| {
-                if few {
-                    self.in_new(&want, &traps, false)
-                } else {
-                    None
-                }
-            })
-            .or_else(|| self.in_open(&want, &any))
+            .in_open(&want, &any)
             .or_else(|| self.in_new(&want, &any, false))
             .or_else(|| self.in_end(&want, &any))
             .or_else(|| self.in_end(&want, &pairs))
@@ -395,7 +381,6 @@ mod tests {
     fn want(heads: &[u8]) -> Want {
         Want {
             origin: SITE,
-            traps: Displacement::over(heads, ByteSet::SIGTRAP),
             any: Displacement::over(heads, ByteSet::TRAPS),
             pairs: Displacement::over(heads, ByteSet::TRAPS),
             reach: (0, u64::MAX),

@@ -13,7 +13,7 @@
 //! | a jump of five bytes | its own but for `d3` | is one of the two |
 //! | a direct call: the patch is a call, too | its own but for `d3` | is one of the two |
 //! | a system call | its own but for `d1` on | it is made; the head behind it traps |
-//! | a prefix | `d0` a trap byte | SIGTRAP, reported at 1; SIGILL at 0 |
+//! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
 //! | any other, short enough | its own bytes | it runs; the head behind it traps |
 //! | any other | - | no guard: the strategy is not offered |
@@ -31,7 +31,7 @@
 //! The invalid operands are those that the manuals of both makers list as #UD, and
 //! `tests/guard.rs` runs every one of them.
 
-use crate::displacement::{ByteSet, Displacement, raises_sigill};
+use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
 
 /// What the displacement must be, the trap bytes on heads aside.
@@ -111,7 +111,7 @@ impl Guard {
     /// Whether `patched`, its first byte put back, raises SIGILL at the site.
     pub(crate) fn raises_sigill(&self, patched: &[u8]) -> bool {
         match self {
-            Guard::Prefix => raises_sigill(patched[1]),
+            Guard::Prefix => is_trap_byte(patched[1]),
             Guard::Invalid { .. } => true,
             Guard::Free | Guard::Call { .. } | Guard::Keep { .. } => false,
         }

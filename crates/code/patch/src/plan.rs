@@ -7,9 +7,7 @@ use tiptoe_wire::arena::SPAN;
 use crate::Refusal;
 use crate::arena::{Arena, Arenas, Place, Space, Want, resolve};
 use crate::decode::Padding;
-use crate::displacement::{
-    ByteSet, Displacement, SECOND, is_trap_byte, needs_second, raises_sigill,
-};
+use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_second};
 use crate::guard::Guard;
 use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
@@ -240,7 +238,6 @@ impl Planner {
         let code = &draft.trampoline.code;
         self.arenas.place(Want {
             origin,
-            traps: allowed(ByteSet::SIGTRAP),
             any: allowed(ByteSet::TRAPS),
             pairs: allowed(ByteSet::PAIRS),
             reach: code.reach(),
@@ -282,7 +279,7 @@ fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
     );
     let inner_sigill = |&h: &u8| {
         let byte = bytes[usize::from(h)];
-        raises_sigill(byte) || needs_second(byte)
+        is_trap_byte(byte) || needs_second(byte)
     };
     let needs_sigill = window.guard.raises_sigill(bytes) || window.heads.iter().any(inner_sigill);
     Some(Patch {

@@ -313,10 +313,9 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
         steps.insert(1, guard); // behind the refetch of the first phase
         uncovered(&shape, &cores, &steps, true)
     };
-    for guard in [Guard::Prefix, Guard::Invalid] {
-        let mut those = guarded().filter(|shape| shape.guard == guard && shape.first_len() > 2);
-        assert!(those.any(|shape| early(shape).is_some()), "{guard:?}");
-    }
+    let mut those =
+        guarded().filter(|shape| shape.guard == Guard::Invalid && shape.first_len() > 2);
+    assert!(those.any(|shape| early(shape).is_some()));
 }
 
 /// The same with a call of whose displacement more than one byte changes.

@@ -14,7 +14,6 @@ use tiptoe_wire::{Head, MAX_HEADS, Site};
 
 pub const INT3: u8 = 0xcc;
 const ILLEGAL: u8 = 0x06;
-const ICEBP: u8 = 0xf1;
 const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
@@ -25,9 +24,7 @@ const CALL: u8 = 0xe8;
 pub enum Guard {
     /// Nothing, or nothing is needed.
     None,
-    /// The second byte traps behind the first, a prefix; reported at the second.
-    Prefix,
-    /// The second byte makes the first instruction invalid; reported at the first.
+    /// The second byte makes the first instruction invalid, or traps behind the first, a prefix; reported at the first.
     Invalid,
     /// The first instruction's other bytes are as they were.
     Keep,
@@ -82,8 +79,8 @@ impl Shape {
     }
 
     fn with_guards(self) -> impl Iterator<Item = Shape> {
-        use Guard::{Call, Invalid, Keep, None, Prefix};
-        let all = [None, Prefix, Invalid, Keep, Call];
+        use Guard::{Call, Invalid, Keep, None};
+        let all = [None, Invalid, Keep, Call];
         all.into_iter().filter_map(move |guard| self.guarded(guard))
     }
 
@@ -94,18 +91,14 @@ impl Shape {
         match guard {
             Guard::None => {}
             _ if site.len < 5 || len == 1 || site.head_count as usize == MAX_HEADS => return None,
-            Guard::Prefix | Guard::Invalid => {
+            Guard::Invalid => {
                 site.heads.copy_within(1..4, 2);
                 site.heads[1] = Head {
                     offset: 1,
                     resume: 200,
                 };
                 site.head_count += 1;
-                site.patched[1] = if guard == Guard::Prefix {
-                    ICEBP
-                } else {
-                    ILLEGAL
-                };
+                site.patched[1] = ILLEGAL;
             }
             Guard::Keep if len > 4 => return None,
             Guard::Keep => site.patched[1..len].copy_from_slice(&site.original[1..len]),
@@ -151,8 +144,7 @@ impl Shape {
     /// The window's instructions: head and end.
     fn instructions(&self) -> Vec<(u8, u8)> {
         let offsets = self.site.heads().iter().map(|head| head.offset);
-        let inside =
-            |offset: &u8| *offset == 1 && matches!(self.guard, Guard::Prefix | Guard::Invalid);
+        let inside = |offset: &u8| *offset == 1 && self.guard == Guard::Invalid;
         let heads: Vec<u8> = offsets.filter(|offset| !inside(offset)).collect();
         let ends = heads[1..].iter().copied().chain([self.end]);
         heads.iter().copied().zip(ends).collect()
@@ -412,7 +404,7 @@ impl View {
         let site = &shape.site;
         let second = self.at(site.address + 1);
         let rest = || self.sees(site.address, 2..usize::from(end), &site.original);
-        matches!(shape.guard, Guard::Prefix | Guard::Invalid)
+        shape.guard == Guard::Invalid
             && (second == site.patched[1] || second == site.original[1] && rest())
     }
 

@@ -229,7 +229,9 @@ fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
 
 /// What about its instruction keeps the kernel from running it.
 fn against(probe: &Probe) -> Option<&'static str> {
-    tiptoe_kernel::unprobeable(instruction(probe)?)
+    // A cold part is jumped to from the middle of its function, whose variables may be below the stack.
+    let at_entry = probe.offset == 0 && !probe.function.is_cold;
+    tiptoe_kernel::unprobeable(instruction(probe)?, at_entry)
 }
 
 /// The code from its instruction on.

@@ -77,3 +77,25 @@ fn a_loader_that_takes_no_agent() {
         report.value
     );
 }
+
+/// The kernel took vector instructions for jumps: strchr found nothing.
+#[test]
+fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    // Without built-in functions, which the compiler would compute.
+    let flags = ["-O1", "-fno-builtin", "-static"];
+    let program = match tiptoe_tests::target_with("strings", &flags) {
+        Ok(program) => program,
+        Err(log) => return skipped("static programs", &log),
+    };
+    let name = program.file_name().and_then(|name| name.to_str());
+    let spec = format!("{}:*", name.expect("text"));
+    let run = tiptoe_tests::Probe::new(&[spec]).run(&program, &["1000"]);
+    let report = run.good();
+    assert_eq!(report.count("main"), 1, "{:#}", report.value);
+    let refused = report.refusals();
+    let wide = |why: &&String| why.contains("EVEX") || why.contains("VEX");
+    assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
+}

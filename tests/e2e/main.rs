@@ -14,6 +14,7 @@ mod ends;
 mod foreign;
 mod hooks;
 mod injection;
+mod killed;
 mod klock;
 mod limits;
 mod linked_locks;

@@ -8,10 +8,16 @@ use tiptoe_wire::arena::{
 };
 use tiptoe_wire::calls::HASH;
 
+use crate::memory;
+
 /// The bits of the number of places for an arena.
 const BITS: u32 = 13;
 /// Most arenas: half of the places, so that there is always a free one.
 const MOST: usize = 1 << (BITS - 1);
+/// In place of an arena that was unmapped: what its hash led past goes on being found.
+const UNMAPPED: u64 = 1;
+/// The word of an arena's first page, after the gate and the table, that marks it as used.
+const USED: u64 = 16;
 /// Most blocks that a trampoline has.
 const FAR: u64 = 128;
 
@@ -73,7 +79,8 @@ impl Arenas {
         if self.all().count() >= MOST {
             return false;
         }
-        let Some(free) = self.place(base) else {
+        let mut places = self.places(base);
+        let Some(free) = places.find(|word| word.load(Relaxed) <= UNMAPPED) else {
             return false;
         };
         free.store(base, Relaxed);
@@ -83,15 +90,46 @@ impl Arenas {
 
     fn all(&self) -> impl Iterator<Item = u64> {
         let bases = self.bases.iter().map(|word| word.load(Relaxed));
-        bases.filter(|base| *base != 0)
+        bases.filter(|base| *base > UNMAPPED)
     }
 
-    /// Where an arena is noted, or would be.
-    fn place(&self, base: u64) -> Option<&'static AtomicU64> {
+    /// All places, from the one on that an arena's hash names.
+    fn places(&self, base: u64) -> impl Iterator<Item = &'static AtomicU64> {
         let first = (base / LEN).wrapping_mul(HASH) >> (u64::BITS - BITS);
-        let (before, behind) = self.bases.split_at_checked(first as usize)?;
-        let mut places = behind.iter().chain(before);
+        let halves = self.bases.split_at_checked(first as usize);
+        let (before, behind) = halves.unwrap_or((self.bases, &[]));
+        behind.iter().chain(before)
+    }
+
+    /// Where an arena is noted, or the end of what its hash led to.
+    fn place(&self, base: u64) -> Option<&'static AtomicU64> {
+        let mut places = self.places(base);
         places.find(|word| [0, base].contains(&word.load(Relaxed)))
+    }
+
+    /// Notes that a trampoline at this address has a site, for [`Arenas::unmap_unused`].
+    pub fn mark_used(&self, trampoline: u64) {
+        if self.hold(trampoline) {
+            Self::used(base(trampoline)).store(1, Relaxed);
+        }
+    }
+
+    /// Unmaps those without a mark.
+    pub fn unmap_unused(&self) {
+        for word in self.bases {
+            let base = word.load(Relaxed);
+            if base > UNMAPPED && Self::used(base).load(Relaxed) == 0 {
+                word.store(UNMAPPED, Relaxed);
+                memory::unmap(base as usize, LEN as usize);
+            }
+        }
+    }
+
+    /// The mark of an arena. A fork wipes it.
+    fn used(base: u64) -> &'static AtomicU64 {
+        // SAFETY: a word of the arena's first page, which is ours, mapped as long as the arena is noted, and only
+        // ever used as atomic words.
+        unsafe { &*((base + USED) as *const AtomicU64) }
     }
 
     /// Whether an address lies in one.

@@ -26,6 +26,8 @@ const FAR: usize = 0x2000_0000_0000;
 const FAR_LEN: usize = 1 << 44;
 /// this much, and
 const FAR_STEP: usize = 1 << 30;
+/// where segments are, of this much, so that their places can grow ([`extend`]), and
+const SEGMENT_STEP: usize = 16 << 30;
 /// a bit more. A processor may tell the lines of its first cache apart by few bits, the
 /// offset in a page and a hash of 16 bits above (AMD's): what begins at multiples of
 /// 256 MB is the same to it. A thread's descriptor and its frames then throw each other out
@@ -56,7 +58,12 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     (0..FAR_LOOKS).find_map(|_| {
-        let step = len.next_multiple_of(FAR_STEP) + FAR_STAGGER;
+        let step = if flags & SHARED == 0 {
+            FAR_STEP
+        } else {
+            SEGMENT_STEP
+        };
+        let step = len.next_multiple_of(step) + FAR_STAGGER;
         // Relaxed: where two get the same range, the kernel gives it to one.
         let at = FAR + NEXT.fetch_add(step, Relaxed) % FAR_LEN;
         let got = mmap(at, len, 0, flags | FIXED_NOREPLACE, fd).ok()?;
@@ -94,6 +101,19 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
 /// Fresh zeroed memory; pages cost nothing before they are touched.
 pub fn private(len: usize) -> Result<usize, Errno> {
     map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
+}
+
+/// Fresh zeroed memory of `more` bytes right after a range, where that is free.
+pub fn extend(at: usize, len: usize, more: usize) -> Result<(), Errno> {
+    let end = at + len;
+    let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
+    let got = map(end, more, READ | WRITE, flags, -1)?;
+    if got != end {
+        unmap(got, more);
+        return Err(Errno(17));
+    }
+    let _ = advise(end, more, DONTDUMP);
+    Ok(())
 }
 
 /// Fresh zeroed memory, aligned to its own length, which is a power of two.

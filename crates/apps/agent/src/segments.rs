@@ -1,10 +1,13 @@
-//! Where the data segments of sessions lie: two places that take turns, and stay.
+//! Where the data segments of sessions are: two places that take turns, and stay.
 //!
 //! A thread may be stopped between reading its slab's address and counting there for as
 //! long as the machine likes, and nothing tells when it is past that. So the addresses of
 //! a segment are memory for good: private memory takes the segment's place when its
 //! session closes, and the session after the next takes the place again. A thread that
 //! sleeps through all of that counts in a slab of a session not its own; it never faults.
+//!
+//! A place grows where it is. So after any number of sessions, killed ones among them, the places are two
+//! ranges, neither longer than the longest segment that there ever was.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -72,11 +75,13 @@ impl Segments {
         taken.inspect_err(|_| memory::unmap(segment, len))
     }
 
-    /// A place's address, once it has room for `len` bytes: one that has too little stays
-    /// as it is, and another of at least twice its length follows it.
+    /// A place's address, once it has room for `len` bytes. Where something else is after it, it stays as it is,
+    /// and another of at least twice its length follows it.
     fn grown(&self, place: &Place, len: usize) -> Result<usize, Errno> {
-        let room = place.len.load(Relaxed);
-        if room < len {
+        let (at, room) = (place.at.load(Relaxed), place.len.load(Relaxed));
+        if room < len && memory::extend(at, room, len - room).is_ok() {
+            place.set(at, len);
+        } else if room < len {
             let longer = len.max(2 * room);
             place.set(memory::private(longer)?, longer);
         }

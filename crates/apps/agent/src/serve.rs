@@ -51,6 +51,7 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Copy => copy(plan, data, count),
         Request::Arm => arm(shared, plan, data, count),
         Request::ArmAgain => arm_again(shared, plan, data, count),
+        Request::Recall => recall(shared, plan, data, count),
         Request::Toggle => toggle(shared, plan, data, count),
         Request::Disarm => disarm(shared, plan, data, count),
         Request::Resolve => resolve(plan, data, count),
@@ -248,6 +249,26 @@ fn listed(shared: &Shared, plan: &Plan) -> impl Fn(usize) -> Option<Site> {
         let found = shared.table.find(plan.address(index))?;
         Some(found.site)
     }
+}
+
+/// Makes records of earlier sessions the current ones at their addresses.
+fn recall(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
+    let is_listed = |site: &Site| {
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low.midpoint(high);
+            match plan.address(middle) < site.trampoline {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low < count && plan.address(low) == site.trampoline
+    };
+    shared.table.recall(is_listed);
+    space::note_places(data, shared.table.len(), |index| {
+        Some((index, shared.table.site(index).filter(is_listed)?))
+    });
+    0
 }
 
 /// Patches sites that are in the table already.
@@ -466,6 +487,7 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
 }
 
 fn end(shared: &Shared) {
+    shared.unmap_unused_arenas();
     if let Some(data) = shared.data() {
         data.set_state(State::Dormant);
     }

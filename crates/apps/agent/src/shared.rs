@@ -273,6 +273,14 @@ impl Shared {
         count.store(self.table.len() as u64, Ordering::Release); // after the records
     }
 
+    /// Unmaps the arenas that no site has a trampoline in: a tiptoe had them mapped and died before it armed any.
+    /// No jump leads there and none ever did. (agent's thread)
+    pub fn unmap_unused_arenas(&self) {
+        let sites = (0..self.table.len()).filter_map(|index| self.table.site(index));
+        sites.for_each(|site| self.arenas.mark_used(site.trampoline));
+        self.arenas.unmap_unused();
+    }
+
     /// The top of the agent thread's stack.
     pub fn stack_top(&self) -> usize {
         self.stack + STACK

@@ -48,6 +48,8 @@ pub enum Request {
     Go = 8,
     /// Patch sites again that the agent has known since an earlier session: addresses.
     ArmAgain = 9,
+    /// Make earlier records of sites the current ones at their addresses again: their trampolines, ascending.
+    Recall = 21,
     /// Put original bytes back and patch again, many times: addresses, the first
     /// with the number of times. A test of the patcher.
     Toggle = 10,
@@ -82,7 +84,7 @@ impl Request {
         use Request::*;
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports,
+            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

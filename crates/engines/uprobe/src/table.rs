@@ -108,6 +108,32 @@ impl<'a> Table<'a> {
         Ok(first)
     }
 
+    /// Makes the records that `wanted` names findable again, in place of later ones for their addresses. Only
+    /// the one writer may call this.
+    pub fn recall(&self, wanted: impl Fn(&Site) -> bool) {
+        let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
+        let (old, new) = self.buffers(version);
+        let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed);
+        fence(Ordering::Release); // pairs with the fence in `find`, as in `merge`
+        for (to, from) in new.iter().zip(old).take(len as usize) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // published by edge D
+        }
+        for index in 0..self.len() {
+            let Some(site) = self.site(index).filter(&wanted) else {
+                continue;
+            };
+            let place = new.get(self.below(new, len as usize, site.address));
+            if let Some(place) = place
+                && self.address_of(place.load(Ordering::Relaxed) as usize) == site.address
+            {
+                place.store(index as u64, Ordering::Relaxed); // published by edge D
+            }
+        }
+        self.lengths[1 - (version & 1) as usize].store(len, Ordering::Relaxed); // edge D
+        // Release: pairs with the Acquire in `find` (edge D).
+        self.version.store(version + 1, Ordering::Release);
+    }
+
     fn append(
         &self,
         first: usize,
@@ -286,5 +312,32 @@ mod tests {
         table.insert(2, |at| sites.get(at).copied()).expect("room");
         let covered = (98..112).filter(|at| table.covers(*at));
         assert_eq!(covered.collect::<Vec<_>>(), [100, 105, 106, 107, 108, 109]);
+    }
+    /// A session that wants what an earlier one had gets that record, and the table does not grow.
+    #[test]
+    fn an_earlier_record_is_found_again() {
+        let words =
+            |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
+        let (records, first, second) = (words(4 * SITE_WORDS), words(4), words(4));
+        let table = Table::new(&records, [&first, &second]);
+        let site = |(address, trampoline)| Site {
+            address,
+            trampoline,
+            len: 5,
+            head_count: 1,
+            ..Site::default()
+        };
+        let sites = [(100, 1000), (200, 2000), (100, 3000), (200, 4000)].map(site);
+        table.insert(2, |at| sites.get(at).copied()).expect("room");
+        table
+            .insert(2, |at| sites.get(2 + at).copied())
+            .expect("room");
+        let found = || [100, 200].map(|at| table.find(at).expect("a site").site.trampoline);
+        assert_eq!(found(), [3000, 4000]);
+        table.recall(|site| site.trampoline == 2000);
+        assert_eq!(found(), [3000, 2000]);
+        table.recall(|site| [1000, 4000].contains(&site.trampoline));
+        assert_eq!((found(), table.len()), ([1000, 4000], 4));
+        assert_eq!(table.between(0, 300).count(), 2);
     }
 }

@@ -290,6 +290,12 @@ impl Link {
         self.by_address(tiptoe_wire::Request::ArmAgain, addresses)
     }
 
+    /// Makes the sites with these trampolines, in ascending order, those that [`Link::arm_again`] finds.
+    pub fn recall(&self, trampolines: &[u64]) -> Result<(), Error> {
+        self.by_address(tiptoe_wire::Request::Recall, trampolines)
+            .map(|_| ())
+    }
+
     /// Puts the original bytes of known sites back.
     pub fn disarm(&self, addresses: &[u64]) -> Result<Vec<u64>, Error> {
         self.by_address(tiptoe_wire::Request::Disarm, addresses)

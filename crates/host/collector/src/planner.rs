@@ -56,10 +56,12 @@ pub struct Planned {
     pub strategy: Strategy,
     /// What to write first, and where; nothing where the agent has it.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// It stands in the agent's table from an earlier session.
+    /// It is in the agent's table from an earlier session.
     pub known: bool,
     /// The address after the system call that it hooks; 0 for none.
     pub behind: u64,
+    /// The table has a later site at its address.
+    pub is_earlier: bool,
 }
 
 impl Planned {
@@ -119,7 +121,8 @@ pub struct Ground<'a> {
 struct Draft<'a> {
     planner: Planner,
     ground: &'a Ground<'a>,
-    known: HashMap<u64, &'a Site>,
+    /// By address, the latest last.
+    known: HashMap<u64, Vec<&'a Site>>,
     next_slot: u32,
     /// The number of the next probe that follows calls: one more than there ever were.
     next_call: u32,
@@ -138,11 +141,7 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     let mut draft = Draft {
         planner: Planner::new(ground.abi, room::space(ground.maps, ground.known)),
         ground,
-        known: ground
-            .known
-            .iter()
-            .map(|site| (site.address, site))
-            .collect(),
+        known: by_address(ground.known),
         next_slot: first_free_slot(ground.known).max(ground.first_slot),
         next_call: known_calls(ground.known),
     };
@@ -172,6 +171,14 @@ pub fn plan(ground: &Ground, modules: &[Module], probes: &[Probe]) -> Plan {
     }
     plan.arenas = draft.planner.new_arenas();
     plan
+}
+
+fn by_address(known: &[Site]) -> HashMap<u64, Vec<&Site>> {
+    let mut sites: HashMap<u64, Vec<&Site>> = HashMap::new();
+    for site in known {
+        sites.entry(site.address).or_default().push(site);
+    }
+    sites
 }
 
 fn known_calls(known: &[Site]) -> u32 {
@@ -238,10 +245,9 @@ impl Draft<'_> {
             },
             nr => Body::Syscall { nr, recall },
         };
-        if let Some(known) = self.known.get(&site.address)
-            && known.body == body_hash(&body)
-        {
-            return Some(again(known));
+        let same = |known: &Site| known.body == body_hash(&body);
+        if let Some(known) = self.again_at(site.address, same) {
+            return Some(known);
         }
         let patch = self.planner.place(&site.shape, &body, Vec::new).ok()?;
         (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
@@ -261,10 +267,25 @@ impl Draft<'_> {
         })
     }
 
-    /// What the agent has at a site; nothing where another library was there then.
-    fn known_at(&self, shape: &Shape) -> Option<&Site> {
-        let known = self.known.get(&shape.site()).copied();
-        known.filter(|known| known.original == shape.original())
+    /// The sites that the agent has at an address, the latest first.
+    fn known_at(&self, address: u64) -> impl Iterator<Item = &Site> {
+        let known = self.known.get(&address).into_iter().flatten();
+        known.rev().copied()
+    }
+
+    /// The latest of them that is wanted. An attach thus uses what any earlier one left, and the trampolines of a
+    /// process are no more than the different ones that were ever asked for.
+    fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
+        let mut known = self.known_at(address).enumerate();
+        let (place, site) = known.find(|(_, site)| wanted(site))?;
+        Some(again(site, place > 0))
+    }
+
+    /// The same where the library is there that was there then.
+    fn again(&self, shape: &Shape, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
+        self.again_at(shape.site(), |site| {
+            site.original == shape.original() && wanted(site)
+        })
     }
 
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
@@ -305,18 +326,18 @@ impl Draft<'_> {
             },
         };
         let own = self.ground.rows.slot(&Row::of(probe));
-        let fits = |known: &&Site| match own {
+        let fits = |known: &Site| match own {
             Some(slot) => known.slot == slot,
             None => !self.ground.rows.has(known.slot),
         };
-        let known = self.known_at(&shape).filter(fits).copied();
-        let same = |known: &Site| known.body == body_hash(&body(0, 0));
-        if let Some(known) = known.filter(same) {
-            return Ok(again(&known));
+        let same = |known: &Site| fits(known) && known.body == body_hash(&body(0, 0));
+        if let Some(known) = self.again(&shape, same) {
+            return Ok(known);
         }
         let width = probe.follow.width();
-        let of_its_size = known.filter(|known| known.width() == width);
-        let had = own.or(of_its_size.map(|known| known.slot));
+        let of_its_size = |known: &Site| fits(known) && known.width() == width;
+        let of_its_size = self.again(&shape, of_its_size);
+        let had = own.or(of_its_size.map(|known| known.site.slot));
         let slot = had.unwrap_or(self.next_slot);
         if slot.saturating_add(width) > self.ground.geometry.slots {
             return Err("there are no counters left for it".to_owned());
@@ -358,7 +379,7 @@ fn may_call(bytes: &[u8]) -> bool {
         })
 }
 
-fn again(known: &Site) -> Planned {
+fn again(known: &Site, is_earlier: bool) -> Planned {
     let strategy = match known.len {
         1 => Strategy::Trap,
         2 => Strategy::Short,
@@ -370,6 +391,7 @@ fn again(known: &Site) -> Planned {
         writes: Vec::new(),
         known: true,
         behind: 0,
+        is_earlier,
     }
 }
 
@@ -462,6 +484,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         writes: writes(patch),
         known: false,
         behind: 0,
+        is_earlier: false,
     }
 }
 

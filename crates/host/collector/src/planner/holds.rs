@@ -7,7 +7,7 @@ use tiptoe_stack::{Base, Rule};
 use tiptoe_symbol::Function;
 use tiptoe_wire::futex::hold::{GIVES, LEAVES, TAKES, TRIES};
 
-use super::{Draft, Locks, Planned, again, body_hash, is_libc, planned};
+use super::{Draft, Locks, Planned, body_hash, is_libc, planned};
 use crate::module::Module;
 
 /// Each with what it does.
@@ -97,9 +97,8 @@ impl Draft<'_> {
         let code = module.object.code(function, module.bias);
         let code = code.ok_or("no code is known there")?;
         let shape = shape(&code, 0).map_err(|why| why.to_string())?;
-        let known = self.known_at(&shape).copied();
-        if let Some(known) = known.filter(|known| known.body == body_hash(body)) {
-            return Ok(again(&known));
+        if let Some(known) = self.again(&shape, |known| known.body == body_hash(body)) {
+            return Ok(known);
         }
         let linked = shape.site().wrapping_sub(module.bias);
         let islands = || module.object.paddings_near(linked, module.bias);

@@ -5,7 +5,7 @@ use tiptoe_symbol::Function;
 use tiptoe_wire::calls::intercepted;
 use tiptoe_wire::{Site, SiteFlags};
 
-use super::{Draft, Plan, Planned, again, body_hash, planned};
+use super::{Draft, Plan, Planned, body_hash, planned};
 use crate::module::Module;
 
 /// Those that stay intercepted for good where calls are followed, and what the agent calls
@@ -70,11 +70,11 @@ impl Draft<'_> {
     ) -> Option<Planned> {
         let code = module.object.code(function, module.bias)?;
         let shape = shape(&code, 0).ok()?;
-        let known = self.known_at(&shape);
         let stays = |known: &Site| known.flags.has(SiteFlags::STAYS);
         let same = |known: &Site| known.body == body_hash(body);
-        if let Some(known) = known.filter(|known| stays(known) || same(known)) {
-            return Some(again(known));
+        let known = self.again(&shape, stays);
+        if let Some(known) = known.or_else(|| self.again(&shape, same)) {
+            return Some(known);
         }
         let patch = self.planner.place(&shape, body, Vec::new).ok()?;
         Some(planned(patch, 0, body))

@@ -7,7 +7,7 @@ use tiptoe_patch::{Body, FutexSite, Notice, Shape, futex_sites};
 use tiptoe_stack::Rule;
 use tiptoe_symbol::Function;
 
-use super::{Draft, Planned, again, body_hash, is_libc, planned};
+use super::{Draft, Planned, body_hash, is_libc, planned};
 use crate::module::Module;
 
 /// The number of futex calls, as an operand.
@@ -176,10 +176,9 @@ impl Draft<'_> {
         {
             return true;
         }
-        let known = self.known_at(shape).copied();
-        let same = known.filter(|known| known.body == body_hash(body));
-        let found = match same {
-            Some(known) => Ok(again(&known)),
+        let known = self.again(shape, |known| known.body == body_hash(body));
+        let found = match known {
+            Some(known) => Ok(known),
             None => {
                 let linked = shape.site().wrapping_sub(module.bias);
                 let islands = || module.object.paddings_near(linked, module.bias);

@@ -361,6 +361,13 @@ pub(super) fn patch(
         .iter()
         .map(|index| planned[*index].site.address)
         .collect();
+    let mut earlier: Vec<u64> = again
+        .iter()
+        .filter(|index| planned[**index].is_earlier)
+        .map(|index| planned[*index].site.trampoline)
+        .collect();
+    earlier.sort_unstable();
+    link.recall(&earlier)?;
     let mut reasons = vec![Some("no room for its trampoline any more".to_owned()); planned.len()];
     let outcomes = link.arm(&sites)?.into_iter().chain(link.arm_again(&known)?);
     for (index, outcome) in fresh.into_iter().chain(again).zip(outcomes) {

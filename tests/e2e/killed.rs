@@ -1,0 +1,85 @@
+//! What tiptoes that are killed leave in a program.
+
+use std::time::Duration;
+
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::{Probe, Process, scaled, target};
+
+const THREADS: usize = 4;
+/// Mappings that may be more: two arenas, and what segments of other lengths divide. A trampoline that records is a new
+/// one where the counters before its ring have become more.
+const MORE_MAPS: usize = 8;
+/// Kilobytes of these arenas.
+const MORE_SPACE: u64 = 128;
+
+/// One of each instrument that enters a program.
+fn modes() -> Vec<Probe> {
+    let probe = |options: &[&str]| Probe::new(&["leaf", "outer"]).with(options);
+    vec![
+        probe(&[]),
+        probe(&["--latency"]),
+        Probe::new(&["leaf"]).with(&["--under", "outer"]),
+        probe(&["--record"]),
+        probe(&["--by", "arg0"]),
+        Probe::lock(),
+        Probe::watch().with(&["turns", "--via", "agent"]),
+        Probe::stat().with(&["--by", "scope"]),
+    ]
+}
+
+/// How many mappings a process has, and kilobytes of address space.
+fn size(pid: u32) -> (usize, u64) {
+    let read =
+        |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).expect("it lives");
+    let status = read("status");
+    let space = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let space = space.and_then(|words| words.split_whitespace().next()?.parse().ok());
+    (read("maps").lines().count(), space.expect("a size"))
+}
+
+/// Waits until the agent's thread has put everything back and ended.
+fn wait_dormant(pid: u32) {
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    wait_until("the agent's end", Duration::from_secs(20), || {
+        tasks() == THREADS + 1
+    });
+}
+
+/// Sessions of alternating kinds left three mappings each, and segments that doubled: an attach used what the last
+/// session had left, and nothing of earlier ones.
+#[test]
+fn killed_sessions_leave_no_more_than_those_that_end_well() {
+    let mut process = Process::waiting(&target("survivor"), &[&THREADS.to_string()]);
+    let pid = process.pid();
+    process.go();
+    let modes = modes();
+    // Twice in a row, because segments have two places that take turns.
+    for mode in modes.iter().flat_map(|mode| [mode, mode]) {
+        let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);
+        attached.process.finish();
+    }
+    wait_dormant(pid);
+    let (maps, space) = size(pid);
+    for kill in 0..scaled(1000) {
+        let moment = kill * 7_919 % 300;
+        let attached = modes[kill as usize % modes.len()].attach(&[pid]);
+        std::thread::sleep(Duration::from_millis(moment));
+        attached.process.signal(libc::SIGKILL);
+        drop(attached);
+    }
+    let last = modes[0].clone().with(&["--duration", "0.2"]);
+    assert!(last.attach_and_wait(&[pid]).good().count("leaf") > 0);
+    wait_dormant(pid);
+    let (now, space_now) = size(pid);
+    println!("{maps} maps after sessions that ended well, {now} after killed ones");
+    assert!(now <= maps + MORE_MAPS, "{now} maps after {maps}");
+    assert!(
+        space_now <= space + MORE_SPACE,
+        "{space_now} kB after {space} kB"
+    );
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect turns"),
+        "{status} {output}"
+    );
+}

@@ -235,3 +235,20 @@ fn rediss_crash_handler_gets_its_own_faults() {
         }
     }
 }
+
+/// Some processors leave a thread on the `int1` that it met, not after it: the program ended by SIGTRAP.
+#[test]
+fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
+    let program = target("inner");
+    let mut process = Process::waiting(&program, &["1000"]);
+    let site = Site::new(process.pid(), &program, "inner");
+    let attached = Probe::new(&["inner"]).attach(&[process.pid()]);
+    site.wait_probed();
+    process.go();
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect inner"),
+        "{status} {output}"
+    );
+    attached.finish();
+}

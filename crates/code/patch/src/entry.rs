@@ -9,19 +9,24 @@
 //! | passed over | at the site are dead |
 //! | --- | --- |
 //! | nothing, or moves and the like | the flags, the red zone |
-//! | these, and then only compares | the same: compares are made again behind the hit |
-//! | another that sets flags, or writes through the stack pointer | neither |
+//! | these, and then only compares | the same: compares are executed again after the hit (see `twice`) |
+//! | another that sets status flags or the direction flag | neither |
+//! | a store through the stack pointer, or a copy of it | neither |
+//!
+//! What else an instruction leaves, trampolines keep: the x87 stack and its condition codes, vector registers, MXCSR.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    Register, RflagsBits, UsedMemory,
+    Register, UsedMemory,
 };
 
 use crate::Refusal;
 use crate::code::Code;
 use crate::decode::{FunctionCode, Survey, falls_through};
+use crate::flags;
 use crate::relocate::relocate;
 use crate::shape::{Kind, Shape, Strategy, shape_in};
+use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// The length of the no-operation that the kernel makes a call of.
@@ -86,7 +91,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
         overwritten |= overwrites(&mut factory, &instruction);
         let bytes = &function.body()[next - instruction.len()..next];
         let constants = decoder.get_constant_offsets(&instruction);
-        let compare = compares(&mut factory, &instruction)
+        let compare = twice::may_be_repeated(&instruction)
             .then(|| relocate(&instruction, bytes, &constants).ok())
             .flatten();
         match compare {
@@ -131,22 +136,24 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
         .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
-/// Whether it sets flags and nothing else.
-fn compares(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
-    let info = factory.info(instruction);
-    let registers = info.used_registers().iter().map(|used| used.access());
-    let memory = info.used_memory().iter().map(|used| used.access());
-    instruction.rflags_modified() != 0 && !registers.chain(memory).any(writes)
-}
-
-/// Whether it leaves flags, or something in the red zone, for those behind it.
+/// Whether it leaves flags, or something in the red zone, for later instructions.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
         writes(used.access()) && registers.iter().any(|r| r.full_register() == Register::RSP)
     };
+    let sets_flags = flags::changed(instruction) != 0 || flags::sets_direction(instruction);
     let info = factory.info(instruction);
-    instruction.rflags_modified() != 0 || info.used_memory().iter().any(on_stack)
+    sets_flags || copies_stack_pointer(instruction) || info.used_memory().iter().any(on_stack)
+}
+
+/// Whether a later instruction may reach the red zone through another register.
+fn copies_stack_pointer(instruction: &Instruction) -> bool {
+    let is_stack_pointer = |register: Register| register.full_register() == Register::RSP;
+    let computes = instruction.mnemonic() == Mnemonic::Lea;
+    let copied =
+        (0..instruction.op_count()).any(|op| is_stack_pointer(instruction.op_register(op)));
+    copied || computes && is_stack_pointer(instruction.memory_base())
 }
 
 fn writes(access: OpAccess) -> bool {
@@ -181,21 +188,15 @@ fn mark(code: &[u8]) -> Option<usize> {
 /// is no function's entry, whatever the symbol says. A system call hands them on, and
 /// nobody looks at them there.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
-    let status = RflagsBits::OF
-        | RflagsBits::SF
-        | RflagsBits::ZF
-        | RflagsBits::AF
-        | RflagsBits::CF
-        | RflagsBits::PF;
-    let mut unset = status;
+    let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);
     for _ in 0..8 {
         let instruction = decoder.decode();
         let hands_on = instruction.mnemonic() == Mnemonic::Syscall;
-        if instruction.rflags_read() & unset != 0 && !hands_on {
+        if flags::read(&instruction) & unset != 0 && !hands_on {
             return true;
         }
-        unset &= !instruction.rflags_modified();
+        unset &= !flags::changed(&instruction);
         if instruction.is_invalid() || unset == 0 || !falls_through(&instruction) {
             break;
         }
@@ -240,6 +241,49 @@ mod tests {
     }
 
     #[test]
+    fn only_compares_of_what_a_hit_keeps_are_repeated() {
+        let check = |first: &[u8], repeated: usize| {
+            let bytes = [first, &[0x48, 0x83, 0xec, 8, 0xc3]].concat();
+            let function = FunctionCode {
+                address: 0x1000,
+                bytes: &bytes,
+                size: bytes.len(),
+            };
+            let shape = shape(&function, 0).expect("a shape");
+            assert_eq!(shape.repeats.len(), repeated, "{first:x?}");
+        };
+        check(&[0x83, 0xff, 1], 3);
+        check(&[0x83, 0x7c, 0x24, 8, 1], 5);
+        check(&[0x83, 0x7c, 0x24, 0xf8, 1], 0);
+        // cmpl $1,(%rsp): another return address, where the call is followed. fldt 8(%rsp)
+        check(&[0x83, 0x3c, 0x24, 1], 0);
+        check(&[0xdb, 0x6c, 0x24, 8], 0);
+    }
+
+    #[test]
+    fn flags_and_what_is_below_the_stack_pointer_are_left() {
+        let check = |bytes: &[u8], left: bool| {
+            let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            let mut factory = InstructionInfoFactory::new();
+            let found = leaves_something(&mut factory, &instruction);
+            assert_eq!(found, left, "{bytes:x?}");
+        };
+        // add; std; fcomi: flags that the agent does not keep.
+        check(&[0x05, 1, 0, 0, 0], true);
+        check(&[0xfd], true);
+        check(&[0xdb, 0xf1], true);
+        // fld1; fcom; ldmxcsr (%rdi): all else it keeps.
+        check(&[0xd9, 0xe8], false);
+        check(&[0xd8, 0xd1], false);
+        check(&[0x0f, 0xae, 0x17], false);
+        // fstpt -24(%rsp); mov %rsp,%rax; lea -8(%rsp),%rax; mov 8(%rsp),%rax
+        check(&[0xdb, 0x7c, 0x24, 0xe8], true);
+        check(&[0x48, 0x89, 0xe0], true);
+        check(&[0x48, 0x8d, 0x44, 0x24, 0xf8], true);
+        check(&[0x48, 0x8b, 0x44, 0x24, 8], false);
+    }
+
+    #[test]
     fn the_site_moves_on_where_no_jump_is_guarded() {
         use Strategy::{Jump, Trap};
         let sub = [0x48, 0x83, 0xec, 8, 0xc3, 0xcc];
@@ -260,6 +304,11 @@ mod tests {
         check(&behind(&[0x05, 1, 0, 0, 0]), 5, false, Jump);
         // mov %eax,-8(%rsp)
         check(&behind(&[0x89, 0x44, 0x24, 0xf8]), 4, false, Jump);
+        // cmpl $1,8(%rsp), an argument; cmpl $1,-8(%rsp), which the hit overwrites.
+        check(&behind(&[0x83, 0x7c, 0x24, 8, 1]), 5, true, Jump);
+        check(&behind(&[0x83, 0x7c, 0x24, 0xf8, 1]), 5, false, Jump);
+        // fldt 8(%rsp)
+        check(&behind(&[0xdb, 0x6c, 0x24, 8]), 4, true, Jump);
         // A call stays one, and nothing can stand behind `loop`.
         check(&behind(&[0xe8, 1, 0, 0, 0]), 0, true, Jump);
         check(&behind(&[0xe2, 0x10]), 0, true, Jump);

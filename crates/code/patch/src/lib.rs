@@ -57,6 +57,7 @@ mod decode;
 mod displacement;
 mod entry;
 mod filter;
+mod flags;
 mod futex;
 mod guard;
 mod hits;
@@ -71,6 +72,7 @@ mod syscall;
 mod timed;
 mod timed_values;
 mod trampoline;
+mod twice;
 mod unwind;
 mod values;
 

@@ -7,6 +7,7 @@
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
 use crate::decode::{FunctionCode, Survey, direct_target};
+use crate::flags;
 use crate::shape::{Kind, shape_in};
 use crate::syscall::{SyscallSite, known_calls, sets};
 
@@ -83,7 +84,7 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<Pushed> {
 /// at the flags, which the patch does not keep.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let told = [Register::RDI, Register::RSI];
-    instruction.rflags_read() != 0 || sets(factory, instruction, &told)
+    flags::read(instruction) != 0 || sets(factory, instruction, &told)
 }
 
 /// The instructions that follow a return to `offset`, as long as they are sure to, keep the
@@ -97,7 +98,7 @@ fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
         let instruction = decoder.decode();
         way.push(at);
         let gives_room_back = instruction.op0_register() == Register::RSP;
-        let looks = instruction.rflags_modified() != 0 && !gives_room_back;
+        let looks = flags::changed(&instruction) != 0 && !gives_room_back;
         at = match instruction.flow_control() {
             FlowControl::Next if !looks && !sets(&mut factory, &instruction, &[Register::RAX]) => {
                 at + decoder.position()

@@ -1,0 +1,97 @@
+//! What may be executed twice: the one list of it.
+//!
+//! An instruction that is skipped on the way to a site has been executed when the hit begins. If it leaves
+//! nothing but flags, which the hit overwrites, the trampoline executes it again afterwards. That is allowed for
+//!
+//! | instruction | operands |
+//! | --- | --- |
+//! | `cmp`, `test` | general registers, immediates, memory |
+//! | `bt` | the same, but memory only with an immediate, because a register reaches beyond the operand |
+//!
+//! and nothing else: each changes only the six status flags, and these depend only on its operands. A list of
+//! what must not be repeated would miss something: `fld` and `fcomip` move the x87 stack, MMX marks the registers
+//! that it shares with x87 as used, `comiss` sets bits in MXCSR and may raise a signal, `cmc` undoes itself,
+//! `xtest`, `verw` and `rdrand` depend on more than their operands.
+//!
+//! Memory must hold the same at both executions. The hit itself writes below the stack pointer, and a call that is
+//! followed has another return address. So memory that is reached through the stack pointer must be above the
+//! return address. All other memory is the program's. Another thread may change it between the two
+//! executions, but only the second one's flags are used: the program sees what it would see if the thread had been
+//! preempted before the instruction. The same holds for a page that faults: nothing but the program's own handler
+//! can tell two faults from one. Two reads are two only for a watch of that memory and for a device.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// The bytes that the return address takes.
+const RETURN_ADDRESS: u64 = 8;
+
+/// Whether the second execution of an instruction leaves what the first one left, if nothing but flags changed and
+/// the stack below was written between them.
+pub(crate) fn may_be_repeated(instruction: &Instruction) -> bool {
+    let operands = |memory: fn(&Instruction) -> bool| {
+        (0..instruction.op_count()).all(|op| match instruction.op_kind(op) {
+            OpKind::Register => instruction.op_register(op).is_gpr(),
+            OpKind::Memory => memory(instruction) && is_kept(instruction),
+            kind => is_immediate(kind),
+        })
+    };
+    match instruction.mnemonic() {
+        Mnemonic::Cmp | Mnemonic::Test => operands(|_| true),
+        Mnemonic::Bt => operands(|bt| is_immediate(bt.op1_kind())),
+        _ => false,
+    }
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    use OpKind::{
+        Immediate8, Immediate8to16, Immediate8to32, Immediate8to64, Immediate16, Immediate32,
+        Immediate32to64,
+    };
+    matches!(
+        kind,
+        Immediate8
+            | Immediate8to16
+            | Immediate8to32
+            | Immediate8to64
+            | Immediate16
+            | Immediate32
+            | Immediate32to64
+    )
+}
+
+/// Whether a hit leaves the memory operand as it was.
+fn is_kept(instruction: &Instruction) -> bool {
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
+    // Only a base can be the stack pointer.
+    base.full_register() != Register::RSP
+        || base == Register::RSP
+            && index == Register::None
+            && (RETURN_ADDRESS..1 << 31).contains(&instruction.memory_displacement64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    #[test]
+    fn memory_must_be_what_a_hit_keeps() {
+        let check = |bytes: &[u8], may: bool| {
+            let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            assert_eq!(may_be_repeated(&instruction), may, "{bytes:x?}");
+        };
+        // cmp (%rdi),%eax; cmp 8(%rsp),%eax; cmp %rsp,%rax
+        check(&[0x3b, 0x07], true);
+        check(&[0x3b, 0x44, 0x24, 8], true);
+        check(&[0x48, 0x39, 0xe0], true);
+        // cmp (%rsp),%eax; cmp -8(%rsp),%eax; cmp 8(%rsp,%rcx),%eax; cmp 8(%esp),%eax
+        check(&[0x3b, 0x04, 0x24], false);
+        check(&[0x3b, 0x44, 0x24, 0xf8], false);
+        check(&[0x3b, 0x44, 0x0c, 8], false);
+        check(&[0x67, 0x3b, 0x44, 0x24, 8], false);
+        // bt $1,(%rdi); bt %eax,%ecx; bt %eax,(%rdi)
+        check(&[0x0f, 0xba, 0x27, 1], true);
+        check(&[0x0f, 0xa3, 0xc1], true);
+        check(&[0x0f, 0xa3, 0x07], false);
+    }
+}

@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use tiptoe_tests::{Probe, Report, installed, skipped};
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Probe, Report, command, installed, skipped, target};
 
 /// Runs a deterministic command alone, in process and through the kernel: one output, one set of counts.
 fn agree(program: &str, arguments: &[&str], specs: &[&str]) {
@@ -102,6 +103,25 @@ fn python3_counts_as_the_kernel_does() {
 fn all_functions_of_sqlite3() {
     everything("sqlite3", &["-batch", ":memory:", SQL], "*");
     everything("sqlite3", &["-batch", ":memory:", SQL], "libsqlite3.so.0:*");
+}
+
+/// They begin with `fld`, which was executed twice and left a value too much on the x87 stack.
+#[test]
+fn long_doubles_are_the_same_while_libm_is_probed() {
+    let program = target("long_doubles");
+    let alone = Command::new(&program).output().expect("it runs");
+    let report = std::env::temp_dir().join(format!("tiptoe-long-doubles-{}", std::process::id()));
+    for options in [&[][..], &["--latency"], &["--record"]] {
+        let mut command = command();
+        command.args(["probe", "libm.so.6:*", "--budget", "off", "-o"]);
+        command.arg(&report).args(options).arg("--").arg(&program);
+        let run = output(&mut command);
+        let text = std::fs::read_to_string(&report).expect("a report");
+        assert!(text.contains("libm.so.6:"), "{text}");
+        let [found, alone] = [&run.stdout, &alone.stdout].map(|out| String::from_utf8_lossy(out));
+        assert_eq!(found, alone, "{options:?}");
+    }
+    std::fs::remove_file(&report).expect("our own report");
 }
 
 /// Without address randomisation libraries lie close below the stack: all room for their trampolines is below them,

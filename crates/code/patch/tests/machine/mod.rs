@@ -4,7 +4,7 @@ mod assembly;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
 
 use assembly::{
@@ -37,6 +37,9 @@ static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
+/// Where a thread goes on whose code has faulted, if anywhere, and by which signal it did.
+pub static RECOVERY: AtomicU64 = AtomicU64::new(0);
+pub static RECOVERED: AtomicI32 = AtomicI32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
 
 /// A signal that comes in front of one instruction of a thread that is stepped through.
@@ -70,8 +73,8 @@ const CODE_LEN: u64 = 1 << 20;
 /// Memory for code, a planner around it, and counters.
 pub struct Machine {
     pub planner: Planner,
-    /// Where the next function goes.
-    at: u64,
+    /// Behind which the next function goes.
+    pub at: u64,
     /// A page that the code may read and write.
     pub data: Range<u64>,
     descriptor: Box<[u64; 1]>,
@@ -408,7 +411,14 @@ extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::
     let resume = RESUME.lock().expect("no test panics with it");
     match resume.as_ref().and_then(|r| r.get(&at)) {
         Some(&to) => *rip = to as i64,
-        None => std::process::abort(),
+        None => match RECOVERY.load(Ordering::Relaxed) {
+            0 => std::process::abort(),
+            to => {
+                RECOVERED.store(signal, Ordering::Relaxed);
+                *rip = to as i64;
+                registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
+            }
+        },
     }
 }
 
@@ -416,14 +426,19 @@ fn handle_traps() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for signal in [libc::SIGTRAP, libc::SIGILL] {
-            // SAFETY: the handler takes a lock that no generated code holds, and
-            // runs only for faults of generated code.
-            unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = on_trap as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO;
-                assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
-            }
+            handle(signal);
         }
     });
+}
+
+/// Handles a signal that generated code raises.
+pub fn handle(signal: i32) {
+    // SAFETY: the handler takes a lock that no generated code holds, and
+    // runs only for faults of generated code.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_trap as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+    }
 }

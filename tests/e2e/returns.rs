@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use tiptoe_tests::truth::{Room, Truth};
-use tiptoe_tests::{Probe, Process, Report, Site, scaled, target};
+use tiptoe_tests::{Probe, Process, Report, Site, scaled, target, target_with};
+
+use crate::returns_unwind::everything;
 
 /// What is asked about each function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,10 +145,41 @@ fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
     );
 }
 
-/// A return address that a function asks for still tells call sites apart.
+/// `dladdr` knew no function at the return address of one that was followed.
 #[test]
-fn functions_that_ask_for_their_caller() {
-    check(&target("ret_caller"), &[]);
+fn callers_are_found_as_without_a_tracer() {
+    for level in ["-O0", "-O2"] {
+        let program = target_with("ret_caller", &[level]).expect("it builds");
+        for mode in ["own", "above", "backtrace", "unwinder", "next"] {
+            everything(&program, &[mode]);
+        }
+    }
+}
+
+/// The functions whose return address is read are counted, and the report says why they are not timed.
+#[test]
+fn functions_that_read_a_return_address_are_counted() {
+    let counts = |mode: &str, functions: &[&str], why: &str| {
+        let program = target("ret_caller");
+        let run = Ask::Latency.probe(functions).run(&program, &[mode]);
+        let report = run.good();
+        let refusals = report.value["refusals"].as_array().expect("some");
+        for function in functions {
+            assert!(report.count(function) > 0, "{function}");
+            let is_its = |refusal: &&serde_json::Value| {
+                let event = refusal["event"].as_str().unwrap_or_default();
+                event.ends_with(&format!(":{function}"))
+            };
+            let refusal = refusals.iter().find(is_its).expect("refused");
+            let reason = refusal["reason"].as_str().unwrap_or_default();
+            assert!(reason.starts_with(why), "{function}: {reason}");
+        }
+    };
+    counts("own", &["own", "own_late"], "it reads its return address");
+    let jumps = "it jumps to a function that reads its return address";
+    counts("own", &["jumps", "jumps_twice"], jumps);
+    let calls = "it calls a function that reads its caller's return address";
+    counts("above", &["middle"], calls);
 }
 
 /// What entries hold for, calls that are timed hold for too.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tiptoe_tests::truth::{Room, Truth, without_truth};
-use tiptoe_tests::{Process, Report, Run, Site, scaled, target, target_with};
+use tiptoe_tests::{Probe, Process, Report, Run, Site, scaled, target, target_with};
 
 use crate::returns::{Ask, ENDS, alone, attached, check, modes, sites, started, text};
 use crate::returns_unwind::{every_end_is_known, everything};
@@ -253,6 +253,28 @@ fn functions_that_look_at_their_caller_are_refused() {
     const WATCHED: &str = "tiptoe stands there itself";
     refused("dlsym", &["keeps", "next_tail", "next_inside"], WATCHED);
     refused("dlopen", &["opens_tail"], WATCHED);
+}
+
+/// The linkage table pushes two words before it enters the loader's resolver, which leaves by a jump: what was taken
+/// for its return address was one of these.
+#[test]
+fn the_loaders_resolver_is_entered_without_a_return_address_on_top() {
+    const RESOLVER: &str = "ld-linux-x86-64.so.2:_dl_runtime_resolve_*";
+    const WHY: &str = "it is entered with more than a return address on the stack";
+    let program = target_with("under", &["-Wl,-z,lazy"]).expect("it builds");
+    let alone = alone(&program, &["plain"]);
+    let timed = Ask::Latency.probe(&[RESOLVER, "leaf"]);
+    let run = timed.run(&program, &["plain"]);
+    assert_eq!(text(&run.stdout), text(&alone.stdout));
+    let report = run.good();
+    assert!(report.refusals().keys().any(|why| why.starts_with(WHY)));
+    let refused = |arguments: &[&str]| {
+        let run = Probe::new(arguments).run(&program, &["plain"]);
+        assert_eq!(run.status, 2, "{arguments:?}");
+        assert!(run.stderr.contains(WHY), "{arguments:?}: {}", run.stderr);
+    };
+    refused(&[&format!("uretprobe:{RESOLVER}")]);
+    refused(&["leaf", "--under", &RESOLVER.replace('*', "xsavec")]);
 }
 
 /// Those that may not be timed are found by themselves.

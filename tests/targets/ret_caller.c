@@ -1,38 +1,115 @@
-// cflags: -O2
-// ret_caller [wait]: functions that ask for their own return address get a place that stands for the call site:
-// one site, one place, however often; another site, another place.
+// cflags: -O2 -rdynamic -Wno-frame-address
+// ret_caller MODE [wait]: functions that find out who called them, and print it. MODE: see `modes`.
 #include "ret_common.h"
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <unwind.h>
 
-enum { ROUNDS = 1000 };
-CALLS(asks); CALLS(asks_deep);
+enum { ROUNDS = 20, MOST = 64 };
+#define FRAMED __attribute__((optimize("no-omit-frame-pointer")))
 
-PROBED void *asks(int x) {
-    ENTER(asks);
-    void *place = x ? __builtin_return_address(0) : NULL;
+// The file that a return address is in, the function and how far; a tracer's code is in none.
+static void show(const char *what, void *place) {
+    Dl_info info;
+    CHECK(place && dladdr(place, &info));
+    const char *file = strrchr(info.dli_fname, '/'), *name = info.dli_sname;
+    size_t far = (size_t)((char *)place - (char *)(name ? info.dli_saddr : info.dli_fbase));
+    printf("%s: %s %s+%zu\n", what, file ? file + 1 : info.dli_fname, name ? name : "", far);
+}
+
+// Its own return address.
+PROBED void *own(void) { return __builtin_return_address(0); }
+PROBED void *own_late(int x) {
+    char room[200];
+    snprintf(room, sizeof room, "%d", x);
     KEEP();
-    LEAVE(asks);
+    return room[0] ? __builtin_return_address(0) : NULL;
+}
+// The same by a jump: its caller is this one's.
+PROBED void *jumps(void) { return own(); }
+PROBED void *jumps_twice(void) { return jumps(); }
+PROBED void *calls(void) {
+    void *place = own();
+    KEEP();
     return place;
 }
-PROBED void *asks_deep(int depth) {
-    ENTER(asks_deep);
-    void *place = depth ? asks_deep(depth - 1) : asks(1);
-    __asm__ volatile("" : "+r"(place));
-    LEAVE(asks_deep);
+void ask_own(void) {
+    show("own", own());
+    show("own_late", own_late(7));
+    show("calls", calls());
+    show("jumps_twice", jumps_twice());
+}
+
+// Its caller's return address, and that one's, by frame pointers.
+PROBED FRAMED void *above(void) { return __builtin_return_address(1); }
+PROBED FRAMED void *middle(void) {
+    void *place = above();
+    KEEP();
     return place;
 }
+PROBED FRAMED void *outer(void) {
+    void *place = middle();
+    KEEP();
+    return place;
+}
+void ask_above(void) {
+    show("middle", middle());
+    show("outer", outer());
+}
+
+static void show_frames(void **frames, int count) {
+    for (int i = 0; i < count && i < 6; i++) show("frame", frames[i]);
+}
+PROBED int traced(int depth) {
+    void *frames[MOST];
+    if (depth) return traced(depth - 1) + 1;
+    show_frames(frames, backtrace(frames, MOST));
+    return 0;
+}
+void ask_backtrace(void) { CHECK(traced(3) == 3); }
+
+struct walk { void *frames[MOST]; int count; };
+static _Unwind_Reason_Code note(struct _Unwind_Context *context, void *argument) {
+    struct walk *walk = argument;
+    if (walk->count < MOST) walk->frames[walk->count++] = (void *)_Unwind_GetIP(context);
+    return _URC_NO_REASON;
+}
+PROBED int unwound(int depth) {
+    struct walk walk = {.count = 0};
+    if (depth) return unwound(depth - 1) + 1;
+    _Unwind_Backtrace(note, &walk);
+    show_frames(walk.frames, walk.count);
+    return 0;
+}
+void ask_unwinder(void) { CHECK(unwound(3) == 3); }
+
+// A program's own function before libc's, and its wrappers of `dlsym`, which looks for the next by its caller.
+int getpagesize(void) { return 12345; }
+PROBED void *wrapped(const char *name) { return dlsym(RTLD_NEXT, name); }
+PROBED void *wrapped_inside(const char *name) {
+    void *found = dlsym(RTLD_NEXT, name);
+    KEEP();
+    return found;
+}
+PROBED void *wrapped_by_pointer(void *(*find)(void *, const char *), const char *name) {
+    return find(RTLD_NEXT, name);
+}
+void ask_next(void) {
+    show("wrapped", wrapped("getpagesize"));
+    show("wrapped_inside", wrapped_inside("getpagesize"));
+    show("wrapped_by_pointer", wrapped_by_pointer(dlsym, "getpagesize"));
+}
+
+static const struct mode modes[] = {
+    {"own", ask_own}, {"above", ask_above}, {"backtrace", ask_backtrace}, {"unwinder", ask_unwinder},
+    {"next", ask_next},
+};
 
 int main(int argc, char **argv) {
-    wait_for_start(argc, argv);
-    void *first = NULL, *second = NULL, *deep = NULL;
     for (int i = 0; i < ROUNDS; i++) {
-        void *one = asks(1), *two = asks(2), *below = asks_deep(i % 5);
-        KEEP();
-        if (i == 0) { first = one; second = two; deep = below; }
-        CHECK(one == first && two == second && below == deep);
-        CHECK(asks(0) == NULL);
+        int status = RUN(modes, argc, argv);
+        if (status) return status;
+        argc -= i == 0 && !strcmp(argv[argc - 1], "wait");
     }
-    CHECK(first != second && second != deep && first != deep && first && second && deep);
-    printf("places 3\n");
-    TELL(asks); TELL(asks_deep);
     return 0;
 }

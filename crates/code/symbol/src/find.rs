@@ -119,7 +119,7 @@ impl Image {
     }
 
     /// The functions with this very symbol.
-    fn with_symbol(&self, name: &str) -> Vec<&Function> {
+    pub fn with_symbol(&self, name: &str) -> Vec<&Function> {
         let start = self
             .by_name
             .partition_point(|entry| self.text(entry) < name);

@@ -149,6 +149,12 @@ impl Image {
         self.slots.of_resolver(resolver.address).collect()
     }
 
+    /// The functions that this image imports, and the link-time address of each word through
+    /// which it calls them.
+    pub fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.slots.imports()
+    }
+
     /// The link-time addresses of the words through which this image calls an
     /// imported function. Before its first call such a word may still point
     /// into this image's own linkage table.

@@ -53,6 +53,12 @@ impl Slots {
         self.thread_offsets.first().copied()
     }
 
+    /// Each imported name, with a slot.
+    pub(crate) fn imports(&self) -> impl Iterator<Item = (&str, u64)> {
+        let imported = self.imported.iter();
+        imported.map(|(name, slot)| (&**name, *slot))
+    }
+
     /// The slots through which the image calls a function by name.
     pub(crate) fn of_import<'s>(&'s self, name: &'s str) -> impl Iterator<Item = u64> + 's {
         let start = self

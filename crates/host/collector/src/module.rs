@@ -1,6 +1,6 @@
 //! The files that a target has mapped executable, and their functions.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -24,6 +24,8 @@ pub struct Object {
     /// Where its debug files are.
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
+    /// How a function's return address is read, by its link-time address.
+    pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
     /// The open file: what the kernel's uprobes are given.
     pub file: File,
     /// Which file it is.
@@ -126,6 +128,7 @@ impl Object {
             bytes,
             source,
             unwind_table: OnceCell::new(),
+            read_returns: RefCell::default(),
             file,
             key,
             is_go: OnceCell::new(),
@@ -205,6 +208,14 @@ impl Object {
             address: function.address.wrapping_add(bias),
             bytes,
             size,
+        })
+    }
+
+    /// Its code from a link-time address on, to the end of the section.
+    pub fn code_from(&self, address: u64) -> Option<&[u8]> {
+        self.code_sections().find_map(|(start, code)| {
+            let at = usize::try_from(address.checked_sub(start)?).ok()?;
+            code.get(at..).filter(|rest| !rest.is_empty())
         })
     }
 

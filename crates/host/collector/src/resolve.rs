@@ -12,13 +12,14 @@ use tiptoe_sys::host::procfs::Process;
 use crate::module::{Module, Object, started_as};
 use crate::planner::{Follow, MOST_BY_VALUE};
 use crate::request::Error;
-use follow::{Limit, Limits};
+pub use follow::{Limit, Limits};
 pub use later::{later, may_come_later};
 
 mod follow;
 mod later;
 mod name;
 mod place;
+mod readers;
 mod under;
 
 pub use under::below;
@@ -152,7 +153,7 @@ fn find(
         match module.object.image.find(&wanted(spec)) {
             Ok(functions) => {
                 found = true;
-                add(resolved, seen, (spec, follow), module, functions);
+                add(resolved, seen, (spec, follow), (module, modules), functions);
             }
             Err(error) => {
                 failure.get_or_insert_with(|| not_found(spec, module, modules, &error));
@@ -226,10 +227,10 @@ fn add(
     resolved: &mut Resolved,
     seen: &mut Seen,
     (spec, follow): (&Spec, Follow),
-    module: &Module,
+    (module, modules): (&Module, &[Module]),
     functions: Vec<Cow<'_, Function>>,
 ) {
-    let limits = follow.is_followed().then(|| Limits::new(module));
+    let limits = follow.is_followed().then(|| Limits::new(module, modules));
     let image = &module.object.image;
     let placed = functions
         .into_iter()
@@ -245,18 +246,10 @@ fn add(
             resolved.refused.push((event, reason));
             continue;
         }
-        let limit = limits.as_ref().map(|limits| limits.of(module, &function));
-        let follow = match limit.unwrap_or(Limit::None) {
-            Limit::None => follow,
-            Limit::Entries(reason) if follow.is_timed() => {
-                let reason = format!("{reason}: only its entries are counted");
-                resolved.refused.push((event.clone(), reason));
-                follow.entries()
-            }
-            Limit::Entries(reason) | Limit::Nothing(reason) => {
-                resolved.refused.push((event, reason.to_owned()));
-                continue;
-            }
+        let limit = limits.as_ref().map(|limits| limits.of(&function));
+        let limit = limit.unwrap_or(Limit::None);
+        let Some(follow) = limit.of_wish(follow, &event, &mut resolved.refused) else {
+            continue;
         };
         let mut probe = Probe {
             event,

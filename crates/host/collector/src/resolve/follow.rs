@@ -1,11 +1,14 @@
 //! Which functions' calls can be followed to their return.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use tiptoe_event::spec::{Kind, Spec};
 use tiptoe_patch::direct_calls;
+use tiptoe_stack::{Base, Rule};
 use tiptoe_symbol::Function;
 
+use super::readers::Readers;
 use crate::module::Module;
 use crate::planner::{Follow, is_intercepted};
 
@@ -20,17 +23,8 @@ const TWICE: [&str; 8] = [
     "__vfork",
     "getcontext",
 ];
-/// Functions that look at whom they return to.
-const LOOKERS: [&str; 8] = [
-    "mcount",
-    "_mcount",
-    "__fentry__",
-    "__morestack",
-    "_start",
-    "_dl_runtime_resolve",
-    "__interceptor_dlsym",
-    "__gnu_mcount_nc",
-];
+/// Functions that use their return address in a way that their instructions do not show.
+const LOOKERS: [&str; 2] = ["_start", "__interceptor_dlsym"];
 
 /// What a spec wants of each hit, where that is wanted of entries.
 pub fn wanted(spec: &Spec, entries: Follow) -> Follow {
@@ -51,16 +45,40 @@ pub enum Limit {
     Nothing(&'static str),
 }
 
+impl Limit {
+    /// What is left of a wish; `None` if nothing is, with the reason among the refused.
+    pub fn of_wish(
+        self,
+        follow: Follow,
+        event: &str,
+        refused: &mut Vec<(String, String)>,
+    ) -> Option<Follow> {
+        let (left, reason) = match self {
+            Limit::None => return Some(follow),
+            Limit::Entries(reason) if follow.is_timed() => (
+                Some(follow.entries()),
+                format!("{reason}: only its entries are counted"),
+            ),
+            Limit::Entries(reason) | Limit::Nothing(reason) => (None, reason.to_owned()),
+        };
+        refused.push((event.to_owned(), reason));
+        left
+    }
+}
+
 /// What is known of a module's functions.
-pub struct Limits {
+pub struct Limits<'m> {
+    module: &'m Module,
+    readers: Readers<'m>,
     /// Unwinders, and what they call, which may be told where its caller's frame is:
     /// link-time addresses.
     unwinders: HashSet<u64>,
+    is_described: OnceCell<bool>,
 }
 
-impl Limits {
-    /// Looks through a module's functions.
-    pub fn new(module: &Module) -> Limits {
+impl<'m> Limits<'m> {
+    /// Looks through the functions of a module, one of `modules`.
+    pub fn new(module: &'m Module, modules: &'m [Module]) -> Limits<'m> {
         let mut unwinders = HashSet::new();
         let all = module.object.image.functions().iter();
         for function in all.filter(|function| function.is_unwinder) {
@@ -69,26 +87,60 @@ impl Limits {
                 unwinders.extend(direct_calls(&code));
             }
         }
-        Limits { unwinders }
+        Limits {
+            module,
+            readers: Readers::new(modules),
+            unwinders,
+            is_described: OnceCell::new(),
+        }
     }
 
     /// How far this function can be followed.
-    pub fn of(&self, module: &Module, function: &Function) -> Limit {
+    pub fn of(&self, function: &Function) -> Limit {
         let any = |test: &dyn Fn(&str) -> bool| function.names.iter().any(|name| test(name));
         if any(&is_intercepted) {
-            Limit::Nothing("tiptoe stands there itself while calls are followed")
-        } else if any(&|name| TWICE.contains(&name)) {
-            Limit::Entries("it returns twice from one call")
-        } else if function.is_outermost || begins_elsewhere(module, function) {
-            Limit::Entries("it returns to nobody, and may be entered without a call")
+            return Limit::Nothing("tiptoe stands there itself while calls are followed");
+        }
+        let why = if any(&|name| TWICE.contains(&name)) {
+            Some("it returns twice from one call")
+        } else if function.is_outermost || begins_elsewhere(self.module, function) {
+            Some("it returns to nobody, and may be entered without a call")
         } else if any(&|name| LOOKERS.contains(&name))
             || any(&|name| name.starts_with("_Unwind_") || name.starts_with("uw_"))
             || self.unwinders.contains(&function.address)
         {
-            Limit::Entries("it looks at whom it returns to")
+            Some("it uses its return address")
         } else {
-            Limit::None
+            let entered = self.is_entered_otherwise(function);
+            entered.or_else(|| self.readers.why(self.module, function))
+        };
+        why.map_or(Limit::None, Limit::Entries)
+    }
+
+    /// Why a function cannot be said to begin with its return address on top of the stack. The
+    /// linkage table enters the loader's resolver with two more words there.
+    fn is_entered_otherwise(&self, function: &Function) -> Option<&'static str> {
+        let rule = self.module.object.unwind_table().rule(function.address);
+        if Some(rule) == Rule::new(Base::Sp, 8, None) {
+            None
+        } else if rule != Rule::UNKNOWN {
+            Some("it is entered with more than a return address on the stack")
+        } else {
+            self.is_described()
+                .then_some("no unwind information says where its return address is")
         }
+    }
+
+    /// Whether most of the module's functions have unwind information. Where they have none,
+    /// as in a program that was built without it, that says nothing of any of them.
+    fn is_described(&self) -> bool {
+        *self.is_described.get_or_init(|| {
+            let object = &self.module.object;
+            let table = object.unwind_table();
+            let has_rule = |f: &&Function| table.rule(f.address) != Rule::UNKNOWN;
+            let all = object.image.functions();
+            all.iter().filter(has_rule).count() > all.len() / 2
+        })
     }
 }
 
@@ -100,5 +152,53 @@ fn begins_elsewhere(module: &Module, function: &Function) -> bool {
         Some([0x48 | 0x4c, 0x89, operands, ..]) => operands & 0xc7 == 0xc4,
         Some([0x48 | 0x49, 0x8b, operands, ..]) => operands & 0xf8 == 0xe0,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::module::Object;
+
+    /// What cannot be followed of real files, by reason.
+    #[test]
+    #[ignore = "prints a table of TIPTOE_FILES=PROGRAM:PROGRAM"]
+    fn limits_of_files() {
+        let files = std::env::var("TIPTOE_FILES").unwrap_or_default();
+        for file in files.split(':') {
+            let path = Path::new(file);
+            let program = Object::of_program(path).expect("an ELF file");
+            let modules = Module::before_exec(program, path.to_owned());
+            for module in &modules {
+                limits_of_module(module, &modules);
+            }
+        }
+    }
+
+    fn limits_of_module(module: &Module, modules: &[Module]) {
+        let begin = Instant::now();
+        let limits = Limits::new(module, modules);
+        let all = module.object.image.functions();
+        let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for function in all {
+            if let Limit::Entries(why) = limits.of(function) {
+                let names = reasons.entry(why).or_default();
+                names.push(function.display_name().into_owned());
+            }
+        }
+        println!(
+            "{}: {} functions, {:?}",
+            module.name,
+            all.len(),
+            begin.elapsed()
+        );
+        for (reason, names) in reasons {
+            let shown = names[..names.len().min(40)].join(" ");
+            println!("  {:6} {reason}: {shown}", names.len());
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::module::Module;
 use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_thread, dormant_agent, known_sites};
-use crate::resolve::{self, Probe};
+use crate::resolve::{self, Limit, Limits, Probe};
 use crate::rows::Row;
 
 /// Places that a followed function is called from, on average, at most.
@@ -256,6 +256,14 @@ impl Tracee {
             });
             match function {
                 Some((module, function)) => {
+                    let limit = match ifunc.follow.is_followed() {
+                        true => Limits::new(module, modules).of(&function),
+                        false => Limit::None,
+                    };
+                    let refused = &mut self.refused;
+                    let Some(follow) = limit.of_wish(ifunc.follow, &ifunc.event, refused) else {
+                        continue;
+                    };
                     let notes = vec![format!("selected {}", function.display_name())];
                     let object = module.object.clone();
                     probes.push(Probe {
@@ -263,6 +271,7 @@ impl Tracee {
                         object,
                         bias: module.bias,
                         function,
+                        follow,
                         ..ifunc
                     });
                 }

@@ -1,0 +1,175 @@
+//! Functions whose return address is read: by themselves, by one that they jump to, or by one
+//! that they call.
+//!
+//! While a function is followed its return address is a thunk's, which `dladdr` does not know.
+//! So its calls are only counted where its instructions, or those of the functions that it
+//! leads to, read that word (`tiptoe_patch::return_reads`). A jump or call through a linkage
+//! table is resolved by name, in every file that the process has mapped. Functions that are
+//! reached through a pointer are not looked at.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tiptoe_patch::{Callee, Cfa, ReturnReads, return_reads, stub_slot};
+use tiptoe_stack::{Frame, Rule};
+use tiptoe_symbol::Function;
+
+use crate::module::Module;
+use crate::planner::is_intercepted;
+
+/// A function: the index of its module, and its link-time address.
+type Place = (usize, u64);
+
+/// The most functions that are looked at because others jump to them.
+const MOST_JUMPS: usize = 64;
+
+/// What was read of functions so far.
+pub struct Readers<'m> {
+    modules: &'m [Module],
+    reads: RefCell<HashMap<Place, Rc<ReturnReads>>>,
+    /// The functions that a module's words lead to.
+    slots: RefCell<HashMap<Place, Rc<[Place]>>>,
+    /// The names behind a module's words.
+    names: RefCell<HashMap<usize, Rc<HashMap<u64, &'m str>>>>,
+}
+
+impl<'m> Readers<'m> {
+    /// None of these modules' functions was read yet.
+    pub fn new(modules: &'m [Module]) -> Readers<'m> {
+        Readers {
+            modules,
+            reads: RefCell::default(),
+            slots: RefCell::default(),
+            names: RefCell::default(),
+        }
+    }
+
+    /// How a function's return address is read; `None` if it is not.
+    pub fn why(&self, module: &Module, function: &Function) -> Option<&'static str> {
+        let mut known = module.object.read_returns.borrow_mut();
+        let look = || self.look(module, function);
+        *known.entry(function.address).or_insert_with(look)
+    }
+
+    fn look(&self, module: &Module, function: &Function) -> Option<&'static str> {
+        let is_home = |other: &Module| std::ptr::eq(other, module);
+        let home = self.modules.iter().position(is_home)?;
+        let reads = self.reads((home, function.address));
+        if reads.levels & 1 != 0 {
+            Some("it reads its return address")
+        } else if self.any_reads(home, &reads.jumps, 1) {
+            Some("it jumps to a function that reads its return address")
+        } else if self.any_reads(home, &reads.calls, 2) {
+            Some("it calls a function that reads its caller's return address")
+        } else {
+            None
+        }
+    }
+
+    /// Whether any of the functions that a module's calls or jumps lead to reads one of these
+    /// levels: by itself, or by one that it jumps to.
+    fn any_reads(&self, home: usize, first: &[Callee], levels: u8) -> bool {
+        let mut seen = Vec::new();
+        for to in first {
+            self.add_places(home, *to, &mut seen);
+        }
+        let most = seen.len() + MOST_JUMPS;
+        let mut next = 0;
+        while let Some(&(module, address)) = seen.get(next).filter(|_| next < most) {
+            let reads = self.reads((module, address));
+            if reads.levels & levels != 0 {
+                return true;
+            }
+            for to in &reads.jumps {
+                self.add_places(module, *to, &mut seen);
+            }
+            next += 1;
+        }
+        false
+    }
+
+    fn reads(&self, (home, address): Place) -> Rc<ReturnReads> {
+        if let Some(known) = self.reads.borrow().get(&(home, address)) {
+            return known.clone();
+        }
+        let object = &self.modules[home].object;
+        let function = object.image.function_containing(address);
+        let code = function.and_then(|function| object.code(function, 0));
+        let table = object.unwind_table();
+        let found = code.map(|code| return_reads(&code, |at| cfa(table.rule(at))));
+        let found = Rc::new(found.unwrap_or_default());
+        let mut reads = self.reads.borrow_mut();
+        reads.insert((home, address), found.clone());
+        found
+    }
+
+    /// Adds the functions that a module's jump or call may lead to.
+    fn add_places(&self, home: usize, to: Callee, seen: &mut Vec<Place>) {
+        let mut add = |place: Place| {
+            if !seen.contains(&place) {
+                seen.push(place);
+            }
+        };
+        let object = &self.modules[home].object;
+        let slot = match to {
+            Callee::Slot(slot) => Some(slot),
+            Callee::Code(at) if object.image.layout().in_plt(at) => {
+                let bytes = object.code_from(at);
+                bytes.and_then(|bytes| stub_slot(bytes, at))
+            }
+            Callee::Code(at) => {
+                let functions = object.image.functions();
+                let found = functions.binary_search_by_key(&at, |function| function.address);
+                return found.iter().for_each(|_| add((home, at)));
+            }
+        };
+        if let Some(slot) = slot {
+            self.behind(home, slot).iter().for_each(|place| add(*place));
+        }
+    }
+
+    /// The functions that a word of a module's may hold: those of the name that the loader
+    /// looks up for it.
+    fn behind(&self, home: usize, slot: u64) -> Rc<[Place]> {
+        if let Some(known) = self.slots.borrow().get(&(home, slot)) {
+            return known.clone();
+        }
+        let name = self.names(home).get(&slot).copied();
+        let named = |(index, module): (usize, &'m Module)| {
+            let functions = name.map(|name| module.object.image.with_symbol(name));
+            let plain = functions.into_iter().flatten().filter(is_left_alone);
+            plain.map(move |function| (index, function.address))
+        };
+        let found: Rc<[Place]> = self.modules.iter().enumerate().flat_map(named).collect();
+        let mut slots = self.slots.borrow_mut();
+        slots.insert((home, slot), found.clone());
+        found
+    }
+
+    fn names(&self, home: usize) -> Rc<HashMap<u64, &'m str>> {
+        let mut names = self.names.borrow_mut();
+        let image = &self.modules[home].object.image;
+        let imports = || Rc::new(image.imports().map(|(name, slot)| (slot, name)).collect());
+        names.entry(home).or_insert_with(imports).clone()
+    }
+}
+
+/// Whether it is known what runs under a function's name, and the agent does not show it its
+/// true return address.
+fn is_left_alone(function: &&Function) -> bool {
+    let intercepted = function.names.iter().any(|name| is_intercepted(name));
+    !function.is_ifunc && !intercepted
+}
+
+/// Where the CFA is, as the patcher is given it.
+fn cfa(rule: Rule) -> Option<Cfa> {
+    if rule == Rule::OUTERMOST {
+        return Some(Cfa::Nowhere);
+    }
+    let bytes = rule.cfa(&Frame::default())?.cast_signed();
+    Some(match rule.is_by_sp() {
+        true => Cfa::AboveSp(bytes),
+        false => Cfa::AboveBp(bytes),
+    })
+}

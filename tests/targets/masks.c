@@ -1,4 +1,4 @@
-// cflags: -O2 -pthread shapes.S
+// cflags: -O2 -pthread -Wl,-z,now shapes.S
 // masks MODE [wait]: waits for SIGTRAP and SIGILL, and under masks with them, while functions are probed by a jump,
 // by a trap, and with a head at byte 4. MODE: see `modes`; `held` sets its masks before it waits for its start.
 #include "common.h"
@@ -343,15 +343,13 @@ static void after(int signal) {
     depth--;
 }
 
-// Its flags hold: on its own stack (a small one, too), nested with SA_NODEFER, else one after the other, once.
+// Its flags hold: on its own stack (a small one, too: `-z now`, because lazy binding has no room there), nested with SA_NODEFER, else one after the other, once.
 static void flags(void) {
-    size_t frame = sysconf(_SC_MINSIGSTKSZ), sizes[] = {frame + 2048, 6 * frame};
+    size_t frame = signal_frame(), sizes[] = {frame + 2048, 6 * frame};
     for (int s = 0; s < 2; s++) {
         for (int large = 0; large < 2; large++) {
-            low = malloc(sizes[large]);
+            low = use_guarded_stack(sizes[large]);
             high = low + sizes[large];
-            stack_t stack = {.ss_sp = low, .ss_size = sizes[large]};
-            CHECK(sigaltstack(&stack, NULL) == 0);
             struct sigaction action = {.sa_handler = after, .sa_flags = SA_ONSTACK}, old;
             seen[SIGNALS[s]] = deepest = 0;
             times = large ? 50 : 1;

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <sys/mman.h>
 
 enum { ROUNDS = 1000 };
 CALLS(mixes); CALLS(prints); CALLS(forwards); CALLS(red_zone); CALLS(called); CALLS(handles); CALLS(many);
@@ -96,13 +95,9 @@ PROBED void handles(int signal) {
 // A probed function needs up to 1 KB of stack below its own, and the frame of one more signal where no jump
 // fits; one byte below that is a page that may not be touched.
 static void smallest_stack(void) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), frame = 2 * (size_t)sysconf(_SC_MINSIGSTKSZ) + 1024;
-    size_t whole = (frame + page - 1) / page * page;
-    char *memory = mmap(NULL, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED && mprotect(memory, page, PROT_NONE) == 0);
-    stack_t ss = {.ss_sp = memory + page, .ss_size = frame};
     struct sigaction action = {.sa_handler = handles, .sa_flags = SA_ONSTACK};
-    CHECK(sigaltstack(&ss, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+    use_guarded_stack(2 * signal_frame() + 1024);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     for (int i = 0; i < ROUNDS; i++) {
         CHECK(raise(SIGUSR1) == 0 && called(i) == i + 1);
     }

@@ -123,9 +123,7 @@ static void handled(int flags) {
 }
 static void handler(void) { handled(0); }
 static void altstack(void) {
-    static char stack[65536];
-    stack_t ss = {.ss_sp = stack, .ss_size = sizeof stack};
-    CHECK(sigaltstack(&ss, NULL) == 0);
+    use_alternate_stack();
     handled(SA_ONSTACK);
 }
 

@@ -44,10 +44,9 @@ static void rearm(void) {
 }
 
 static void run(int flags) {
-    static char stack[65536];
-    stack_t ss = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction action = {.sa_handler = handles, .sa_flags = flags};
-    CHECK(sigaltstack(&ss, NULL) == 0 && sigaction(SIGALRM, &action, NULL) == 0);
+    use_alternate_stack();
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     while (seen < signals) {
         int before = seen;
         if (sigsetjmp(place, 1) == 0) {

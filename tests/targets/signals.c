@@ -78,9 +78,7 @@ static void own_faults(void) {
 }
 
 static void on_its_stack(void) {
-    static char stack[65536];
-    stack_t ss = {.ss_sp = stack, .ss_size = sizeof stack};
-    CHECK(sigaltstack(&ss, NULL) == 0);
+    use_alternate_stack();
     install(SIGTRAP, SA_ONSTACK | SA_RESETHAND);
     hit();
     own_trap();

@@ -25,7 +25,7 @@ for source in *.bpf.c; do
     if [[ ${1:-} == --write ]]; then
         cp "$made/$object" "$object"
     elif [[ $version != "$(cat built-with)" ]]; then
-        echo "skipped: comparing $object ($(cat built-with) made it, this is $version)"
+        skip "bpf, comparing $object" "$(cat built-with) made it, this is $version"
     elif ! cmp -s "$made/$object" "$object"; then
         echo "error: $object is not what $source makes" >&2
         echo "hint: scripts/bpf.sh --write" >&2

@@ -2,14 +2,15 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Results of the steps that count or skip, for the last line of `make test`.
+# Steps that passed, and what steps and tests could not do here, for the last lines of `make test`.
 RESULTS=target/test-results
+SKIPS=${TIPTOE_SKIPS:-$PWD/target/test-skips}
 mkdir -p target
 
-# skip WHAT WHY: a step that cannot run here says so and is not a failure.
+# skip WHAT WHY: a step that cannot run here says so.
 skip() {
-    echo "skipped: $1 ($2)"
-    echo "skipped $1" >>"$RESULTS"
+    echo "skipped: step $1 ($2)"
+    echo "step $1 ($2)" >>"$SKIPS"
 }
 
 # passed WHAT: one step is done.

@@ -2,12 +2,12 @@
 # scripts/setup.sh demo|test: the system packages and Rust extras that `make demo` or `make test` need.
 # As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
 # Services that come with a package are never started. What only widens the tests (nightly Rust,
-# cargo-deny, cargo-fuzz) may be missing: its step then says `skipped:`.
+# cargo-deny, cargo-fuzz) may be missing: its step is then skipped.
 . "$(dirname "$0")/common.sh"
 
 what=${1:-test}
 demo=(redis-server redis-tools)
-tests=("${demo[@]}" memcached nginx-light sqlite3 python3 g++ gcc-multilib musl-tools binutils strace clang llvm)
+tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g++ gcc-multilib musl-tools binutils strace clang llvm)
 
 # Any Go will do; Debian's is large.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
@@ -80,6 +80,7 @@ tracefs() {
 need_cargo
 system
 : >"$RESULTS"
+: >"$SKIPS"
 if [[ $what == test ]]; then
     tracefs
     extras

@@ -1,7 +1,27 @@
 #!/usr/bin/env bash
-# The last lines of `make test`: which steps ran, which were skipped.
+# The last lines of `make test`: what was skipped, how many steps ran. With TIPTOE_MUST_RUN=1 a skip that
+# scripts/may-skip.txt does not list is a failure.
 . "$(dirname "$0")/common.sh"
 
-count() { grep -c "^$1 " "$RESULTS" || true; }
-grep '^skipped ' "$RESULTS" || true
-echo "make test result: ok. $(count passed) steps passed; 0 failed; $(count skipped) skipped"
+# may_skip LINE: does a line of the list, up to its reason, begin this one?
+may_skip() {
+    local listed
+    while IFS= read -r listed; do
+        [[ -n $listed && $listed != '#'* && $1 == "${listed%% # *}"* ]] && return
+    done <scripts/may-skip.txt
+    return 1
+}
+
+touch "$SKIPS"
+mapfile -t skips < <(sort -u "$SKIPS")
+unlisted=0
+for line in "${skips[@]}"; do
+    may_skip "$line" && why=listed || { why="not listed"; unlisted=$((unlisted + 1)); }
+    echo "skipped ($why): $line"
+done
+passed=$(grep -cs '^passed ' "$RESULTS" || true)
+if [[ ${TIPTOE_MUST_RUN:-} == 1 && $unlisted -gt 0 ]]; then
+    echo "make test result: failed. $passed steps passed; $unlisted of ${#skips[@]} skips are not in scripts/may-skip.txt"
+    exit 1
+fi
+echo "make test result: ok. $passed steps passed; 0 failed; ${#skips[@]} skipped"

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tiptoe_tests::command;
 use tiptoe_tests::process::output;
+use tiptoe_tests::skipped;
 
 const HITS: [&str; 9] = [
     "bare",
@@ -41,7 +42,7 @@ fn watching_is_measured_in_every_way() {
         };
         let mut found = rows.iter().filter(is_it);
         if TOOLS.contains(&case) && notes.contains(&format!("skipped: {case} (")) {
-            return;
+            return skipped(case, "it is not installed");
         }
         let row = found
             .next()

@@ -12,6 +12,7 @@ pub mod futexes;
 pub mod memory;
 pub mod process;
 pub mod report;
+mod skipped;
 pub mod target;
 pub mod tiptoe;
 pub mod tracepoint;
@@ -25,6 +26,7 @@ pub use futexes::Futexes;
 pub use memory::Site;
 pub use process::Process;
 pub use report::{Expected, Report};
+pub use skipped::skipped;
 pub use target::{musl_target, rust_target, target, target_with};
 pub use tiptoe::{Probe, Run, command};
 pub use tracepoint::Tracepoint;
@@ -47,11 +49,6 @@ pub fn scaled(whole: u64) -> u64 {
         .and_then(|scale| scale.parse().ok())
         .unwrap_or(0.01);
     ((whole as f64 * scale) as u64).max(1)
-}
-
-/// Says that a test cannot run here, and why.
-pub fn skipped(what: &str, why: &str) {
-    println!("skipped: {what} ({why})");
 }
 
 /// Where a program is, by its name; none where it is not installed.

@@ -1,5 +1,9 @@
 //! The rules between the rooms: what ARCHITECTURE.md says is what is built.
 
+#[path = "../../tests/support/skipped.rs"]
+mod skipped;
+
+use skipped::skipped;
 use xtask::layers::{self, Row};
 use xtask::metadata::{self, Package};
 use xtask::{examples, pairs, read, shared_object, sources};
@@ -51,8 +55,9 @@ fn files_are_short() {
 #[test]
 fn the_agent_needs_nothing() {
     let Some(path) = shared_object::agent() else {
-        return println!(
-            "skipped: the agent's shared object (build the command first: `cargo build`)"
+        return skipped(
+            "the agent's shared object",
+            "build the command first: `cargo build`",
         );
     };
     let faults = [
@@ -72,8 +77,9 @@ fn the_agent_needs_nothing() {
 #[test]
 fn hooks_of_locks_touch_no_vector_register() {
     let Some(path) = shared_object::agent() else {
-        return println!(
-            "skipped: the agent's shared object (build the command first: `cargo build`)"
+        return skipped(
+            "the agent's shared object",
+            "build the command first: `cargo build`",
         );
     };
     let saves = ["tiptoe_first_slab"];

@@ -3,12 +3,16 @@
 //! `cargo test -p tiptoe-patch --release --test coverage -- --nocapture` prints the
 //! share of each strategy, the reasons of the refusals, and the time.
 
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, LittleEndian, UnwindSection};
 use object::{Object, ObjectKind, ObjectSection};
+use skipped::skipped;
 use tiptoe_patch::{
     Abi, Body, FunctionCode, Hits, Padding, Patch, Planner, Refusal, Shape, Space, Strategy,
     padding, shape, syscall_sites,
@@ -208,7 +212,7 @@ fn near(paddings: &[Padding], site: u64) -> &[Padding] {
 fn nearly_every_function_takes_a_jump() {
     for path in PROGRAMS {
         let Some(program) = Program::read(path) else {
-            println!("skipped: {path} is not here");
+            skipped(path, "it is not there");
             continue;
         };
         let count = program.functions.len();
@@ -258,8 +262,7 @@ fn nearly_every_function_takes_a_jump() {
 #[test]
 fn every_instruction_is_patched_or_refused() {
     let Some(program) = Program::read(PROGRAMS[0]) else {
-        println!("skipped: {} is not here", PROGRAMS[0]);
-        return;
+        return skipped(PROGRAMS[0], "it is not there");
     };
     let mut tally = Tally::default();
     for index in (0..program.functions.len()).step_by(7) {
@@ -288,8 +291,7 @@ fn every_instruction_is_patched_or_refused() {
 #[test]
 fn the_c_library_waits_and_wakes_at_known_sites() {
     let Some(program) = Program::read(PROGRAMS[0]) else {
-        println!("skipped: {} is not here", PROGRAMS[0]);
-        return;
+        return skipped(PROGRAMS[0], "it is not there");
     };
     let mut planner = planner(program.space());
     let mut found = BTreeMap::new();

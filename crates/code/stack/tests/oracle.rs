@@ -11,6 +11,9 @@
 //! redis-server:    35347 rows, 276 KB (.eh_frame 197 KB), 2.9 ms
 //! ```
 
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
+
 use std::time::Instant;
 
 use gimli::{
@@ -18,6 +21,7 @@ use gimli::{
     UnwindSection as _, X86_64,
 };
 use object::{Object as _, ObjectSection as _};
+use skipped::skipped;
 use tiptoe_stack::compile::{Section, Table};
 use tiptoe_stack::{Base, Rule};
 
@@ -38,7 +42,7 @@ struct File {
 fn files() -> impl Iterator<Item = (&'static str, File)> {
     FILES.into_iter().filter_map(|path| {
         let Ok(bytes) = std::fs::read(path) else {
-            println!("skipped: {path} (it is not there)");
+            skipped(path, "it is not there");
             return None;
         };
         let file = object::File::parse(&*bytes).expect("an ELF file");

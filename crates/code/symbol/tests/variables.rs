@@ -193,7 +193,7 @@ fn gdb(process: &Process, language: &str, prints: &[String]) -> Option<Vec<Strin
     }
     let output = command.stdin(Stdio::null()).output();
     let Ok(output) = output else {
-        println!("skipped: gdb");
+        common::skipped("gdb", "it is not installed");
         return None;
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -18,3 +18,6 @@ extern crate std;
 
 #[cfg(feature = "host")]
 pub mod host;
+#[cfg(all(test, feature = "host"))]
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;

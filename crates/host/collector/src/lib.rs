@@ -46,6 +46,9 @@ mod resolve;
 mod rows;
 mod run;
 mod scopes;
+#[cfg(test)]
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
 mod stat;
 mod totals;
 mod tracee;

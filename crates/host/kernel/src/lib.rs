@@ -35,6 +35,9 @@ mod process;
 mod programs;
 mod refusal;
 pub mod scopes;
+#[cfg(test)]
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
 mod threads;
 mod uprobes;
 pub mod waits;

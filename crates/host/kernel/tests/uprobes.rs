@@ -1,9 +1,13 @@
 //! Kernel uprobes against a real program that says how often it called.
 
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use skipped::skipped;
 use tiptoe_kernel::{Error, KernelProbe, UprobeSet, Who};
 use tiptoe_sys::host::capabilities::Check;
 use tiptoe_sys::host::procfs::path_of;
@@ -97,7 +101,7 @@ fn can(what: &str, check: Check) -> bool {
     match check {
         Ok(()) => true,
         Err(refusal) => {
-            println!("skipped: {what} ({refusal})");
+            skipped(what, &refusal.to_string());
             false
         }
     }

@@ -1,7 +1,11 @@
 //! Accesses to a variable of this very process, counted by breakpoints of all CPUs.
 
+#[path = "../../../../tests/support/skipped.rs"]
+mod skipped;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use skipped::skipped;
 use tiptoe_kernel::watchpoints::{
     Condition, Form, Operand, Operator, WatchRow, WatchWanted, Watchpoint,
 };
@@ -40,7 +44,10 @@ fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watch
     };
     let mut set = match Watchpoints::open(&wanted, &[watchpoint], &[0]) {
         Err(Error::BpfDenied | Error::BreakpointDenied | Error::NoBtf | Error::NoBreakpoints) => {
-            println!("skipped: needs root, BTF and hardware breakpoints");
+            skipped(
+                "watchpoints",
+                "they need root, BTF and hardware breakpoints",
+            );
             return None;
         }
         set => set.expect("breakpoints"),

@@ -1,8 +1,12 @@
 //! What the tests on real files share.
 
+#[path = "../../../../../tests/support/skipped.rs"]
+mod skipped;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use skipped::skipped;
 use tiptoe_symbol::{Bytes, DebugSource, Image};
 
 /// The machine's own files.
@@ -36,7 +40,7 @@ impl DebugSource for Disk {
 pub fn image(path: impl AsRef<Path>) -> Option<Image> {
     let path = path.as_ref();
     let Ok(bytes) = std::fs::read(path) else {
-        println!("skipped: no {}", path.display());
+        skipped(&path.display().to_string(), "it is not there");
         return None;
     };
     let parsed = Image::parse(&bytes, &Disk::of(path));
@@ -52,14 +56,12 @@ pub fn tool(name: &str, arguments: &[&str]) -> Option<String> {
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         }
         Ok(output) => {
-            println!(
-                "skipped: {name} {arguments:?}: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            let said = String::from_utf8_lossy(&output.stderr);
+            skipped(&format!("{name} {arguments:?}"), &said);
             None
         }
         Err(error) => {
-            println!("skipped: {name}: {error}");
+            skipped(name, &error.to_string());
             None
         }
     }

@@ -197,7 +197,7 @@ mod tests {
             table.membarrier_sync_core,
         ] {
             if let Err(refusal) = check {
-                std::println!("skipped: {refusal}");
+                crate::skipped::skipped("a capability", &std::format!("{refusal}"));
             }
         }
         if table.effective.has(Cap::SysAdmin) && table.hardware_counters.is_ok() {

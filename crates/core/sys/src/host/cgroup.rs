@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn own_cgroup_holds_this_process() {
         let Some(root) = Cgroups::detect().unwrap().v2 else {
-            return std::println!("skipped: cgroup v2 is not mounted");
+            return crate::skipped::skipped("cgroup v2", "it is not mounted");
         };
         let text = fs::read_to_string("/proc/self/cgroup").unwrap();
         let own = text.lines().find_map(|l| l.strip_prefix("0::/")).unwrap();
         let Ok(pids) = processes(&root.join(own)) else {
-            return std::println!("skipped: the own cgroup is not visible from here");
+            return crate::skipped::skipped("the own cgroup", "it is not visible from here");
         };
         assert!(pids.contains(&std::process::id()));
     }

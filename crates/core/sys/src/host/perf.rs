@@ -201,7 +201,7 @@ mod tests {
         let attr = attr(abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_TASK_CLOCK);
         let event = match PerfEvent::open(attr, On::Thread(0)) {
             Ok(event) => event,
-            Err(e) => return std::println!("skipped: perf_event_open: {e}"),
+            Err(e) => return crate::skipped::skipped("perf_event_open", &std::format!("{e}")),
         };
         let first = event.read().unwrap();
         let second = event.read().unwrap();

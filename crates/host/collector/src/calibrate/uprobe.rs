@@ -114,7 +114,7 @@ mod tests {
                 let all = [steps.nop, steps.push, steps.single_step];
                 assert!(all.iter().all(|ns| ns.is_finite() && *ns > 0.0));
             }
-            Err(why) => println!("skipped: kernel uprobes: {why}"),
+            Err(why) => crate::skipped::skipped("kernel uprobes", &why.to_string()),
         }
     }
 }

@@ -19,7 +19,7 @@ fn counting(list: &str) -> Option<CounterSet> {
             Some(set)
         }
         Err(error) => {
-            println!("skipped: counters ({error})");
+            crate::skipped::skipped("counters", &error.to_string());
             None
         }
     }

@@ -21,7 +21,7 @@ fn count(wanted: FutexesWanted, act: impl FnOnce()) -> Option<Futexes> {
             Some(futexes)
         }
         Err(error) => {
-            println!("skipped: futex calls in the kernel ({error})");
+            crate::skipped::skipped("futex calls in the kernel", &error.to_string());
             None
         }
     }

@@ -37,7 +37,7 @@ fn run(said: &[Said]) -> Option<Waits> {
     let mut waits = match loaded {
         Ok(waits) => waits,
         Err(error) => {
-            println!("skipped: waits for kernel locks ({error})");
+            crate::skipped::skipped("waits for kernel locks", &error.to_string());
             return None;
         }
     };

@@ -173,7 +173,7 @@ mod tests {
     fn new_counters_are_zero_and_lists_must_match() {
         let counters = match UprobeCounters::new(3) {
             Ok(counters) => counters,
-            Err(e) => return std::println!("skipped: BPF uprobes: {e}"),
+            Err(e) => return crate::skipped::skipped("BPF uprobes", &std::format!("{e}")),
         };
         assert_eq!(counters.read().unwrap(), [0, 0, 0]);
         let place = Place {

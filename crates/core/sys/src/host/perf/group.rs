@@ -26,7 +26,7 @@ mod tests {
         off.set_disabled(1);
         let leader = match PerfEvent::open_in(off, On::Thread(0), None) {
             Ok(event) => event,
-            Err(e) => return std::println!("skipped: perf_event_open: {e}"),
+            Err(e) => return crate::skipped::skipped("perf_event_open", &std::format!("{e}")),
         };
         let member = PerfEvent::open_in(clock, On::Thread(0), Some(&leader)).unwrap();
         let read = || (leader.read().unwrap().count, member.read().unwrap().count);

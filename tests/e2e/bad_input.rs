@@ -121,3 +121,24 @@ fn a_function_of_a_library_is_found_there() {
         &["`libc.so.6:FUNCTION`"],
     );
 }
+
+#[test]
+fn a_ready_signal_to_nobody() {
+    for instrument in [
+        &["probe", "main"][..],
+        &["lock"],
+        &["watch", "hits"],
+        &["stat"],
+    ] {
+        let never = ["--ready-fd", "1000", "-p", "1"];
+        let said = [
+            "--ready-fd 1000 cannot be written to",
+            "hint: in a shell: --ready-fd 3 3>FILE",
+        ];
+        refused(&[instrument, &never].concat(), &said);
+        refused(
+            &[instrument, &["--ready-fd", "2", "-p", "1"]].concat(),
+            &["--ready-fd <N>"],
+        );
+    }
+}

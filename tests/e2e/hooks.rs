@@ -55,7 +55,7 @@ fn a_process_that_calls_hooked_functions() {
     let attached = Probe::new(&specs())
         .with(&["libc.so.6:*sig*"])
         .attach(&[waiting.pid]);
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    attached.wait_ready();
     waiting.process.go();
     let expected = waiting.end();
     check(&attached.finish(), expected);

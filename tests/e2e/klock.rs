@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::{
-    Expected, Process, Report, Tracepoint, command, is_root, process, skipped, target,
+    Expected, Process, Ready, Report, Tracepoint, command, is_root, process, skipped, target,
 };
 
 /// Without these there is nothing to test.
@@ -66,8 +65,9 @@ fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both
         }
     };
     let pid = program.pid().to_string();
-    let tiptoe = Process::start(lock(options).args(["--json", "-p", &pid]));
-    wait_attached(tiptoe.pid());
+    let mut command = lock(options);
+    let (tiptoe, ready) = Ready::of(command.args(["--json", "-p", &pid]), Process::start);
+    ready.wait();
     let before = perf.read();
     program.go();
     let (said, status) = program.finish();
@@ -82,24 +82,6 @@ fn both(options: &[&str], tracepoint: &str, filter: Option<&str>) -> Option<Both
         perf,
         expected,
     })
-}
-
-/// How many programs of a tiptoe stand at their tracepoints.
-pub(crate) fn links(tiptoe: u32) -> usize {
-    let open = std::fs::read_dir(format!("/proc/{tiptoe}/fd"));
-    let open = open.into_iter().flatten().flatten();
-    let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let is_link = |name: &PathBuf| name.to_string_lossy().contains("bpf_link");
-    names.filter(is_link).count()
-}
-
-/// Waits until both programs of a tiptoe stand at their tracepoints.
-fn wait_attached(tiptoe: u32) {
-    process::wait_until(
-        "BPF programs at tracepoints",
-        Duration::from_secs(20),
-        || links(tiptoe) == 2,
-    );
 }
 
 fn rows(report: &Report) -> &[Value] {
@@ -227,16 +209,10 @@ fn only_mmap_lock_by_process_and_by_lock() {
     for by in ["process", "lock", "thread", "cgroup", "type"] {
         let mut program = contended();
         let pid = program.pid();
-        let tiptoe = Process::start(&mut lock(&[
-            "--kernel",
-            "--mmap",
-            "--json",
-            "--by",
-            by,
-            "-p",
-            &pid.to_string(),
-        ]));
-        wait_attached(tiptoe.pid());
+        let pid_text = pid.to_string();
+        let options = ["--kernel", "--mmap", "--json", "--by", by, "-p", &pid_text];
+        let (tiptoe, ready) = Ready::of(&mut lock(&options), Process::start);
+        ready.wait();
         program.go();
         program.finish();
         let (text, status) = tiptoe.finish();

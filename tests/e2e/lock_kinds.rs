@@ -1,7 +1,6 @@
 //! Every kind of lock, on every C library that we know of: the counts are the kernel's own.
 
 use serde_json::Value;
-use tiptoe_tests::memory::wait_for_patches;
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{
     Debian, Futexes, Probe, Process, Report, Waiting, is_root, rust_target, scaled, skipped, target,
@@ -54,7 +53,7 @@ type Counted = (Report, [u64; 2]);
 /// A program that contends for locks of one kind, with tiptoe attached.
 fn attached(mut waiting: Waiting) -> Option<Counted> {
     let ours = Probe::lock().attach(&[waiting.pid]);
-    wait_for_patches(waiting.pid);
+    ours.wait_ready();
     let kernel = counted(waiting.pid)?;
     contends(&mut waiting.process);
     let counts = kernel.counts();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tiptoe_tests::memory::{patched_bytes, wait_for_patches};
+use tiptoe_tests::memory::patched_bytes;
 use tiptoe_tests::{Debian, Probe, Process, Report, scaled, skipped, target};
 
 /// Its locks.
@@ -300,7 +300,7 @@ fn every_hold_is_counted() {
         let mut program = Process::waiting(&target("contended"), &[kind, &rounds.to_string()]);
         let ours = Probe::lock().with(&["--hold", &format!("contended:{lock}")]);
         let ours = ours.attach(&[program.pid()]);
-        wait_for_patches(program.pid());
+        ours.wait_ready();
         program.go();
         let said = program.line();
         assert!(said.starts_with("done "), "{kind}: {said:?}");

@@ -29,6 +29,7 @@ mod parts;
 mod patcher;
 mod places;
 mod programs;
+mod ready;
 mod records;
 mod registers;
 mod returns;

@@ -1,10 +1,9 @@
 //! `--by scope`: what a program does, by the scopes that it enters.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::Value;
-use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::process::output;
 
 use tiptoe_tests::{
     Probe, Process, Report, command, is_root, rust_target, scaled, skipped, target,
@@ -217,11 +216,7 @@ fn running_programs_tell_of_scopes_from_then_on() {
     let mut program = Process::waiting(&target("scoped"), &["faults", "2", "1000"]);
     let pid = program.pid();
     let watching = stat.attach(&[pid]);
-    wait_until("an agent", Duration::from_secs(60), || {
-        std::thread::sleep(Duration::from_millis(300));
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
-        maps.is_ok_and(|maps| maps.contains("tiptoe-agent"))
-    });
+    watching.wait_ready();
     program.go();
     assert!(program.finish().1.success());
     let report = watching.finish();

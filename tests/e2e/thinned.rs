@@ -1,7 +1,6 @@
 //! More waits than the budget pays for: all are counted, some are timed, and these stand for the others.
 
 use serde_json::Value;
-use tiptoe_tests::memory::wait_for_patches;
 use tiptoe_tests::report::Expected;
 use tiptoe_tests::{Futexes, Probe, Report, Waiting, is_root, scaled, skipped, target};
 
@@ -18,7 +17,7 @@ fn watched(budget: &str) -> (Report, Expected, Option<[u64; 2]>) {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut waiting = Waiting::through(&["env"], &target("turns"), &arguments);
     let ours = Probe::lock_within(budget).attach(&[waiting.pid]);
-    wait_for_patches(waiting.pid);
+    ours.wait_ready();
     let kernel = is_root().then(|| Futexes::of(waiting.pid)).flatten();
     waiting.process.go();
     let expected = waiting.ended();

@@ -2,22 +2,17 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::foreign::Place;
-use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::process::output;
 use tiptoe_tests::{
     Futexes, Probe, Process, Report, command, installed, is_root, musl_target, scaled, skipped,
     target, target_with,
 };
 
-use crate::klock::links;
 use crate::lock_kinds::KINDS;
 use crate::locks::rows;
-
-/// Programs that stand at tracepoints: begin, end, a thread's end, and four calls of other names.
-const LINKS: usize = 3;
 
 /// Without these there is nothing to test.
 fn is_possible() -> bool {
@@ -39,18 +34,11 @@ fn through_kernel() -> Probe {
 
 /// A program that contends for locks of one kind, with tiptoe attached; what it saw, and the waits and wakes
 /// as the kernel counted them for perf.
-fn contended(
-    ours: &Probe,
-    program: &Path,
-    arguments: &[&str],
-    ready: impl Fn(u32, u32) -> bool,
-) -> (Report, [u64; 2]) {
+fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
     let mut program = Process::waiting(program, arguments);
     let pid = program.pid();
     let ours = ours.attach(&[pid]);
-    wait_until("programs at tracepoints", Duration::from_secs(20), || {
-        ready(pid, ours.process.pid())
-    });
+    ours.wait_ready();
     let kernel = Futexes::of(pid).expect("the tracepoint is there");
     program.go();
     let said = program.line();
@@ -62,14 +50,10 @@ fn contended(
     (report, counts)
 }
 
-fn stands(_: u32, tiptoe: u32) -> bool {
-    links(tiptoe) >= LINKS
-}
-
 /// The same until both agree, three times at most: while another test's tiptoe is preempted within a change of a BPF
 /// map, the kernel runs no program on that CPU, and a call that comes then is perf's alone.
 fn contended_undisturbed(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
-    let mut tries = (0..3).map(|_| contended(ours, program, arguments, stands));
+    let mut tries = (0..3).map(|_| contended(ours, program, arguments));
     let agree = |(report, counts): &(Report, [u64; 2])| report.lock_calls() == counts.map(Some);
     let first = tries.next().expect("the first of three");
     match agree(&first) {
@@ -159,8 +143,7 @@ fn the_cost_is_measured() {
         return;
     }
     let arguments = ["mutex", "20000"];
-    let (report, [waits, wakes]) =
-        contended(&through_kernel(), &target("contended"), &arguments, stands);
+    let (report, [waits, wakes]) = contended(&through_kernel(), &target("contended"), &arguments);
     let cost = &report.value["cost"];
     assert_eq!(cost["basis"], "measured", "{cost:#}");
     let runs = cost["programs"]["runs"].as_u64().unwrap_or(0);
@@ -217,7 +200,7 @@ fn musl_programs_are_seen_started_or_running() {
             Ok(program) => program,
             Err(log) => return skipped("musl", &log),
         };
-        let found = contended(&Probe::lock(), &program, &["mutex", "20000"], stands);
+        let found = contended(&Probe::lock(), &program, &["mutex", "20000"]);
         check("musl", &found, "futex", "hot_mutex");
         let blamed = rows(&found.0)[0]["blame"][0]["callsite"].as_str();
         assert!(
@@ -306,7 +289,7 @@ fn a_program_under_seccomp_is_seen() {
         return;
     }
     let arguments = ["mutex", "20000", "seccomp"];
-    let found = contended(&Probe::lock(), &target("contended"), &arguments, stands);
+    let found = contended(&Probe::lock(), &target("contended"), &arguments);
     check("seccomp", &found, "mutex", "hot_mutex");
     assert!(
         notes(&found.0).contains("runs under seccomp"),
@@ -329,11 +312,7 @@ fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
         };
         let _foreign = place.arm();
         let ours = Probe::lock().with(&["--via", via]).attach(&[program.pid()]);
-        wait_until("an agent", Duration::from_secs(20), || {
-            let before = tiptoe_tests::memory::patched_bytes(program.pid());
-            std::thread::sleep(Duration::from_millis(200));
-            before > 100 && before == tiptoe_tests::memory::patched_bytes(program.pid())
-        });
+        ours.wait_ready();
         let kernel = Futexes::of(program.pid()).expect("the tracepoint is there");
         program.go();
         assert!(program.line().starts_with("done "));
@@ -429,9 +408,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     program.go();
     for _ in 0..scaled(500) {
         let ours = Probe::lock().attach(&[program.pid()]);
-        wait_until("programs at tracepoints", Duration::from_secs(20), || {
-            stands(0, ours.process.pid())
-        });
+        ours.wait_ready();
         ours.process.signal(libc::SIGKILL);
         drop(ours);
         assert!(program.lives());

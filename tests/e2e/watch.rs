@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tiptoe_tests::breakpoint::Turn;
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::tiptoe::Attached;
-use tiptoe_tests::{Probe, Process, Report, Run, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{Probe, Process, Ready, Report, Run, command, is_root, scaled, skipped, target};
 
-use crate::klock::links;
 use crate::watch_before::traced;
 
 /// Without these there is nothing to test; else the turn to use debug registers.
@@ -71,18 +69,6 @@ pub(crate) fn said(run: &Run, word: &str) -> u64 {
     let mut words = text.split_whitespace().skip_while(|found| *found != word);
     let number = words.nth(1).and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("no `{word}` in {text:?}"))
-}
-
-/// Waits until it counts, but for the moment that switching the breakpoints on takes: then one program is left at its
-/// tracepoint, of those too that followed births.
-pub(crate) fn wait_armed(watched: &Attached) {
-    let tiptoe = watched.process.pid();
-    let mut looks = 0;
-    wait_until("a watch", Duration::from_secs(60), || {
-        std::thread::sleep(Duration::from_millis(50));
-        looks = if links(tiptoe) == 1 { looks + 1 } else { 0 };
-        looks == 3
-    });
 }
 
 pub(crate) fn is_whole(report: &Report) {
@@ -299,7 +285,7 @@ fn a_variable_behind_a_pointer_is_followed() {
     for via in ["kernel", "kernel-task"] {
         let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
         let watched = watch(&["head->next", "--via", via]).attach(&[program.pid()]);
-        wait_armed(&watched);
+        watched.wait_ready();
         program.go();
         for _ in 0..3 {
             // tiptoe looks a hundred times.
@@ -328,7 +314,7 @@ fn memory_that_goes_away_ends_its_watch() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
     let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     std::thread::sleep(Duration::from_millis(300));
     program.go();
@@ -352,7 +338,7 @@ fn an_object_that_is_freed_is_told() {
         let place = program.line();
         let variable = format!("{place}:8");
         let watched = watch(&[&variable, "--via", via]).attach(&[program.pid()]);
-        wait_armed(&watched);
+        watched.wait_ready();
         program.go();
         assert!(program.finish().1.success());
         let report = watched.finish();
@@ -388,10 +374,8 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
     let mut command = command();
     command.args(["watch", "stats.hits", "-p", &program.pid().to_string()]);
-    let tiptoe = Process::start(&mut command);
-    wait_until("a watch", Duration::from_secs(20), || {
-        links(tiptoe.pid()) > 0
-    });
+    let (tiptoe, ready) = Ready::of(&mut command, Process::start);
+    ready.wait();
     tiptoe.signal(libc::SIGKILL);
     drop(tiptoe);
     program.go();
@@ -477,7 +461,7 @@ fn a_debugger_keeps_its_registers() {
     assert!(run.stderr.contains("gdb (pid"), "{}", run.stderr);
     // One is left, and does not disturb it.
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     let report = watched.finish();
     assert_eq!(hits(&report, 0), 20);

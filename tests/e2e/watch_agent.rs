@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Process, Report, Run, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{Process, Ready, Report, Run, command, is_root, scaled, skipped, target};
 
 use crate::watch::{check_hot, culprit, hits, is_whole, row, rows, said, turn, watch};
 
@@ -21,16 +21,6 @@ fn run(options: &[&str], mode: &str, rounds: u64) -> Run {
 
 fn form(report: &Report) -> &Value {
     &report.value["watch"]["form"]
-}
-
-/// Waits until the agent has breakpoints, and a moment more, in which they begin to count.
-fn wait_armed(pid: u32) {
-    let mut looks = 0;
-    wait_until("breakpoints", Duration::from_secs(60), || {
-        std::thread::sleep(Duration::from_millis(50));
-        looks = if has_events(pid) { looks + 1 } else { 0 };
-        looks == 3
-    });
 }
 
 fn has_events(pid: u32) -> bool {
@@ -222,7 +212,7 @@ fn hundreds_of_threads_with_three_watches_each() {
     let pid = program.pid();
     let watched = watch(&["total", "stats.hits", "owner", "--stats"]);
     let watched = watched.with(&BY_AGENT).attach(&[pid]);
-    wait_armed(pid);
+    watched.wait_ready();
     program.go();
     assert_eq!(program.line(), "done");
     let report = watched.interrupt();
@@ -256,7 +246,7 @@ fn threads_that_come_and_go_are_all_seen_and_none_twice() {
         let mut program = Process::start(Command::new(target("watched")).args(["living", &rounds]));
         assert_eq!(program.line(), "ready");
         let watched = watch(variables).with(&BY_AGENT).attach(&[program.pid()]);
-        wait_armed(program.pid());
+        watched.wait_ready();
         program.go();
         let line = program.line();
         let total = line.split_whitespace().last().and_then(|n| n.parse().ok());
@@ -277,7 +267,7 @@ fn all_registers_are_given_back() {
     let pid = program.pid();
     let variables = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
     let watched = watch(&variables).with(&BY_AGENT).attach(&[pid]);
-    wait_armed(pid);
+    watched.wait_ready();
     let thread = Some(pid.cast_signed());
     assert!(Breakpoint::open(thread, None, Access::Write).is_err());
     watched.interrupt();
@@ -320,8 +310,8 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
         "-p",
         &pid.to_string(),
     ]);
-    let tiptoe = Process::start(&mut command);
-    wait_armed(pid);
+    let (tiptoe, ready) = Ready::of(&mut command, Process::start);
+    ready.wait();
     tiptoe.signal(libc::SIGKILL);
     drop(tiptoe);
     wait_until("the agent's end", Duration::from_secs(20), || {
@@ -329,7 +319,7 @@ fn a_tiptoe_that_is_killed_leaves_nothing() {
     });
     // The next one takes the agent over.
     let watched = watch(&BY_AGENT).with(&["stats.hits"]).attach(&[pid]);
-    wait_armed(pid);
+    watched.wait_ready();
     program.go();
     assert!(program.finish().1.success());
     assert_eq!(hits(&watched.finish(), 0), 20);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tiptoe_tests::{Process, Report, command, target};
 
-use crate::watch::{hits, rows, turn, wait_armed, watch};
+use crate::watch::{hits, rows, turn, watch};
 
 const FORMS: [&str; 3] = ["kernel", "kernel-task", "agent"];
 const COUNTS: [&str; 5] = [
@@ -100,7 +100,7 @@ fn memory_that_others_may_have_is_told() {
     program.go();
     let place = program.line();
     let watched = watch(&[&format!("{place}:8")]).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     assert!(program.finish().1.success());
     let report = watched.finish();

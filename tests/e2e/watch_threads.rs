@@ -8,7 +8,7 @@ use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
 
-use crate::watch::{check_hot, hits, is_whole, row, rows, said, turn, wait_armed, watch};
+use crate::watch::{check_hot, hits, is_whole, row, rows, said, turn, watch};
 
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -40,7 +40,7 @@ fn ran(options: &[&str], mode: &str, rounds: u64) -> Run {
 fn check_living(options: &[&str]) {
     let mut program = ready("living", scaled(50_000));
     let watched: Attached = watch(options).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     let total = total(&mut program);
     assert!(program.finish().1.success());
@@ -95,7 +95,7 @@ fn thousands_of_threads_with_four_watches_each() {
         "--stats",
     ]);
     let watched = watched.with(&BY_THREAD).attach(&[pid]);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     assert_eq!(program.line(), "done");
     let report = watched.interrupt();
@@ -120,7 +120,7 @@ fn all_registers_are_given_back() {
     let mut program = Process::waiting(&target("watched"), &["forked", "1"]);
     let variables = ["stats.hits", "stats.state", "owner", "total", "--all-slots"];
     let watched = watch(&variables).with(&BY_THREAD).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     let thread = Some(program.pid() as i32);
     assert!(Breakpoint::open(thread, None, Access::Write).is_err());
     watched.interrupt();
@@ -156,7 +156,7 @@ fn addresses_that_another_process_has_are_watched_by_threads() {
     };
     let (mut program, mut other) = (start(), start());
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     other.go();
     assert!(other.finish().1.success());
     program.go();
@@ -187,7 +187,7 @@ fn where_cpus_have_no_register_left_threads_have() {
         wide.stderr
     );
     let watched = watch(&["stats.hits"]).attach(&[program.pid()]);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     assert!(program.finish().1.success());
     let report = watched.finish();
@@ -252,7 +252,7 @@ fn the_variable_of_one_thread() {
         }
     }
     let watched = watch(&["own", "--thread", "second"]).attach(&pid);
-    wait_armed(&watched);
+    watched.wait_ready();
     program.go();
     let report = watched.finish();
     assert_eq!(hits(&report, 0), 10);
@@ -277,7 +277,7 @@ fn a_thread_that_ends_takes_only_its_variable_along() {
         let mut program = ready("owners", 1);
         let options = ["own", "stats.hits", "--thread", "second", "--via", via];
         let watched = watch(&options).attach(&[program.pid()]);
-        wait_armed(&watched);
+        watched.wait_ready();
         program.go();
         std::thread::sleep(Duration::from_millis(300));
         program.go();

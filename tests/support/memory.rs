@@ -157,16 +157,3 @@ fn symbol_value(program: &Path, symbol: &str) -> u64 {
     let value = tables.iter().find_map(find);
     value.unwrap_or_else(|| panic!("no symbol `{symbol}` in {}", program.display()))
 }
-
-/// Until tiptoe has patched what it will where locks are watched: first hooks, then, where the
-/// machine is busy after a while, what tells of locks.
-pub fn wait_for_patches(pid: u32) {
-    let (mut before, mut same) = (0, 0);
-    wait_until("the patches", LIMIT, || {
-        sleep(Duration::from_millis(100));
-        let now = patched_bytes(pid);
-        same = if now == before { same + 1 } else { 0 };
-        before = now;
-        now > 100 && same == 4
-    });
-}

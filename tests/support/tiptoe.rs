@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::process::{Process, output};
+use crate::ready::Ready;
 use crate::report::{Expected, Report};
 use crate::root;
 use crate::waiting::last_child;
@@ -151,19 +152,31 @@ impl Probe {
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
         let report = report_path();
         let mut command = self.command(&report);
-        command.arg("--").arg(program).args(arguments).arg("wait");
-        let mut process = Process::start(&mut command);
+        let (mut process, ready) = Ready::of(&mut command, |command| {
+            Process::start(command.arg("--").arg(program).args(arguments).arg("wait"))
+        });
         assert_eq!(process.line(), "ready");
         let pid = last_child(process.pid());
-        (Attached { process, report }, pid)
+        let attached = Attached {
+            process,
+            report,
+            ready,
+        };
+        (attached, pid)
     }
 
     /// Attaches to running processes; ends with `--duration`, or when they end.
     pub fn attach(&self, pids: &[u32]) -> Attached {
         let report = report_path();
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-        let process = Process::start(self.command(&report).args(["-p", &pids.join(",")]));
-        Attached { process, report }
+        let mut command = self.command(&report);
+        command.args(["-p", &pids.join(",")]);
+        let (process, ready) = Ready::of(&mut command, Process::start);
+        Attached {
+            process,
+            report,
+            ready,
+        }
     }
 
     /// Attaches for as long as `--duration` says.
@@ -235,9 +248,15 @@ pub struct Attached {
     /// The command.
     pub process: Process,
     report: PathBuf,
+    ready: Ready,
 }
 
 impl Attached {
+    /// Returns when it counts, once; fails the test where it ends before that.
+    pub fn wait_ready(&self) {
+        self.ready.wait();
+    }
+
     /// Asks it to end, as Ctrl-C does, and takes its report.
     pub fn interrupt(self) -> Report {
         self.process.signal(libc::SIGINT);

@@ -42,12 +42,8 @@ impl Waiting {
 
     /// Attaches, lets the target run to its end, and compares every count.
     pub fn count(mut self, probe: &Probe, functions: &[&str]) -> Report {
-        let sites: Vec<Site> = functions
-            .iter()
-            .map(|function| self.site(function))
-            .collect();
         let attached = probe.attach(&[self.pid]);
-        sites.iter().for_each(Site::wait_probed);
+        attached.wait_ready();
         self.process.go();
         let expected = self.finish();
         let report = attached.finish();

@@ -135,6 +135,7 @@ impl Tracing {
             interval: None,
             stop: Arc::default(),
             hand_on: Arc::default(),
+            ready: Default::default(),
         };
         let stop = Arc::clone(&request.stop);
         Tracing::spawn(stop, move |silent| {
@@ -162,6 +163,7 @@ impl Tracing {
             duration: None,
             stop: Arc::default(),
             hand_on: Arc::default(),
+            ready: Default::default(),
         };
         let stop = Arc::clone(&request.stop);
         Tracing::spawn(stop, move |silent| {
@@ -285,5 +287,6 @@ fn request(pid: u32, specs: Vec<String>, via: Via, agent: &'static [u8]) -> Requ
         force: false,
         stop: Arc::default(),
         hand_on: Arc::default(),
+        ready: Default::default(),
     }
 }

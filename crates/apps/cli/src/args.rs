@@ -191,6 +191,10 @@ pub struct Common {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Write the line 'ready' to this descriptor once counting has begun, and close it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub ready_fd: Option<i32>,
+
     /// Who counts: code in the target (agent), the kernel, or for each probe what it allows
     #[arg(long, value_name = "agent|kernel|auto", default_value_t = Via::Auto)]
     pub via: Via,

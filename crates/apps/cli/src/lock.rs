@@ -90,7 +90,7 @@ pub struct LockArgs {
     pub kernel: bool,
 
     /// Who waits for whom at this moment, and deadlocks: reads, and ends
-    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay"])]
+    #[arg(long, conflicts_with_all = ["kernel", "by", "duration", "delay", "ready_fd"])]
     pub now: bool,
 
     /// Of the kernel's locks only mmap_lock

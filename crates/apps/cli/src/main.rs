@@ -18,6 +18,7 @@ mod output;
 mod plan;
 mod probe;
 mod processes;
+mod ready;
 mod stat;
 mod values;
 mod watch;

@@ -17,6 +17,7 @@ use crate::latency;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::processes;
+use crate::ready::{self, Talk};
 
 /// The agent, as the build made it: `tiptoe` carries what it brings into targets.
 pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
@@ -44,6 +45,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let target = target(&common, TARGETS)?;
     let output = place(&common, &target)?;
     let (stop, hand_on) = on_signals(&target)?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: AGENT,
@@ -66,6 +68,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
         force: args.force,
         stop,
         hand_on,
+        ready,
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;

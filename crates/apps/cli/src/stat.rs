@@ -15,6 +15,7 @@ use tiptoe_session::{Call, Counts, Interval, Session};
 use crate::counters;
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::ready::{self, Talk};
 use crate::{probe, values};
 
 mod scopes;
@@ -152,6 +153,10 @@ pub struct StatArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Write the line 'ready' to this descriptor once counting has begun, and close it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub ready_fd: Option<i32>,
+
     /// Start this command and count it
     #[arg(last = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
@@ -195,6 +200,11 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         (None, None) => Output::Stdout,
     };
     let (stop, hand_on) = probe::on_signals(&shape)?;
+    let talk = match &form {
+        Form::Fields(_) | Form::Csv => Talk::Comment,
+        Form::Text | Form::Json => Talk::beside(&output, args.json),
+    };
+    let ready = ready::ready(args.ready_fd, talk)?;
     let mut printer = Printer {
         to: output.stream()?,
         form: form.clone(),
@@ -214,6 +224,7 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         duration: args.duration,
         stop,
         hand_on,
+        ready,
     };
     let outcome = tiptoe_collector::stat(&request, &mut printer)?;
     let written = report(&outcome.session, output, &form);

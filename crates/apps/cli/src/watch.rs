@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::probe::{self, AGENT};
+use crate::ready::{self, Talk};
 use crate::values;
 
 /// What `tiptoe watch --help` says behind the options.
@@ -130,6 +131,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let target = probe::target(&common, TARGETS)?;
     let output: Output = probe::place(&common, &target)?;
     let (stop, hand_on) = probe::on_signals(&target)?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {
         agent: AGENT,
@@ -148,6 +150,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         duration: common.duration,
         stop,
         hand_on,
+        ready,
     };
     let outcome = tiptoe_collector::watch(&request, &mut observer)?;
     Ok(probe::end(&outcome, output, &common, false))

@@ -10,6 +10,7 @@ pub mod capabilities;
 pub mod cgroup;
 pub mod ends;
 mod error;
+pub mod inherited;
 pub mod kallsyms;
 pub mod limits;
 pub mod perf;

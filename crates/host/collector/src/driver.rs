@@ -319,7 +319,7 @@ fn without_agent(pid: u32, link: &Link, why: &str, plan: &Plan) -> Result<Tracee
         let late = "the command ran already when counting began: earlier calls are not counted";
         tracee.notes.push(late.to_owned());
     }
-    plan.go_on()?;
+    plan.go_on(tracee.counted())?;
     Ok(tracee)
 }
 
@@ -334,7 +334,7 @@ fn start_under_kernel(
     let started: Started = preload::start(program, command, None).map_err(failed)?;
     let modules = Module::before_exec(object, path.to_owned());
     let mut tracee = Tracee::kernel_only(started.pid, &modules, plan, reason)?;
-    plan.go_on()?;
+    plan.go_on(tracee.counted())?;
     let child = started.proceed().map_err(failed)?;
     tracee.catch_start(&modules, cache);
     Ok((tracee, child))

@@ -40,6 +40,7 @@ mod module;
 mod offer;
 mod planner;
 mod preload;
+mod ready;
 mod request;
 mod resident;
 mod resolve;
@@ -59,8 +60,9 @@ mod words;
 
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
+pub use ready::{Counted, Ready};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};
 pub use ulocks::now as lock_waits_now;
 pub use watch::{WatchRequest, watch};
-pub use words::few_processes;
+pub use words::{few, few_processes};

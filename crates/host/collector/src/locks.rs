@@ -16,6 +16,7 @@ use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
 use crate::preload::{self, Started};
+use crate::ready::{Counted, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
@@ -44,6 +45,8 @@ pub struct LockRequest {
     pub stop: Arc<AtomicBool>,
     /// As in [`Request`](crate::Request).
     pub hand_on: Arc<AtomicUsize>,
+    /// Is notified when counting has begun.
+    pub ready: Ready,
 }
 
 /// What rows are told apart by.
@@ -149,6 +152,8 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
         target.before = target.last;
     }
     let start = Instant::now();
+    let counted = targets.iter().map(|t| (t.process.pid(), t.comm.clone()));
+    request.ready.notify(&counted.collect::<Vec<Counted>>());
     let child = match started {
         Some(started) => Some(proceed(started, request)?),
         None => child,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tiptoe_event::{Filter, Via};
 use tiptoe_session::{Access, Call, Counts, Interval, Session};
 
+use crate::ready::Ready;
 pub use crate::ulocks::ByLock;
 
 /// Everything that one run of the driver is asked.
@@ -54,6 +55,8 @@ pub struct Request {
     /// Set from outside, besides `stop`, to the number of a signal that a started command
     /// is to get: it would else run on when its trace has ended.
     pub hand_on: Arc<AtomicUsize>,
+    /// Is notified when counting has begun.
+    pub ready: Ready,
 }
 
 /// Whom to trace.

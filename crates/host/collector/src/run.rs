@@ -129,6 +129,9 @@ impl<'a> Run<'a> {
         } else {
             TICK
         };
+        if self.begin.is_none() {
+            self.notify_ready();
+        }
         loop {
             self.look_for_libraries(observer);
             let now = Instant::now();
@@ -206,7 +209,13 @@ impl<'a> Run<'a> {
         self.baseline = self.events()?;
         let tracees = self.tracees.iter();
         tracees.for_each(|tracee| drop(tracee.take_calls()));
+        self.notify_ready();
         Ok(())
+    }
+
+    fn notify_ready(&self) {
+        let counted = self.tracees.iter().map(Tracee::counted);
+        self.request.ready.notify(&counted.collect::<Vec<_>>());
     }
 
     /// Tells of traces that ended before their programs; whether all did.

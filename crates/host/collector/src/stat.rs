@@ -3,6 +3,7 @@
 //! Nothing is traced: the kernel counts, and what is read at the end, or at each interval, are sums.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,6 +16,7 @@ use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::cannot_start;
 use crate::preload::{self, Started};
+use crate::ready::{self, Counted, Ready};
 use crate::request::{Error, Observer, Outcome};
 use crate::run::wait_for_end;
 
@@ -61,6 +63,8 @@ pub struct StatRequest<'a> {
     pub stop: Arc<AtomicBool>,
     /// As in [`Request`](crate::Request).
     pub hand_on: Arc<AtomicUsize>,
+    /// Is notified when counting has begun.
+    pub ready: Ready,
 }
 
 /// Who is counted.
@@ -166,6 +170,7 @@ fn once(
     // An exec may follow at once.
     let last = source.sums(request.per_cpu)?;
     let start = Instant::now();
+    request.ready.notify(&counted(request, started.as_ref()));
     let command = request.command.as_deref().unwrap_or_default();
     let child = started.map(|started| {
         let proceeded = started.proceed();
@@ -268,6 +273,18 @@ impl Counting<'_> {
         *stat.intervals.get_or_insert(0) += 1;
         self.last = sums;
         Ok(())
+    }
+}
+
+/// The processes that are counted; none where that is the whole system.
+fn counted(request: &StatRequest<'_>, started: Option<&Started>) -> Vec<Counted> {
+    match (&request.whom, started, request.command.as_deref()) {
+        (StatWhom::Command, Some(started), Some([program, ..])) => {
+            let name = Path::new(program).file_name().unwrap_or(program);
+            vec![(started.pid, name.to_string_lossy().into_owned())]
+        }
+        (StatWhom::Pids(pids), ..) => ready::named(pids),
+        _ => Vec::new(),
     }
 }
 

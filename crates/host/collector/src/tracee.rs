@@ -14,6 +14,7 @@ use crate::link::Link;
 use crate::loader;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::Follow;
+use crate::ready::Counted;
 use crate::request::Error;
 use crate::resident::{AgentFile, agent_in, agent_thread};
 use crate::resolve::{self, Probe, Resolved};
@@ -187,6 +188,11 @@ impl Tracee {
         }
     }
 
+    /// Its number and name.
+    pub fn counted(&self) -> Counted {
+        (self.process.pid(), self.comm.clone())
+    }
+
     /// Attaches to a running process.
     pub fn attach(pid: u32, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
         let process = Process::new(pid)?;
@@ -248,7 +254,7 @@ impl Tracee {
             resolve::resolve(&waiting, plan.entries(), process, &modules, false)?;
         }
         self.later.waiting = waiting;
-        plan.go_on()?;
+        plan.go_on(self.counted())?;
         if let Some(link) = &self.link {
             self.since = Instant::now();
             // What is to be watched is still to be found.

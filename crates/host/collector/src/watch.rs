@@ -15,6 +15,7 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
+use crate::ready::Ready;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
 use crate::words;
@@ -95,6 +96,8 @@ pub struct WatchRequest {
     pub stop: Arc<AtomicBool>,
     /// As in [`Request`](crate::Request).
     pub hand_on: Arc<AtomicUsize>,
+    /// Is notified when counting has begun.
+    pub ready: Ready,
 }
 
 /// A run that is on.
@@ -142,6 +145,8 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     target.mark();
     set.start(&target)?;
     turns.start();
+    let counted = (target.process.pid(), target.comm.clone());
+    request.ready.notify(&[counted]);
     set.go()?;
     let child = target.go_on(set.via() == Via::Agent)?;
     let mut run = Run {

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
 use crate::probe;
+use crate::ready::{self, Talk};
 
 /// Whom, where nobody is named.
 const TARGETS: &str = "-a, -p PID, --comm NAME or -- CMD says whose waits count";
@@ -27,6 +28,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let output = probe::place(&args.common, shape)?;
     let (stop, hand_on) = probe::on_signals(shape)?;
     let common = args.common;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = LockRequest {
         watched: match (args.every, args.mmap) {
@@ -41,6 +43,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         interval: common.interval,
         stop,
         hand_on,
+        ready,
     };
     let outcome = tiptoe_collector::locks(&request, &mut observer)?;
     Ok(probe::end(&outcome, output, &common, false))

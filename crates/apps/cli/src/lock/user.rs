@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
 use crate::probe::{self, AGENT};
+use crate::ready::{self, Talk};
 
 /// Whom, where nobody is named.
 const TARGETS: &str =
@@ -24,6 +25,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     let target = probe::target(&common, TARGETS)?;
     let output = probe::place(&common, &target)?;
     let (stop, hand_on) = probe::on_signals(&target)?;
+    let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
         agent: AGENT,
@@ -46,6 +48,7 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
         force: args.force,
         stop,
         hand_on,
+        ready,
     };
     let outcome = tiptoe_collector::run(request, &mut observer)?;
     Ok(probe::end(&outcome, output, &common, false))

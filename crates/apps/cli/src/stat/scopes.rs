@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::probe::{self, AGENT};
+use crate::ready::{self, Talk};
 
 /// What is charged where nothing is asked for.
 const DEFAULT: &str = "context-switches,page-faults";
@@ -44,6 +45,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     // A name that is none is told with those near it.
     counters::groups(&events)?;
     let (stop, hand_on) = probe::on_signals(&target)?;
+    let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
     let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
     let request = Request {
         agent: AGENT,
@@ -66,6 +68,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
         force: false,
         stop,
         hand_on,
+        ready,
     };
     let outcome = tiptoe_collector::run(request, &mut observer)?;
     let report = match args.json {

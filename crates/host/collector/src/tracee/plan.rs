@@ -12,6 +12,7 @@ use crate::clock;
 use crate::link::Terms;
 use crate::module::Module;
 use crate::planner::Follow;
+use crate::ready::{Counted, Ready};
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
 use crate::resolve::{self, Resolved};
 
@@ -53,6 +54,8 @@ pub struct Plan<'a> {
     pub starts: bool,
     /// Set where the user wants it to end.
     pub stop: &'a AtomicBool,
+    /// Is notified when a command is about to begin, unless it is counted only later.
+    pub ready: Option<&'a Ready>,
 }
 
 /// How calls are timed.
@@ -100,6 +103,7 @@ impl<'a> Plan<'a> {
             share: request.budget.share(),
             starts: matches!(request.target, RequestTarget::Command(_)),
             stop: &request.stop,
+            ready: request.delay.is_none().then_some(&request.ready),
         }
     }
 
@@ -205,12 +209,16 @@ impl<'a> Plan<'a> {
         locks + scopes
     }
 
-    /// An error where the user ended it before the command began, which then never does.
-    pub fn go_on(&self) -> Result<(), Error> {
+    /// Notifies who waits for counting to begin. An error where the user ended it before the command began, which then
+    /// never does.
+    pub fn go_on(&self, command: Counted) -> Result<(), Error> {
         // Relaxed: the flag is all that is told.
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(Error::new("interrupted before the command began")),
-            false => Ok(()),
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::new("interrupted before the command began"));
         }
+        if let Some(ready) = self.ready {
+            ready.notify(&[command]);
+        }
+        Ok(())
     }
 }

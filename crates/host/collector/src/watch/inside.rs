@@ -87,6 +87,7 @@ pub(super) fn enter(request: &WatchRequest) -> Result<(Tracee, Target), Error> {
         share: None,
         starts: matches!(request.target, RequestTarget::Command(_)),
         stop: &request.stop,
+        ready: None,
     };
     let mut cache = Cache::default();
     let (tracee, child) = driver::enter(&request.target, &plan, &mut cache)?;

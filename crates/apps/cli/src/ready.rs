@@ -1,0 +1,65 @@
+//! Says that counting has begun: a line on stderr, and one for the program that waits for it (`--ready-fd`).
+
+use std::fs::File;
+use std::io::Write;
+
+use tiptoe_collector::{Counted, Ready, few};
+use tiptoe_sys::host::inherited;
+
+use crate::failure::Failure;
+use crate::output::{self, Output};
+
+/// What is put before the line on stderr.
+#[derive(Clone, Copy, Debug)]
+pub enum Talk {
+    /// The line as it is.
+    Plain,
+    /// It is a comment between fields.
+    Comment,
+    /// No line, because what is on stderr is JSON.
+    Silent,
+}
+
+impl Talk {
+    /// Beside a report.
+    pub fn beside(output: &Output, json: bool) -> Talk {
+        match (output, json) {
+            (Output::Stderr, true) => Talk::Silent,
+            _ => Talk::Plain,
+        }
+    }
+}
+
+/// Takes over the descriptor of the program that waits, if there is one.
+pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
+    let taken = fd.map(|fd| {
+        let failed = |error| {
+            Failure::new(format!("--ready-fd {fd} cannot be written to: {error}"))
+                .hint("in a shell: --ready-fd 3 3>FILE")
+        };
+        inherited::take_writable(fd).map_err(failed)
+    });
+    let waits = taken.transpose()?.map(File::from);
+    Ok(Ready::new(move |counted| {
+        let line = format!("counting: {}\n", names(counted));
+        match talk {
+            Talk::Plain => output::to_stderr(&line),
+            Talk::Comment => output::to_stderr(&format!("# {line}")),
+            Talk::Silent => {}
+        }
+        if let Some(mut waits) = waits {
+            // A program that has gone away waits no longer.
+            let _ = waits.write_all(b"ready\n");
+        }
+    }))
+}
+
+fn names(counted: &[Counted]) -> String {
+    let named = counted
+        .iter()
+        .map(|(pid, name)| format!("{name} (pid {pid})"));
+    match counted {
+        [] => "the whole system".to_owned(),
+        _ => few(&named.collect::<Vec<_>>()),
+    }
+}

@@ -1,0 +1,94 @@
+//! `--ready-fd`: a program that waits for `ready` misses nothing that happens after it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tiptoe_tests::process::output;
+use tiptoe_tests::target::folder;
+use tiptoe_tests::{Probe, Process, command, is_root, skipped, target};
+
+/// Every instrument, and what it counts in any program.
+const INSTRUMENTS: [&[&str]; 8] = [
+    &["probe", "libc.so.6:malloc"],
+    &["probe", "--latency", "libc.so.6:malloc"],
+    &["probe", "--via", "kernel", "libc.so.6:malloc"],
+    &["lock"],
+    &["lock", "--kernel"],
+    &["watch", "ld-linux-x86-64.so.2:_rtld_global:8"],
+    &["stat", "-e", "task-clock"],
+    &["stat", "-a", "-e", "cpu-clock"],
+];
+
+/// Runs tiptoe with a file as its third descriptor.
+fn with_file(file: &Path, arguments: &[&str]) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"exec 3>"$1"; shift; exec "$@""#, "sh"]);
+    shell.arg(file).arg(command().get_program()).args(arguments);
+    output(&mut shell)
+}
+
+#[test]
+fn a_command_begins_after_the_signal_and_without_the_descriptor() {
+    if !is_root() {
+        return skipped("counting in the kernel", "needs root");
+    }
+    let file = folder().join("ready-begins");
+    let name = file.to_str().expect("UTF-8");
+    let script = r#"cat "$0"; [ -e /proc/self/fd/3 ] && echo inherited; true"#;
+    for instrument in INSTRUMENTS {
+        // Another test may use all debug registers.
+        let _turn = (instrument[0] == "watch").then(tiptoe_tests::breakpoint::Turn::wait);
+        let rest = ["--ready-fd", "3", "--", "sh", "-c", script, name];
+        let ran = with_file(&file, &[instrument, &rest].concat());
+        let talk = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success(), "{instrument:?}: {talk}");
+        assert_eq!(ran.stdout, b"ready\n", "{instrument:?}: {talk}");
+        let lines = talk.lines().filter(|line| line.starts_with("counting: "));
+        assert_eq!(lines.count(), 1, "{instrument:?}: {talk}");
+    }
+}
+
+#[test]
+fn a_command_that_is_counted_later_begins_before_the_signal() {
+    let file = folder().join("ready-later");
+    let name = file.to_str().expect("UTF-8");
+    let delayed = [
+        "probe",
+        "libc.so.6:malloc",
+        "--delay",
+        "100ms",
+        "--ready-fd",
+        "3",
+    ];
+    let script = r#"cat "$0"; while [ ! -s "$0" ]; do :; done; echo then; cat "$0""#;
+    let ran = with_file(
+        &file,
+        &[&delayed[..], &["--", "sh", "-c", script, name]].concat(),
+    );
+    assert_eq!(ran.stdout, b"then\nready\n", "{ran:?}");
+}
+
+/// Counts by `stat` begin with it, too; those of the other instruments are tested wherever they attach.
+#[test]
+fn a_process_is_counted_from_the_signal_on() {
+    if !is_root() {
+        return skipped("counting in the kernel", "needs root");
+    }
+    let mut program = Process::waiting(&target("counted"), &["sleeps", "500"]);
+    let stat = Probe::stat().with(&["-e", "context-switches"]);
+    let counting = stat.attach(&[program.pid()]);
+    counting.wait_ready();
+    program.go();
+    assert!(program.finish().1.success());
+    let report = counting.finish();
+    let count = report.value["events"][0]["count"].as_u64();
+    assert!(count >= Some(500), "{:#}", report.value);
+}
+
+#[test]
+fn json_on_stderr_stays_json() {
+    let ran =
+        output(command().args(["probe", "libc.so.6:malloc", "--json", "--", "sh", "-c", ":"]));
+    let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&ran.stderr);
+    assert!(parsed.is_ok(), "{ran:?}");
+}

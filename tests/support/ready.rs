@@ -1,0 +1,37 @@
+//! That tiptoe counts, as `--ready-fd` says it.
+
+use std::io::{PipeReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The near end of a pipe whose far end a tiptoe has.
+#[derive(Debug)]
+pub struct Ready(PipeReader);
+
+impl Ready {
+    /// Adds the option to a command of tiptoe's, and starts it by `start`.
+    pub fn of<T>(command: &mut Command, start: impl FnOnce(&mut Command) -> T) -> (T, Ready) {
+        let (near, far) = std::io::pipe().expect("a pipe");
+        let fd = far.as_raw_fd();
+        command.args(["--ready-fd", &fd.to_string()]);
+        let inherit = move || {
+            // SAFETY: with these arguments fcntl touches no memory; the descriptor is open until `far` is dropped.
+            match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the closure makes one system call and allocates nothing.
+        unsafe { command.pre_exec(inherit) };
+        let started = start(command);
+        (started, Ready(near))
+    }
+
+    /// Returns when counting has begun, once; fails the test where tiptoe ends before that.
+    pub fn wait(&self) {
+        let mut said = String::new();
+        (&self.0).read_to_string(&mut said).expect("text");
+        assert_eq!(said, "ready\n", "tiptoe did not begin to count");
+    }
+}

@@ -11,10 +11,8 @@ use tiptoe_wire::Data;
 use crate::shared::{self, Shared};
 use crate::{environ, hit, serve, signals, space, thread, watches};
 
-/// How often a starting program looks whether tiptoe still lives, and for how
-/// many looks it waits for its plan.
+/// How often a starting program looks whether tiptoe still lives.
 const LOOK_NS: u64 = 20_000_000;
-const LOOKS: u64 = 500;
 /// How often it looks where it can only read.
 const SOON_NS: u64 = 1_000_000;
 
@@ -140,10 +138,9 @@ fn refuse(data: c_int, Errno(code): Errno) {
     };
 }
 
-/// Holds the program back until tiptoe, which counts in another way, lets go of its segment;
-/// not longer than 10 s.
+/// Holds the program back until tiptoe, which counts in another way, lets go of its segment.
 fn wait_for_owner(data: c_int) {
-    for _ in 0..LOOKS * LOOK_NS / SOON_NS {
+    loop {
         let mut word = 0u32;
         let (at, offset) = (&raw mut word as usize, Data::OWNER_OFFSET as usize);
         // SAFETY: the word lives through the call, which writes it.
@@ -160,10 +157,10 @@ fn wait_for_owner(data: c_int) {
     }
 }
 
-/// Holds the program back until its probes stand, or 10 s are over; false where tiptoe is
-/// gone, or ended the session before that.
+/// Holds the program back until its probes stand; false where tiptoe is gone, or ended the
+/// session before that.
 fn wait_for_go(shared: &Shared) -> bool {
-    for _ in 0..LOOKS {
+    loop {
         // Acquire: pairs with the Release in `serve`; 0 is "not yet".
         if shared.go.load(Ordering::Acquire) != 0 {
             return true;
@@ -173,5 +170,4 @@ fn wait_for_go(shared: &Shared) -> bool {
         }
         let _ = futex::wait(&shared.go, 0, Some(LOOK_NS));
     }
-    true
 }

@@ -188,7 +188,7 @@ fn everything(program: &str, arguments: &str, client: &str, main_function: Optio
     };
     let server = Server::start(&path, arguments);
     let report = Probe::new(&["*"]).attach(&[server.pid()]);
-    std::thread::sleep(Duration::from_secs(2));
+    report.wait_ready();
     let load = Command::new("python3")
         .args(["-c", client])
         .arg(server.socket())

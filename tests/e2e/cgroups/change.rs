@@ -62,7 +62,9 @@ fn moved_while_it_runs(more: Option<&str>) {
     wait_until("a task in its cgroup", Duration::from_secs(20), || {
         !procs().is_empty()
     });
-    std::thread::sleep(Duration::from_millis(100));
+    wait_until("CPU time there", Duration::from_secs(20), || {
+        Cgroup::usage_ns(&from) > 70e6
+    });
     Cgroup::put(&to, procs().trim().parse().expect("a pid"));
     let (_, status) = tiptoe.finish();
     assert!(status.success());

@@ -106,6 +106,19 @@ fn a_user_without_rights_watches_his_own_programs() {
     assert!(refused.stdout.is_empty(), "it has run");
 }
 
+/// A signal's frame has no room there, so that the kernel killed the program: it goes to the alternate stack.
+#[test]
+fn stores_on_a_stack_without_room_for_a_signal_are_seen() {
+    let Some(_turn) = turn() else { return };
+    for mode in ["coroutine", "exhausted", "handled"] {
+        let watched = watch(&BY_AGENT).with(&["total"]);
+        let run = watched.run(&target("small_stacks"), &[mode]);
+        let report = run.good();
+        is_whole(report);
+        assert_eq!(hits(report, 0), said(&run, "total"), "{mode}");
+    }
+}
+
 #[test]
 fn who_corrupts_a_variable_is_named() {
     let Some(_turn) = turn() else { return };

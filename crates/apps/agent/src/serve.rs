@@ -65,7 +65,10 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Libraries => libraries::own(shared, plan, count),
         Request::Go => go(shared),
         Request::Follow => crate::credentials::follow(),
-        Request::Observe => watches::observe(shared, plan, data, count),
+        Request::Observe => {
+            signals::use_alternate_stacks();
+            watches::observe(shared, plan, data, count)
+        }
         Request::Turn => watches::turn(plan, data),
         Request::Ports => ports::open(shared, plan, data, count),
         Request::Detach => detach(shared),

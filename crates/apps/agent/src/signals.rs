@@ -26,8 +26,8 @@
 //! | sent, and blocked | held back; a wait with a mask of its own goes on |
 //! | sent | the handler as the program asked for it: its mask, its stack, once or often |
 //!
-//! The kernel's handler is ours, with SA_ONSTACK and SA_RESTART as the program's has them
-//! (SA_RESTART also where it has none). A call that installs, blocks, reads or waits is
+//! The kernel's handler is ours, with SA_ONSTACK and SA_RESTART as the program's has them. If the program has none,
+//! ours has SA_RESTART, and SA_ONSTACK while variables are watched ([`use_alternate_stacks`]). A call that installs, blocks, reads or waits is
 //! caught where libc makes it ([`crate::hooks`]).
 //!
 //! # No thread blocks our signals while a trap byte stands
@@ -65,12 +65,12 @@
 //!   stood ([`fd`]): else they stay pending;
 //! - where tiptoe is killed, threads stay without the block until they ask for it again;
 //! - each trap, and each signal held back, takes one signal frame, and less than 1 KiB, of
-//!   the stack it happens on.
+//!   the stack it happens on; the kernel kills a program whose stack has no room for it.
 //!
 //! The noted disposition is one of a ring of records that are written before
 //! they are named, so that the handler reads it whole without a lock.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tiptoe_sys::raw::{self, call, nr, sleep_ns};
 
@@ -191,6 +191,7 @@ const NOTHING: Believed = Believed {
 
 static BELIEVED: [Believed; 2] = [NOTHING; 2];
 static OWNED: AtomicU64 = AtomicU64::new(0);
+static ON_ALTERNATE: AtomicBool = AtomicBool::new(false);
 /// For each signal the owned bits that the program put into its handler's mask.
 static MASKS: [AtomicU64; 65] = [ZERO; 65];
 
@@ -247,6 +248,8 @@ fn our_action(believed: &Action) -> Action {
     let handled = believed.handler > SIG_IGN;
     let kept = match handled {
         true => believed.flags & (SA_ONSTACK | SA_RESTART),
+        // Relaxed: the thread that stores it installs the handlers again.
+        false if ON_ALTERNATE.load(Ordering::Relaxed) => SA_RESTART | SA_ONSTACK,
         false => SA_RESTART,
     };
     Action {
@@ -277,6 +280,7 @@ pub fn own(bit: u64) -> u64 {
         return 0;
     }
     if owned == 0 {
+        ON_ALTERNATE.store(false, Ordering::Relaxed); // as in `our_action`
         tls::begin_generation();
         home::settle();
         clear_masks();
@@ -297,6 +301,18 @@ pub fn own(bit: u64) -> u64 {
     match kernel_action(signal, Some(&our_action(&old))) {
         Ok(_) => 0,
         Err(errno) => errno.0 as u64,
+    }
+}
+
+/// Has our handlers run on a thread's alternate stack, if it has one, until the end of the session: a watch traps
+/// wherever the program stores, also on a coroutine's stack that has no room for a signal frame. A program with a
+/// handler of its own chooses the stack by that.
+pub fn use_alternate_stacks() {
+    ON_ALTERNATE.store(true, Ordering::Relaxed);
+    for signal in BOTH {
+        if let Some(believed) = believed(signal) {
+            let _ = kernel_action(signal, Some(&our_action(&believed.action())));
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod attach;
 mod bad_input;
 mod bad_targets;
 mod benches;
+mod births;
 mod callsites;
 mod cgroups;
 mod counts;

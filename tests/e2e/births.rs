@@ -1,0 +1,139 @@
+//! No trap byte may stand while a thread blocks SIGTRAP or SIGILL: threads that are just being born, that sleep under
+//! a mask of their own, that are within a handler, that block signals by system calls of their own, children of vfork.
+
+use std::process::Command;
+use std::time::Duration;
+
+use tiptoe_tests::{Probe, Process, scaled, target};
+
+/// Starts a target that says `ready`.
+fn start(name: &str, arguments: &[&str]) -> Process {
+    let mut process = Process::start(Command::new(target(name)).args(arguments));
+    assert_eq!(process.line(), "ready");
+    process
+}
+
+/// Each instrument that puts trap bytes or hooks into a program.
+fn instruments(function: &str, variable: &str) -> Vec<Probe> {
+    let libc = "libc.so.6:pthread_*";
+    vec![
+        Probe::new(&[function, libc]),
+        Probe::new(&[function, libc]).with(&["--latency"]),
+        Probe::new(&[function]).with(&["--record"]),
+        Probe::lock(),
+        Probe::watch().with(&[variable, "--via", "agent"]),
+    ]
+}
+
+/// Attaches and detaches `times` times; every third time tiptoe is killed at some moment.
+fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
+    for time in 0..times {
+        for instrument in instruments {
+            let attached = instrument.clone().with(&["--duration", "0.02"]);
+            let attached = attached.attach(&[process.pid()]);
+            if time % 3 == 2 {
+                std::thread::sleep(Duration::from_millis(time * 7_919 % 150));
+                attached.process.signal(libc::SIGKILL);
+            } else {
+                let (_, status) = attached.process.finish();
+                assert!(status.success(), "{instrument:?}: {status}");
+            }
+        }
+    }
+}
+
+/// The program ends as it does by itself.
+fn ends_well(process: Process) {
+    let (output, status) = process.finish();
+    assert!(
+        status.success() && output.contains("expect "),
+        "{status} {output}"
+    );
+}
+
+/// A thread that is born stands in pthread_create with every signal blocked: a hook that was just being put on, or
+/// taken off, killed its program.
+fn births(creators: &str, pause: &str) {
+    let process = start("births", &[creators, pause]);
+    attach_often(&process, &instruments("born", "over"), scaled(1000));
+    ends_well(process);
+}
+
+#[test]
+fn threads_that_are_born_every_millisecond_survive_attach_and_detach() {
+    births("4", "1000");
+}
+
+#[test]
+fn threads_that_are_born_all_the_time_survive_attach_and_detach() {
+    births("4", "0");
+}
+
+#[test]
+fn children_that_share_memory_survive_attach_and_detach() {
+    let process = start("spawner", &["4"]);
+    let all = instruments("started", "over");
+    attach_often(&process, &all[..4], scaled(500));
+    ends_well(process);
+}
+
+/// A trap byte of its own futex call killed it: no hook sees what it blocks.
+#[test]
+fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
+    let process = start("unseen", &[]);
+    for _ in 0..scaled(1000) {
+        let waits = Probe::lock().with(&["--duration", "0.02"]);
+        waits.attach_and_wait(&[process.pid()]).good();
+        let within = Probe::new(&["within", "across"]).with(&["--duration", "0.02"]);
+        let run = within.attach_and_wait(&[process.pid()]);
+        assert_eq!(run.good().via("kernel"), 2, "{:?}", run.report);
+    }
+    ends_well(process);
+}
+
+/// A trap byte is met under a mask that came from elsewhere than a system call that a hook sees.
+fn masked(how: &str) {
+    let mut process = start("masked", &[how]);
+    for _ in 0..scaled(200) {
+        let attached = Probe::new(&["trapped"]).attach(&[process.pid()]);
+        attached.wait_ready();
+        for _ in 0..2 {
+            process.go();
+            assert_eq!(process.line(), "called");
+        }
+        assert!(attached.interrupt().count("trapped") > 0);
+        process.go();
+        assert_eq!(process.line(), "called");
+    }
+    ends_well(process);
+}
+
+#[test]
+fn a_blocked_thread_meets_trap_bytes() {
+    masked("mask");
+}
+
+#[test]
+fn a_handler_within_sigsuspend_meets_trap_bytes() {
+    masked("sigsuspend");
+}
+
+#[test]
+fn a_handler_within_ppoll_meets_trap_bytes() {
+    masked("ppoll");
+}
+
+#[test]
+fn a_handler_within_pselect_meets_trap_bytes() {
+    masked("pselect");
+}
+
+#[test]
+fn a_handler_within_epoll_pwait_meets_trap_bytes() {
+    masked("epoll");
+}
+
+#[test]
+fn a_thread_that_returns_from_a_handler_to_a_block_meets_trap_bytes() {
+    masked("handler");
+}

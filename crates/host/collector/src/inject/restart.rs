@@ -152,7 +152,7 @@ pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
 
 /// Whether the stop interrupted a call that will be made again.
 pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
-    let restarts = [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&-(regs.rax as i64));
+    let restarts = [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
     regs.orig_rax as i64 >= 0 && (restarts || stands_in_raw_eintr(regs))
 }
 
@@ -197,7 +197,7 @@ pub(super) fn resume(regs: &user_regs_struct) -> (Registers, Restart) {
     if (regs.orig_rax as i64) < 0 {
         return (to, Restart::Always);
     }
-    let (number, restart) = match -(regs.rax as i64) {
+    let (number, restart) = match (regs.rax as i64).wrapping_neg() {
         ERESTARTSYS => (regs.orig_rax, Restart::UnlessHandled),
         ERESTARTNOINTR => (regs.orig_rax, Restart::Always),
         ERESTARTNOHAND => (regs.orig_rax, Restart::NeverHandled),

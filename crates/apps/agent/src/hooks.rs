@@ -123,7 +123,7 @@ fn before(number: usize, frame: &Frame) {
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
         nr::SECCOMP => u64::from(frame.rdi as u32),
-        _ => return before_child(number),
+        _ => return before_child(number, frame),
     };
     // Without a filter the program only asks what the kernel knows.
     if mode == 0 || (mode == 1 && frame.rdx != 0) {
@@ -139,9 +139,13 @@ fn before_seccomp() {
 }
 
 /// A child that will share this memory must not find its parent's slab.
-fn before_child(number: usize) {
+fn before_child(number: usize, frame: &Frame) {
     if matches!(number, nr::CLONE | nr::CLONE3) {
         watches::births::before();
+        if let Some(block) = block_of_child(number, frame) {
+            // SAFETY: libc is about to make a thread with this block.
+            unsafe { tls::give_words(block) };
+        }
     }
     if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
         && let Some(shared) = shared::get()
@@ -154,6 +158,26 @@ fn before_child(number: usize) {
             .slab
             .store(0, core::sync::atomic::Ordering::Relaxed);
     }
+}
+
+/// The control block of the thread that a call of libc's makes, if it makes one.
+fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
+    const CLONE_THREAD: u64 = 0x1_0000;
+    const CLONE_SETTLS: u64 = 0x8_0000;
+    /// Where the block's address is in clone3's record.
+    const TLS: usize = 7;
+    let (flags, block) = match number {
+        nr::CLONE => (frame.rdi, frame.r8),
+        _ => {
+            let whole = frame.rsi >= (TLS as u64 + 1) * 8;
+            // SAFETY: libc passes a valid record of the size in rsi.
+            let record = unsafe { (frame.rdi as *const [u64; TLS + 1]).as_ref() };
+            let [flags, .., block] = *record.filter(|_| whole)?;
+            (flags, block)
+        }
+    };
+    let wanted = CLONE_THREAD | CLONE_SETTLS;
+    (flags & wanted == wanted && block != 0).then_some(block)
 }
 
 /// The call as the program wrote it.

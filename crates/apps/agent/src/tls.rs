@@ -115,6 +115,33 @@ pub fn set_descriptor(descriptor: &'static Descriptor) {
     store(0, core::ptr::from_ref(descriptor) as u64);
 }
 
+/// What the words 0 and 17 of a thread begin with.
+pub fn beginnings() -> [u64; 2] {
+    [
+        core::ptr::from_ref(&NOBODY) as u64,
+        core::ptr::from_ref(&NOFRAMES) as u64 + 4096,
+    ]
+}
+
+/// Gives a thread that is about to be born, whose block is there, its words, if libc has not: it may have laid out the
+/// block before it loaded the agent.
+///
+/// # Safety
+/// The block is one that libc made, for a thread that does not run yet.
+pub unsafe fn give_words(block: u64) {
+    let word = |offset: i64| {
+        let at = block.wrapping_add_signed(descriptor_offset() + offset);
+        // SAFETY: libc reserved these words in each of its blocks when it loaded the agent; the caller's duty.
+        unsafe { &*(at as *const core::sync::atomic::AtomicU64) }
+    };
+    let [nobody, noframes] = beginnings();
+    // Relaxed: the birth itself publishes them to the thread.
+    if word(0).load(Ordering::Relaxed) == 0 {
+        word(0).store(nobody, Ordering::Relaxed);
+        word(FRAMES).store(noframes, Ordering::Relaxed);
+    }
+}
+
 /// Begins a generation.
 pub fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed); // published with the ownership
@@ -131,10 +158,10 @@ pub fn blocked_of(word: u64) -> u64 {
     if now { word & SIGNALS } else { 0 }
 }
 
-/// The end of this thread's frames, as an address; `None` where it has none.
+/// The end of this thread's frames, as an address; `None` where it has none, or has not been given its words yet.
 pub fn frames() -> Option<u64> {
-    let none = core::ptr::from_ref(&NOFRAMES) as u64 + 4096;
-    Some(load(FRAMES)).filter(|end| *end != none)
+    let [_, none] = beginnings();
+    Some(load(FRAMES)).filter(|end| *end != none && *end != 0)
 }
 
 /// Moves the end of this thread's frames.

@@ -39,8 +39,8 @@ pub enum Request {
     Disarm = 4,
     /// Call indirect function resolvers: addresses; each result is an address.
     Resolve = 5,
-    /// Own SIGTRAP and SIGILL before anything is armed. Result: the generation of
-    /// [`crate::tls::BELIEVED`].
+    /// Own SIGTRAP and SIGILL before anything is armed. Results: the generation of
+    /// [`crate::tls::BELIEVED`], and what a thread's first word and [`crate::tls::FRAMES`] begin with.
     Prepare = 6,
     /// Put everything back and end the agent's thread.
     Detach = 7,

@@ -344,10 +344,10 @@ impl Link {
         locks.max(behind(self.scope_slot, scopes::WIDTH))
     }
 
-    /// Makes the agent own its signals and opens the gates. Returns the generation of what it notes of them.
-    pub fn prepare(&self) -> Result<u64, Error> {
+    /// Makes the agent own its signals and opens the gates. Returns what the request does.
+    pub fn prepare(&self) -> Result<[u64; 3], Error> {
         self.ask(tiptoe_wire::Request::Prepare, 0)?;
-        Ok(self.data().result(0))
+        Ok([0, 1, 2].map(|index| self.data().result(index)))
     }
 
     /// Makes the agent ready to follow calls, with as many ways back; 0 for none.

@@ -31,6 +31,8 @@ pub struct Words {
     pub tls: i64,
     /// What notes must be marked with to be of this session.
     pub generation: u32,
+    /// What its first word and that of its frames begin with.
+    pub beginnings: [u64; 2],
 }
 
 /// The signals of one process.
@@ -110,6 +112,7 @@ impl Masks {
     fn free(&self, held: &Held, process: &Process, restorer: Option<u64>) -> Result<(), Missed> {
         let mask = held.signal_mask()?;
         let mut regs = held.registers()?;
+        self.words.give(process, regs.fs_base);
         if waits::replace_mask(self, process, &mut regs) {
             held.set_registers(regs)?;
         }
@@ -135,6 +138,17 @@ impl Words {
     /// The address of a word of the thread whose block is there.
     pub(super) fn at(&self, block: u64, word: i64) -> u64 {
         block.wrapping_add_signed(self.tls + word)
+    }
+
+    /// Gives a thread its words, if libc has not: it may have laid out the thread's block before it loaded the agent.
+    fn give(&self, process: &Process, block: u64) {
+        let at = self.at(block, 0);
+        if process.read_u64(at).is_ok_and(|word| word == 0) {
+            let [first, frames] = self.beginnings.map(u64::to_le_bytes);
+            // A block that can be read can be written.
+            let _ = process.write(self.at(block, tls::FRAMES), &frames);
+            let _ = process.write(at, &first);
+        }
     }
 
     fn word(&self, bits: u64) -> u64 {

@@ -137,7 +137,11 @@ impl Tracee {
     }
 
     /// The signals that the agent owns, and where it notes who blocks them.
-    fn masks(&self, tls: i64, generation: u64) -> Result<Masks, Error> {
+    fn masks(
+        &self,
+        tls: i64,
+        [generation, first, frames]: [u64; 3],
+    ) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
         if self.agent_thread.is_none() {
             return Err(Error::new(
@@ -151,6 +155,7 @@ impl Tracee {
             words: Words {
                 tls,
                 generation: generation as u32,
+                beginnings: [first, frames],
             },
         })
     }

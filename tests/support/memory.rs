@@ -83,6 +83,11 @@ impl Site {
 
 /// How many bytes of a running program's code, its libraries' included, are not those of their files.
 pub fn patched_bytes(pid: u32) -> usize {
+    patched_bytes_in(pid, "")
+}
+
+/// The same of one file, by the end of its path.
+pub fn patched_bytes_in(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the program lives");
     let memory = File::open(format!("/proc/{pid}/mem")).expect("our own child's memory");
     let number = |text: &str| u64::from_str_radix(text, 16).expect("a number in hexadecimal");
@@ -91,7 +96,8 @@ pub fn patched_bytes(pid: u32) -> usize {
         let [range, protection, offset, _, _, path] = words[..] else {
             return None;
         };
-        let file = File::open(path).ok().filter(|_| protection.contains('x'))?;
+        let wanted = protection.contains('x') && path.ends_with(name);
+        let file = File::open(path).ok().filter(|_| wanted)?;
         let (start, end) = range.split_once('-')?;
         let mut bytes = [(); 2].map(|()| vec![0; (number(end) - number(start)) as usize]);
         memory.read_exact_at(&mut bytes[0], number(start)).ok()?;

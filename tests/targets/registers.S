@@ -124,9 +124,11 @@ regs_around:
 
         callee keep_stack
         sub $24, %rsp
+        .cfi_adjust_cfa_offset 24
         movups %xmm3, (%rsp)
         movups (%rsp), %xmm3
         add $24, %rsp
+        .cfi_adjust_cfa_offset -24
         ret
         finish keep_stack
         .section .note.GNU-stack, "", @progbits

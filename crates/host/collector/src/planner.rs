@@ -60,8 +60,8 @@ pub struct Planned {
     pub known: bool,
     /// The address after the system call that it hooks; 0 for none.
     pub behind: u64,
-    /// The table has a later site at its address.
-    pub is_earlier: bool,
+    /// The table has others at its address, any of which may be the current one.
+    pub has_others: bool,
 }
 
 impl Planned {
@@ -276,9 +276,9 @@ impl Draft<'_> {
     /// The latest of them that is wanted. An attach thus uses what any earlier one left, and the trampolines of a
     /// process are no more than the different ones that were ever asked for.
     fn again_at(&self, address: u64, wanted: impl Fn(&Site) -> bool) -> Option<Planned> {
-        let mut known = self.known_at(address).enumerate();
-        let (place, site) = known.find(|(_, site)| wanted(site))?;
-        Some(again(site, place > 0))
+        let has_others = self.known_at(address).nth(1).is_some();
+        let site = self.known_at(address).find(|site| wanted(site))?;
+        Some(again(site, has_others))
     }
 
     /// The same where the library is there that was there then.
@@ -379,7 +379,7 @@ fn may_call(bytes: &[u8]) -> bool {
         })
 }
 
-fn again(known: &Site, is_earlier: bool) -> Planned {
+fn again(known: &Site, has_others: bool) -> Planned {
     let strategy = match known.len {
         1 => Strategy::Trap,
         2 => Strategy::Short,
@@ -391,7 +391,7 @@ fn again(known: &Site, is_earlier: bool) -> Planned {
         writes: Vec::new(),
         known: true,
         behind: 0,
-        is_earlier,
+        has_others,
     }
 }
 
@@ -484,7 +484,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         writes: writes(patch),
         known: false,
         behind: 0,
-        is_earlier: false,
+        has_others: false,
     }
 }
 

@@ -152,7 +152,8 @@ pub(super) fn stands_in_raw_eintr(regs: &user_regs_struct) -> bool {
 
 /// Whether the stop interrupted a call that will be made again.
 pub(super) fn is_interrupted(regs: &user_regs_struct) -> bool {
-    let restarts = [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
+    let restarts =
+        [ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND].contains(&(regs.rax as i64).wrapping_neg());
     regs.orig_rax as i64 >= 0 && (restarts || stands_in_raw_eintr(regs))
 }
 

@@ -137,11 +137,7 @@ impl Tracee {
     }
 
     /// The signals that the agent owns, and where it notes who blocks them.
-    fn masks(
-        &self,
-        tls: i64,
-        [generation, first, frames]: [u64; 3],
-    ) -> Result<Masks, Error> {
+    fn masks(&self, tls: i64, [generation, first, frames]: [u64; 3]) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
         if self.agent_thread.is_none() {
             return Err(Error::new(
@@ -375,13 +371,13 @@ pub(super) fn patch(
         .iter()
         .map(|index| planned[*index].site.address)
         .collect();
-    let mut earlier: Vec<u64> = again
+    let mut recalled: Vec<u64> = again
         .iter()
-        .filter(|index| planned[**index].is_earlier)
+        .filter(|index| planned[**index].has_others)
         .map(|index| planned[*index].site.trampoline)
         .collect();
-    earlier.sort_unstable();
-    link.recall(&earlier)?;
+    recalled.sort_unstable();
+    link.recall(&recalled)?;
     let mut reasons = vec![Some("no room for its trampoline any more".to_owned()); planned.len()];
     let outcomes = link.arm(&sites)?.into_iter().chain(link.arm_again(&known)?);
     for (index, outcome) in fresh.into_iter().chain(again).zip(outcomes) {

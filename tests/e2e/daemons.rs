@@ -20,11 +20,16 @@ fn daemon(how: &str) -> Option<(Process, Site)> {
     Some((process, site))
 }
 
-/// Waits until its own code is back. Where tiptoe is killed nobody holds threads still, and some of libc's hooks stay
-/// until a tiptoe comes that does.
-fn wait_restored(pid: u32) {
+/// Waits until its own code is back, and no tiptoe holds it any more. Where tiptoe is killed nobody holds threads still,
+/// and some of libc's hooks stay until a tiptoe comes that does.
+fn wait_restored(pid: u32, is_killed: bool) {
+    let file = if is_killed { "/daemon" } else { "" };
+    let is_held = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        !status.expect("it lives").contains("TracerPid:\t0")
+    };
     wait_until("its own code", LIMIT, || {
-        patched_bytes_in(pid, "/daemon") == 0
+        patched_bytes_in(pid, file) == 0 && !is_held()
     });
 }
 
@@ -70,7 +75,7 @@ fn a_daemon_has_its_code_back() {
         site.wait_probed();
         killed.process.signal(libc::SIGKILL);
         drop(killed);
-        wait_restored(process.pid());
+        wait_restored(process.pid(), true);
         comes_and_goes(process.pid());
     }
     ends_well(process);
@@ -92,7 +97,7 @@ fn a_daemon_that_tiptoe_started_has_its_code_back() {
         if end == libc::SIGKILL {
             waiting.process.signal(end);
         }
-        wait_restored(waiting.pid);
+        wait_restored(waiting.pid, end == libc::SIGKILL);
         comes_and_goes(waiting.pid);
     }
 }

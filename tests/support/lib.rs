@@ -55,7 +55,7 @@ pub fn scaled(whole: u64) -> u64 {
 
 /// Where a program is, by its name; none where it is not installed.
 pub fn installed(program: &str) -> Option<PathBuf> {
-    ["/usr/bin", "/usr/sbin", "/bin"]
+    ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/go/bin"]
         .iter()
         .map(|folder| Path::new(folder).join(program))
         .find(|path| path.exists())

@@ -40,6 +40,10 @@ pub fn rust_target(name: &str) -> PathBuf {
 /// The C program linked to musl: `hot-musl`. Fails with the compiler's words.
 pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let mut compiler = Command::new("musl-gcc");
+    // The kernel's headers, of which musl has none.
+    for folder in ["/usr/include", "/usr/include/x86_64-linux-gnu"] {
+        compiler.args(["-idirafter", folder]);
+    }
     compiler.arg("-g0");
     let name_here = format!("{name}-musl");
     build(&folder(), &source(name), compiler, &name_here, flags)

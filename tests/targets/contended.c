@@ -205,7 +205,9 @@ static const struct {
     {"mutex", plain, PTHREAD_MUTEX_NORMAL, 0, 0, 0},
     {"recursive", plain, PTHREAD_MUTEX_RECURSIVE, 0, 0, 0},
     {"errorcheck", plain, PTHREAD_MUTEX_ERRORCHECK, 0, 0, 0},
+#ifdef __GLIBC__
     {"adaptive", plain, PTHREAD_MUTEX_ADAPTIVE_NP, 0, 0, 0},
+#endif
     {"robust", plain, PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, 0, 0},
     {"inheriting", plain, PTHREAD_MUTEX_NORMAL, 0, PTHREAD_PRIO_INHERIT, 0},
     {"shared", plain, PTHREAD_MUTEX_NORMAL, 0, 0, PTHREAD_PROCESS_SHARED},
@@ -254,7 +256,9 @@ int main(int argc, char **argv) {
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
     // To make a lock that inherits priorities is a call of the kernel already.
     wait_for_start(argc, argv);
+#ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);
+#endif
     CHECK((hot_file = fopen("/dev/null", "w")) != NULL);
     CHECK(pthread_mutexattr_init(&attributes) == 0);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

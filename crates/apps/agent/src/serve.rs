@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
-use tiptoe_sys::raw::{self, sleep_ns};
+use tiptoe_sys::raw;
 use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, Text};
 use tiptoe_uprobe::thunks::STRIDE;
-use tiptoe_wire::{Data, Hello, Plan, Request, Site, SiteFlags, State};
+use tiptoe_wire::{Data, Hello, Plan, Request, Site};
 
 use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
@@ -19,7 +19,11 @@ use crate::text::SelfMemory;
 use crate::tls;
 use crate::watches;
 
+mod leave;
 pub mod libraries;
+
+use leave::take_out;
+pub use leave::{detach, disown, reblock, settle};
 
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
@@ -363,82 +367,6 @@ pub fn rearm(shared: &Shared) {
     }
 }
 
-/// Puts every probe back and shuts the gates; the hooks are [`settle`]'s. Whatever
-/// cannot be put back finds no slab from here on, for the session's will go.
-pub fn detach(shared: &Shared) -> u64 {
-    watches::close();
-    ports::close();
-    let text = SelfMemory::open();
-    let probes = |site: &Site| !site.flags.has(SiteFlags::HOOK);
-    let whole = restore(shared, &text, Manner::Running, probes);
-    shared.claims.end();
-    shared.arenas.set_gates(false);
-    // What needs still threads is left for `settle`.
-    if whole || is_quiet(shared) { 0 } else { EIO }
-}
-
-/// Whether no trap byte may be written.
-fn is_quiet(shared: &Shared) -> bool {
-    shared.plan().is_some_and(|plan| plan.is_quiet())
-}
-
-/// Puts back the armed sites that `which` names, a batch at a time; true where none of
-/// them stands any more.
-fn restore(
-    shared: &Shared,
-    text: &SelfMemory,
-    manner: Manner,
-    which: impl Fn(&Site) -> bool,
-) -> bool {
-    let mut whole = true;
-    by_batch(
-        armed(shared).filter(|(_, site)| which(site)),
-        |indices, sites| {
-            let outcomes = match manner {
-                Manner::Still => patcher::disarm(text, sites, manner),
-                Manner::Running => take_out(shared, text, sites),
-            };
-            for ((index, site), outcome) in indices.iter().zip(sites).zip(outcomes) {
-                let stands = still_stands(text, site, outcome);
-                shared.set_armed(*index, stands);
-                whole &= !stands;
-            }
-        },
-    );
-    whole
-}
-
-/// Puts sites back while threads run. Where no trap byte may be written, those that need one are left, as if
-/// their memory could not be written.
-fn take_out(shared: &Shared, text: &SelfMemory, sites: &[Site]) -> [Outcome; BATCH] {
-    if !is_quiet(shared) {
-        return patcher::disarm(text, sites, Manner::Running);
-    }
-    let mut outcomes = [Outcome::Unmapped; BATCH];
-    for (site, outcome) in sites.iter().zip(&mut outcomes) {
-        if site.fits_word() {
-            let [one, ..] = patcher::disarm(text, core::slice::from_ref(site), Manner::Running);
-            *outcome = one;
-        }
-    }
-    outcomes
-}
-
-/// Puts back the hooks that may need trap bytes; true where none of them stands any more.
-fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
-    restore(shared, text, Manner::Running, |site| {
-        site.flags.has(SiteFlags::HOOK) && !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
-    })
-}
-
-/// Puts back the guards. Those that need still threads stay where threads run: without an
-/// owner of the signals they only pass calls on, and the next session takes them over.
-fn restore_guards(shared: &Shared, text: &SelfMemory, manner: Manner) {
-    restore(shared, text, manner, |site| {
-        site.is_guard() && (manner == Manner::Still || site.fits_word())
-    });
-}
-
 /// Runs `act` over sites and their places in the table, a batch at a time.
 fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[usize], &[Site])) {
     loop {
@@ -453,72 +381,4 @@ fn by_batch(mut all: impl Iterator<Item = (usize, Site)>, mut act: impl FnMut(&[
             _ => return,
         }
     }
-}
-
-/// The armed sites with their places in the table.
-fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
-    (0..shared.table.len())
-        .filter(|index| shared.is_armed(*index) && shared.is_live(*index))
-        .filter_map(|index| Some((index, shared.table.site(index)?)))
-}
-
-/// After the last probe is gone: takes the hooks out and gives the signals back. The guards
-/// are last: no trap byte may stand without them, and no thread be on its way into our signal
-/// handler. Before that `reblock` has tiptoe block for each thread what it believes to block; it
-/// returns whether the threads stand still until `answer`.
-pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl FnOnce()) {
-    signals::wait_until_none_pending();
-    let text = SelfMemory::open();
-    let whole = restore_trapping(shared, &text);
-    // Trap bytes that could not be taken out still need their handler.
-    let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS) && !site.is_guard();
-    let left = armed(shared).any(|(_, site)| is_left(&site));
-    if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
-        return end(shared);
-    }
-    signals::wait_until_none_pending();
-    let manner = reblock();
-    signals::disown();
-    restore_guards(shared, &text, manner);
-    if manner == Manner::Still {
-        restore(shared, &text, manner, is_left);
-    }
-    answer();
-    // A signal may have come while the threads stood still.
-    signals::wait_until_none_pending();
-    signals::send_held_process();
-    signals::send_held_threads();
-    end(shared);
-}
-
-fn end(shared: &Shared) {
-    shared.unmap_unused_arenas();
-    if let Some(data) = shared.data() {
-        data.set_state(State::Dormant);
-    }
-    shared.close_session();
-}
-
-/// Reports to tiptoe that no trap byte stands any more and waits for [`Request::Settle`], no longer than 2 s.
-/// Returns whether tiptoe holds the threads still.
-pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
-    data.set_state(State::Unhooked);
-    for _ in 0..2000 {
-        if plan.sequence() != done {
-            return manner(plan);
-        }
-        sleep_ns(1_000_000);
-    }
-    Manner::Running
-}
-
-/// A forked child that is attached for itself: what it inherited is put back
-/// before anything else. Runs on the borrowed thread.
-pub fn disown(shared: &Shared) {
-    let text = SelfMemory::open();
-    restore(shared, &text, Manner::Running, |site| {
-        !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
-    });
-    restore_guards(shared, &text, Manner::Running);
-    shared.claims.end();
 }

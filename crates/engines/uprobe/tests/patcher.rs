@@ -50,6 +50,7 @@ fn no_thread_ever_runs_a_mix() {
             assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Done);
             assert!(holds(&memory, &shape.site, &shape.site.patched));
             cores.run(&[shape], &memory.take_steps()).expect("arming");
+            assert!(shape.site.len == 1 || !cores.may_trap(&shape), "armed");
             assert_eq!(disarm(&memory, &[shape.site])[0], Outcome::Done);
             assert!(holds(&memory, &shape.site, &shape.site.original));
             cores
@@ -445,104 +446,5 @@ fn a_batch_is_as_long_as_it_says() {
         let steps = memory.take_steps();
         let done = steps.iter().filter(|step| **step == Step::Sync);
         assert_eq!(done.count(), syncs, "as many refetches for all of them");
-    }
-}
-
-/// The sites that a word holds, wherever they lie in it.
-fn in_a_word() -> impl Iterator<Item = Shape> {
-    let all = (0..8).flat_map(|offset| Shape::all(0x1000 + offset));
-    all.filter(|shape| shape.site.fits_word())
-}
-
-/// A thread that blocks SIGTRAP dies of a trap byte, at whichever moment it comes.
-#[test]
-fn a_patch_within_a_word_needs_no_trap_byte() {
-    assert_eq!(
-        in_a_word().filter(|shape| shape.site.len == 5).count() % 4,
-        0
-    );
-    for shape in in_a_word() {
-        let (memory, mut cores) = fresh(&[shape]);
-        for act in [arm, disarm, arm] {
-            assert_eq!(act(&memory, &[shape.site])[0], Outcome::Done);
-            let steps = memory.take_steps();
-            for end in 1..=steps.len() {
-                let mut cores = cores.clone();
-                cores.run(&[shape], &steps[..end]).expect("no mix");
-                assert!(!cores.may_trap(&shape), "{shape:?}");
-            }
-            cores.run(&[shape], &steps).expect("no mix");
-        }
-    }
-}
-
-/// The same in two writes, in either order, with a refetch between them or not, or as one
-/// write of the patch alone: each runs a mix, or traps.
-#[test]
-fn mutants_of_words_run_a_mix() {
-    // Of an instruction of one byte the others do not matter.
-    let whole = |shape: &Shape| shape.end >= 5 && shape.guard == Guard::None;
-    let five = in_a_word().filter(|shape| shape.site.len == 5 && whole(shape));
-    for shape in five {
-        let (at, patch) = (shape.site.address, shape.site.patched[..5].to_vec());
-        let part = |range: std::ops::Range<usize>| {
-            Step::Write(at + range.start as u64, patch[range].to_vec())
-        };
-        let (first, tail) = (part(0..1), part(1..5));
-        let mutants = [
-            vec![first.clone(), tail.clone()],
-            vec![tail.clone(), first.clone()],
-            vec![tail, Step::Sync, first],
-            vec![part(0..5)],
-        ];
-        for steps in mutants {
-            let cores = Cores::of(&Memory::of(&[shape]));
-            assert!(cores.clone().run(&[shape], &steps).is_err(), "{steps:?}");
-        }
-    }
-}
-
-/// Bytes beside the patch are written as they are, other sites' too.
-#[test]
-fn what_lies_beside_a_patch_stays() {
-    for shape in in_a_word().filter(|shape| shape.site.len == 2) {
-        let (memory, _) = fresh(&[shape]);
-        let word = shape.site.address & !7;
-        let beside: Vec<u64> = (word..word + 8)
-            .filter(|at| !(shape.site.address..shape.site.address + 2).contains(at))
-            .collect();
-        let look = || Vec::from_iter(beside.iter().map(|at| memory.get(*at, 1)));
-        let before = look();
-        arm(&memory, &[shape.site]);
-        assert_eq!(look(), before);
-        disarm(&memory, &[shape.site]);
-        assert_eq!(look(), before);
-    }
-}
-
-/// One write and one refetch, whatever the window.
-#[test]
-fn where_nobody_runs_no_site_has_phases() {
-    for shape in (0..8).flat_map(|offset| Shape::all(0x1000 + offset)) {
-        let site = [shape.site];
-        let (memory, _) = fresh(&[shape]);
-        for (act, bytes) in [
-            (
-                patcher::arm as fn(&Memory, &[Site], Manner) -> _,
-                &shape.site.patched,
-            ),
-            (patcher::disarm, &shape.site.original),
-        ] {
-            assert_eq!(act(&memory, &site, Manner::Still)[0], Outcome::Done);
-            assert!(holds(&memory, &shape.site, bytes), "{shape:?}");
-            let at = |step: &&Step| matches!(step, Step::Write(at, _) if *at == shape.site.address);
-            assert_eq!(memory.take_steps().iter().filter(at).count(), 1);
-        }
-        if shape.site.len > 1 {
-            let (memory, _) = with_foreign_trap(shape);
-            let outcome = patcher::disarm(&memory, &site, Manner::Still)[0];
-            assert_eq!(outcome, Outcome::ForeignOnTop);
-            assert_eq!(memory.get(shape.site.address, 1), [INT3]);
-        }
     }
 }

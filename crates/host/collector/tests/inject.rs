@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_collector::inject::{Inject, InjectError, Injected, Masks, Resident, inject};
+use tiptoe_collector::inject::{Inject, InjectError, Injected, Resident, inject};
 
 #[path = "inject/refusals.rs"]
 mod refusals;

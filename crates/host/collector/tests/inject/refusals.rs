@@ -4,27 +4,6 @@ use super::waits::signal;
 use super::*;
 
 #[test]
-fn blocked_signals_are_unblocked() {
-    let mut target = Target::start("waits", &["sigsuspend", "-1"], 4);
-    std::thread::sleep(Duration::from_millis(50));
-    let usr2 = 1 << (libc::SIGUSR2 - 1);
-    let masks = Masks {
-        pid: target.pid(),
-        spare: None,
-        signals: usr2,
-        words: None,
-    };
-    assert_eq!(masks.hand_over().expect("hand over"), 1);
-    assert_eq!(target.control.get(0), 0, "sigsuspend returned");
-    signal(target.pid(), libc::SIGUSR1);
-    target
-        .control
-        .wait("sigsuspend", |control| control.get(0) != 0);
-    assert_eq!(target.control.get(5), 1);
-    target.child.wait().expect("the target ends");
-}
-
-#[test]
 fn a_process_whose_first_thread_has_ended_is_reached() {
     // That thread may just be ending, and be refused as if it were another user's.
     for _ in 0..scaled(2000) {

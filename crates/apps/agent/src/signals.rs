@@ -85,7 +85,7 @@ pub use fd::{in_use as has_signalfd, signalfd};
 pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };
-pub use threads::{layout, learn_layout, send_held_threads};
+pub use threads::{learn_layout, send_held_threads};
 pub use trap::Trapped;
 use trap::on_trap;
 pub use wait::Place;
@@ -376,12 +376,12 @@ pub fn owned() -> bool {
 pub fn disown() {
     let owned = OWNED.swap(0, Ordering::SeqCst); // SeqCst: before the dispositions are read, see `program_action`
     for (bit, slot) in [(ILL, &BELIEVED[0]), (TRAP, &BELIEVED[1])] {
-        while owned & bit != 0 {
+        let mut given = None;
+        // The program may install another meanwhile.
+        while owned & bit != 0 && given != Some(slot.action()) {
             let believed = slot.action();
             let _ = kernel_action(number(bit), Some(&believed));
-            if slot.action() == believed {
-                break;
-            }
+            given = Some(believed);
         }
     }
     for signal in 1..65 {

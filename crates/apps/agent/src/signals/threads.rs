@@ -28,7 +28,7 @@ pub fn learn_layout() {
 }
 
 /// The list's offset plus one, or 0.
-pub fn layout() -> u64 {
+fn layout() -> u64 {
     LAYOUT.load(Ordering::Relaxed) // as in `learn_layout`
 }
 

@@ -13,7 +13,7 @@ FUZZ_SEED ?= 1
 MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex tiptoe-label
 
 .NOTPARALLEL:
-.PHONY: build demo test stress check unit model e2e miri asan fuzz setup-demo setup-test clean
+.PHONY: build demo test stress check unit model e2e miri asan fuzz setup-demo setup-test setup-stress clean
 
 build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --release
@@ -24,7 +24,7 @@ demo: setup-demo build ## a redis-server under load, traced, with what that cost
 test: setup-test check unit model e2e miri asan fuzz ## every test, the long ones at 1%
 	@scripts/summary.sh
 
-stress: ## every test, whole, and ten minutes of each fuzz target
+stress: setup-stress ## every test, whole, and ten minutes of each fuzz target
 	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
 check: ## formatting, lints, the rules between crates, licences, the BPF objects, what is packaged
@@ -61,6 +61,9 @@ setup-demo:
 
 setup-test:
 	@scripts/setup.sh test
+
+setup-stress:
+	@scripts/setup.sh stress
 
 clean:
 	cargo clean

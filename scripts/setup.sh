@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup.sh demo|test: the system packages and Rust extras that `make demo` or `make test` need.
+# scripts/setup.sh demo|test|stress: the system packages and Rust extras that `make demo`, `make test` or `make stress` need.
 # As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
 # Services that come with a package are never started. What only widens the tests (nightly Rust,
 # cargo-deny, cargo-fuzz) may be missing: its step is then skipped.
@@ -12,10 +12,14 @@ tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g+
 # Any Go will do; Debian's is large.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 
+# The real programs of tests/e2e/campaign.rs.
+stress=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs default-jdk-headless)
+
 case $what in
+stress) packages=("${stress[@]}") ;;
 demo) packages=("${demo[@]}") ;;
 test) packages=("${tests[@]}") ;;
-*) echo "usage: scripts/setup.sh demo|test" >&2; exit 2 ;;
+*) echo "usage: scripts/setup.sh demo|test|stress" >&2; exit 2 ;;
 esac
 
 missing_packages() {

@@ -6,6 +6,7 @@ mod bad_targets;
 mod benches;
 mod births;
 mod callsites;
+mod campaign;
 mod cgroups;
 mod counts;
 mod daemons;

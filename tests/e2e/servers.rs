@@ -3,10 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Probe, Process, Site, installed, skipped};
+use tiptoe_tests::{Probe, Process, Site, installed, scaled, skipped};
 
 const NGINX: &str =
     "daemon off; master_process off; pid DIR/pid; error_log DIR/error.log; events {}
@@ -14,7 +15,7 @@ http { access_log off; client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_t
 uwsgi_temp_path DIR; scgi_temp_path DIR; server { listen unix:DIR/socket; return 200 hello; } }";
 
 /// Speaks to nginx and to memcached: arguments are the socket and the rounds.
-const HTTP_CLIENT: &str = "
+pub(crate) const HTTP_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
 for i in range(int(sys.argv[2])):
@@ -27,7 +28,7 @@ for i in range(int(sys.argv[2])):
     if i % 900 == 899: s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
 print('fine')
 ";
-const CACHE_CLIENT: &str = "
+pub(crate) const CACHE_CLIENT: &str = "
 import socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rwb')
 for i in range(int(sys.argv[2])):
@@ -38,35 +39,51 @@ print('fine')
 ";
 
 /// A server in a folder of its own that is gone when the test is.
-struct Server {
-    process: Process,
-    folder: PathBuf,
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) folder: PathBuf,
 }
 
 impl Server {
     /// Starts it; `DIR` in its arguments is its folder. Returns when `DIR/socket` is there.
     fn start(program: &Path, arguments: &str) -> Server {
+        let folder = Server::folder(program);
+        Server::start_in(folder, &mut Command::new(program), arguments)
+    }
+
+    /// A new folder for it.
+    pub(crate) fn folder(program: &Path) -> PathBuf {
+        static TURN: AtomicU32 = AtomicU32::new(0);
         let name = program.file_name().expect("a program").to_string_lossy();
-        let folder = std::env::temp_dir().join(format!("tiptoe-{name}-{}", std::process::id()));
+        // Relaxed: numbers that differ are all that is wanted.
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tiptoe-{name}-{}-{turn}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a temporary folder");
         // Who gives up root before it opens its socket opens it here all the same.
         let anybody = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(&folder, anybody).expect("the folder is ours");
+        folder
+    }
+
+    /// The same through a command, which its arguments are added to, and in a folder that has been prepared.
+    pub(crate) fn start_in(folder: PathBuf, command: &mut Command, arguments: &str) -> Server {
         let configuration = NGINX.replace("DIR", &folder.to_string_lossy());
         std::fs::write(folder.join("nginx.conf"), configuration).expect("the folder is ours");
         let arguments = arguments
             .split(' ')
             .map(|argument| argument.replace("DIR", &folder.to_string_lossy()));
-        let mut command = Command::new(program);
         command.args(arguments).stderr(Stdio::null());
         let server = Server {
-            process: Process::start(&mut command),
+            process: Process::start(command),
             folder,
         };
         let socket = server.socket();
-        wait_until("the server's socket", Duration::from_secs(10), || {
-            socket.exists()
-        });
+        wait_until(
+            "the server's socket",
+            Duration::from_secs(60 + scaled(1000)),
+            || socket.exists(),
+        );
         server
     }
 
@@ -74,7 +91,7 @@ impl Server {
         self.process.pid()
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
 }

@@ -1,7 +1,7 @@
 //! A program that a test started: ended when the test is over, however it is over.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
@@ -83,6 +83,11 @@ impl Process {
         (text, self.child.wait().expect("our child"))
     }
 
+    /// Waits for its end, with its stdin as it is.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("our child")
+    }
+
     /// Is it still there?
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
@@ -119,6 +124,59 @@ pub fn output(command: &mut Command) -> Output {
     let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let _watchdog = Watchdog::new(&child);
     child.wait_with_output().expect("our own child")
+}
+
+/// A running program that gets its stdin all at once.
+#[derive(Debug)]
+pub struct Fed {
+    child: Option<Child>,
+    _watchdog: Watchdog,
+}
+
+impl Fed {
+    /// Starts a command, which waits as soon as it reads.
+    pub fn start(command: &mut Command) -> Fed {
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn();
+        let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Fed {
+            _watchdog: Watchdog::new(&child),
+            child: Some(child),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    /// Gives it its stdin; all of its stdout, and its status, 128 + N for signal N.
+    pub fn finish(mut self, input: &[u8]) -> (Vec<u8>, i32) {
+        let mut child = self.child.take().expect("it runs");
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        let output = std::thread::scope(|scope| {
+            // A program that ends early does not read all of it.
+            scope.spawn(move || stdin.write_all(input));
+            child.wait_with_output().expect("our own child")
+        });
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        let signal = output.status.signal().map(|signal| 128 + signal);
+        (output.stdout, output.status.code().or(signal).unwrap_or(-1))
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Both fail only where the child is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// Ends a process group that hangs, so that its test fails and the next one runs.

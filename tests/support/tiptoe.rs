@@ -148,6 +148,15 @@ impl Probe {
         Run::new(output, &report)
     }
 
+    /// The command of tiptoe's that launches `program` under this probe, whose arguments are still to be added, and where the
+    /// report will be: for [`take_report`].
+    pub fn launch(&self, program: &Path) -> (Command, PathBuf) {
+        let report = report_path();
+        let mut command = self.command(&report);
+        command.arg("--").arg(program);
+        (command, report)
+    }
+
     /// Starts a target that waits, under this probe; its process id comes with it.
     pub fn start(&self, program: &Path, arguments: &[&str]) -> (Attached, u32) {
         let report = report_path();
@@ -214,14 +223,10 @@ fn contained(command: &Command) -> Command {
 impl Run {
     /// What came of it, whose report is there.
     pub fn new(output: Output, report: &Path) -> Run {
-        let text = std::fs::read_to_string(report)
-            .ok()
-            .filter(|text| !text.is_empty());
-        let _ = std::fs::remove_file(report);
         let code = std::os::unix::process::ExitStatusExt::signal(&output.status)
             .map(|signal| 128 + signal);
         Run {
-            report: text.map(|text| Report::parse(&text)),
+            report: take_report(report),
             stdout: output.stdout,
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             status: output.status.code().or(code).unwrap_or(-1),
@@ -271,6 +276,14 @@ impl Attached {
         let _ = std::fs::remove_file(&self.report);
         Report::parse(&text)
     }
+}
+
+/// Reads a report and removes its file; `None` where tiptoe wrote none.
+pub fn take_report(path: &Path) -> Option<Report> {
+    let text = std::fs::read_to_string(path).ok();
+    let _ = std::fs::remove_file(path);
+    let text = text.filter(|text| !text.is_empty())?;
+    Some(Report::parse(&text))
 }
 
 fn report_path() -> PathBuf {

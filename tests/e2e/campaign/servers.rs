@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use tiptoe_tests::process::output;
 use tiptoe_tests::tiptoe::take_report;
@@ -180,6 +180,9 @@ select x.a, y.b from t x join t y on x.a = y.a * 2 where y.b ~ '77$' order by 1 
 select md5(string_agg(b, ',' order by b)) from t; select 1 / 0; select jsonb_agg(a) from t where a < 5;
 do $$ begin perform 1 / 0; exception when division_by_zero then raise notice 'caught'; end $$;";
 
+/// The socket is there before the server answers.
+const ASKS: &str = r#"until pg_isready -q -h "$0"; do sleep 0.1; done; exec psql -h "$0" "$@""#;
+
 /// Its processes are forks of the one that is traced.
 fn postgres() -> Result<Service, String> {
     let versions = fs::read_dir("/usr/lib/postgresql")
@@ -193,13 +196,10 @@ fn postgres() -> Result<Service, String> {
     let arguments = "-D DIR/data -k DIR -c listen_addresses= -c fsync=off";
     let client = |socket: &Path| {
         let folder = socket.parent().expect("it is in a folder");
-        let mut client = Command::new("psql");
-        client
-            .args(["-X", "-A", "-t", "-U", "tester", "-d", "postgres", "-h"])
-            .arg(folder);
-        client
-            .args(SQL.lines().flat_map(|line| ["-c", line]))
-            .stdin(Stdio::null());
+        let mut client = Command::new("sh");
+        client.args(["-c", ASKS]).arg(folder);
+        client.args(["-X", "-A", "-t", "-U", "tester", "-d", "postgres"]);
+        client.args(SQL.lines().flat_map(|line| ["-c", line]));
         client
     };
     Ok(Service {

@@ -22,12 +22,6 @@ static void adds(void) {
     for (int i = 0; i < ROUNDS; i++) add();
 }
 
-static void use_alternate_stack(void) {
-    alternate = malloc(ALTERNATE);
-    stack_t stack = {.ss_sp = alternate, .ss_size = ALTERNATE};
-    CHECK(sigaltstack(&stack, NULL) == 0);
-}
-
 // Memory with nothing mapped below it.
 static char *guarded(size_t size) {
     char *memory = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -37,7 +31,7 @@ static char *guarded(size_t size) {
 }
 
 static void coroutine(void) {
-    use_alternate_stack();
+    alternate = use_guarded_stack(ALTERNATE);
     CHECK(getcontext(&callee) == 0);
     callee.uc_stack.ss_sp = guarded(4096);
     callee.uc_stack.ss_size = LEFT;
@@ -47,7 +41,7 @@ static void coroutine(void) {
 }
 
 static void *nearly_exhausted(void *low) {
-    use_alternate_stack();
+    alternate = use_guarded_stack(ALTERNATE);
     char here;
     volatile char *below = alloca(&here - (char *)low - LEFT);
     *below = 1;
@@ -75,7 +69,7 @@ static void handler(int signal) {
 
 // The alternate stack stays the program's, also while a handler is on it.
 static void handled(void) {
-    use_alternate_stack();
+    alternate = use_guarded_stack(ALTERNATE);
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     CHECK(raise(SIGUSR1) == 0);

@@ -141,6 +141,42 @@ global_asm!(
     "tiptoe_pop rbp",
     "ret",
     ".cfi_endproc",
+    // A clone3 that has the kernel drop the child's handlers. A trampoline of a hook goes on here as if it were at the
+    // call, with its way behind the call in the thread's word. The call leaves rcx and r11 free.
+    "tiptoe_begin tiptoe_clone_cleared",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_undefined rip",
+    "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
+    "push fs:[r11+{cloned}]",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_offset rip, -8",
+    "syscall",
+    "mov ecx, eax",
+    "jrcxz 2f",
+    "3:",
+    "pop rcx",
+    ".cfi_remember_state",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_register rip, rcx",
+    "jmp rcx",
+    ".cfi_restore_state",
+    // In the child, whose stack is its parent's or, as the record says, an empty one.
+    "2:",
+    "mov rcx, [rdi+40]",
+    "jrcxz 4f",
+    "lea rsp, [rsp-128]",
+    "mov r11, [rip + tiptoe_tls_descriptor@GOTTPOFF]",
+    "push fs:[r11+{cloned}]",
+    "4:",
+    "pushfq",
+    ".cfi_adjust_cfa_offset 8",
+    "tiptoe_push rbp, r10, r9, r8, rdi, rsi, rdx, rax",
+    "tiptoe_pass_record {cleared}",
+    "tiptoe_pop rax, rdx, rsi, rdi, r8, r9, r10, rbp",
+    "popfq",
+    ".cfi_adjust_cfa_offset -8",
+    "jmp 3b",
+    ".cfi_endproc",
     // What a signal handler returns to: unwinders know it by these very bytes,
     // `mov rax, 15` in seven and `syscall`.
     ".hidden tiptoe_restorer",
@@ -176,6 +212,8 @@ global_asm!(
     slow = sym crate::calls::slow,
     futex = sym crate::locks::futex,
     first_slab = sym crate::locks::first_slab,
+    cleared = sym crate::hooks::cleared,
+    cloned = const crate::tls::CLONED,
     run = sym crate::thread::run,
 );
 
@@ -247,6 +285,8 @@ unsafe extern "C" {
     pub fn tiptoe_cold_entry();
     /// See the module: reached from trampolines only.
     pub fn tiptoe_hook_entry();
+    /// See the module: reached from trampolines only.
+    pub fn tiptoe_clone_cleared();
     /// See the module: reached from trampolines only.
     pub fn tiptoe_slow_entry();
     /// See the module: reached from trampolines only.

@@ -9,6 +9,7 @@
 use tiptoe_sys::raw::{gettid, nr, syscall6};
 use tiptoe_wire::calls::intercepted;
 
+use crate::asm::tiptoe_clone_cleared;
 use crate::shared;
 use crate::signals::{self, Action, OURS};
 use crate::space;
@@ -70,6 +71,12 @@ pub extern "C" fn hook(frame: &mut Frame) {
     }
     tls::recall(false);
     let number = frame.rax as u32 as usize;
+    if number == nr::CLONE3 && signals::owned() && clears_handlers(frame) {
+        before(number, frame);
+        tls::set_cloned(frame.back + PERFORMED);
+        frame.back = tiptoe_clone_cleared as *const () as u64;
+        return;
+    }
     if let Some(result) = performed(number, frame) {
         frame.rax = result as u64;
         frame.back += PERFORMED;
@@ -160,19 +167,36 @@ fn before_child(number: usize, frame: &Frame) {
     }
 }
 
+/// Whether the child will have lost our handlers. A child that runs beside its parent in the same memory is left alone.
+fn clears_handlers(frame: &Frame) -> bool {
+    const CLONE_VM: u64 = 0x100;
+    const CLONE_VFORK: u64 = 0x4000;
+    const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+    let flags = clone_record(frame).map_or(0, |[flags, ..]| *flags);
+    flags & CLONE_CLEAR_SIGHAND != 0 && flags & (CLONE_VM | CLONE_VFORK) != CLONE_VM
+}
+
+/// In the child of such a call, before it runs on: glibc's posix_spawn has made them so since 2.38.
+pub extern "C" fn cleared() {
+    signals::after_clear();
+}
+
+/// clone3's record, as far as it is looked into: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls.
+fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
+    let whole = frame.rsi >= 8 * 8;
+    // SAFETY: libc passes a valid record of the size in rsi.
+    let record = unsafe { (frame.rdi as *const [u64; 8]).as_ref() };
+    record.filter(|_| whole)
+}
+
 /// The control block of the thread that a call of libc's makes, if it makes one.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_THREAD: u64 = 0x1_0000;
     const CLONE_SETTLS: u64 = 0x8_0000;
-    /// Where the block's address is in clone3's record.
-    const TLS: usize = 7;
     let (flags, block) = match number {
         nr::CLONE => (frame.rdi, frame.r8),
         _ => {
-            let whole = frame.rsi >= (TLS as u64 + 1) * 8;
-            // SAFETY: libc passes a valid record of the size in rsi.
-            let record = unsafe { (frame.rdi as *const [u64; TLS + 1]).as_ref() };
-            let [flags, .., block] = *record.filter(|_| whole)?;
+            let [flags, .., block] = *clone_record(frame)?;
             (flags, block)
         }
     };

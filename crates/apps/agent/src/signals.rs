@@ -50,7 +50,8 @@
 //!
 //! What a program could still see:
 //! - a system call that is no libc's, or libc's `syscall` of another shape (musl's), is not
-//!   caught: a thread that blocks SIGTRAP so, and then meets a trap byte, is killed;
+//!   caught. Where a program's files have one that may change a mask, no trap byte is used; code that is
+//!   generated, or loaded later, may still block SIGTRAP, and is killed where it then meets a trap byte;
 //! - a signal sent to the process is held back by the thread that the kernel chose, although
 //!   another thread may not block it, until a thread waits for it or unblocks it;
 //! - a call without a mask of its own (read, poll) that a blocked signal meets ends with EINTR
@@ -75,6 +76,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use tiptoe_sys::raw::{self, call, nr, sleep_ns};
 
 mod fd;
+mod heirs;
 mod home;
 mod pending;
 mod threads;
@@ -82,6 +84,7 @@ mod trap;
 mod wait;
 
 pub use fd::{in_use as has_signalfd, signalfd};
+pub use heirs::{after_clear, after_failed_exec, before_exec};
 pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };
@@ -91,7 +94,6 @@ use trap::on_trap;
 pub use wait::Place;
 
 use crate::asm::tiptoe_restorer;
-use crate::thread::set_mask;
 use crate::tls;
 
 /// Bit of SIGILL in a kernel signal set.
@@ -439,39 +441,6 @@ pub fn program_action(signal: usize, new: Option<Action>) -> Result<Action, raw:
         mask: old.mask | noted,
         ..old
     })
-}
-
-/// Puts into the kernel what a new program inherits: the block, and being ignored.
-/// Returns what to give to [`after_failed_exec`].
-pub fn before_exec() -> u64 {
-    let blocked = tls::blocked();
-    set_mask(set_mask(u64::MAX) | blocked);
-    for signal in BOTH {
-        if believed(signal).is_some_and(|believed| believed.action().handler == SIG_IGN) {
-            let ignored = Action {
-                handler: SIG_IGN,
-                ..Action::default()
-            };
-            let _ = kernel_action(signal, Some(&ignored));
-        }
-    }
-    blocked
-}
-
-/// Takes back what [`before_exec`] did.
-pub fn after_failed_exec(blocked: u64) {
-    insist_ignored();
-    set_mask(set_mask(u64::MAX) & !blocked);
-}
-
-fn insist_ignored() {
-    for signal in BOTH {
-        if let Some(believed) = believed(signal)
-            && believed.action().handler == SIG_IGN
-        {
-            let _ = kernel_action(signal, Some(&our_action(&believed.action())));
-        }
-    }
 }
 
 /// Waits until no thread has one of our signals pending in the kernel, so that

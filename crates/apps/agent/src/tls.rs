@@ -1,4 +1,4 @@
-//! Eighteen words of each thread, in the static TLS block; [`tiptoe_wire::tls`] has
+//! Nineteen words of each thread, in the static TLS block; [`tiptoe_wire::tls`] has
 //! the ones that trampolines and tiptoe know.
 //!
 //! | word | holds |
@@ -11,6 +11,7 @@
 //! | 8..16 | two masks as the kernel gets them: mask, pointer to it, length, as it was given |
 //! | 16 | whose turn it is of the two |
 //! | 17 | the end of its frames |
+//! | 18 | where the trampoline of a clone3 goes on behind the call |
 //!
 //! What is noted in one generation (from taking the signals over to giving them
 //! back) says nothing in a later one. `thread_local!` would call `__tls_get_addr`,
@@ -27,10 +28,11 @@ global_asm!(
     ".p2align 3",
     ".hidden tiptoe_tls_descriptor",
     ".type tiptoe_tls_descriptor, @object",
-    ".size tiptoe_tls_descriptor, 144",
+    ".size tiptoe_tls_descriptor, 152",
     "tiptoe_tls_descriptor: .quad {nobody}",
     ".zero 128",
     ".quad {noframes} + 4096",
+    ".quad 0",
     ".text",
     nobody = sym NOBODY,
     noframes = sym NOFRAMES,
@@ -49,6 +51,8 @@ pub const HELD: [i64; 2] = [48, 56];
 const MASKS: [i64; 2] = [tiptoe_wire::tls::MASK, 96];
 const TURN: i64 = 128;
 const FRAMES: i64 = tiptoe_wire::tls::FRAMES;
+/// For `tiptoe_clone_cleared`, in parent and child, which share the word or have a copy each.
+pub const CLONED: i64 = 144;
 
 /// How often the signals were taken over.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -177,6 +181,11 @@ pub fn blocked() -> u64 {
 /// Notes the owned signals that this thread believes to block.
 pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
+}
+
+/// Notes where a clone3 that this thread is about to make goes on.
+pub fn set_cloned(behind: u64) {
+    store(CLONED, behind);
 }
 
 /// Sends the thread to the hook again if it is on its way into a system call.

@@ -4,11 +4,10 @@
 //! trampoline does what is wanted, so that attaching a thousand times takes no
 //! more memory than attaching once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use tiptoe_patch::{
-    ARENA_LEN, Abi, Arena, Body, Hits, Notice, Patch, Planner, Shape, Strategy, SyscallSite,
-    any_futex_site, shape, signal_return, syscall_sites,
+    ARENA_LEN, Abi, Arena, Body, Hits, Patch, Planner, Shape, Strategy, shape, signal_return,
 };
 use tiptoe_symbol::Function;
 use tiptoe_sys::host::procfs::Mapping;
@@ -22,6 +21,7 @@ use crate::rows::{Row, Rows};
 
 mod follow;
 mod holds;
+mod hooks;
 mod intercept;
 mod locks;
 mod room;
@@ -33,20 +33,6 @@ pub use intercept::is_intercepted;
 pub use locks::{Locks, name_of, rwlocks};
 pub use unseen::unseen;
 pub use wrappers::{is_of_libc, wrappers};
-
-/// System calls that the agent sees first, so that the program finds its signals and
-/// credentials as they are without us, by what is done.
-const HOOKED: &[u32] = &[
-    13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
-    128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
-    282, 289, // signalfd, signalfd4
-    9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: what is mapped where
-    59, 322, // execve, execveat: what is blocked is inherited
-    105, 106, 113, 114, 116, 117, 119, // set*id
-    272, 308, // unshare, setns
-    56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
-    157, 317, // prctl, seccomp: may put the program under a filter
-];
 
 /// A site that is to be armed, and whether the agent knows it already.
 pub struct Planned {
@@ -206,53 +192,6 @@ pub fn is_runtime(module: &Module) -> bool {
 }
 
 impl Draft<'_> {
-    fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<Planned> {
-        let mut hooks = BTreeMap::new();
-        for function in module.object.image.functions() {
-            let Some(code) = module.object.code(function, module.bias) else {
-                continue;
-            };
-            if function.names.iter().any(|name| &**name == "syscall") {
-                let site = any_futex_site(&code);
-                let futex = site.as_ref();
-                let futex = futex.and_then(|site| self.any_notice(module, site, locks));
-                let hook = site.and_then(|site| self.hook(&site.call, futex));
-                hooks.extend(hook.map(|hook| (hook.site.address, hook)));
-            } else if may_call(code.bytes) {
-                for site in syscall_sites(&code, HOOKED) {
-                    let hook = self.hook(&site, None);
-                    hooks.extend(hook.map(|hook| (site.address, hook)));
-                }
-            }
-        }
-        hooks.into_values().collect()
-    }
-
-    fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
-        const SYSCALL: u64 = 2;
-        let behind = site.syscall + SYSCALL;
-        let planned = self.hook_site(site, futex)?;
-        Some(Planned { behind, ..planned })
-    }
-
-    fn hook_site(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
-        let recall = self.ground.recall;
-        let body = match site.nr {
-            u32::MAX => Body::SyscallAny {
-                numbers: numbers(),
-                recall,
-                futex,
-            },
-            nr => Body::Syscall { nr, recall },
-        };
-        let same = |known: &Site| known.body == body_hash(&body);
-        if let Some(known) = self.again_at(site.address, same) {
-            return Some(known);
-        }
-        let patch = self.planner.place(&site.shape, &body, Vec::new).ok()?;
-        (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
-    }
-
     /// What the loader calls when its list of libraries changes.
     fn changed(&mut self, modules: &[Module]) -> Option<Planned> {
         let address = self.ground.changed?;
@@ -361,24 +300,6 @@ fn restorer(libc: &Module) -> Option<u64> {
     functions.find_map(|function| signal_return(&libc.object.code(function, libc.bias)?))
 }
 
-/// A bit for each number that is hooked.
-fn numbers() -> [u64; 8] {
-    let mut numbers = [0; 8];
-    for nr in HOOKED {
-        numbers[*nr as usize / 64] |= 1 << (nr % 64);
-    }
-    numbers
-}
-
-/// Whether bytes hold a `mov $NUMBER,%eax` and a `syscall` at all.
-fn may_call(bytes: &[u8]) -> bool {
-    bytes.windows(2).any(|pair| pair == [0x0f, 0x05])
-        && bytes.windows(5).any(|five| {
-            five[0] == 0xb8
-                && HOOKED.contains(&u32::from_le_bytes([five[1], five[2], five[3], five[4]]))
-        })
-}
-
 fn again(known: &Site, has_others: bool) -> Planned {
     let strategy = match known.len {
         1 => Strategy::Trap,
@@ -485,16 +406,5 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         known: false,
         behind: 0,
         has_others: false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A hook stands in front of a call, and reckons with it there.
-    #[test]
-    fn what_is_hooked_is_never_made_elsewhere() {
-        assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));
     }
 }

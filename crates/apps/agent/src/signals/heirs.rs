@@ -1,0 +1,53 @@
+//! What programs and children inherit of the program's dispositions.
+
+use super::{Action, BOTH, SIG_IGN, believed, home, kernel_action, our_action};
+use crate::thread::set_mask;
+use crate::tls;
+
+/// Puts into the kernel what a new program inherits: the block, and being ignored.
+/// Returns what to give to [`after_failed_exec`].
+pub fn before_exec() -> u64 {
+    let blocked = tls::blocked();
+    set_mask(set_mask(u64::MAX) | blocked);
+    for signal in BOTH {
+        if believed(signal).is_some_and(|believed| believed.action().handler == SIG_IGN) {
+            let ignored = Action {
+                handler: SIG_IGN,
+                ..Action::default()
+            };
+            let _ = kernel_action(signal, Some(&ignored));
+        }
+    }
+    blocked
+}
+
+/// Takes back what [`before_exec`] did.
+pub fn after_failed_exec(blocked: u64) {
+    insist_ignored();
+    set_mask(set_mask(u64::MAX) & !blocked);
+}
+
+/// Puts our handlers back in a child whose handlers the kernel dropped at its birth. What the program handled is
+/// noted as dropped, unless the note is its parent's.
+pub fn after_clear() {
+    for signal in BOTH {
+        if let Some(believed) = believed(signal) {
+            let mut now = believed.action();
+            if now.handler > SIG_IGN && !home::is_anothers() {
+                now = Action::default();
+                believed.set_action(now);
+            }
+            let _ = kernel_action(signal, Some(&our_action(&now)));
+        }
+    }
+}
+
+fn insist_ignored() {
+    for signal in BOTH {
+        if let Some(believed) = believed(signal)
+            && believed.action().handler == SIG_IGN
+        {
+            let _ = kernel_action(signal, Some(&our_action(&believed.action())));
+        }
+    }
+}

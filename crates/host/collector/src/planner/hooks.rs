@@ -1,0 +1,120 @@
+//! The system calls of libc that the agent sees first.
+
+use std::collections::BTreeMap;
+
+use tiptoe_patch::{
+    Body, FunctionCode, Notice, Strategy, SyscallSite, any_futex_site, syscall_sites,
+};
+use tiptoe_wire::Site;
+
+use super::{Draft, Locks, Planned, body_hash, planned};
+use crate::module::Module;
+
+/// System calls that the agent sees first, so that the program finds its signals and
+/// credentials as they are without us, by what is done.
+const HOOKED: &[u32] = &[
+    13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
+    128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
+    282, 289, // signalfd, signalfd4
+    9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: what is mapped where
+    59, 322, // execve, execveat: what is blocked is inherited
+    105, 106, 113, 114, 116, 117, 119, // set*id
+    272, 308, // unshare, setns
+    56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
+    157, 317, // prctl, seccomp: may put the program under a filter
+];
+
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+impl Draft<'_> {
+    pub(super) fn hooks(&mut self, module: &Module, locks: &mut Locks) -> Vec<Planned> {
+        let mut hooks = BTreeMap::new();
+        for function in module.object.image.functions() {
+            let Some(code) = module.object.code(function, module.bias) else {
+                continue;
+            };
+            let code = with_last_call(code);
+            if function.names.iter().any(|name| &**name == "syscall") {
+                let site = any_futex_site(&code);
+                let futex = site.as_ref();
+                let futex = futex.and_then(|site| self.any_notice(module, site, locks));
+                let hook = site.and_then(|site| self.hook(&site.call, futex));
+                hooks.extend(hook.map(|hook| (hook.site.address, hook)));
+            } else if may_call(code.bytes) {
+                for site in syscall_sites(&code, HOOKED) {
+                    let hook = self.hook(&site, None);
+                    hooks.extend(hook.map(|hook| (site.address, hook)));
+                }
+            }
+        }
+        hooks.into_values().collect()
+    }
+
+    fn hook(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
+        let behind = site.syscall + SYSCALL.len() as u64;
+        let planned = self.hook_site(site, futex)?;
+        Some(Planned { behind, ..planned })
+    }
+
+    fn hook_site(&mut self, site: &SyscallSite, futex: Option<Notice>) -> Option<Planned> {
+        let recall = self.ground.recall;
+        let body = match site.nr {
+            u32::MAX => Body::SyscallAny {
+                numbers: numbers(),
+                recall,
+                futex,
+            },
+            nr => Body::Syscall { nr, recall },
+        };
+        let same = |known: &Site| known.body == body_hash(&body);
+        if let Some(known) = self.again_at(site.address, same) {
+            return Some(known);
+        }
+        let patch = self.planner.place(&site.shape, &body, Vec::new).ok()?;
+        (patch.strategy == Strategy::Jump).then(|| planned(patch, 0, &body))
+    }
+}
+
+/// A bit for each number that is hooked.
+fn numbers() -> [u64; 8] {
+    let mut numbers = [0; 8];
+    for nr in HOOKED {
+        numbers[*nr as usize / 64] |= 1 << (nr % 64);
+    }
+    numbers
+}
+
+/// A function without a name is as long as its description, which in clone3 ends between `mov $NUMBER,%eax` and the
+/// `syscall`: behind that it would be wrong for the child.
+fn with_last_call(code: FunctionCode<'_>) -> FunctionCode<'_> {
+    let split = code.bytes.split_at_checked(code.size);
+    let is_cut = split.is_some_and(|(own, next)| {
+        own.iter().nth_back(4) == Some(&0xb8) && next.starts_with(&SYSCALL)
+    });
+    let missing = if is_cut { SYSCALL.len() } else { 0 };
+    FunctionCode {
+        size: code.size + missing,
+        ..code
+    }
+}
+
+/// Whether bytes hold a `mov $NUMBER,%eax` and a `syscall` at all.
+fn may_call(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == SYSCALL)
+        && bytes.windows(5).any(|five| {
+            five[0] == 0xb8
+                && HOOKED.contains(&u32::from_le_bytes([five[1], five[2], five[3], five[4]]))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hook stands in front of a call, and reckons with it there.
+    #[test]
+    fn what_is_hooked_is_never_made_elsewhere() {
+        assert!(HOOKED.iter().all(|nr| tiptoe_patch::stays(*nr)));
+    }
+}

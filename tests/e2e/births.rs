@@ -1,14 +1,19 @@
 //! No trap byte may stand while a thread blocks SIGTRAP or SIGILL: threads that are just being born, that sleep under
 //! a mask of their own, that are within a handler, that block signals by system calls of their own, children of vfork.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tiptoe_tests::{Probe, Process, scaled, target};
+use tiptoe_tests::{Debian, Probe, Process, scaled, skipped, target};
 
 /// Starts a target that says `ready`.
 fn start(name: &str, arguments: &[&str]) -> Process {
-    let mut process = Process::start(Command::new(target(name)).args(arguments));
+    start_program(&target(name), arguments)
+}
+
+fn start_program(program: &Path, arguments: &[&str]) -> Process {
+    let mut process = Process::start(Command::new(program).args(arguments));
     assert_eq!(process.line(), "ready");
     process
 }
@@ -74,6 +79,23 @@ fn children_that_share_memory_survive_attach_and_detach() {
     let process = start("spawner", &["4"]);
     let all = instruments("started", "over");
     attach_often(&process, &all[..4], scaled(500));
+    ends_well(process);
+}
+
+/// The kernel drops the handlers of such a child, and its libc, which has no symbols, describes clone3 up to its system
+/// call only: at a trap byte the child died, and posix_spawn reported a success.
+#[test]
+fn children_without_handlers_survive_attach_and_detach() {
+    let root = match Debian::new("trixie") {
+        Ok(root) => root,
+        Err(why) => return skipped("trixie", &why),
+    };
+    let process = start_program(&root.target("spawner"), &["4"]);
+    let all = [Probe::new(&["libc.so.6:*"]), Probe::lock()];
+    attach_often(&process, &all, scaled(500));
+    ends_well(process);
+    let process = start_program(&root.target("births"), &["4", "0"]);
+    attach_often(&process, &instruments("born", "over"), scaled(200));
     ends_well(process);
 }
 

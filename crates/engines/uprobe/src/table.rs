@@ -8,7 +8,7 @@
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | D: an order is complete | `version` in [`Table::insert`] | `version` in [`Table::find`] |
+//! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
 //!
 //! A reader that was overtaken by two insertions may see a buffer being
 //! refilled; it re-reads the version after the search and tries again. The
@@ -226,7 +226,7 @@ impl<'a> Table<'a> {
     /// The last site that begins at `address` or before.
     fn last_up_to(&self, address: u64) -> Option<usize> {
         for _ in 0..TRIES {
-            // Acquire: pairs with the Release in `insert` (edge D).
+            // Acquire: pairs with the Release in `insert` and `recall` (edge D).
             let version = self.version.load(Ordering::Acquire);
             let index = self.search(version, address);
             // Orders the search's reads before the second look at the version;

@@ -101,3 +101,55 @@ fn mutant_merge_without_fence() {
 fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
+
+/// A thread traps at 20, which has two records, while the agent's thread inserts 10 and then recalls the first of the
+/// two: it finds either, whole.
+fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
+    const FIRST: u64 = 2000;
+    const SECOND: u64 = 2001;
+    loom::model(move || {
+        let table = table();
+        insert(table, 20);
+        let second = Site {
+            trampoline: SECOND,
+            ..site(20)
+        };
+        table.insert(1, |_| Some(second)).expect("room");
+        let thread = spawn(move || {
+            lose(reader);
+            let found = table.find(20).expect("it was there before");
+            assert_eq!(found.site.address, 20, "the record is whole");
+            assert!([FIRST, SECOND].contains(&found.site.trampoline));
+            assert_eq!(found.resume, found.site.trampoline + 7, "the way out");
+        });
+        insert(table, 10);
+        lose(agent);
+        table.recall(|site| site.trampoline == FIRST);
+        thread.join().expect("found");
+        let found = table.find(20).expect("it was there before");
+        assert_eq!(found.site.trampoline, FIRST, "it was recalled");
+    });
+}
+
+#[test]
+fn a_site_that_is_recalled_meanwhile_is_found() {
+    find_against_recall(None, None);
+}
+
+#[test]
+#[should_panic(expected = "it was there before")]
+fn mutant_recall_without_release() {
+    find_against_recall(Some(Edge::Access(Release)), None);
+}
+
+#[test]
+#[should_panic(expected = "it was there before")]
+fn mutant_recall_without_fence() {
+    find_against_recall(Some(Edge::Fence(Release)), None);
+}
+
+#[test]
+#[should_panic(expected = "it was there before")]
+fn mutant_find_meets_recall_without_acquire() {
+    find_against_recall(None, Some(Edge::Access(Acquire)));
+}

@@ -12,8 +12,11 @@ tests=("${demo[@]}" memcached nginx-light sqlite3 python3 gdb file linux-perf g+
 # Any Go will do; Debian's is large.
 command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 
+# Any Java, too.
+command -v javac >/dev/null || tests+=(default-jdk-headless)
+
 # The real programs of tests/e2e/campaign.rs.
-stress=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs default-jdk-headless)
+stress=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs)
 
 case $what in
 stress) packages=("${stress[@]}") ;;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use tiptoe_tests::{Debian, Probe, Process, scaled, skipped, target};
+use tiptoe_tests::{Debian, Probe, Process, go_target, java_target, scaled, skipped, target};
 
 /// Starts a target that says `ready`.
 fn start(name: &str, arguments: &[&str]) -> Process {
@@ -96,6 +96,41 @@ fn children_without_handlers_survive_attach_and_detach() {
     ends_well(process);
     let process = start_program(&root.target("births"), &["4", "0"]);
     attach_often(&process, &instruments("born", "over"), scaled(200));
+    ends_well(process);
+}
+
+/// Go's runtime blocks signals by system calls of its own while it makes a thread, and C code makes some beside it.
+#[test]
+fn threads_of_go_and_c_survive_attach_and_detach() {
+    let program = match go_target("births_cgo", &[]) {
+        Ok(program) => program,
+        Err(why) => return skipped("go", &why),
+    };
+    let process = start_program(&program, &[]);
+    let libc = "libc.so.6:pthread_*";
+    let all = [
+        Probe::new(&["main.main.func*", libc]),
+        Probe::new(&[libc]).with(&["--latency"]),
+        Probe::lock(),
+    ];
+    attach_often(&process, &all, scaled(500));
+    ends_well(process);
+}
+
+#[test]
+fn threads_of_java_survive_attach_and_detach() {
+    let (java, arguments) = match java_target("Births") {
+        Ok(target) => target,
+        Err(why) => return skipped("java", &why),
+    };
+    let process = start_program(&java, &arguments.each_ref().map(String::as_str));
+    let libc = "libc.so.6:pthread_*";
+    let all = [
+        Probe::new(&[libc]),
+        Probe::new(&["libjvm.so:JVM_*", libc]).with(&["--latency"]),
+        Probe::lock(),
+    ];
+    attach_often(&process, &all, scaled(500));
     ends_well(process);
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tiptoe_tests::process::{Fed, output};
 use tiptoe_tests::tiptoe::take_report;
-use tiptoe_tests::{Probe, installed, scaled, skipped, target};
+use tiptoe_tests::{Probe, go_target, installed, java_target, scaled, skipped, target};
 
 mod servers;
 
@@ -262,23 +262,7 @@ fn git() -> Result<Program, String> {
 }
 
 fn go() -> Result<Program, String> {
-    let go = installed("go").ok_or("go is not installed")?;
-    let (folder, source) = (
-        folder("go"),
-        tiptoe_tests::root().join("tests/targets/mixed_go.go"),
-    );
-    let mut build = Command::new(go);
-    build
-        .arg("build")
-        .arg("-o")
-        .arg(folder.join("mixed_go"))
-        .arg(source);
-    done(
-        build
-            .env("GOCACHE", folder.join("cache"))
-            .env("CGO_ENABLED", "0"),
-    )?;
-    Ok(Program::at(folder.join("mixed_go"), &[], "go\n"))
+    Ok(Program::at(go_target("mixed_go", &[])?, &[], "go\n"))
 }
 
 /// gcc's compiler proper, on a source that needs no header.
@@ -293,38 +277,8 @@ fn cc1() -> Result<Program, String> {
     ))
 }
 
-const JAVA: &str = r#"import java.util.*;
-class Mixed {
-    static int sink(int n) { if (n == 0) throw new IllegalStateException("end"); return sink(n - 1) + n; }
-    public static void main(String[] words) throws Exception {
-        String line = new Scanner(System.in).nextLine();
-        TreeMap<String, Integer> map = new TreeMap<>();
-        for (int i = 0; i < 20000; i++) map.merge("k" + i % 997, i, Integer::sum);
-        int caught = 0;
-        for (int i = 0; i < 50; i++) try { sink(i); } catch (IllegalStateException e) { caught++; }
-        int[] sums = new int[4];
-        Thread[] threads = new Thread[4];
-        for (int t = 0; t < 4; t++) { int n = t; (threads[t] = new Thread(() -> { for (int i = 0; i < 1000; i++) sums[n] += ("" + i * n).length(); })).start(); }
-        for (Thread thread : threads) thread.join();
-        System.gc();
-        try { Object none = words.length > 9 ? "" : null; none.hashCode(); } catch (NullPointerException e) { caught++; }
-        System.out.println(line + " " + map.hashCode() + " " + caught + " " + Arrays.toString(sums));
-        System.exit(7);
-    }
-}"#;
-
 fn java() -> Result<Program, String> {
-    let (java, javac) = (
-        installed("java"),
-        installed("javac").ok_or("javac is not installed")?,
-    );
-    let folder = folder("java");
-    fs::write(folder.join("Mixed.java"), JAVA).expect("our own folder");
-    done(Command::new(javac).arg("Mixed.java").current_dir(&folder))?;
-    let folder = folder.to_str().ok_or("UTF-8")?;
-    Ok(Program::at(
-        java.ok_or("java is not installed")?,
-        &["-cp", folder, "Mixed"],
-        "go\n",
-    ))
+    let (java, arguments) = java_target("Mixed")?;
+    let arguments = arguments.each_ref().map(String::as_str);
+    Ok(Program::at(java, &arguments, "go\n"))
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tiptoe_tests::foreign::Place;
 use tiptoe_tests::process::output;
 use tiptoe_tests::{
-    Futexes, Probe, Process, Report, command, installed, is_root, musl_target, scaled, skipped,
+    Futexes, Probe, Process, Report, command, go_target, is_root, musl_target, scaled, skipped,
     target, target_with,
 };
 
@@ -217,46 +217,18 @@ fn musl_programs_are_seen_started_or_running() {
     assert!(notes(report).contains("musl"), "{}", notes(report));
 }
 
-const GO: &str = r#"package main
-
-import ("fmt"; "sync"; "time")
-
-func main() {
-	var group sync.WaitGroup
-	for i := 0; i < 8; i++ {
-		group.Add(1)
-		go func() { time.Sleep(50 * time.Millisecond); group.Done() }()
-	}
-	group.Wait()
-	fmt.Println("done")
-}
-"#;
-
 /// Threads of its runtime, by the functions of that, with a word on what they wait for.
 #[test]
 fn threads_of_go_are_seen() {
     if !is_possible() {
         return;
     }
-    let Some(go) = installed("go") else {
-        return skipped("go", "not installed");
-    };
-    let folder = std::env::temp_dir().join(format!("tiptoe-go-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("main.go"), GO).expect("a source");
-    for (name, flags) in [("gone", ""), ("stripped", "-s -w")] {
-        let mut build = Command::new(&go);
-        build
-            .args(["build", "-ldflags", flags, "-o", name, "main.go"])
-            .current_dir(&folder);
-        build
-            .env("GOCACHE", folder.join("cache"))
-            .env("GOFLAGS", "")
-            .env("CGO_ENABLED", "0");
-        let built = output(&mut build);
-        let said = String::from_utf8_lossy(&built.stderr).into_owned();
-        assert!(built.status.success(), "{said}");
-        let run = Probe::lock().run(&folder.join(name), &[]);
+    for flags in [&[][..], &["-ldflags=-s -w"]] {
+        let program = match go_target("parks", flags) {
+            Ok(program) => program,
+            Err(why) => return skipped("go", &why),
+        };
+        let run = Probe::lock().run(&program, &[]);
         let report = run.good();
         assert_eq!(run.stdout, b"done\n");
         let mut rows = rows(report).iter();
@@ -266,15 +238,14 @@ fn threads_of_go_are_seen() {
         let site = parked["callsite"].as_str().unwrap_or_default();
         let is_users = !site.contains("futex") && !site.contains("note");
         let begins = if flags.is_empty() {
-            "gone:runtime."
+            "parks:runtime."
         } else {
-            "stripped+"
+            "parks-ldflags--s -w+"
         };
         assert!(site.starts_with(begins) && is_users, "{parked:#}");
         let notes = notes(report);
         assert!(notes.contains("go tool pprof"), "{notes}");
     }
-    std::fs::remove_dir_all(&folder).expect("our own folder");
 }
 
 #[test]

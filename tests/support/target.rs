@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use crate::root;
+use crate::process::output;
+use crate::{installed, root};
 
 /// The program of `tests/targets/NAME.{c,cc,rs}`, with the flags of its own first line.
 pub fn target(name: &str) -> PathBuf {
@@ -47,6 +48,42 @@ pub fn musl_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     compiler.arg("-g0");
     let name_here = format!("{name}-musl");
     build(&folder(), &source(name), compiler, &name_here, flags)
+}
+
+/// The program of `tests/targets/NAME.go`; one that says `import "C"` is linked to libc. Fails with the compiler's words.
+pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let source = source(name);
+    let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
+    let mut compiler = Command::new(installed("go").ok_or("go is not installed")?);
+    compiler.arg("build").args(flags).envs([
+        ("GOCACHE", folder().join("go").into_os_string()),
+        ("GOFLAGS", "".into()),
+        (
+            "CGO_ENABLED",
+            i32::from(text.contains("import \"C\"")).to_string().into(),
+        ),
+    ]);
+    build(
+        &folder(),
+        &source,
+        compiler,
+        &file_name(name, &[], flags),
+        &[],
+    )
+}
+
+/// Java's machine, and its arguments for the class of `tests/targets/NAME.java`. Fails with the compiler's words.
+pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
+    let [java, javac] =
+        ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));
+    let mut compiler = Command::new(javac?);
+    let classes = folder().join("java");
+    let built = output(compiler.arg("-d").arg(&classes).arg(source(name)));
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    }
+    let classes = classes.display().to_string();
+    Ok((java?, ["-cp".to_owned(), classes, name.to_owned()]))
 }
 
 fn build(
@@ -96,7 +133,7 @@ fn sources() -> PathBuf {
 }
 
 fn source(name: &str) -> PathBuf {
-    ["c", "cc", "rs"]
+    ["c", "cc", "rs", "go", "java"]
         .iter()
         .map(|extension| sources().join(name).with_extension(extension))
         .find(|path| path.exists())
@@ -124,6 +161,7 @@ fn own_flags(source: &Path) -> Vec<String> {
         .and_then(|line| line.strip_prefix("// cflags:"));
     match source.extension() {
         Some(extension) if extension == "rs" => vec!["-O".into()],
+        Some(extension) if extension == "go" => Vec::new(),
         _ => flags
             .unwrap_or("-O2")
             .split_whitespace()

@@ -74,8 +74,9 @@ extras() {
     if have rustup && ! nightly miri; then
         try 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src
     fi
-    nightly fuzz || try 600 cargo install --locked cargo-fuzz
-    cargo deny --version >/dev/null 2>&1 || try 900 cargo install --locked cargo-deny
+    # Unoptimized: they are built longer than they run.
+    nightly fuzz || try 600 cargo install --debug --locked cargo-fuzz
+    cargo deny --version >/dev/null 2>&1 || try 900 cargo install --debug --locked cargo-deny
 }
 
 # The kernel's list of tracepoints, where the system did not mount it.

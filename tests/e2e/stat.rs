@@ -153,7 +153,10 @@ fn sleeping_is_a_switch_each_time() {
     );
     let session = session(&run);
     let counts = (value(&session, "cs"), value(&session, "context-switches"));
-    assert!(counts.0 >= 40.0 && counts.0 == counts.1, "{session:#}");
+    let text = String::from_utf8_lossy(&run.stdout);
+    let switches = said(&text, "switches");
+    assert!(switches > 0.0, "{text}");
+    assert!(counts.0 >= switches && counts.0 == counts.1, "{session:#}");
 }
 
 #[test]

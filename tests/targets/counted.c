@@ -3,6 +3,7 @@
 #include "common.h"
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -60,6 +61,13 @@ static uint64_t own_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+// How often it was switched out. A sleep that is over before it has begun is none.
+static uint64_t switches(void) {
+    struct rusage used;
+    CHECK(!getrusage(RUSAGE_SELF, &used));
+    return (uint64_t)used.ru_nvcsw + (uint64_t)used.ru_nivcsw;
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 2);
     const char *what = argv[1];
@@ -80,7 +88,9 @@ int main(int argc, char **argv) {
         char line[8];
         CHECK(read(0, line, sizeof line) >= 0);
     } else if (strcmp(what, "sleeps") == 0) {
+        uint64_t before = switches();
         for (uint64_t i = 0; i < number; i++) usleep(500);
+        expect("switches", switches() - before);
     } else {
         while (own_ns() < number * 1000000) KEEP();
         expect("own_ns", own_ns());

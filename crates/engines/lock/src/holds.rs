@@ -167,7 +167,13 @@ mod tests {
     use super::*;
     use crate::{Mutex, Row, RwLock};
     use lock_api::{RwLockUpgradableReadGuard as Upgradable, RwLockWriteGuard as Write};
+    use std::boxed::Box;
     use std::vec::Vec;
+
+    /// One that stays: a later lock at the same address would have its rows.
+    fn always<T>(lock: T) -> &'static T {
+        Box::leak(Box::new(lock))
+    }
 
     fn rows<T>(lock: &T) -> Vec<Row> {
         let address = from_ref(lock).addr();
@@ -181,26 +187,26 @@ mod tests {
 
     #[test]
     fn each_hold_is_timed_once() {
-        let lock: RwLock<u32, Holds<1>> = RwLock::new(0);
+        let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));
         let first = lock.read();
         let again = lock.read_recursive();
         drop(again);
         drop(first);
-        assert_eq!(sum(&lock, Mode::Shared), 1, "reading again is within");
+        assert_eq!(sum(lock, Mode::Shared), 1, "reading again is within");
         drop(lock.write());
-        assert_eq!(sum(&lock, Mode::Exclusive), 1);
+        assert_eq!(sum(lock, Mode::Exclusive), 1);
         drop(lock.upgradable_read());
-        assert_eq!(sum(&lock, Mode::Upgradable), 1);
+        assert_eq!(sum(lock, Mode::Upgradable), 1);
         drop(Upgradable::upgrade(lock.upgradable_read()));
         drop(Write::downgrade(lock.write()));
-        let all = [Mode::Shared, Mode::Exclusive, Mode::Upgradable].map(|mode| sum(&lock, mode));
+        let all = [Mode::Shared, Mode::Exclusive, Mode::Upgradable].map(|mode| sum(lock, mode));
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
     /// In whatever order they are given back.
     #[test]
     fn who_may_upgrade_reads_again() {
-        let lock: RwLock<u32, Holds<1>> = RwLock::new(0);
+        let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));
         for _ in 0..3 {
             let (may_upgrade, again) = (lock.upgradable_read(), lock.read_recursive());
             drop(again);
@@ -210,32 +216,32 @@ mod tests {
             drop(again);
             drop(lock.read());
         }
-        assert_eq!(sum(&lock, Mode::Upgradable), 6);
-        assert_eq!(sum(&lock, Mode::Shared), 3);
+        assert_eq!(sum(lock, Mode::Upgradable), 6);
+        assert_eq!(sum(lock, Mode::Shared), 3);
     }
 
     #[test]
     fn another_reader_s_hold_is_its_own() {
-        let lock: RwLock<u32, Holds<1>> = RwLock::new(0);
+        let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));
         let first = lock.read();
         std::thread::scope(|scope| {
             scope.spawn(|| drop(lock.read()));
         });
-        assert_eq!(sum(&lock, Mode::Shared), 0, "the place is the first one's");
+        assert_eq!(sum(lock, Mode::Shared), 0, "the place is the first one's");
         drop(first);
-        assert_eq!(sum(&lock, Mode::Shared), 1);
+        assert_eq!(sum(lock, Mode::Shared), 1);
     }
 
     #[test]
     fn one_in_so_many_is_timed() {
-        let lock: Mutex<u32, Holds<8>> = Mutex::new(0);
+        let lock: &Mutex<u32, Holds<8>> = always(Mutex::new(0));
         for _ in 0..8_000 {
             *lock.lock() += 1;
         }
-        let timed = sum(&lock, Mode::Exclusive);
+        let timed = sum(lock, Mode::Exclusive);
         assert!((500..2_000).contains(&timed), "{timed}");
         assert!(
-            rows(&lock)
+            rows(lock)
                 .iter()
                 .all(|row| row.site.file().ends_with("holds.rs"))
         );

@@ -82,6 +82,21 @@ fn children_that_share_memory_survive_attach_and_detach() {
     ends_well(process);
 }
 
+/// Threads that are born, cancelled and signalled, children and libraries that come and go, all in one program.
+#[test]
+fn everything_at_once_survives_attach_and_detach() {
+    let plugin = target("plugin").display().to_string();
+    let process = start("turmoil", &[&plugin]);
+    let mut all = instruments("work", "worked");
+    all.extend([
+        Probe::new(&["*:*work"]).with(&["--under", "live"]),
+        Probe::lock().with(&["--via", "kernel"]),
+        Probe::watch().with(&["worked", "--via", "kernel"]),
+    ]);
+    attach_often(&process, &all, scaled(1250));
+    ends_well(process);
+}
+
 /// The kernel drops the handlers of such a child, and its libc, which has no symbols, describes clone3 up to its system
 /// call only: at a trap byte the child died, and posix_spawn reported a success.
 #[test]

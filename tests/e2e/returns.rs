@@ -150,7 +150,7 @@ fn variadic_calls_red_zones_small_stacks_and_blocked_signals() {
 fn callers_are_found_as_without_a_tracer() {
     for level in ["-O0", "-O2"] {
         let program = target_with("ret_caller", &[level]).expect("it builds");
-        for mode in ["own", "above", "backtrace", "unwinder", "next"] {
+        for mode in ["own", "above", "backtrace", "unwinder", "next", "generated"] {
             everything(&program, &[mode]);
         }
     }
@@ -180,6 +180,23 @@ fn functions_that_read_a_return_address_are_counted() {
     counts("own", &["jumps", "jumps_twice"], jumps);
     let calls = "it calls a function that reads its caller's return address";
     counts("above", &["middle"], calls);
+}
+
+/// Calls from code that the program has made are counted, those from its own are timed.
+#[test]
+fn calls_from_generated_code_are_only_counted() {
+    for ask in ENDS {
+        let run = ask
+            .probe(&["looked_for"])
+            .run(&target("ret_caller"), &["generated"]);
+        let event = run.good().event("looked_for").expect("it is counted");
+        let [returns, only_counted] = ["returns", "only_counted"].map(|key| event[key].as_u64());
+        assert_eq!(
+            (returns, only_counted),
+            (Some(20), Some(20)),
+            "{ask:?}: {event}"
+        );
+    }
 }
 
 /// What entries hold for, calls that are timed hold for too.

@@ -3,6 +3,7 @@
 #include "ret_common.h"
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <sys/mman.h>
 #include <unwind.h>
 
 enum { ROUNDS = 20, MOST = 64 };
@@ -100,9 +101,33 @@ void ask_next(void) {
     show("wrapped_by_pointer", wrapped_by_pointer(dlsym, "getpagesize"));
 }
 
+// Code that the program makes, `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`: no unwind information describes it. Its
+// runtime looks for its return address, as those of Java and JavaScript do, in a frame that is not its own.
+static const char made[] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3";
+enum { AFTER_CALL = 6 };
+static void **volatile frame;
+static char *pages;
+static int is_from_pages(void) { return frame[1] == pages + AFTER_CALL; }
+PROBED FRAMED int looked_for(void) {
+    frame = __builtin_frame_address(0);
+    int found = is_from_pages();
+    KEEP();
+    return found;
+}
+void ask_generated(void) {
+    if (!pages) {
+        pages = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(pages != MAP_FAILED);
+        memcpy(pages, made, sizeof made);
+        CHECK(!mprotect(pages, 4096, PROT_READ | PROT_EXEC));
+    }
+    int (*generated)(int (*)(void)) = (int (*)(int (*)(void)))pages;
+    printf("generated: %d %d\n", generated(looked_for), looked_for());
+}
+
 static const struct mode modes[] = {
     {"own", ask_own}, {"above", ask_above}, {"backtrace", ask_backtrace}, {"unwinder", ask_unwinder},
-    {"next", ask_next},
+    {"next", ask_next}, {"generated", ask_generated},
 };
 
 int main(int argc, char **argv) {

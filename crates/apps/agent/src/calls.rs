@@ -7,6 +7,7 @@
 //! |---|---|
 //! | a forked child, no session | the call is not followed; a return just returns |
 //! | no slab, no room for frames or thunks | the call is only counted |
+//! | it comes from code without unwind information ([`crate::described`]) | likewise |
 //! | a return without a frame of the thread's own | another thread's is taken: a coroutine that moved |
 //! | a return without any frame | it was taken for left, and is counted back; of which value nobody knows |
 
@@ -189,6 +190,9 @@ fn follow(here: &Here, asked: &Asked) -> Option<u64> {
         gate: asked.has(GATE),
     };
     let way_back = way_back(here.shared, asked.to);
+    if way_back.is_none() && !here.shared.described.calls_from(asked.to) {
+        return None;
+    }
     let itself = by_itself(here.shared, asked, way_back.is_some());
     let goes = match itself {
         Some(way) => way,

@@ -35,6 +35,7 @@ mod asm;
 mod calls;
 mod clockwork;
 mod credentials;
+mod described;
 mod entry;
 mod environ;
 mod gate;

@@ -64,6 +64,10 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Thunks => thunks(shared, count),
         Request::Bury => bury(shared),
         Request::Unwinders => unwinders(shared, plan, count),
+        Request::Described => {
+            shared.described.set(count, |index| plan.address(index));
+            0
+        }
         Request::ReadMaps => space::read(data),
         Request::Watch => libraries::watch(shared, plan),
         Request::Libraries => libraries::own(shared, plan, count),

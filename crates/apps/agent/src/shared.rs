@@ -12,6 +12,7 @@ use tiptoe_wire::{Data, Geometry, Plan, SITE_WORDS, Words};
 
 use crate::arenas::Arenas;
 use crate::clockwork;
+use crate::described::Described;
 use crate::libraries::{self, Libraries, Library};
 use crate::locks;
 use crate::memory::{self, PAGE};
@@ -60,6 +61,8 @@ pub struct Shared {
     pub claims: Claims<'static>,
     /// Ways back for followed calls.
     pub thunks: Thunks<'static>,
+    /// From where calls are followed.
+    pub described: Described,
     /// Where trampolines are.
     pub arenas: Arenas,
     thunk_code: usize,
@@ -148,6 +151,7 @@ const LASTING: usize = WIPED
     + 3 * Room::of::<AtomicU64>(MAX_SITES)
     + Room::of::<AtomicU64>(Arenas::WORDS)
     + Room::of::<Library>(libraries::MOST)
+    + Room::of::<AtomicU64>(Described::WORDS)
     + Room::of::<AtomicU64>(THUNK_TABLE)
     + 2 * THUNK_CODE
     + PAGE
@@ -176,6 +180,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let armed = room.slice(MAX_SITES)?;
     let arenas = room.slice(Arenas::WORDS)?;
     let libraries = Libraries::new(room.slice(libraries::MOST)?);
+    let described = Described::new(room.slice(Described::WORDS)?);
     let thunk_table = room.slice(THUNK_TABLE)?;
     let thunk_code = room.bytes(THUNK_CODE)?;
     let thunk_records = room.slice(MAX_THUNKS * RECORD_WORDS)?;
@@ -193,6 +198,7 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         libraries,
         claims: Claims::new(descriptors, used),
         thunks: Thunks::new(thunk_table, thunk_records, TABLE_BITS, HASH),
+        described,
         arenas: Arenas::new(arenas, thunk_table.as_ptr() as u64),
         thunk_code,
         unwind_info,

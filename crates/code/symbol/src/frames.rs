@@ -5,6 +5,8 @@
 //! shows in how its unwinding begins: at a function's entry the caller's frame
 //! starts one word above the stack pointer, in the middle of one it does not.
 
+use std::ops::Range;
+
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, FrameDescriptionEntry, LittleEndian,
     UnwindContext, X86, X86_64,
@@ -24,6 +26,30 @@ pub(crate) struct Frame {
     pub(crate) unwinder: bool,
     /// Says that it has no caller.
     pub(crate) outermost: bool,
+}
+
+/// The longest stretch without a description that belongs to the code around it: padding, a routine in assembly.
+const GAP: u64 = 1 << 16;
+
+/// Where code is that the pieces describe, ascending and apart; all code of a file most of which nothing describes. What
+/// is left out of any other is generated code that was linked into it, such as the built-in functions of JavaScript.
+pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
+    let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
+    let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();
+    pieces.sort_by_key(|piece| piece.start);
+    pieces.dedup_by(|next, piece| {
+        let together = next.start.saturating_sub(piece.end) < GAP;
+        if together {
+            piece.end = piece.end.max(next.end);
+        }
+        together
+    });
+    let length = |range: &Range<u64>| range.end.saturating_sub(range.start);
+    let bytes = |ranges: &[Range<u64>]| ranges.iter().map(length).fold(0, u64::saturating_add);
+    match bytes(&pieces) < bytes(executable) / 2 {
+        true => executable.to_vec(),
+        false => pieces,
+    }
 }
 
 /// All pieces, in the order of the section; damaged entries are passed over.
@@ -119,6 +145,32 @@ mod tests {
     const NOBODY: [u8; 2] = [0x07, 16];
     /// advance_loc: 4.
     const LATER: u8 = 0x44;
+
+    #[test]
+    fn code_without_descriptions_is_left_out_where_it_is_long() {
+        let frame = |address, size| Frame {
+            address,
+            size,
+            signal: false,
+            inside: false,
+            unwinder: false,
+            outermost: false,
+        };
+        let frames = [
+            frame(90_000, 10),
+            frame(100, 50),
+            frame(160, 900),
+            frame(200, 20),
+        ];
+        let pieces = [100..1_060, 90_000..90_010];
+        assert_eq!(described(&frames, &[100..1_000, 90_000..90_900]), pieces);
+        let code = [100..1_100, 90_000..91_000];
+        assert_eq!(
+            described(&frames, &code),
+            code,
+            "most of it is not described"
+        );
+    }
 
     /// A CIE with these instructions and one FDE of it with those, of 16 bytes at 0x5000.
     fn eh_frame(common: &[u8], own: &[u8]) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::debug::{self, Bytes, DebugSource};
 use crate::elf;
 use crate::error::Error;
-use crate::frames::frames;
+use crate::frames::{described, frames};
 use crate::function::{Function, Source};
 use crate::header::{Class, Header};
 use crate::layout::Layout;
@@ -36,6 +36,7 @@ pub struct Image {
     pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
+    described: Vec<Range<u64>>,
 }
 
 impl Image {
@@ -79,6 +80,7 @@ impl Image {
             functions,
             data: variables(tables.data),
             has_symbols,
+            described: described(&frames, &layout.executable),
             debug_file: separate.map(|(path, _)| path),
             header: contents.header,
             layout,
@@ -100,6 +102,12 @@ impl Image {
     /// All functions, ascending by address, each address once.
     pub fn functions(&self) -> &[Function] {
         &self.functions
+    }
+
+    /// The link-time addresses of code that unwind information describes, ascending and apart; of all code, where it
+    /// describes none. A program's own runtime may look for return addresses in what is left.
+    pub fn described(&self) -> &[Range<u64>] {
+        &self.described
     }
 
     /// The size of a pointer.

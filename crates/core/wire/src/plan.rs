@@ -62,6 +62,9 @@ pub enum Request {
     Thunks = 13,
     /// Where each of the program's unwinders tells the address of a frame: addresses.
     Unwinders = 14,
+    /// Where code is to which followed calls may return: beginnings and ends, ascending, [`crate::calls::MAX_EXTENTS`] of
+    /// them at most. Replaces what was said before.
+    Described = 22,
     /// Count what threads that are no more were in as left.
     Bury = 15,
     /// Read the list of mappings again, whatever is believed: [`crate::Readings`] has the outcome.
@@ -85,6 +88,7 @@ impl Request {
         [
             Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
             Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall,
+            Described,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)

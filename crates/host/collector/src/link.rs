@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -366,6 +367,16 @@ impl Link {
                 .by_address(tiptoe_wire::Request::Unwinders, addresses)
                 .map(drop),
         }
+    }
+
+    /// Says where code is to which followed calls may return: at most [`MAX_EXTENTS`], ascending and apart.
+    ///
+    /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
+    pub fn describe(&self, code: &[Range<u64>]) -> Result<(), Error> {
+        let ends = code.iter().flat_map(|range| [range.start, range.end]);
+        let ends: Vec<u64> = ends.collect();
+        self.by_address(tiptoe_wire::Request::Described, &ends)
+            .map(drop)
     }
 
     /// Has the agent look at the loader's list of libraries from now on, whose record is there.

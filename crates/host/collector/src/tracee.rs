@@ -23,6 +23,7 @@ use later::Later;
 mod arm;
 mod budget;
 mod calls;
+mod described;
 mod ended;
 mod enter;
 mod foreign;

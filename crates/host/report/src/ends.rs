@@ -47,7 +47,7 @@ fn ended(session: &Session) -> impl Iterator<Item = String> {
 
 /// Why calls are not followed.
 fn spent(budget: Option<f64>) -> String {
-    let deep = "they were nested too deep or came from too many places";
+    let deep = "they were nested too deep, came from too many places, or from generated code";
     match budget.map(short_percent) {
         Some(budget) => format!("the budget of {budget}% was spent, or {deep}"),
         None => deep.to_owned(),

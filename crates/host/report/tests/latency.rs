@@ -173,7 +173,7 @@ redis-server:call
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep or came from too many places
+note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep, came from too many places, or from generated code
 note: 5 calls of redis-server:call were left without a return: by longjmp, an exception, or the end of their thread
 note: 1 call of redis-server:call was still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
@@ -211,7 +211,7 @@ redis-server:dictFind
 
 note: only calls below serverCron were counted
 note: only calls that took longer than 30ns are in the times and the histograms
-note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep or came from too many places
+note: 12,444 calls (most of redis-server:call) were not followed to their return: the budget of 1% was spent, or they were nested too deep, came from too many places, or from generated code
 note: 1 call of redis-server:call was still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)
 ",
@@ -249,7 +249,7 @@ fn returns_alone() {
         &session,
         &Options::default(),
         "
-note: 2 calls of uretprobe:redis-server:call were not followed to their return: they were nested too deep or came from too many places
+note: 2 calls of uretprobe:redis-server:call were not followed to their return: they were nested too deep, came from too many places, or from generated code
 note: 1 call of uretprobe:redis-server:call was left without a return: by longjmp, an exception, or the end of their thread
 note: 4 calls of uretprobe:redis-server:serverCron were still running when the trace ended
 cost of tracing: 0.00% of the target's CPU time (0.00 to 0.00, estimated from 0 hits x 0.00 ns, calibrated on this machine)

@@ -21,7 +21,7 @@ impl Run<'_> {
                 let missed = counted(missed, "call");
                 self.session.notes.push(format!(
                     "what was below {missed} of {name} is not counted: they were nested too deep, \
-                     came from too many places, or ran in too many threads"
+                     came from too many places or from generated code, or ran in too many threads"
                 ));
             }
         }

@@ -8,7 +8,7 @@ use tiptoe_wire::{Hello, Map, Site, tls};
 
 use super::guards::{self, Quiet, install};
 use super::later::{Later, library};
-use super::{Counter, Plan, Source, Tracee};
+use super::{Counter, Plan, Source, Tracee, described};
 use crate::inject::{Masks, Words};
 use crate::link::Link;
 use crate::loader;
@@ -52,8 +52,9 @@ impl Tracee {
         self.find_ports(plan, modules)?;
         let followed = probes.iter().filter(|probe| probe.follow.is_followed());
         let followed = followed.count();
+        let follows = followed > 0 || (record.is_some() && plan.follow().is_followed());
         let ground = Ground {
-            follows: followed > 0 || (record.is_some() && plan.follow().is_followed()),
+            follows,
             changed: record.map(|(_, changed)| changed),
             hold: self.lock_to_hold(plan, modules, &maps)?,
             ..self.ground(link, plan, &maps)
@@ -65,6 +66,9 @@ impl Tracee {
         self.quiet = planner::unseen(modules).map(|why| Quiet { masks, why });
         link.set_quiet(self.quiet.is_some());
         self.ready_to_follow(link, followed, &planned.unwinders)?;
+        if follows {
+            link.describe(&described::of(modules))?;
+        }
         let mut armed = guards::put_on(link, &masks, &planned, &lost)?;
         let trapping = planned.hooks.iter().filter(|hook| !hook.site.is_guard());
         let trapping: Vec<&Planned> = trapping.collect();

@@ -14,7 +14,7 @@ use tiptoe_wire::{Library, Site, State};
 
 use super::arm::map_arenas;
 use super::guards::install;
-use super::{Plan, Tracee};
+use super::{Plan, Tracee, described};
 use crate::link::Link;
 use crate::module::{Cache, FileKey, Module};
 use crate::planner::{self, Ground, Planned};
@@ -124,6 +124,9 @@ impl Tracee {
         let mut modules = cache.modules(self.process, &maps)?;
         // Of those that were there before, too: they may have gone and come again.
         self.open_ports(link, plan, &modules)?;
+        if plan.follow().is_followed() {
+            link.describe(&described::of(&modules))?;
+        }
         let libraries = self.libraries(fresh, &mut modules);
         let armed = self.arm_later(link, plan, (&maps, &modules), news)?;
         link.own_libraries(&libraries)?;

@@ -105,6 +105,27 @@ fn tiptoe_may_die_while_the_agent_is_loaded() {
     assert!(status.success(), "{status}");
 }
 
+/// A handler that is due when the borrowed thread goes back jumps out of it, or ends the thread: tiptoe took it for one
+/// that never came back, and this and each later attach failed.
+#[test]
+fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
+    for how in ["jump", "cancel"] {
+        let mut process = Process::start(Command::new(target("escapes")).arg(how));
+        assert_eq!(process.line(), "ready");
+        for _ in 0..5 {
+            let probe = Probe::new(&["escaped"]).with(&["--duration", "0.1"]);
+            let run = probe.attach_and_wait(&[process.pid()]);
+            assert_eq!(run.good().via("agent"), 1, "{how}: {:#}", run.good().value);
+            assert!(run.good().count("escaped") > 0, "{how}");
+        }
+        let (output, status) = process.finish();
+        assert!(
+            status.success() && output.contains("expect escaped"),
+            "{how}: {status} {output}"
+        );
+    }
+}
+
 /// Merely stopped, tiptoe still holds its probes.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {

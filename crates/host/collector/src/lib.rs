@@ -51,6 +51,7 @@ mod scopes;
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
 mod stat;
+mod stops;
 mod totals;
 mod tracee;
 mod ulocks;

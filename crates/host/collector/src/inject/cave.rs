@@ -1,9 +1,11 @@
 //! Room for the stub: unused bytes of a text page to start in, free addresses to live at.
 
+use std::mem::offset_of;
+
 use object::ReadCache;
 
 use super::process::{Mapping, Process};
-use super::stub::{self, MAGIC, Mailbox, PAGE};
+use super::stub::{self, MAGIC, Mailbox, PAGE, left};
 use super::{InjectError, image, unwind};
 
 /// Bytes behind the end of a text segment, on its last page.
@@ -80,9 +82,13 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     (end - start > 2 * NEAR).then(|| (end - NEAR) & !(PAGE - 1))
 }
 
-/// A home that an earlier injection left, if its thread has gone.
+/// A home that an earlier injection left, if its thread has gone from there, or has ended.
 pub(super) fn old_home(process: &Process, mappings: &[Mapping]) -> Option<u64> {
-    homes(process, mappings).find(|home| has_left(process, *home))
+    homes(process, mappings).find(|home| match has_left(process, *home) {
+        left::GONE => true,
+        left::GOING => !has_guest(process, *home),
+        _ => false,
+    })
 }
 
 /// Who may be at a home still, or on the way there.
@@ -95,16 +101,20 @@ pub(super) enum Guest {
     Unknown,
 }
 
-/// Who is not back yet from an injection.
+/// Who may load an agent yet.
 pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
-    let tid = |home| process.read_u64(home + PAGE + std::mem::offset_of!(Mailbox, tid) as u64);
-    let is_here = |tid| tid != 0 && process.proc(&format!("task/{tid}")).exists();
-    let occupied = homes(process, mappings).filter(|home| !has_left(process, *home));
-    let guests = occupied.map(|home| match tid(home) {
-        Ok(tid) if is_here(tid) => Guest::Thread,
-        _ => Guest::Unknown,
+    let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
+    let guests = occupied.map(|home| match has_guest(process, home) {
+        true => Guest::Thread,
+        false => Guest::Unknown,
     });
     guests.min_by_key(|guest| *guest as u8)
+}
+
+/// Whether the thread lives that was brought to a home last.
+fn has_guest(process: &Process, home: u64) -> bool {
+    let tid = process.read_u64(home + PAGE + offset_of!(Mailbox, tid) as u64);
+    tid.is_ok_and(|tid| tid != 0 && process.proc(&format!("task/{tid}")).exists())
 }
 
 fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
@@ -121,7 +131,8 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
     })
 }
 
-fn has_left(process: &Process, home: u64) -> bool {
-    let left = home + PAGE + std::mem::offset_of!(Mailbox, left) as u64;
-    process.read_u32(left).is_ok_and(|left| left != 0)
+/// One of [`left`], or 0.
+fn has_left(process: &Process, home: u64) -> u32 {
+    let left = home + PAGE + offset_of!(Mailbox, left) as u64;
+    process.read_u32(left).unwrap_or(0)
 }

@@ -14,7 +14,8 @@
 //!    nanosleep or futex): an interrupted nanosleep is resumed through it.
 //! 4. A restartable call is entered again only if no handler is due for a signal that came
 //!    meanwhile; else it fails with EINTR, as it would have without us.
-//! 5. `left` is stored by the last instruction but one: home is free to be rewritten then.
+//! 5. The last instruction but one stores `left::GONE`: home is free to be rewritten then. A handler that runs when the
+//!    mask is restored may never return there, by a longjmp or by a cancellation, so `left::GOING` is stored before.
 
 use std::mem::{offset_of, size_of};
 
@@ -82,7 +83,7 @@ pub(super) struct Mailbox {
     pub heartbeat: u32,
     /// tiptoe's: non-zero, give up.
     pub abandon: u32,
-    /// The stub's: non-zero, the thread is back in the program.
+    /// The stub's: one of `left`.
     pub left: u32,
     /// The stub's: what dropping the cave's page returned.
     pub cave_result: i32,
@@ -127,6 +128,14 @@ pub(super) mod state {
     pub(crate) const FAILED: u32 = 7;
 }
 
+/// The values of [`Mailbox::left`].
+pub(super) mod left {
+    /// Nothing of ours is called any more; the program's signal mask is about to be restored, and its handlers run.
+    pub(crate) const GOING: u32 = 1;
+    /// The thread is back in the program.
+    pub(crate) const GONE: u32 = 2;
+}
+
 const _: () = assert!(size_of::<Params>() == 16 + 26 * 8);
 const _: () = assert!(size_of::<Mailbox>() == 40 + 13 * 8 + 128);
 
@@ -147,6 +156,8 @@ std::arch::global_asm!(
     heartbeat = const offset_of!(Mailbox, heartbeat),
     abandon = const offset_of!(Mailbox, abandon),
     left = const offset_of!(Mailbox, left),
+    going = const left::GOING,
+    gone = const left::GONE,
     cave_result = const offset_of!(Mailbox, cave_result),
     fds = const offset_of!(Mailbox, fds),
     base = const offset_of!(Mailbox, base),

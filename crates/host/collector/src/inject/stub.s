@@ -149,7 +149,10 @@ tiptoe_decide:
 # Back. rbx: 0 as saved, 1 with EINTR, 2 as saved and from the cave. Only mov and lea once the
 # flags are right.
 tiptoe_leave:
-    lea rsp, [rip + tiptoe_image + {registers} + 128]
+    cmp ebx, 2
+    je 21f
+    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {going}
+21: lea rsp, [rip + tiptoe_image + {registers} + 128]
     popfq
     mov rsp, qword ptr [rip + tiptoe_image + {registers} + 56]
     mov eax, 14                         # rt_sigprocmask(SIG_SETMASK, mask, NULL, 8)
@@ -179,11 +182,11 @@ tiptoe_leave:
     mov rcx, qword ptr [rip + tiptoe_image + {registers} + 16]
     jmp qword ptr [rip + tiptoe_image + {registers} + 136]
 21: mov rcx, qword ptr [rip + tiptoe_image + {registers} + 16]
-    mov dword ptr [rip + tiptoe_image + 4096 + {left}], 1
+    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {gone}
     jmp qword ptr [rip + tiptoe_image + {registers} + 136]
 2:  mov rcx, qword ptr [rip + tiptoe_image + {registers} + 16]
     mov rax, -4
-    mov dword ptr [rip + tiptoe_image + 4096 + {left}], 1
+    mov dword ptr [rip + tiptoe_image + 4096 + {left}], {gone}
     jmp qword ptr [rip + tiptoe_image + {interrupted_rip}]
 
 # Waits for step r12d. eax: 0 it came, 1 tiptoe gave up or its heartbeat stopped for a lease.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::InjectError;
 use super::borrow::Borrowed;
-use super::process::Process;
-use super::stub::{MAGIC, Mailbox, PAGE, state};
+use super::process::{self, Process};
+use super::stub::{MAGIC, Mailbox, PAGE, left, state};
 
 /// How often tiptoe looks at the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
@@ -64,10 +64,20 @@ impl<'a> Talk<'a> {
 
     /// Waits until the thread is back in the program; it goes there by itself.
     pub(super) fn departure(&self) -> Result<(), InjectError> {
-        while self.u32(offset_of!(Mailbox, left))? == 0 {
-            self.glance("the borrowed thread is not back yet")?;
+        loop {
+            match self.u32(offset_of!(Mailbox, left))? {
+                left::GONE => return Ok(()),
+                left::GOING if self.is_elsewhere() => return Ok(()),
+                _ => self.glance("the borrowed thread is not back yet")?,
+            }
         }
-        Ok(())
+    }
+
+    /// Whether the thread has ended or has its own signal mask again, or that of a handler.
+    fn is_elsewhere(&self) -> bool {
+        const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+        let status = process::status(self.process.pid, self.tid);
+        status.map_or(true, |status| status.blocked != !UNBLOCKABLE)
     }
 
     /// Lets the stub take a step.

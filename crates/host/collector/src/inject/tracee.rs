@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use libc::user_regs_struct;
 use nix::errno::Errno;
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::{process, restart};
+use crate::stops::{self, Stop};
 
 /// Why a thread is not held.
 #[derive(Debug)]
@@ -48,20 +47,18 @@ impl Stopping {
     /// Waits for the stop. A thread that does not stop in time is let go only when the calling thread ends.
     pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
         let tid = self.tid;
+        let thread = tid.as_raw() as u32;
         loop {
-            match waitpid(tid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))? {
+            match stops::look(thread, false)? {
                 // The end of a first thread is told only with that of its process.
-                WaitStatus::StillAlive if Instant::now() > until => {
-                    match has_ended(tid.as_raw() as u32) {
-                        true => return Err(Missed::Gone),
-                        false => return Err(Missed::Late),
-                    }
-                }
-                WaitStatus::StillAlive => std::thread::yield_now(),
-                WaitStatus::PtraceEvent(..) => return Ok(Held { tid, held: true }),
-                WaitStatus::Stopped(_, signal) => ptrace::cont(tid, Some(signal))?,
-                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(Missed::Gone),
-                _ => ptrace::cont(tid, None::<Signal>)?,
+                Stop::None if Instant::now() > until => match has_ended(thread) {
+                    true => return Err(Missed::Gone),
+                    false => return Err(Missed::Late),
+                },
+                Stop::None => std::thread::yield_now(),
+                Stop::Event(_) => return Ok(Held { tid, held: true }),
+                Stop::Signal(signal) => stops::go_on(thread, signal)?,
+                Stop::Ended => return Err(Missed::Gone),
             }
         }
     }

@@ -8,8 +8,6 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sys::ptrace;
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tiptoe_kernel::watchpoints::Snapshot;
 use tiptoe_stack::Frame;
@@ -22,6 +20,7 @@ use crate::driver::cannot_start;
 use crate::module::{Cache, Module};
 use crate::preload;
 use crate::request::{Error, RequestTarget};
+use crate::stops::{self, Stop};
 use crate::ulocks::{Names, Stacks};
 use crate::words::few_processes;
 
@@ -288,17 +287,11 @@ fn of(pid: u32) -> Pid {
 /// Waits until a process that was seized has called exec.
 fn until_exec(pid: u32) -> Result<(), nix::errno::Errno> {
     loop {
-        match waitpid(of(pid), Some(WaitPidFlag::__WALL))? {
-            WaitStatus::PtraceEvent(_, _, event)
-                if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 =>
-            {
-                return Ok(());
-            }
-            WaitStatus::Stopped(_, signal) => ptrace::cont(of(pid), Some(signal))?,
-            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
-                return Err(nix::errno::Errno::ECHILD);
-            }
-            _ => ptrace::cont(of(pid), None::<Signal>)?,
+        match stops::look(pid, true)? {
+            Stop::Event(libc::PTRACE_EVENT_EXEC) => return Ok(()),
+            Stop::Signal(signal) => stops::go_on(pid, signal)?,
+            Stop::Ended => return Err(nix::errno::Errno::ECHILD),
+            Stop::Event(_) | Stop::None => stops::go_on(pid, 0)?,
         }
     }
 }

@@ -1,0 +1,111 @@
+//! What stopped a thread that is traced by ptrace, and how it goes on.
+//!
+//! A thread that is about to get a signal stops with it, and gets it only if its tracer says so. Looking takes nothing
+//! away: a tracer that dies then leaves the thread its signal, where one that had waited for the stop would have taken
+//! it along. Signals are plain numbers here, because the real-time ones, by which glibc cancels threads, have no names.
+
+use std::mem::MaybeUninit;
+
+use nix::errno::Errno;
+
+/// What a thread has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It runs.
+    None,
+    /// One of ptrace's events, `PTRACE_EVENT_STOP` among them.
+    Event(i32),
+    /// It is about to get this signal.
+    Signal(i32),
+    /// It has ended.
+    Ended,
+}
+
+/// What a thread, which the calling thread traces, has come to; waits for that where `waits`.
+///
+/// # Errors
+/// `ECHILD` where it is not traced, or is no more.
+pub(crate) fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
+    let way = if waits { 0 } else { libc::WNOHANG };
+    let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
+    // SAFETY: the two fields are those of a child's end or stop, and zero where there was none.
+    let (pid, status) = unsafe { (seen.si_pid(), seen.si_status()) };
+    Ok(match (pid, seen.si_code) {
+        (0, _) => Stop::None,
+        (_, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) => {
+            // It stays in its process's list of threads until then.
+            wait(tid, libc::WEXITED | libc::WNOHANG)?;
+            Stop::Ended
+        }
+        _ => match status >> 8 {
+            0 => Stop::Signal(status),
+            event => Stop::Event(event),
+        },
+    })
+}
+
+fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
+    let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let way = way | libc::__WALL;
+    // SAFETY: the kernel fills at most the one structure, which lives for the call.
+    Errno::result(unsafe { libc::waitid(libc::P_PID, tid, found.as_mut_ptr(), way) })?;
+    // SAFETY: all zeroes is a value of it, and so is what the kernel wrote.
+    Ok(unsafe { found.assume_init() })
+}
+
+/// Lets a thread go on from its stop, with this signal, or with none: 0.
+///
+/// # Errors
+/// `ESRCH` where it has not stopped, or was killed.
+pub(crate) fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
+    let signal = signal as libc::c_long;
+    // SAFETY: reads and writes no memory of ours.
+    let done = unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal) };
+    Errno::result(done).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::ptrace;
+    use nix::unistd::Pid;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    /// A child that ends by a signal has got it.
+    fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn();
+        let child = child.as_mut().expect("sleep");
+        let pid = child.id();
+        std::thread::scope(|scope| {
+            let traced = scope.spawn(move || {
+                let of = Pid::from_raw(pid as i32);
+                ptrace::seize(of, ptrace::Options::empty()).expect("it is ours");
+                // SAFETY: sends a signal to a child that is not yet waited for.
+                assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+                tracer(pid);
+            });
+            traced.join().expect("it ends");
+        });
+        let status = child.wait().expect("its end");
+        assert_eq!(status.signal(), Some(signal));
+    }
+
+    #[test]
+    fn a_signal_outlives_the_tracer_that_saw_it() {
+        for signal in [libc::SIGUSR1, libc::SIGRTMIN()] {
+            ends_by(signal, |pid| {
+                assert_eq!(look(pid, true), Ok(Stop::Signal(signal)))
+            });
+        }
+    }
+
+    #[test]
+    fn a_thread_goes_on_with_its_signal() {
+        for signal in [libc::SIGUSR1, libc::SIGRTMAX()] {
+            ends_by(signal, |pid| {
+                assert_eq!(look(pid, true), Ok(Stop::Signal(signal)));
+                go_on(pid, signal).expect("it has stopped");
+            });
+        }
+    }
+}

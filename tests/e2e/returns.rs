@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use tiptoe_tests::truth::{Room, Truth};
-use tiptoe_tests::{Probe, Process, Report, Site, scaled, target, target_with};
+use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, target, target_with};
 
 use crate::returns_unwind::everything;
 
@@ -97,7 +97,13 @@ pub fn check(program: &Path, arguments: &[&str]) {
 
 /// Each mode of a target.
 pub fn modes(program: &Path, modes: &[&str]) {
-    modes.iter().for_each(|mode| check(program, &[mode]));
+    for mode in modes {
+        println!("{} {mode}", program.display());
+        started(program, &[mode], Room::Enough);
+    }
+    for mode in sampled(modes) {
+        attached(program, &[mode], Room::Enough);
+    }
 }
 
 /// Where probes of the functions that stand under their own names will be.

@@ -46,11 +46,18 @@ pub fn root() -> PathBuf {
 
 /// `whole` repetitions, scaled by `TIPTOE_TEST_SCALE` (1 in `make stress`, else 0.01), at least one.
 pub fn scaled(whole: u64) -> u64 {
-    let scale = std::env::var("TIPTOE_TEST_SCALE")
-        .ok()
-        .and_then(|scale| scale.parse().ok())
-        .unwrap_or(0.01);
-    ((whole as f64 * scale) as u64).max(1)
+    ((whole as f64 * scale()) as u64).max(1)
+}
+
+/// All of `whole` in `make stress`, else every third from the first on: what is asked again in another way.
+pub fn sampled<T>(whole: &[T]) -> impl Iterator<Item = &T> {
+    let step = if scale() < 1.0 { 3 } else { 1 };
+    whole.iter().step_by(step)
+}
+
+fn scale() -> f64 {
+    let scale = std::env::var("TIPTOE_TEST_SCALE").ok();
+    scale.and_then(|scale| scale.parse().ok()).unwrap_or(0.01)
 }
 
 /// Where a program is, by its name; none where it is not installed.

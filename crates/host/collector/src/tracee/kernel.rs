@@ -231,14 +231,18 @@ fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {
 fn against(probe: &Probe) -> Option<&'static str> {
     // A cold part is jumped to from the middle of its function, whose variables may be below the stack.
     let at_entry = probe.offset == 0 && !probe.function.is_cold;
-    tiptoe_kernel::unprobeable(instruction(probe)?, at_entry)
+    match instruction(probe) {
+        Some(code) => tiptoe_kernel::unprobeable(code, at_entry),
+        None => Some("an instruction that is not in its file"),
+    }
 }
 
 /// The code from its instruction on.
 fn instruction(probe: &Probe) -> Option<&[u8]> {
     let code = probe.object.code(&probe.function, probe.bias)?;
     let offset = usize::try_from(probe.offset).ok()?;
-    code.bytes.get(offset..)
+    let code = code.bytes.get(offset..)?;
+    (!code.is_empty()).then_some(code)
 }
 
 /// What the agent left to the kernel, for one reason.

@@ -34,7 +34,7 @@ pub mod words {
 pub const FRAME_BYTES: u8 = 32;
 /// A probe's number is below this: it stands above the 47 bits of an address.
 pub const MAX_PROBES: u32 = 1 << 17;
-/// Extents of code that the agent is told of at most.
+/// Extents of code that the agent is given at most.
 pub const MAX_EXTENTS: usize = 1 << 10;
 /// The table of thunks has this many entries, as a power of two.
 pub const TABLE_BITS: u8 = 16;

@@ -101,7 +101,7 @@ pub(super) enum Guest {
     Unknown,
 }
 
-/// Who may load an agent yet.
+/// Who may still load an agent.
 pub(super) fn guest(process: &Process, mappings: &[Mapping]) -> Option<Guest> {
     let occupied = homes(process, mappings).filter(|home| has_left(process, *home) == 0);
     let guests = occupied.map(|home| match has_guest(process, home) {

@@ -13,26 +13,30 @@ FUZZ_SEED ?= 1
 MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex tiptoe-label
 
 .NOTPARALLEL:
-.PHONY: build demo test stress check unit model e2e miri asan fuzz setup-demo setup-test setup-stress clean
+.PHONY: build sbom demo test stress check unit model e2e miri asan fuzz setup-demo setup-test setup-stress clean
 
 build: ## the tiptoe command, at target/release/tiptoe
-	cargo build --release
+	cargo build --locked --release
+
+sbom: ## what the tiptoe command is made of, at target/tiptoe.cdx.json (CycloneDX)
+	scripts/sbom.sh
 
 demo: setup-demo build ## a redis-server under load, traced, with what that cost
 	scripts/demo.sh
 
-test: setup-test check unit model e2e miri asan fuzz ## every test, the long ones at 1%
+test: setup-test check unit model e2e miri fuzz ## every test, the long ones at 1%
 	@scripts/summary.sh
 
-stress: setup-stress ## every test, whole, and ten minutes of each fuzz target
+stress: setup-stress asan ## every test, whole, under the address sanitizer too, and ten minutes of each fuzz target
 	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
-check: ## formatting, lints, the rules between crates, licences, the BPF objects, what is packaged
+check: ## formatting, lints, the rules between crates, dependencies, the BPF objects, what is packaged
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo build
+	cargo build --locked
 	cargo test -p xtask
-	scripts/licenses.sh
+	scripts/deny.sh
+	scripts/sbom.sh
 	scripts/bpf.sh
 	scripts/package.sh
 

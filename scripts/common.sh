@@ -27,3 +27,8 @@ have() {
 nightly() {
     cargo +nightly "$1" --version >/dev/null 2>&1
 }
+
+# clang_major: the number of the clang that made the BPF objects, as in the names of its package and commands.
+clang_major() {
+    sed 's/^clang version \([0-9]*\)\..*/\1/' crates/host/kernel/bpf/built-with
+}

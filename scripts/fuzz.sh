@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# scripts/fuzz.sh SECONDS SEED: each target of fuzz/ for that long. With a seed other than 0 each run tries the
-# same inputs in the same order: what a change broke is found, and nothing by chance.
+# scripts/fuzz.sh SECONDS SEED: each target of fuzz/ for that long, one on each CPU. With a seed other than 0 each run
+# tries the same inputs in the same order, so that what fails was broken by a change.
 . "$(dirname "$0")/common.sh"
 
 seconds=${1:-10} seed=${2:-0}
-[[ -d fuzz ]] || { echo "no fuzz targets"; exit 0; }
 if ! nightly fuzz; then
     skip fuzz "install it with \`cargo install --locked cargo-fuzz\` and a nightly toolchain"
     exit 0
 fi
-for target in $(cargo +nightly fuzz list); do
-    echo "fuzz $target: ${seconds} s"
-    log=target/fuzz-$target.log
-    mkdir -p "fuzz/corpus/$target" "fuzz/seeds/$target"
-    cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
-        -max_total_time="$seconds" -seed="$seed" -rss_limit_mb=4096 >"$log" 2>&1 ||
-        { tail -n 60 "$log"; grep -A 3 -E 'panicked at|^==.*ERROR|std::fmt::Debug|^Base64' "$log"; exit 1; }
-    grep -E '^Done|^#.*DONE' "$log" | tail -n 1
-    passed "fuzz:$target"
-done
+cargo +nightly fuzz build
+
+# fuzz TARGET: prints one line, or the end of the log if the target fails.
+fuzz() {
+    local log=target/fuzz-$1.log
+    mkdir -p "fuzz/corpus/$1" "fuzz/seeds/$1" "fuzz/artifacts/$1"
+    fuzz/target/x86_64-unknown-linux-gnu/release/"$1" "fuzz/corpus/$1" "fuzz/seeds/$1" \
+        -artifact_prefix="fuzz/artifacts/$1/" -max_total_time="$seconds" -seed="$seed" -rss_limit_mb=4096 -timeout=60 \
+        >"$log" 2>&1 ||
+        { tail -n 60 "$log"; grep -A 3 -E 'panicked at|^==.*ERROR|^Base64' "$log"; return 1; }
+    echo "fuzz $1, $seconds s: $(grep -E '^Done|^#.*DONE' "$log" | tail -n 1)"
+    passed "fuzz:$1"
+}
+export -f fuzz passed
+export seconds seed RESULTS
+cargo +nightly fuzz list | xargs -P "$(nproc)" -I{} bash -euc 'fuzz {}'

@@ -4,28 +4,17 @@
 //! file, for the separate debug file, is the same bytes.
 #![no_main]
 
-use std::path::Path;
+#[path = "common/mirror.rs"]
+mod mirror;
 
 use libfuzzer_sys::fuzz_target;
-use tiptoe_symbol::{Bytes, DebugSource, Image};
-
-/// Every debug file that is asked for exists, and is the image itself.
-struct Mirror<'f>(&'f [u8]);
-
-impl DebugSource for Mirror<'_> {
-    fn image_path(&self) -> Option<&Path> {
-        Some(Path::new("/bin/image"))
-    }
-
-    fn read(&self, _: &Path) -> Option<Bytes> {
-        Some(Box::new(self.0.to_vec()))
-    }
-}
+use mirror::Mirror;
+use tiptoe_symbol::Image;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&length, rest)) = input.split_first() else { return };
     let (spec, file) = rest.split_at(usize::from(length).min(rest.len()));
-    let Ok(image) = Image::parse(file, &Mirror(file)) else { return };
+    let Ok(image) = Image::parse(&file.to_vec().into(), &Mirror(file)) else { return };
     if let Ok(spec) = std::str::from_utf8(spec) {
         let _ = image.find(spec).map(|found| found.len());
     }

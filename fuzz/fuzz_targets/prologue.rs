@@ -23,6 +23,7 @@ fn planner() -> Planner {
         preferred: vec![AT - 3 * GIB..AT - 4096],
         last_resort: vec![AT + 4096..AT + 3 * GIB],
         arenas: Vec::new(),
+        seed: 0,
     };
     Planner::new(
         Abi {

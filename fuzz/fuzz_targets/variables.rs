@@ -3,11 +3,14 @@
 //! watch, up to a zero, and sections, each behind the two bytes of its length.
 #![no_main]
 
+#[path = "common/locate.rs"]
+mod locate;
 #[path = "../../crates/code/symbol/tests/common/elf.rs"]
 mod elf;
 
 use libfuzzer_sys::fuzz_target;
-use tiptoe_symbol::variable::{Place, Watch};
+use locate::locate;
+use tiptoe_symbol::variable::Watch;
 use tiptoe_symbol::{Image, NoDebugFiles};
 
 const SECTIONS: [&str; 7] = [
@@ -35,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(watch) = Watch::parse(text) else { return };
     let mut rest = &input[end + 1..];
     let sections = SECTIONS.map(|name| (name, take(&mut rest)));
-    let file = elf::elf(&sections);
+    let file = elf::elf(&sections).into();
     let image = Image::parse(&file, &NoDebugFiles).expect("it is made here");
     let plan = image.variables(&file, &NoDebugFiles, |variables| variables.plan(&watch));
     let plan = match plan {
@@ -45,12 +48,5 @@ fuzz_target!(|input: &[u8]| {
             return;
         }
     };
-    let place = Place { bias: 0x1000, thread_block: Some(0x2000) };
-    let mut memory = |address: u64, bytes: &mut [u8]| {
-        bytes.fill(address as u8 | 1);
-        true
-    };
-    assert!(plan.locate(&place, &mut memory).is_ok());
-    let size = plan.value.size.unwrap_or(8).min(8) as usize;
-    assert!(size == 0 || !plan.value.describe(&vec![0xff; size]).is_empty());
+    locate(&plan);
 });

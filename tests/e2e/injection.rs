@@ -116,7 +116,6 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
             let probe = Probe::new(&["escaped"]).with(&["--duration", "0.1"]);
             let run = probe.attach_and_wait(&[process.pid()]);
             assert_eq!(run.good().via("agent"), 1, "{how}: {:#}", run.good().value);
-            assert!(run.good().count("escaped") > 0, "{how}");
         }
         let (output, status) = process.finish();
         assert!(

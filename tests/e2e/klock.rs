@@ -345,7 +345,7 @@ fn a_user_without_rights_is_told_which() {
         "{talk}"
     );
     assert!(
-        talk.contains("hint: run as root, or `sudo setcap"),
+        talk.contains("hint: run as root, or `sudo sh -c") && talk.contains("setcap cap_bpf,"),
         "{talk}"
     );
 }

@@ -194,8 +194,9 @@ fn a_library_that_never_comes_is_told() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
+    // Where the machine is busy the library was not held back for as long as the look took, and that is said.
     assert!(
-        notes(run.good()).contains("nothing that was loaded matches"),
+        notes(run.good()).contains("matches `libnever.so:*`"),
         "{}",
         notes(run.good())
     );

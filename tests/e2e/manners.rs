@@ -9,12 +9,15 @@ use crate::counts::check;
 
 #[test]
 fn the_environment_is_the_programs_own() {
+    // An entry of the program's own may have any name, also that of tiptoe's.
     let alone = Command::new("/usr/bin/env")
         .env("A", "b")
+        .env("TIPTOE_AGENT", "7,8,9")
         .output()
         .expect("env runs");
     let run = Probe::new(&["libc.so.6:getenv"])
         .env("A", "b")
+        .env("TIPTOE_AGENT", "7,8,9")
         .run(Path::new("/usr/bin/env"), &[]);
     run.good();
     assert_eq!(
@@ -61,14 +64,29 @@ fn namespaces_may_be_left() {
     }
 }
 
+/// A name that is no UTF-8 kept the agent out.
+#[test]
+fn names_may_be_any_bytes() {
+    let mut waiting = Process::waiting(&target("bytes"), &[]);
+    let attached = Probe::new(&["called"]).attach(&[waiting.pid()]);
+    attached.wait_ready();
+    waiting.go();
+    let (output, status) = waiting.finish();
+    assert!(status.success(), "{status} {output}");
+    let report = attached.finish();
+    assert_eq!(report.via("agent"), 1, "{:#}", report.value);
+    assert_eq!(report.count("called"), 1000);
+}
+
 /// A forked child has no agent to wait for, whatever it calls.
 #[test]
 fn a_forked_child_gives_up_what_it_likes() {
     check(&target("privileges"), &["child"]);
 }
 
+/// The agent's thread was root's for up to 25 ms after a setuid in a program with threads, and kept its groups.
 #[test]
-fn every_thread_follows_setuid() {
+fn no_thread_has_rights_after_setuid() {
     if !is_root() {
         return skipped("setuid", "needs root");
     }

@@ -125,7 +125,8 @@ fn long_doubles_are_the_same_while_libm_is_probed() {
 }
 
 /// Without address randomisation libraries lie close below the stack: all room for their trampolines is below them,
-/// where memory of the agent's would lie, too, if the kernel chose its place.
+/// where memory of the agent's would lie, too, if the kernel chose its place. Arenas were planned above the stack as well,
+/// where no process has addresses, and their functions were left to the kernel.
 #[test]
 fn trampolines_have_room_where_nothing_is_randomised() {
     let Some(path) = installed("sqlite3") else {
@@ -144,7 +145,7 @@ fn trampolines_have_room_where_nothing_is_randomised() {
     let events = run.good().events();
     let jumps = events.iter().filter(is_jump).count();
     assert!(
-        20 * jumps > 19 * events.len(),
+        100 * jumps > 99 * events.len(),
         "{jumps} of {}",
         events.len()
     );

@@ -52,6 +52,18 @@ fn force_is_refused_where_the_filter_refuses() {
     );
 }
 
+/// In a program of several threads the agent's own thread is the one that meets the refusal.
+#[test]
+fn force_is_refused_where_code_cannot_be_fetched_anew() {
+    let report = under("unfenced", &["--force"]);
+    assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+    assert!(
+        notes(&report).contains("the agent could not begin"),
+        "{}",
+        notes(&report)
+    );
+}
+
 /// A filter that comes later finds no agent, and no probe that would need a call.
 #[test]
 fn a_program_may_sandbox_itself_while_traced() {

@@ -30,7 +30,7 @@ fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Rep
 #[test]
 fn an_agent_without_memory() {
     let (report, expected) = by_kernel(
-        &["prlimit", "--data=20000000"],
+        &["prlimit", "--data=24000000"],
         &target("hot"),
         "1000",
         "could not begin: Cannot allocate memory",

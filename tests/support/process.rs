@@ -189,7 +189,7 @@ impl Watchdog {
     fn new(child: &Child) -> Watchdog {
         let done = Arc::new(AtomicBool::new(false));
         let (group, seen) = (-(child.id() as i32), Arc::clone(&done));
-        let limit = Duration::from_secs(240 + scaled(3000));
+        let limit = Duration::from_secs(240 + scaled(10_000));
         std::thread::spawn(move || {
             let until = Instant::now() + limit;
             // Relaxed: the flag is all that is told.

@@ -30,7 +30,7 @@ fn build() -> PathBuf {
 /// Has cargo build something of this workspace; the folder where it puts it.
 pub(crate) fn cargo_builds(what: &[&str]) -> PathBuf {
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet"])
+        .args(["build", "--locked", "--quiet"])
         .args(what)
         .current_dir(root())
         .status();

@@ -2,12 +2,14 @@
 // masked HOW: a thread that blocks SIGTRAP in one of several ways calls a function that only a trap byte can probe.
 // HOW: mask (its own mask); sigsuspend, ppoll, pselect, epoll (it sleeps under a mask, and its handler of SIGUSR1 calls);
 // handler (a handler is running, whose end brings the block back). Each line on stdin is answered once it has called.
+// With `mask` there are many such threads, so that some are preempted within the handler of the trap.
 #include "common.h"
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 
+enum { THREADS = 40 };
 static volatile int over, inside, stays;
 static volatile uint64_t calls;
 static sigset_t everything, waiting;
@@ -21,7 +23,7 @@ extern void trapped(void);
 
 static void call(void) {
     trapped();
-    calls++;
+    __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
 }
 
 static void on_usr1(int number) {
@@ -55,7 +57,7 @@ static void *run(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    pthread_t id;
+    pthread_t id, more[THREADS];
     char line[64];
     struct sigaction action = {.sa_handler = on_usr1};
     CHECK(argc > 1);
@@ -68,6 +70,7 @@ int main(int argc, char **argv) {
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     CHECK(pthread_sigmask(SIG_SETMASK, &everything, NULL) == 0);
     CHECK(pthread_create(&id, NULL, run, NULL) == 0);
+    for (int i = 0; is("mask") && i < THREADS; i++) CHECK(pthread_create(&more[i], NULL, run, NULL) == 0);
     if (is("handler")) {
         stays = 1;
         CHECK(pthread_kill(id, SIGUSR1) == 0);
@@ -86,6 +89,7 @@ int main(int argc, char **argv) {
     over = 1;
     if (!is("mask")) CHECK(pthread_kill(id, SIGUSR1) == 0);
     CHECK(pthread_join(id, NULL) == 0);
+    for (int i = 0; is("mask") && i < THREADS; i++) CHECK(pthread_join(more[i], NULL) == 0);
     expect("trapped", calls);
     return 0;
 }

@@ -1,10 +1,11 @@
 // cflags: -O2 -pthread
-// privileges MODE [wait]: what a second thread would break. MODE: setuid (in a program with threads),
+// privileges MODE [wait]: what a second thread would break. MODE: setuid (in a program with threads; none has rights after it),
 // unshare (a user namespace), setns (its own mount namespace), single (libc knows of one thread), child (a
 // forked one gives up root, takes a namespace of its own and asks for a filter, as the workers of servers do).
 #include "common.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -16,24 +17,30 @@
 
 PROBED int called(int x) { KEEP(); return x + 1; }
 
-// Whether every thread of the process has the new uid, ours and anybody's.
-static int all_have(unsigned uid) {
+// Whether any thread of the process, libc's or not, has root's uid or gid, a group of root's, or a capability.
+static int any_has_rights(void) {
     DIR *folder = opendir("/proc/self/task");
-    int all = 1;
+    int any = 0, threads = 0;
     CHECK(folder != NULL);
     for (struct dirent *entry; (entry = readdir(folder));) {
-        char path[300], line[200];
-        unsigned real = uid + 1;
+        char path[300], line[4096];
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
         FILE *status = fopen(path, "r");
         if (status == NULL) continue;
-        while (fgets(line, sizeof line, status)) if (sscanf(line, "Uid: %u", &real) == 1) break;
+        threads++;
+        while (fgets(line, sizeof line, status)) {
+            unsigned id, group;
+            unsigned long long set;
+            if (sscanf(line, "Uid: %u", &id) == 1 || sscanf(line, "Gid: %u", &id) == 1) any |= id == 0;
+            if (sscanf(line, "Groups: %u", &group) == 1) any |= group == 77;
+            if (sscanf(line, "CapPrm: %llx", &set) == 1 || sscanf(line, "CapEff: %llx", &set) == 1) any |= set != 0;
+        }
         fclose(status);
-        all &= real == uid;
     }
     closedir(folder);
-    return all;
+    CHECK(threads >= 2);
+    return any;
 }
 
 // Alone, and soon: there is no thread of anybody's to wait for.
@@ -57,21 +64,21 @@ static void child(void) {
     _exit(0);
 }
 
-static void *stay(void *unused) { (void)unused; pause(); return NULL; }
+static void *stay(void *unused) { (void)unused; for (;;) pause(); return NULL; }
 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "single";
     pthread_t id;
+    gid_t group = 77;
+    CHECK(strcmp(mode, "setuid") || setgroups(1, &group) == 0);
     wait_for_start(argc, argv);
     for (int i = 0; i < 1000; i++) CHECK(called(i) == i + 1);
     if (!strcmp(mode, "setuid")) {
         CHECK(pthread_create(&id, NULL, stay, NULL) == 0);
-        CHECK(setuid(65534) == 0);
-        int tries = 0;
-        while (!all_have(65534)) {
-            CHECK(tries++ < 200);
-            usleep(10000);
-        }
+        int dumpable = prctl(PR_GET_DUMPABLE);
+        CHECK(dumpable == 1);
+        CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+        CHECK(!any_has_rights());
     } else if (!strcmp(mode, "unshare")) {
         CHECK(unshare(CLONE_NEWUSER) == 0);
     } else if (!strcmp(mode, "setns")) {

@@ -1,12 +1,14 @@
-// cflags: -O2
+// cflags: -O2 -pthread
 // sandboxed FILTER CALLS [WHEN] [wait]: a system call filter, then CALLS calls of the probed function.
-// FILTER: `refuse` what an agent begins with (EPERM), `kill` for it, `mild` (only reboot is refused), or
+// FILTER: `refuse` what an agent begins with (EPERM), `kill` for it, `mild` (only reboot is refused), `unfenced`
+// (only membarrier is refused, in two threads), or
 // `strict` (kill for all but reading, writing and leaving). WHEN: `first` before waiting, `late` after it, or
 // `tsync`: after it, for every thread, through libc's `syscall`.
 #include "common.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -25,11 +27,13 @@ static void filter(const char *kind, int every_thread) {
         LOAD, EQUAL(SYS_mmap, hard), EQUAL(SYS_clone, hard), EQUAL(SYS_clone3, hard),
         EQUAL(SYS_memfd_create, hard), EQUAL(SYS_membarrier, hard), ELSE(ALLOW)};
     struct sock_filter mild[] = {LOAD, EQUAL(SYS_reboot, SECCOMP_RET_ERRNO | EPERM), ELSE(ALLOW)};
+    struct sock_filter unfenced[] = {LOAD, EQUAL(SYS_membarrier, SECCOMP_RET_ERRNO | EPERM), ELSE(ALLOW)};
     struct sock_filter strict[] = {
         LOAD, EQUAL(SYS_read, ALLOW), EQUAL(SYS_write, ALLOW), EQUAL(SYS_exit, ALLOW),
         EQUAL(SYS_exit_group, ALLOW), EQUAL(SYS_rt_sigreturn, ALLOW), ELSE(SECCOMP_RET_KILL_PROCESS)};
     struct sock_fprog program = {sizeof entering / sizeof *entering, entering};
     if (!strcmp(kind, "mild")) program = (struct sock_fprog){sizeof mild / sizeof *mild, mild};
+    if (!strcmp(kind, "unfenced")) program = (struct sock_fprog){sizeof unfenced / sizeof *unfenced, unfenced};
     if (!strcmp(kind, "strict")) program = (struct sock_fprog){sizeof strict / sizeof *strict, strict};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     if (every_thread) {
@@ -41,6 +45,11 @@ static void filter(const char *kind, int every_thread) {
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
+static void *sleeper(void *nothing) {
+    for (;;) pause();
+    return nothing;
+}
+
 int main(int argc, char **argv) {
     uint64_t calls = number(argc, argv, 2, 1000);
     int tsync = argc > 3 && !strcmp(argv[3], "tsync");
@@ -49,6 +58,8 @@ int main(int argc, char **argv) {
     CHECK(argc > 1);
     CHECK(setvbuf(stdout, room, _IOLBF, sizeof room) == 0);  // else its first use makes a call
     if (!late) filter(argv[1], 0);
+    pthread_t other;
+    if (!strcmp(argv[1], "unfenced")) CHECK(pthread_create(&other, NULL, sleeper, NULL) == 0);
     wait_for_start(argc, argv);
     if (late) filter(argv[1], tsync);
     for (uint64_t i = 0; i < calls; i++) CHECK(guarded((int)i) == (int)i + 1);

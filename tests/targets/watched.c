@@ -294,6 +294,20 @@ static void forked(void) {
     CHECK(waitpid(child, NULL, 0) == child);
 }
 
+// A child stores at the same address without end; the stores of this process begin at the next line of stdin.
+static void crowded(void) {
+    char byte;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        for (;;) seldom();
+    }
+    CHECK(read(0, &byte, 1) == 1);
+    for (uint64_t i = 0; i < rounds; i++) seldom();
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
 // Stores whose values count, so that each says what was there before.
 static volatile long counts[5];
 PROBED void put(int at, long value) { counts[at] = value; }
@@ -363,6 +377,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "moved")) moved();
     if (!strcmp(argv[1], "freed")) freed();
     if (!strcmp(argv[1], "forked")) forked();
+    if (!strcmp(argv[1], "crowded")) crowded();
     if (!strcmp(argv[1], "counting")) counting();
     if (!strcmp(argv[1], "hurried")) hurried();
     if (!strcmp(argv[1], "vforked")) vforked();

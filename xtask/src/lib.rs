@@ -3,10 +3,12 @@
 //! ARCHITECTURE.md's table is the one place where the rules are written; `cargo metadata` and the sources
 //! are what is. Each function here answers with the list of differences, empty when all is well.
 
+pub mod dependencies;
 pub mod examples;
 pub mod layers;
 pub mod metadata;
 pub mod pairs;
+pub mod sbom;
 pub mod shared_object;
 pub mod sources;
 

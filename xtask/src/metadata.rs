@@ -18,16 +18,17 @@ pub struct Package {
     pub dependencies: Vec<String>,
 }
 
-/// Asks cargo.
+/// The packages of this workspace.
 pub fn packages() -> Vec<Package> {
+    let value = ask(&["--no-deps"]);
+    list(&value["packages"]).filter_map(package).collect()
+}
+
+/// What `cargo metadata` prints with these arguments.
+pub(crate) fn ask(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--no-deps",
-            "--format-version",
-            "1",
-            "--offline",
-        ])
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(arguments)
         .current_dir(root())
         .output()
         .expect("cargo runs");
@@ -36,8 +37,7 @@ pub fn packages() -> Vec<Package> {
         "cargo metadata: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let value: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
-    list(&value["packages"]).filter_map(package).collect()
+    serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
 }
 
 fn package(value: &Value) -> Option<Package> {
@@ -53,6 +53,6 @@ fn package(value: &Value) -> Option<Package> {
     })
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

@@ -15,7 +15,14 @@ pub fn build() -> PathBuf {
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let target = target.join("pairs");
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "-p", "tiptoe-lock"])
+        .args([
+            "build",
+            "--locked",
+            "--release",
+            "--quiet",
+            "-p",
+            "tiptoe-lock",
+        ])
         .args(["--example", "pairs", "--target-dir"])
         .arg(&target)
         .current_dir(root())

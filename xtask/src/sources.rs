@@ -65,6 +65,31 @@ pub fn too_long(exceptions: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// What writes to stderr.
+const WAYS_TO_STDERR: [&str; 5] = ["eprint!", "eprintln!", "dbg!", "stderr()", "STDERR_FILENO"];
+
+/// Lines in the sources of products that write to stderr by themselves, those of the files `but` left out.
+pub fn ways_to_stderr(but: &[&str]) -> Vec<String> {
+    let files = tracked(&["crates/*/src/*.rs"]);
+    let others = files.iter().map(|path| path.display().to_string());
+    others
+        .filter(|path| !but.contains(&path.as_str()))
+        .flat_map(|path| {
+            let found = writes_to_stderr(&read(&path));
+            found.into_iter().map(move |line| format!("{path}: {line}"))
+        })
+        .collect()
+}
+
+fn writes_to_stderr(source: &str) -> Vec<String> {
+    let lines = source.lines().map(str::trim);
+    lines
+        .filter(|line| !line.starts_with("//"))
+        .filter(|line| WAYS_TO_STDERR.iter().any(|way| line.contains(way)))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Files that git knows and that match one of the patterns.
 pub fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
     let output = Command::new("git")
@@ -82,4 +107,25 @@ pub fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
         .lines()
         .map(PathBuf::from)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_stderr_is_found() {
+        for way in [
+            "std::eprintln!(\"x\");",
+            "eprint!(\"x\");",
+            "dbg!(x);",
+            "io::stderr().lock();",
+        ] {
+            assert_eq!(
+                writes_to_stderr(&format!("fn f() {{\n    {way}\n}}")),
+                [way]
+            );
+        }
+        assert!(writes_to_stderr("/// `eprintln!` panics\nprintln!();").is_empty());
+    }
 }

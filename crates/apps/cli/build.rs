@@ -43,6 +43,7 @@ fn compile(target: &Path) -> PathBuf {
             "rustc",
             "--quiet",
             "--offline",
+            "--locked",
             "--lib",
             "--profile",
             "agent",
@@ -83,6 +84,7 @@ fn link(archive: &Path, library: &Path) {
         "-Wl,-soname,libtiptoe_agent.so",
         "-Wl,-u,tiptoe_agent_entry",
         "-Wl,-u,TIPTOE_NAME",
+        "-Wl,-u,TIPTOE_KEY",
     ])
     .arg(format!("-Wl,--version-script={}", script.display()))
     .arg("-o")

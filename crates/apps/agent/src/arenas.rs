@@ -138,6 +138,13 @@ impl Arenas {
         place.is_some_and(|word| word.load(Relaxed) != 0)
     }
 
+    /// Whether a range lies in one, after its gate page.
+    pub fn hold_range(&self, address: u64, len: u64) -> bool {
+        let base = base(address);
+        let end = address.checked_add(len);
+        address - base >= PROLOGUE && end.is_some_and(|end| end <= base + LEN) && self.hold(address)
+    }
+
     /// Opens or shuts all gates: behind a shut one a thread without a slab goes
     /// straight on.
     pub fn set_gates(&self, open: bool) {

@@ -186,8 +186,8 @@ global_asm!(
     "tiptoe_restorer:",
     ".byte 0x48, 0xc7, 0xc0, 15, 0, 0, 0",
     "syscall",
-    // tiptoe_spawn(flags, stack, tid, tls) -> tid or -errno; the child calls
-    // `run` on its stack and ends.
+    // tiptoe_spawn(flags, stack's end, tid, tls) -> tid or -errno; the child calls
+    // `run` on its stack, unmaps that, and ends.
     ".hidden tiptoe_spawn",
     ".global tiptoe_spawn",
     ".p2align 4",
@@ -201,8 +201,12 @@ global_asm!(
     "ret",
     "2:",
     "xor ebp, ebp",
-    "and rsp, -16",
+    "mov rbx, rsp",
     "call {run}",
+    "mov eax, 11",
+    "lea rdi, [rbx - {stack}]",
+    "mov esi, {stack}",
+    "syscall",
     "mov eax, 60",
     "xor edi, edi",
     "syscall",
@@ -215,6 +219,7 @@ global_asm!(
     cleared = sym crate::hooks::cleared,
     cloned = const crate::tls::CLONED,
     run = sym crate::thread::run,
+    stack = const crate::memory::STACK,
 );
 
 // What the compiler may call for copies and fills; never visible outside.

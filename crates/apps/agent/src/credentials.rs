@@ -1,72 +1,135 @@
-//! The agent's thread has no more rights than the program, and fewer.
+//! The agent's thread holds no rights. Every thread of the program can write its stack, so whatever it could do, the
+//! program could have it do, also after the program has given up that right for itself.
 //!
-//! libc changes the credentials of all threads that it knows; ours it does not.
-//! In a program of one thread the hooks let the thread leave and start anew. In
-//! one of several, tiptoe sees the change and asks the thread to follow: for that
-//! alone it keeps the two capabilities that allow it, where it ever had them.
+//! | right | how the thread gives it up when it starts |
+//! |---|---|
+//! | users, groups | it takes ids that own nothing, at random; a thread that may not keeps its real ones |
+//! | keys | a session keyring of its own |
+//! | capabilities | it drops all of them |
+//! | what an exec could add | no_new_privs |
+//! | files, TCP, signals and sockets of others | a Landlock domain that allows to read /proc/self/task |
+//!
+//! What it needs of /proc it has opened before ([`crate::files`]). Nothing is to be followed later: whatever the program
+//! gives up, the thread does not have.
+//!
+//! A process with the ids of one thread may trace that thread (ptrace(2)), and with it all memory of the program. So the
+//! saved id differs from the real one: no process has both ids of this thread, and none can take them.
+//!
+//! A change of ids clears the flag by which a process can be dumped, and traced by its own user, for the whole process;
+//! the thread sets the flag again at once.
 
-use tiptoe_sys::raw::{call, close, nr, open};
+use tiptoe_sys::raw::{Errno, call, close, nr};
 
-const CAP_SETGID: u32 = 1 << 6;
-const CAP_SETUID: u32 = 1 << 7;
+use crate::files::{File, Which};
+use crate::memory;
+
 const VERSION_3: u32 = 0x2008_0522;
-const EIO: u64 = 5;
+const PR_GET_DUMPABLE: usize = 3;
+const PR_SET_DUMPABLE: usize = 4;
+const PR_SET_NO_NEW_PRIVS: usize = 38;
+const JOIN_SESSION_KEYRING: usize = 1;
+/// Ids from this one on own nothing.
+const UNOWNED: usize = 0xf000_0000;
+/// The real id where a user namespace lacks those; the next one is the saved id. Both are below the overflow id 65534,
+/// which real processes have.
+const MAPPED: usize = 65_530;
 
-/// Gives up every capability but those that [`follow`] needs.
+/// Gives up all rights of the calling thread.
 pub fn drop_rights() {
-    let keep = CAP_SETGID | CAP_SETUID;
-    if set_capabilities(keep).is_err() {
-        // It never had them: none at all.
-        let _ = set_capabilities(0);
+    let dumpable = control(PR_GET_DUMPABLE, 0);
+    give_up_ids();
+    if let Ok(dumpable @ 0..=1) = dumpable {
+        let _ = control(PR_SET_DUMPABLE, dumpable);
+    }
+    // SAFETY: an anonymous keyring; concerns this thread only.
+    let _ = unsafe { call(nr::KEYCTL, [JOIN_SESSION_KEYRING, 0, 0, 0, 0, 0]) };
+    let _ = drop_capabilities();
+    let _ = control(PR_SET_NO_NEW_PRIVS, 1);
+    let _ = landlock::confine();
+}
+
+fn control(option: usize, value: usize) -> Result<usize, Errno> {
+    // SAFETY: the options used here take and return integers only.
+    unsafe { call(nr::PRCTL, [option, value, 0, 0, 0, 0]) }
+}
+
+/// Groups before users: without the user's rights they could not be changed.
+fn give_up_ids() {
+    // SAFETY: an empty list; the raw call changes this thread's groups only.
+    let _ = unsafe { call(nr::SETGROUPS, [0; 6]) };
+    let unowned = UNOWNED + 2 * (memory::random().unwrap_or(0) % 0x07ff_ffff);
+    take_ids(nr::SETRESGID, nr::GETGID, unowned);
+    take_ids(nr::SETRESUID, nr::GETUID, unowned);
+}
+
+/// Takes ids that own nothing, `unowned` and the next or others, or else the real one as all three.
+fn take_ids(set: usize, get: usize, unowned: usize) {
+    // SAFETY: the raw calls change and return ids of this thread only.
+    let take = |id, saved| unsafe { call(set, [id, id, saved, 0, 0, 0]) };
+    if ![unowned, MAPPED]
+        .into_iter()
+        .any(|id| take(id, id + 1).is_ok())
+    {
+        // SAFETY: as above.
+        let _ = unsafe { call(get, [0; 6]) }.map(|id| take(id, id));
     }
 }
 
-fn set_capabilities(low: u32) -> Result<usize, tiptoe_sys::raw::Errno> {
+fn drop_capabilities() -> Result<usize, Errno> {
     let header = [VERSION_3, 0];
     // Effective, permitted, inheritable; the low words first.
-    let sets = [low, low, 0, 0, 0, 0];
+    let sets = [0u32; 6];
     let args = [header.as_ptr() as usize, sets.as_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: both records are valid for the length of the call.
     unsafe { call(nr::CAPSET, args) }
 }
 
-/// Takes on the user and group ids of the process; leaving uid 0 drops the rest.
-pub fn follow() -> u64 {
-    let mut text = [0u8; 2048];
-    let Ok(file) = open(c"/proc/self/status", 0) else {
-        return EIO;
-    };
-    let at = text.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes at most the buffer's length.
-    let got = unsafe { call(nr::READ, [file as usize, at, text.len(), 0, 0, 0]) };
-    close(file);
-    let text = text.get(..got.unwrap_or(0)).unwrap_or(&[]);
-    let (Some(gids), Some(uids)) = (ids(text, b"\nGid:\t"), ids(text, b"\nUid:\t")) else {
-        return EIO;
-    };
-    set(nr::SETRESGID, gids) | set(nr::SETRESUID, uids)
-}
+/// landlock(7): a thread confines itself, and none beside it.
+mod landlock {
+    use super::{Errno, File, Which, call, close, nr};
 
-fn set(number: usize, [real, effective, saved]: [usize; 3]) -> u64 {
-    // SAFETY: the raw call changes this thread's credentials only.
-    let done = unsafe { call(number, [real, effective, saved, 0, 0, 0]) };
-    done.map_or_else(|errno| errno.0 as u64, |_| 0)
-}
+    const ASK_VERSION: usize = 1;
+    const RULE_PATH_BENEATH: usize = 1;
+    const READ_FILE: u64 = 1 << 2;
+    const READ_DIR: u64 = 1 << 3;
 
-/// The three numbers behind a label.
-fn ids(text: &[u8], label: &[u8]) -> Option<[usize; 3]> {
-    let start = text
-        .windows(label.len())
-        .position(|window| window == label)?
-        + label.len();
-    let mut numbers = [0usize; 3];
-    let mut bytes = text.get(start..)?.iter();
-    for number in &mut numbers {
-        for digit in bytes.by_ref().take_while(|byte| byte.is_ascii_digit()) {
-            *number = number
-                .wrapping_mul(10)
-                .wrapping_add((digit - b'0') as usize);
-        }
+    /// What there is to deny in each version, from the first one on: rights to files, to TCP ports, and scopes.
+    const VERSIONS: [[u64; 3]; 6] = [
+        [0x1fff, 0, 0],
+        [0x3fff, 0, 0],
+        [0x7fff, 0, 0],
+        [0x7fff, 3, 0],
+        [0xffff, 3, 0],
+        [0xffff, 3, 3],
+    ];
+
+    /// Denies all that this kernel knows, but for reading the folder of threads. Where the kernel has no Landlock the
+    /// program cannot use it either.
+    pub(super) fn confine() -> Result<(), Errno> {
+        // SAFETY: asks for the version, with neither a record nor its length.
+        let version = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [0, 0, ASK_VERSION, 0, 0, 0]) }?;
+        let known = VERSIONS.iter().take(version).next_back();
+        let denied = known.ok_or(Errno(95))?;
+        let len = denied.iter().take_while(|word| **word != 0).count() * size_of::<u64>();
+        let record = denied.as_ptr() as usize;
+        // SAFETY: the record is valid for the length of the call.
+        let rules = unsafe { call(nr::LANDLOCK_CREATE_RULESET, [record, len, 0, 0, 0, 0]) }?;
+        let done = allow_tasks(rules).and_then(|()| {
+            // SAFETY: concerns this thread only.
+            unsafe { call(nr::LANDLOCK_RESTRICT_SELF, [rules, 0, 0, 0, 0, 0]) }
+        });
+        close(rules as i32);
+        done.map(|_| ())
     }
-    Some(numbers)
+
+    fn allow_tasks(rules: usize) -> Result<(), Errno> {
+        let Some(tasks) = File::open(Which::Tasks) else {
+            return Ok(());
+        };
+        // struct landlock_path_beneath_attr: the rights, then the folder's descriptor in the low half.
+        let rule = [READ_FILE | READ_DIR, tasks.fd() as u64];
+        let args = [rules, RULE_PATH_BENEATH, rule.as_ptr() as usize, 0, 0, 0];
+        // SAFETY: the kernel reads 12 bytes of the record, which is valid for the length of the call.
+        unsafe { call(nr::LANDLOCK_ADD_RULE, args) }.map(|_| ())
+    }
 }

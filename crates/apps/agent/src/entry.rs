@@ -3,13 +3,13 @@
 
 use core::ffi::c_int;
 use core::mem::size_of_val;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tiptoe_sys::raw::{Errno, call, close, futex, getpid, membarrier, nr, sleep_ns};
-use tiptoe_wire::Data;
+use tiptoe_wire::{Data, passed::seals};
 
 use crate::shared::{self, Shared};
-use crate::{environ, hit, serve, signals, space, thread, watches};
+use crate::{environ, hit, memory, serve, signals, space, tasks, thread, watches};
 
 /// How often a starting program looks whether tiptoe still lives.
 const LOOK_NS: u64 = 20_000_000;
@@ -29,6 +29,12 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 /// Not 0 once the loader is done with this agent: no entry may be called before.
 #[unsafe(no_mangle)]
 static TIPTOE_LOADED: AtomicU32 = AtomicU32::new(0);
+
+/// The key of the message in the environment that this image takes, which tiptoe writes into the file; 0 for none.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".data.tiptoe_key")]
+#[used]
+static TIPTOE_KEY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The process in which a thread begins a session.
 static BEGINNING: AtomicU32 = AtomicU32::new(0);
@@ -70,6 +76,10 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 }
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
+    const EPERM: Errno = Errno(1);
+    if !are_segments(data_fd, plan_fd) {
+        return Err(EPERM);
+    }
     let _turn = Turn::take()?;
     let shared = shared::create()?;
     let pid = getpid();
@@ -82,7 +92,10 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
         return Err(Errno(16));
     }
     thread::wait_for_former(shared);
-    membarrier::register()?;
+    if tasks::is_only_one() {
+        // Where there are others the kernel waits for all CPUs, 10 to 20 ms: then the agent's thread registers.
+        membarrier::register()?;
+    }
     signals::learn_layout();
     shared.open_session(data_fd, plan_fd)?;
     let inherited = shared.pid.swap(pid, Ordering::Relaxed) != pid;
@@ -96,17 +109,33 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     Ok(shared)
 }
 
+/// Whether two descriptors are memfds that are sealed as tiptoe seals its segments.
+fn are_segments(data_fd: c_int, plan_fd: c_int) -> bool {
+    memory::has_seals(data_fd, seals::DATA) && memory::has_seals(plan_fd, seals::PLAN)
+}
+
 /// glibc's loader passes argc, argv and envp; musl's passes nothing, so that
 /// the environment is found without it.
 extern "C" fn constructor() {
     TIPTOE_LOADED.store(1, Ordering::Release); // read from outside
+    // Relaxed: written before the image was loaded.
+    let key = TIPTOE_KEY
+        .each_ref()
+        .map(|word| word.load(Ordering::Relaxed));
+    if key == [0; 2] {
+        // Brought into a program that runs: its environment is not tiptoe's.
+        return;
+    }
     let Some(envp) = environ::find_array() else {
         return;
     };
     // SAFETY: the kernel's array, before any other code ran.
-    let Some(passed) = (unsafe { environ::take(envp) }) else {
+    let Some(passed) = (unsafe { environ::take(envp, key) }) else {
         return;
     };
+    if !memory::has_seals(passed.agent, seals::AGENT) || !are_segments(passed.data, passed.plan) {
+        return;
+    }
     match begin(passed.data, passed.plan) {
         Ok(shared) => {
             if !wait_for_go(shared) {

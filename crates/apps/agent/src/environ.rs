@@ -1,12 +1,14 @@
 //! What `tiptoe probe -- CMD` put into the environment, and its removal before
-//! the program can see it.
+//! the program can see it. An entry of the same name that tiptoe did not make stays where it is.
 
 use core::ffi::c_char;
 
 use tiptoe_sys::raw::{call, close, nr, open};
+use tiptoe_wire::passed::{Key, Passed};
 
-const AGENT: &[u8] = b"TIPTOE_AGENT=";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// Bytes of an entry that are looked at: more than an entry of tiptoe's has.
+const LONGEST: usize = 128;
 
 /// Where /proc/self/stat has `startstack`, counted from the word behind the name.
 const START_STACK: usize = 25;
@@ -39,51 +41,67 @@ fn start_stack(stat: &[u8]) -> Option<usize> {
     (all_digits && found != 0).then_some(found)
 }
 
-/// The descriptors that tiptoe passed on.
-#[derive(Clone, Copy)]
-pub struct Passed {
-    /// The agent's own file.
-    pub agent: i32,
-    /// The data segment.
-    pub data: i32,
-    /// The plan segment.
-    pub plan: i32,
-}
-
-/// Reads the message and takes it, and our part of LD_PRELOAD, out of the
-/// environment. `None` where this program was not started by tiptoe.
+/// Reads tiptoe's entry and takes it, and our part of LD_PRELOAD, out of the
+/// environment. `None` where this program was not started by tiptoe, or has more rights than the process that
+/// started it.
 ///
 /// # Safety
 /// `envp` is the NULL-terminated array that the kernel made, not yet used by
 /// any other thread.
-pub unsafe fn take(envp: *mut *mut c_char) -> Option<Passed> {
+pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<Passed> {
     // SAFETY: passed on to the caller; the same holds for the calls below.
-    let message = unsafe { find(envp, AGENT) }?;
-    // SAFETY: `find` returned an entry of the array.
-    let passed = unsafe { parse((*message).add(AGENT.len())) };
+    if unsafe { is_secure(envp) } {
+        return None;
+    }
+    let read = |entry: &[u8]| Passed::read(entry, key);
     // SAFETY: as above.
+    let (message, passed) = unsafe { find(envp, read) }?;
+    let preload = |entry: &[u8]| entry.starts_with(PRELOAD).then_some(());
+    // SAFETY: as above; `find` returned an entry of the array.
     unsafe {
         remove(message);
-        if let Some(preload) = find(envp, PRELOAD) {
+        if let Some((preload, ())) = find(envp, preload) {
             strip_preload(preload);
         }
     }
-    passed
+    Some(passed)
 }
 
-/// The entry that begins with `name`.
-unsafe fn find(envp: *mut *mut c_char, name: &[u8]) -> Option<*mut *mut c_char> {
+/// Whether the kernel started the program with more rights than its caller has (AT_SECURE), or does not say. The
+/// auxiliary vector follows the environment.
+unsafe fn is_secure(envp: *mut *mut c_char) -> bool {
+    const AT_NULL: usize = 0;
+    const AT_SECURE: usize = 23;
     let mut entry = envp;
-    // SAFETY: the array ends with NULL; each string ends with NUL, which no
-    // name holds, so the comparison stops inside it.
+    // SAFETY: the array ends with NULL, after which the vector's pairs follow, the last of them AT_NULL.
     unsafe {
         while !(*entry).is_null() {
-            if name
-                .iter()
-                .enumerate()
-                .all(|(at, byte)| *(*entry).add(at) as u8 == *byte)
-            {
-                return Some(entry);
+            entry = entry.add(1);
+        }
+        let mut pair = entry.add(1).cast::<[usize; 2]>();
+        loop {
+            match *pair {
+                [AT_SECURE, value] => return value != 0,
+                [AT_NULL, _] => return true,
+                _ => pair = pair.add(1),
+            }
+        }
+    }
+}
+
+/// The first entry for whose first [`LONGEST`] bytes `read` returns something, and what it returns.
+unsafe fn find<T>(
+    envp: *mut *mut c_char,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Option<(*mut *mut c_char, T)> {
+    let mut entry = envp;
+    // SAFETY: the array ends with NULL; each string ends with NUL and does not change while it is read.
+    unsafe {
+        while !(*entry).is_null() {
+            let start = (*entry).cast::<u8>();
+            let len = (0..LONGEST).take_while(|at| *start.add(*at) != 0);
+            if let Some(found) = read(core::slice::from_raw_parts(start, len.count())) {
+                return Some((entry, found));
             }
             entry = entry.add(1);
         }
@@ -130,26 +148,4 @@ unsafe fn strip_preload(entry: *mut *mut c_char) {
             to = to.add(1);
         }
     }
-}
-
-/// Three decimal numbers with commas between.
-unsafe fn parse(text: *const c_char) -> Option<Passed> {
-    let mut numbers = [0i32; 3];
-    let mut at = text;
-    for number in &mut numbers {
-        // SAFETY: stops at the string's NUL.
-        unsafe {
-            while (*at as u8).is_ascii_digit() {
-                *number = number
-                    .wrapping_mul(10)
-                    .wrapping_add((*at as u8 - b'0') as i32);
-                at = at.add(1);
-            }
-            if *at as u8 == b',' {
-                at = at.add(1);
-            }
-        }
-    }
-    let [agent, data, plan] = numbers;
-    Some(Passed { agent, data, plan })
 }

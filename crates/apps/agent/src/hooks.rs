@@ -94,15 +94,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
             space::change(number, frame)
         }
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
-        nr::UNSHARE
-        | nr::SETNS
-        | nr::SETUID
-        | nr::SETGID
-        | nr::SETREUID
-        | nr::SETREGID
-        | nr::SETRESUID
-        | nr::SETRESGID
-        | nr::SETGROUPS => Some(alone(number, frame)),
+        nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
         _ => match signals::Place::of(number) {
             Some(place) => waits::prepare(number, place, frame),
             None => {
@@ -213,18 +205,19 @@ pub(crate) fn perform(number: usize, frame: &Frame) -> i64 {
 }
 
 /// A call that fails, or does half, where a thread exists that libc does not
-/// know: the agent's thread leaves and comes back with the new credentials.
+/// know: the agent's thread leaves and comes back in the new namespace. Into one of process ids it cannot, as
+/// a process has threads in one only: then the calling thread ends the session.
 fn alone(number: usize, frame: &Frame) -> i64 {
     let here = shared::at_home();
     if let Some(shared) = here {
-        watches::before_retreat();
         thread::retire(shared);
+        watches::after_retreat();
     }
     let result = perform(number, frame);
     if let Some(shared) = here {
-        let started = thread::start(shared);
-        if started.is_ok() {
-            watches::wait_until_back();
+        match thread::start(shared) {
+            Ok(()) => watches::wait_until_back(),
+            Err(_) => thread::stand_in(shared),
         }
     }
     result

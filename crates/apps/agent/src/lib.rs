@@ -7,7 +7,7 @@
 //!    followed call to [`calls`] where its trampoline cannot help itself;
 //! 3. the agent's own thread ([`thread`]) is unknown to libc, blocks all
 //!    signals, shares no descriptor table with the program, has no
-//!    capabilities, and exists only while a tiptoe is attached;
+//!    rights, and exists only while a tiptoe is attached;
 //! 4. what the program could notice is kept from it: [`signals`] has the table.
 //!
 //! | module | runs on | job |
@@ -15,7 +15,9 @@
 //! | [`entry`] | the borrowed or the starting thread | map the segments, start the thread |
 //! | [`thread`] | the agent's thread | requests, tiptoe's death |
 //! | [`serve`] | the agent's thread | one function a request |
-//! | [`credentials`] | the agent's thread | no more rights than the program |
+//! | [`credentials`] | the agent's thread | no rights |
+//! | [`lookout`] | the agent's thread | leaves a program that confines itself |
+//! | [`files`] | the agent's thread, the borrowed thread | what is read of /proc/self |
 //! | [`hit`] | any thread of the program | claim a slab |
 //! | [`calls`], [`clockwork`] | any thread of the program | follow calls to their return, time them |
 //! | [`locks`] | any thread of the program | note waits for locks, and who ended them |
@@ -38,14 +40,17 @@ mod credentials;
 mod described;
 mod entry;
 mod environ;
+mod files;
 mod gate;
 mod hit;
 mod hooks;
 mod libraries;
 mod loader;
 mod locks;
+mod lookout;
 mod memory;
 mod ports;
+mod resolvers;
 mod scopes;
 mod segments;
 mod serve;

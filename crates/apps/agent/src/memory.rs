@@ -1,7 +1,5 @@
 //! Memory of the agent's own, straight from the kernel.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use tiptoe_sys::raw::{Errno, call, nr};
 
 const READ: usize = 1;
@@ -18,21 +16,16 @@ const WIPEONFORK: usize = 18;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-/// Where the agent's memory begins, as long as it is free there: neither programs nor the
+/// Bytes of the stack of the agent's thread.
+pub const STACK: usize = 16 * PAGE;
+/// The agent's memory is at random addresses from here on: neither programs nor the
 /// sanitizers have anything here, and no code is within 2 GiB, where trampolines need the
-/// room that is left. A started command's segment alone may take 12 GiB.
+/// room that is left. They begin at any page, so that they differ in the few bits by which a processor
+/// may tell the lines of its first cache apart.
 const FAR: usize = 0x2000_0000_0000;
-/// So much is used of it, again and again, in steps of
+/// So many bytes, in which there are 2^32 pages. A started command's segment alone may take 12 GiB, and more when its
+/// place grows ([`extend`]).
 const FAR_LEN: usize = 1 << 44;
-/// this much, and
-const FAR_STEP: usize = 1 << 30;
-/// where segments are, of this much, so that their places can grow ([`extend`]), and
-const SEGMENT_STEP: usize = 16 << 30;
-/// a bit more. A processor may tell the lines of its first cache apart by few bits, the
-/// offset in a page and a hash of 16 bits above (AMD's): what begins at multiples of
-/// 256 MB is the same to it. A thread's descriptor and its frames then throw each other out
-/// of the cache, for 8 ns a followed call.
-const FAR_STAGGER: usize = 4 << 20;
 /// How often it looks for a free range before the kernel is to find one.
 const FAR_LOOKS: usize = 4;
 
@@ -54,18 +47,10 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
 }
 
-/// Maps memory far from all code, which nobody may use yet.
+/// Maps memory far from all code, which nobody may use yet, where nobody can guess.
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     (0..FAR_LOOKS).find_map(|_| {
-        let step = if flags & SHARED == 0 {
-            FAR_STEP
-        } else {
-            SEGMENT_STEP
-        };
-        let step = len.next_multiple_of(step) + FAR_STAGGER;
-        // Relaxed: where two get the same range, the kernel gives it to one.
-        let at = FAR + NEXT.fetch_add(step, Relaxed) % FAR_LEN;
+        let at = (FAR + random()? % FAR_LEN) & !(PAGE - 1);
         let got = mmap(at, len, 0, flags | FIXED_NOREPLACE, fd).ok()?;
         // A kernel before 4.17 takes it for a hint.
         let there = got == at;
@@ -74,6 +59,23 @@ fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
         }
         there.then_some(at)
     })
+}
+
+/// A random word, which nobody can guess.
+pub fn random() -> Option<usize> {
+    const NONBLOCK: usize = 1;
+    let mut word = 0usize;
+    let args = [
+        &raw mut word as usize,
+        size_of::<usize>(),
+        NONBLOCK,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes at most the word.
+    let got = unsafe { call(nr::GETRANDOM, args) };
+    (got == Ok(size_of::<usize>())).then_some(word)
 }
 
 fn mmap(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
@@ -98,9 +100,23 @@ fn advise(at: usize, len: usize, advice: usize) -> Result<(), Errno> {
     unsafe { call(nr::MADVISE, [at, len, advice, 0, 0, 0]) }.map(|_| ())
 }
 
+/// Provides the pages of a range of the agent's own memory (Linux 5.14; before that each at its first use).
+pub fn populate(at: usize, len: usize) {
+    const POPULATE_WRITE: usize = 23;
+    let (start, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
+    let _ = advise(start, end - start, POPULATE_WRITE);
+}
+
 /// Fresh zeroed memory; pages cost nothing before they are touched.
 pub fn private(len: usize) -> Result<usize, Errno> {
     map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
+}
+
+/// The stack of the agent's thread, which a forked child does not have.
+pub fn stack() -> Result<usize, Errno> {
+    let at = private(STACK)?;
+    advise(at, STACK, DONTFORK).inspect_err(|_| unmap(at, STACK))?;
+    Ok(at)
 }
 
 /// Fresh zeroed memory of `more` bytes right after a range, where that is free.
@@ -138,6 +154,14 @@ pub fn make_code(at: usize, len: usize) -> Result<(), Errno> {
 /// A forked child will find zeroes in this range.
 pub fn wipe_on_fork(at: usize, len: usize) -> Result<(), Errno> {
     advise(at, len, WIPEONFORK)
+}
+
+/// Whether a descriptor is of sealed memory with at least these seals; no other file has any.
+pub fn has_seals(fd: i32, seals: i32) -> bool {
+    const F_GET_SEALS: usize = 1034;
+    // SAFETY: a query of a descriptor, which touches no memory.
+    let found = unsafe { call(nr::FCNTL, [fd as usize, F_GET_SEALS, 0, 0, 0, 0]) };
+    found.is_ok_and(|found| found as i32 & seals == seals)
 }
 
 /// Maps a segment; a forked child does not have it.

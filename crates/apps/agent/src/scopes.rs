@@ -15,6 +15,7 @@ use tiptoe_wire::{Data, Geometry, Words};
 
 use crate::clockwork;
 use crate::locks::first_slab;
+use crate::memory;
 use crate::shared::Shared;
 use crate::tls;
 
@@ -31,6 +32,8 @@ pub fn begin(slot: Option<u32>, slabs: [u64; 2]) {
     let Some(slot) = slot else { return };
     let offset = u64::from(slot) * 8;
     let shared = slabs[0] + offset;
+    // A thread that touched a page of the nodes first would have its page fault counted in the scope that it enters.
+    memory::populate(shared as usize, WIDTH as usize * 8);
     // Relaxed, here and below: one thread begins sessions, and what it writes is published by the last store.
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
     area(shared).store(STAMP as usize, session & 0xffff_ffff);

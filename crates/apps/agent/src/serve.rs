@@ -5,13 +5,15 @@ use core::sync::atomic::Ordering;
 use tiptoe_sys::raw;
 use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, Text};
 use tiptoe_uprobe::thunks::STRIDE;
-use tiptoe_wire::{Data, Hello, Plan, Request, Site};
+use tiptoe_wire::arena::{LEN, base};
+use tiptoe_wire::{Data, Hello, Plan, Request, Site, Words};
 
 use crate::asm::{tiptoe_cold_entry, tiptoe_futex_entry, tiptoe_hook_entry, tiptoe_slow_entry};
 use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
 use crate::ports;
+use crate::resolvers::is_resolver;
 use crate::shared::{MAX_THUNKS, Shared};
 use crate::signals;
 use crate::space;
@@ -23,7 +25,7 @@ mod leave;
 pub mod libraries;
 
 use leave::take_out;
-pub use leave::{detach, disown, reblock, settle};
+pub use leave::{detach, disown, end, reblock, settle};
 
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
@@ -47,12 +49,12 @@ pub fn greet(shared: &Shared, data: &Data) {
 /// Serves the newest request and answers it; true where the session is over.
 pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64) -> bool {
     let Some((request, count)) = plan.request() else {
-        data.answer(sequence, EINVAL);
+        answer(data, sequence, EINVAL);
         return false;
     };
     let outcome = match request {
         Request::Map => map(shared, plan, data, count),
-        Request::Copy => copy(plan, data, count),
+        Request::Copy => copy(shared, plan, data, count),
         Request::Arm => arm(shared, plan, data, count),
         Request::ArmAgain => arm_again(shared, plan, data, count),
         Request::Recall => recall(shared, plan, data, count),
@@ -72,7 +74,6 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Watch => libraries::watch(shared, plan),
         Request::Libraries => libraries::own(shared, plan, count),
         Request::Go => go(shared),
-        Request::Follow => crate::credentials::follow(),
         Request::Observe => {
             signals::use_alternate_stacks();
             watches::observe(shared, plan, data, count)
@@ -81,43 +82,73 @@ pub fn request(shared: &'static Shared, plan: &Plan, data: &Data, sequence: u64)
         Request::Ports => ports::open(shared, plan, data, count),
         Request::Detach => detach(shared),
     };
-    data.answer(sequence, outcome);
+    answer(data, sequence, outcome);
     request == Request::Detach
+}
+
+/// Answers a request, and wakes tiptoe, which waits for the answer.
+pub fn answer(data: &Data, sequence: u64, outcome: u64) {
+    data.answer(sequence, outcome);
+    if let Some(word) = data.answered() {
+        raw::futex::wake_low(word, u32::MAX);
+    }
 }
 
 fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     for index in 0..count {
         let arena = plan.map(index);
-        let result = match memory::arena(arena.base as usize, arena.len as usize) {
-            Ok(()) if shared.arenas.add(arena.base, true) => 0,
-            Ok(()) => EINVAL,
-            Err(errno) => errno.0 as u64,
+        // `copy` writes anywhere in an arena, so that each must be a whole one.
+        let result = match arena.len == LEN && base(arena.base) == arena.base {
+            true => map_arena(shared, arena.base),
+            false => EINVAL,
         };
         data.set_result(index, result);
     }
     0
 }
 
-fn copy(plan: &Plan, data: &Data, count: usize) -> u64 {
+fn map_arena(shared: &Shared, base: u64) -> u64 {
+    match memory::arena(base as usize, LEN as usize) {
+        Ok(()) if shared.arenas.add(base, true) => 0,
+        Ok(()) => {
+            memory::unmap(base as usize, LEN as usize);
+            EINVAL
+        }
+        Err(errno) => errno.0 as u64,
+    }
+}
+
+/// Writes code into arenas, and nowhere else.
+fn copy(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
     for index in 0..count {
         let copy = plan.copy(index);
-        let Some(words) = plan.blob(copy.offset, copy.len) else {
+        let words = plan
+            .blob(copy.offset, copy.len)
+            .filter(|_| shared.arenas.hold_range(copy.address, copy.len.into()));
+        let Some(words) = words else {
             data.set_result(index, EINVAL);
             continue;
         };
-        let done = (0..words.len()).all(|at| {
-            let bytes = words.load(at).to_le_bytes();
-            let left = (copy.len as usize - at * 8).min(8);
-            text.write(
-                copy.address + at as u64 * 8,
-                bytes.get(..left).unwrap_or(&[]),
-            )
-        });
+        let done = put(&text, copy.address, words, copy.len as usize);
         data.set_result(index, if done { 0 } else { EIO });
     }
     text.sync();
     0
+}
+
+/// Writes `len` bytes of a plan, many at once: where `/proc/self/mem` may not be opened each write takes four system calls.
+fn put(text: &SelfMemory, address: u64, words: Words<'_>, len: usize) -> bool {
+    const AT_ONCE: usize = 64;
+    (0..words.len()).step_by(AT_ONCE).all(|first| {
+        let mut bytes = [[0; 8]; AT_ONCE];
+        for (at, word) in bytes.iter_mut().enumerate() {
+            *word = words.load(first + at).to_le_bytes();
+        }
+        let left = (len - first * 8).min(AT_ONCE * 8);
+        let bytes = bytes.as_flattened().get(..left).unwrap_or(&[]);
+        text.write(address + first as u64 * 8, bytes)
+    })
 }
 
 fn prepare(shared: &Shared, data: &Data) -> u64 {
@@ -344,14 +375,18 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     }
 }
 
-/// Calls resolvers of indirect functions: pure code that picks an address.
+/// Calls resolvers of indirect functions: pure code that picks an address; 0 where there is none.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
+    let text = SelfMemory::open();
     for index in 0..count {
         let address = plan.address(index);
-        // SAFETY: tiptoe names only STT_GNU_IFUNC symbols of a mapped object,
-        // which take no arguments and return a code address.
-        let resolver: extern "C" fn() -> u64 = unsafe { core::mem::transmute(address as usize) };
-        data.set_result(index, resolver());
+        let chosen = is_resolver(&text, address).then(|| {
+            // SAFETY: the loader calls it in the same way; it takes no arguments and returns a code address.
+            let resolver: extern "C" fn() -> u64 =
+                unsafe { core::mem::transmute(address as usize) };
+            resolver()
+        });
+        data.set_result(index, chosen.unwrap_or(0));
     }
     0
 }

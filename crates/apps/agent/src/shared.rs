@@ -32,8 +32,6 @@ const THUNK_CODE: usize = MAX_THUNKS * STRIDE as usize;
 const THUNK_TABLE: usize = 2 * Thunks::entries(TABLE_BITS);
 /// Set in the number of slabs where each has a ring.
 const RINGS: u32 = 1 << 31;
-/// Bytes of the agent thread's stack.
-const STACK: usize = 16 * PAGE;
 
 /// Everything that outlives a session. Lives in private memory, so a forked
 /// child has a copy of its own.
@@ -72,7 +70,6 @@ pub struct Shared {
     credit: AtomicU64,
     descriptors: &'static [Descriptor],
     records: usize,
-    stack: usize,
     data: AtomicUsize,
     shape: AtomicU64,
     keep: AtomicBool,
@@ -155,8 +152,7 @@ const LASTING: usize = WIPED
     + Room::of::<AtomicU64>(THUNK_TABLE)
     + 2 * THUNK_CODE
     + PAGE
-    + Room::of::<Shared>(1)
-    + STACK;
+    + Room::of::<Shared>(1);
 
 /// Makes the state if it is not there yet.
 pub fn create() -> Result<&'static Shared, Errno> {
@@ -207,7 +203,6 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         credit: AtomicU64::new(0),
         descriptors,
         records: records.as_ptr() as usize,
-        stack: room.bytes(STACK)?,
         data: AtomicUsize::new(0),
         shape: AtomicU64::new(0),
         keep: AtomicBool::new(false),
@@ -285,11 +280,6 @@ impl Shared {
         let sites = (0..self.table.len()).filter_map(|index| self.table.site(index));
         sites.for_each(|site| self.arenas.mark_used(site.trampoline));
         self.arenas.unmap_unused();
-    }
-
-    /// The top of the agent thread's stack.
-    pub fn stack_top(&self) -> usize {
-        self.stack + STACK
     }
 
     /// Where the code of return thunks is; their records lie as far behind it as

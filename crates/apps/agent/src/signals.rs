@@ -41,12 +41,14 @@
 //! | 3 | tiptoe unblocks each thread, its waits and the handlers that it is in | no thread blocks them |
 //! | 4 | trap bytes, as long as the session lasts | any thread may meet one |
 //! | 5 | the last trap byte goes, and no signal of one is pending | a block harms nobody |
-//! | 6 | tiptoe blocks for each thread what it believes to block; it holds all of them still | the kernel has the truth |
+//! | 6 | tiptoe blocks for each thread what it believes to block; it holds all of them still, none within our handler | the kernel has the truth |
 //! | 7 | dispositions and masks come back, then guards go | the program is as it was |
 //!
 //! A thread that stands within a hook at 6 acts by what it saw before. So each hook looks again whether
 //! the signals are still owned, after it has noted what the program asked for, and undoes its part.
-//! Where tiptoe dies nobody holds threads still: guards that need it stay, and pass calls on.
+//! Where tiptoe dies nobody holds threads still: guards that need it stay, and pass calls on. In a program that gets
+//! no trap bytes, so do the sites that need it. The next session must not write a trap byte there either, even if its
+//! tiptoe dies first: an agent writes none before tiptoe has allowed them.
 //!
 //! What a program could still see:
 //! - a system call that is no libc's, or libc's `syscall` of another shape (musl's), is not

@@ -21,7 +21,7 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use tiptoe_sys::raw::{self, call, close, getpid, nr, open};
+use tiptoe_sys::raw::{self, call, getpid, nr};
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
 use tiptoe_uprobe::lookup::Place;
@@ -30,6 +30,7 @@ use tiptoe_uprobe::window;
 use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
 
 use crate::clockwork;
+use crate::files::{File, Which};
 use crate::hit;
 use crate::hooks::{self, Frame};
 use crate::memory::{self, PAGE};
@@ -134,7 +135,7 @@ impl Space {
     }
 
     fn read_once(&self) -> Option<Reading> {
-        let Ok(list) = open(c"/proc/self/maps", 0) else {
+        let Some(list) = File::open(Which::Maps) else {
             self.blind.store(true, Ordering::Relaxed); // as in `is_on`
             return None;
         };
@@ -142,9 +143,9 @@ impl Space {
         let reading = self.feed.read_again(LOOKS, |buffer| {
             let into = buffer.as_mut_ptr() as usize;
             // SAFETY: the kernel writes at most the buffer's length.
-            unsafe { call(nr::READ, [list as usize, into, buffer.len(), 0, 0, 0]) }.ok()
+            unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
         });
-        close(list);
+        drop(list);
         let now = clockwork::ticks();
         let pause = now.wrapping_sub(began).saturating_mul(SHARE);
         self.due.store(now.saturating_add(pause), Ordering::Relaxed); // agent's thread only

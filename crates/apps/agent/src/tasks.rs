@@ -1,42 +1,57 @@
 //! What /proc/self/task tells of the program's threads, read without a buffer
 //! larger than a stack page.
 
-use tiptoe_sys::raw::{call, close, nr, open};
+use tiptoe_sys::raw::{call, close, nr};
 
-const O_RDONLY_DIRECTORY: i32 = 0o200000;
+use crate::files::{File, Which};
+
 const GETDENTS64: usize = 217;
 const PATH: usize = 64;
+
+/// A thread's folder.
+pub struct Task<'a> {
+    folder: &'a File,
+    name: &'a [u8],
+}
 
 /// Whether any thread has one of the signals in `set` pending.
 pub fn any_pending(set: u64) -> bool {
     let mut pending = false;
-    names(|name| pending |= thread_pending(name, set));
+    each_task(|task| pending |= task.pending() & set != 0);
     pending
 }
 
 /// Calls `act` with the id of each thread.
 pub fn each(mut act: impl FnMut(u32)) {
-    names(|name| {
-        act(name.iter().fold(0, |tid, digit| {
-            tid * 10 + u32::from(digit.wrapping_sub(b'0'))
-        }));
-    });
+    each_task(|task| act(task.tid()));
 }
 
-/// Calls `act` with the name of each thread's folder.
-fn names(mut act: impl FnMut(&[u8])) {
-    let Ok(directory) = open(c"/proc/self/task", O_RDONLY_DIRECTORY) else {
+/// Whether the calling thread is the process's only one, as far as can be seen.
+pub fn is_only_one() -> bool {
+    let mut count = 0;
+    each(|_| count += 1);
+    count == 1
+}
+
+/// Calls `act` with each thread.
+pub fn each_task(mut act: impl FnMut(&Task)) {
+    let Some(folder) = File::open(Which::Tasks) else {
         return;
     };
     let mut entries = [0u8; 1024];
     loop {
         let at = entries.as_mut_ptr() as usize;
+        let args = [folder.fd() as usize, at, entries.len(), 0, 0, 0];
         // SAFETY: the kernel writes at most the buffer's length.
-        let got = unsafe { call(GETDENTS64, [directory as usize, at, entries.len(), 0, 0, 0]) };
+        let got = unsafe { call(GETDENTS64, args) };
         let Ok(len @ 1..) = got else { break };
-        each_name(entries.get(..len).unwrap_or(&[]), &mut act);
+        each_name(entries.get(..len).unwrap_or(&[]), &mut |name| {
+            act(&Task {
+                folder: &folder,
+                name,
+            });
+        });
     }
-    close(directory);
 }
 
 /// Calls `act` with the name of each directory entry that is a number.
@@ -55,43 +70,51 @@ fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
     }
 }
 
-/// Reads SigPnd of one thread.
-fn thread_pending(name: &[u8], set: u64) -> bool {
-    let mut path = [0u8; PATH];
-    let parts = [b"/proc/self/task/".as_slice(), name, b"/status"];
-    for (slot, byte) in path.iter_mut().take(PATH - 1).zip(parts.concat_bytes()) {
-        *slot = byte;
-    }
-    let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else {
-        return false;
-    };
-    let Ok(file) = open(path, 0) else {
-        return false;
-    };
-    let mut text = [0u8; 2048];
-    let at = text.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes at most the buffer's length.
-    let got = unsafe { call(nr::READ, [file as usize, at, text.len(), 0, 0, 0]) };
-    close(file);
-    let text = text.get(..got.unwrap_or(0)).unwrap_or(&[]);
-    text.windows(8)
-        .position(|window| window == b"SigPnd:\t")
-        .is_some_and(|start| {
-            let digits = text.get(start + 8..start + 24).unwrap_or(&[]);
-            let mask = digits.iter().fold(0u64, |mask, digit| {
-                mask << 4 | (*digit as char).to_digit(16).unwrap_or(0) as u64
-            });
-            mask & set != 0
+impl Task<'_> {
+    /// The thread's id.
+    pub fn tid(&self) -> u32 {
+        self.name.iter().fold(0, |tid, digit| {
+            tid * 10 + u32::from(digit.wrapping_sub(b'0'))
         })
-}
+    }
 
-/// Concatenation without a buffer.
-trait ConcatBytes {
-    fn concat_bytes(&self) -> impl Iterator<Item = u8>;
-}
+    /// Calls `act` with the descriptor of the folder of threads and the path, from there on and with NUL behind it, of a
+    /// file of this thread's.
+    pub fn path<R>(&self, file: &[u8], act: impl FnOnce(i32, &[u8; PATH]) -> R) -> R {
+        let mut path = [0u8; PATH];
+        let bytes = self.name.iter().chain(b"/").chain(file);
+        let room = path.iter_mut().take(PATH - 1);
+        room.zip(bytes).for_each(|(to, byte)| *to = *byte);
+        act(self.folder.fd(), &path)
+    }
 
-impl ConcatBytes for [&[u8]; 3] {
-    fn concat_bytes(&self) -> impl Iterator<Item = u8> {
-        self.iter().flat_map(|part| part.iter().copied())
+    /// What of its `status` file has room.
+    pub fn status<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
+        let opened = self.path(b"status", |folder, path| {
+            // SAFETY: the path ends with NUL.
+            unsafe {
+                call(
+                    nr::OPENAT,
+                    [folder as usize, path.as_ptr() as usize, 0, 0, 0, 0],
+                )
+            }
+        });
+        let Ok(file) = opened else { return &[] };
+        let at = text.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes at most the buffer's length.
+        let got = unsafe { call(nr::READ, [file, at, text.len(), 0, 0, 0]) };
+        close(file as i32);
+        text.get(..got.unwrap_or(0)).unwrap_or(&[])
+    }
+
+    /// The signals that wait for this thread.
+    fn pending(&self) -> u64 {
+        let mut text = [0u8; 2048];
+        let text = self.status(&mut text);
+        let start = text.windows(8).position(|window| window == b"SigPnd:\t");
+        let digits = start.and_then(|start| text.get(start + 8..start + 24));
+        digits.unwrap_or(&[]).iter().fold(0u64, |mask, digit| {
+            mask << 4 | (*digit as char).to_digit(16).unwrap_or(0) as u64
+        })
     }
 }

@@ -7,38 +7,29 @@
 //! protection, so that a page of code can be written for the length of that one copy. It can be
 //! run all the while, and each byte is stored in one go, as by the file.
 
-use tiptoe_sys::raw::{call, close, getpid, membarrier, nr, open};
+use tiptoe_sys::raw::{call, getpid, membarrier, nr};
 use tiptoe_uprobe::patcher::Text;
 
+use crate::files::{File, Which};
 use crate::memory::{PAGE, let_code_be_written};
 
-const O_RDWR_CLOEXEC: i32 = 2 | 0o2000000;
-
-/// An open /proc/self/mem, or none where it may not be opened. Only the agent's thread opens
-/// one: its descriptor table is its own, so the program never sees the number.
-pub struct SelfMemory(Option<i32>);
+/// An open /proc/self/mem, or none where it may not be opened. Only the agent's thread and the thread that is borrowed
+/// for a beginning open one.
+pub struct SelfMemory(Option<File>);
 
 impl SelfMemory {
     /// Opens it.
     pub fn open() -> Self {
-        SelfMemory(open(c"/proc/self/mem", O_RDWR_CLOEXEC).ok())
-    }
-}
-
-impl Drop for SelfMemory {
-    fn drop(&mut self) {
-        if let Some(file) = self.0 {
-            close(file);
-        }
+        SelfMemory(File::open(Which::Memory))
     }
 }
 
 impl Text for SelfMemory {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         let to = bytes.as_mut_ptr() as usize;
-        match self.0 {
+        match &self.0 {
             // SAFETY: the buffer is ours for its whole length.
-            Some(file) => unsafe { through(nr::PREAD64, file, address, to, bytes.len()) },
+            Some(file) => unsafe { through(nr::PREAD64, file.fd(), address, to, bytes.len()) },
             // SAFETY: as above.
             None => unsafe { directly(nr::PROCESS_VM_READV, address, to, bytes.len()) },
         }
@@ -46,7 +37,7 @@ impl Text for SelfMemory {
 
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let from = bytes.as_ptr() as usize;
-        let Some(file) = self.0 else {
+        let Some(file) = &self.0 else {
             // A patch is shorter than a page, so it lies in two at most.
             let here = bytes.len().min(PAGE - address as usize % PAGE);
             let beyond = bytes.get(here..).unwrap_or(&[]);
@@ -55,7 +46,7 @@ impl Text for SelfMemory {
         };
         // SAFETY: what is written is a patch that the planner proved harmless to
         // any thread at any instruction; see `tiptoe_uprobe::patcher`.
-        unsafe { through(nr::PWRITE64, file, address, from, bytes.len()) }
+        unsafe { through(nr::PWRITE64, file.fd(), address, from, bytes.len()) }
     }
 
     fn sync(&self) {

@@ -1,19 +1,23 @@
 //! The agent's thread: a raw clone that libc does not know, with every signal
 //! blocked, a descriptor table of its own (emptied at once, so that it keeps no
-//! file of the program open) and no capabilities. It sleeps on the word that
+//! file of the program open) and no rights ([`crate::credentials`]). It sleeps on the word that
 //! tiptoe holds as a robust futex: the kernel marks and wakes it when tiptoe
 //! dies, and tiptoe wakes it for a request.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use tiptoe_sys::raw::{Errno, call, check, futex, gettid, nr, sleep_ns, thread_alive};
+use tiptoe_sys::raw::{Errno, call, check, futex, gettid, membarrier, nr, sleep_ns, thread_alive};
 use tiptoe_uprobe::patcher::Manner;
-use tiptoe_wire::State;
+use tiptoe_wire::{Left, State};
 
 use crate::asm::tiptoe_spawn;
 use crate::credentials;
+use crate::files;
+use crate::lookout::{Lookout, TIMED_OUT};
+use crate::memory::{self, STACK};
 use crate::serve;
 use crate::shared::{self, Shared};
+use crate::signals::OURS;
 use crate::space;
 use crate::watches;
 
@@ -63,17 +67,22 @@ pub fn wait_for_former(shared: &Shared) {
 /// Starts the thread for the session that [`Shared`] holds.
 pub fn start(shared: &'static Shared) -> Result<(), Errno> {
     wait_for_former(shared);
+    let stack = memory::stack()?;
     let mask = set_mask(u64::MAX);
-    // SAFETY: the stack is the agent's own and no thread uses it any more; the
-    // stub calls `run` on it and ends the thread.
-    let tid = unsafe { tiptoe_spawn(FLAGS, shared.stack_top(), shared.thread.as_ptr(), 0) };
+    // SAFETY: the stack is new; the stub calls `run` on it, unmaps it and ends the thread.
+    let tid = unsafe { tiptoe_spawn(FLAGS, stack + STACK, shared.thread.as_ptr(), 0) };
     set_mask(mask);
-    check(tid).map(|_| ())
+    check(tid)
+        .map(|_| ())
+        .inspect_err(|_| memory::unmap(stack, STACK))
 }
 
 /// Has the thread end the session as a detach does, and waits until it is gone: before
 /// the program takes system calls away that the agent needs.
 pub fn leave(shared: &Shared) {
+    if let Some(data) = shared.data() {
+        data.set_left(Left::Seccomp);
+    }
     shared.leave.store(true, Ordering::Relaxed); // published by `retire`
     retire(shared);
 }
@@ -87,6 +96,23 @@ pub fn retire(shared: &Shared) {
     }
     wait_until_gone(shared, tid);
     shared.retire.store(false, Ordering::Release); // no thread reads it now
+}
+
+/// Ends the session on a thread of the program, where no thread of the agent's can start again.
+pub fn stand_in(shared: &Shared) {
+    // What runs on top of this could ask, or change, too.
+    let mask = set_mask(!OURS);
+    end(shared, Left::Confined);
+    set_mask(mask);
+}
+
+/// Puts the program back unasked.
+fn end(shared: &Shared, why: Left) {
+    if let Some(data) = shared.data() {
+        data.set_left(why);
+    }
+    serve::detach(shared);
+    serve::settle(shared, || Manner::Running, || ());
 }
 
 /// Waits until the kernel knows the thread no more, bounded: about 5 s.
@@ -116,33 +142,49 @@ pub extern "C" fn run() {
     let Some(data) = shared.data() else { return };
     data.set_thread(gettid());
     if data.state() == State::Absent {
+        // Before the first patch. Usually done already in a program of one thread.
+        if let Err(Errno(code)) = membarrier::register() {
+            serve::answer(&data, 0, code as u64);
+            return serve::end(shared);
+        }
         serve::greet(shared, &data);
     }
     let Some(owner) = data.owner() else { return };
     let mut done = data.acknowledged();
+    let Some(mut lookout) = shared.plan().map(|plan| Lookout::begin(&plan)) else {
+        return;
+    };
     watches::go_on(shared, &data);
     while !shared.retire.load(Ordering::Acquire) {
+        let Some(plan) = shared.plan() else { return };
+        if plan.is_silent() {
+            sleep_for_good();
+        }
         // Acquire: the kernel writes this word when tiptoe dies.
         let word = owner.load(Ordering::Acquire);
         if !is_owned(word) {
             serve::detach(shared);
             return serve::settle(shared, || Manner::Running, || ());
         }
-        let Some(plan) = shared.plan() else { return };
         if shared.libraries.has_tasks() {
             serve::libraries::patch(shared, &data);
         } else if plan.sequence() != done {
             done = plan.sequence();
             if serve::request(shared, &plan, &data, done) {
                 let reblock = || serve::reblock(&plan, &data, done);
-                return serve::settle(shared, reblock, || data.answer(plan.sequence(), 0));
+                return serve::settle(shared, reblock, || serve::answer(&data, plan.sequence(), 0));
             }
         } else if watches::tend(shared, &data) {
             // It had something to do.
         } else if shared.rearm.swap(false, Ordering::AcqRel) {
             serve::rearm(shared);
         } else {
-            let _ = futex::wait(owner, word, space::tend(&data));
+            let pause = lookout.pause(space::tend(&data));
+            if futex::wait(owner, word, Some(pause)) == Err(TIMED_OUT)
+                && let Some(why) = lookout.look(&plan)
+            {
+                return end(shared, why);
+            }
         }
     }
     // Relaxed: ordered by `retire`, read above.
@@ -152,25 +194,27 @@ pub extern "C" fn run() {
     }
 }
 
+/// A filter of the program's covers the thread: any call but this one might end the program.
+fn sleep_for_good() -> ! {
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let _ = futex::wait(&NEVER, 0, None);
+    }
+}
+
 /// Short slices: the thread has little to do and somebody waits for it, so it
 /// should run soon even where the program keeps every core busy. An earlier
-/// deadline needs no right (Linux 6.12); a higher priority does, and is had only
-/// where tiptoe's target may have it.
+/// deadline needs no right (Linux 6.12); a higher priority does, and so the thread must not have it.
 fn run_soon() {
-    const PRIO_PROCESS: usize = 0;
-    const HIGHEST: usize = -20isize as usize;
     const SLICE_NS: u64 = 100_000;
     // struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
     let size = 48u64;
     let attr = [size, 0, 0, SLICE_NS, 0, 0];
-    // SAFETY: both calls concern this thread only; the record is valid.
-    unsafe {
-        let _ = call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]);
-        let _ = call(nr::SETPRIORITY, [PRIO_PROCESS, 0, HIGHEST, 0, 0, 0]);
-    }
+    // SAFETY: the call concerns this thread only; the record is valid.
+    let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Closes every descriptor in this thread's own table, gives up its rights, and
+/// Closes every descriptor in this thread's own table, opens what it needs itself, gives up its rights, and
 /// takes a name that says what it is.
 fn leave_no_trace() {
     let name = c"tiptoe-agent";
@@ -180,5 +224,6 @@ fn leave_no_trace() {
         let _ = call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]);
         let _ = call(nr::PRCTL, [PR_SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]);
     }
+    files::keep();
     credentials::drop_rights();
 }

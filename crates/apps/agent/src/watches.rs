@@ -80,7 +80,7 @@ impl Wait for Futex {
     const LOOKS: u32 = 100;
 
     fn park(&self, word: &AtomicU64, seen: u64) {
-        let _ = raw::futex::wait_low(word, seen as u32);
+        let _ = raw::futex::wait_low(word, seen as u32, None);
     }
 
     fn unpark(&self, word: &AtomicU64) {
@@ -199,7 +199,6 @@ fn switch(what: usize) {
 
 /// Begins again in a thread that took the agent's place. (agent's thread)
 pub fn go_on(shared: &Shared, data: &Data) {
-    OPEN.store(0, Relaxed);
     if COUNT.load(Relaxed) != 0
         && let Some(hits) = hits(data)
     {
@@ -215,9 +214,10 @@ pub fn go_on(shared: &Shared, data: &Data) {
 /// 0 from when the agent's thread is asked to leave for a moment until another one has taken its place.
 static IS_BACK: AtomicU32 = AtomicU32::new(1);
 
-/// The agent's thread is about to leave for a moment.
-pub fn before_retreat() {
-    IS_BACK.store(0, Relaxed); // published by the thread's start
+/// The agent's thread has left for a moment, and its descriptors with it.
+pub fn after_retreat() {
+    OPEN.store(0, Relaxed); // published by the thread's start
+    IS_BACK.store(0, Relaxed); // likewise
 }
 
 /// Waits until breakpoints stand again where there were some, not longer than a second.

@@ -40,7 +40,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         ] {
             table.rows.push(row(case, site, &times, "ms"));
         }
-        stillness(&mut table, site, options)?;
+        for threads in [1, 2] {
+            stillness(&mut table, site, threads, options)?;
+        }
     }
     Ok(table)
 }
@@ -72,8 +74,9 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
 }
 
 /// The longest time that a busy thread stood still, time on the CPU's queue aside: with nothing going on,
-/// while the agent comes in and patches, and while it only patches.
-fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Error> {
+/// while the agent comes in and patches, and while it only patches. The agent comes in on a thread that waits, and
+/// so on the busy one only where that is alone.
+fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),
         ("still_first", Vec::new()),
@@ -85,18 +88,18 @@ fn stillness(table: &mut Table, site: Site, options: &Options) -> Result<(), Err
             let sites = [site];
             let traced = counted(&sites, options);
             let tracing = (*case != "still_idle").then(|| Tracing::begin(target.pid(), &traced));
-            times.push(target.gap_ns(WATCH_MS)? / 1e6);
+            times.push(target.gap_ns(WATCH_MS, threads - 1)? / 1e6);
             if let Some(mut tracing) = tracing {
                 tracing.wait(&mut target, &sites)?;
                 tracing.finish()?;
             }
         }
     }
-    table.rows.extend(
-        cases
-            .iter()
-            .map(|(case, times)| row(case, site, times, "ms")),
-    );
+    let rows = cases.iter().map(|(case, times)| Row {
+        threads: Some(threads),
+        ..row(case, site, times, "ms")
+    });
+    table.rows.extend(rows);
     Ok(())
 }
 

@@ -12,7 +12,9 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 use crate::driver::trace_once;
 use crate::error::Error;
 use crate::options::Options;
+use crate::private::PrivateFolder;
 use crate::table::{Row, Table};
+use crate::workshop::failed;
 
 /// A program that is started, says `ready`, and waits for the end of its stdin.
 struct Holder {
@@ -73,13 +75,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         rows: Vec::new(),
         notes: Vec::new(),
     };
-    let folder = std::env::temp_dir().join(format!("tiptoe-coverage-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|error| Error::Io {
-        what: "making a folder",
-        error,
-    })?;
+    let folder = PrivateFolder::new("coverage").map_err(failed("making a folder"))?;
     for holder in &HOLDERS {
-        let Ok(mut child) = holder.start(&folder) else {
+        let Ok(mut child) = holder.start(folder.path()) else {
             table
                 .notes
                 .push(format!("skipped: {} (not installed)", holder.program));
@@ -99,8 +97,6 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         let _ = child.kill();
         let _ = child.wait();
     }
-    // What stays of it is in a folder for such things.
-    let _ = std::fs::remove_dir_all(&folder);
     Ok(table)
 }
 

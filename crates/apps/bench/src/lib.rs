@@ -17,6 +17,7 @@ mod driver;
 mod error;
 mod lock;
 mod options;
+mod private;
 mod quiet;
 mod resolve;
 mod schedule;

@@ -3,8 +3,8 @@
 //
 //   measure SITE DEPTH THREADS MS   ns of CPU time a call; the calls
 //   probed SITE                     how many of the site's functions are not as they were at the start
-//   gap MS                          the longest time, in ns, that a thread that never waits stood still, less
-//                                   the time that it waited for a CPU
+//   gap MS OTHERS                   the longest time, in ns, that a thread that never waits stood still beside
+//                                   others that wait, less the time that it waited for a CPU
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -92,6 +92,24 @@ static void measure_all(const struct site *site, int depth, int threads, double 
     printf("%.4f %ld\n", ns / (double)calls, calls);
 }
 
+static void *wait_for(void *end) {
+    pthread_mutex_lock(end);
+    pthread_mutex_unlock(end);
+    return NULL;
+}
+
+static double gap_beside(int others, double limit) {
+    pthread_mutex_t end = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t ids[64];
+    if (others > 64) others = 64;
+    pthread_mutex_lock(&end);
+    for (int i = 0; i < others; i++) pthread_create(&ids[i], NULL, wait_for, &end);
+    double longest = gap(limit);
+    pthread_mutex_unlock(&end);
+    for (int i = 0; i < others; i++) pthread_join(ids[i], NULL);
+    return longest;
+}
+
 static const struct site *find(const char *name) {
     for (int i = 0; i < SITES; i++) if (!strcmp(sites[i].name, name)) return &sites[i];
     fprintf(stderr, "no site %s\n", name);
@@ -111,7 +129,8 @@ int main(void) {
         if (sscanf(line, "measure %63s %d %d %d", name, &depth, &threads, &ms) == 4)
             measure_all(find(name), depth, threads, ms / 1e3);
         else if (sscanf(line, "probed %63s", name) == 1) printf("%ld\n", probed(find(name)));
-        else if (sscanf(line, "gap %d", &ms) == 1) printf("%.0f\n", gap(ms / 1e3));
+        else if (sscanf(line, "gap %d %d", &ms, &threads) == 2)
+            printf("%.0f\n", gap_beside(threads, ms / 1e3));
         else return 1;
     }
     return 0;

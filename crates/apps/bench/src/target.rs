@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::assembly::{Site, assembly, header};
 use crate::error::Error;
-use crate::workshop::{STILL, cc};
+use crate::private::PrivateFolder;
+use crate::workshop::{STILL, cc, failed};
 
 const PROGRAM: &str = include_str!("target.c");
 const PROGRAM_NAME: &str = "bench-target";
@@ -19,7 +20,7 @@ pub(crate) struct Target {
     child: Child,
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    folder: PathBuf,
+    folder: PrivateFolder,
 }
 
 /// One measurement.
@@ -58,14 +59,13 @@ impl Target {
 
     /// The same as the last argument of another command, which runs in the program's folder.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
-        let folder = std::env::temp_dir().join(format!("tiptoe-bench-{}", std::process::id()));
-        let folder = folder.join(tracer.first().unwrap_or(&"plain"));
-        let program = compile(&folder, sites)?;
+        let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
+        let program = compile(folder.path(), sites)?;
         let program = program.as_os_str();
         let words: Vec<&OsStr> = tracer.iter().map(OsStr::new).chain([program]).collect();
         let child = Command::new(words[0])
             .args(&words[1..])
-            .current_dir(&folder)
+            .current_dir(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -96,7 +96,7 @@ impl Target {
 
     /// Its file.
     pub(crate) fn program(&self) -> PathBuf {
-        self.folder.join(PROGRAM_NAME)
+        self.folder.path().join(PROGRAM_NAME)
     }
 
     /// CPU time per call.
@@ -129,9 +129,9 @@ impl Target {
             .sum()
     }
 
-    /// The longest time in `ms` that a busy thread stood still.
-    pub(crate) fn gap_ns(&mut self, ms: u32) -> Result<f64, Error> {
-        self.number(&format!("gap {ms}"))
+    /// The longest time in `ms` that a busy thread stood still beside others that wait.
+    pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
+        self.number(&format!("gap {ms} {others}"))
     }
 
     fn number<T: std::str::FromStr>(&mut self, question: &str) -> Result<T, Error> {
@@ -166,7 +166,6 @@ impl Drop for Target {
         // Each fails only where what it ends is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -175,7 +174,6 @@ fn compile(folder: &Path, sites: &[Site]) -> Result<PathBuf, Error> {
         what: "writing the benched program",
         error,
     };
-    std::fs::create_dir_all(folder).map_err(io)?;
     let files = [
         ("target.c", PROGRAM.to_owned()),
         ("still.h", STILL.to_owned()),
@@ -216,6 +214,6 @@ mod tests {
             }
             assert_eq!(target.probed(site).expect("an answer"), 0);
         }
-        assert!(target.gap_ns(5).expect("an answer") >= 0.0);
+        assert!(target.gap_ns(5, 1).expect("an answer") >= 0.0);
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::error::Error;
+use crate::private::PrivateFolder;
 
 const ASKING: &str = "asking the benched program";
 
@@ -13,7 +14,7 @@ pub(crate) const STILL: &str = include_str!("still.h");
 
 /// A folder where all that is needed is compiled. It goes with this value.
 pub(crate) struct Workshop {
-    folder: PathBuf,
+    folder: PrivateFolder,
 }
 
 impl Workshop {
@@ -28,11 +29,10 @@ impl Workshop {
         source: &str,
         headers: &[(&str, &str)],
     ) -> Result<Workshop, Error> {
-        let folder = std::env::temp_dir().join(format!("tiptoe-{bench}-{}", std::process::id()));
         let writing = || failed("writing the benched program");
-        std::fs::create_dir_all(&folder).map_err(writing())?;
+        let folder = PrivateFolder::new(bench).map_err(writing())?;
         for (name, text) in [("still.h", STILL)].iter().chain(headers) {
-            std::fs::write(folder.join(name), text).map_err(writing())?;
+            std::fs::write(folder.path().join(name), text).map_err(writing())?;
         }
         let workshop = Workshop { folder };
         workshop.compile("program", source, &["-pthread"])?;
@@ -41,7 +41,7 @@ impl Workshop {
 
     /// Where it is.
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Compiles a library.
@@ -52,14 +52,14 @@ impl Workshop {
     fn compile(&self, name: &str, source: &str, options: &[&str]) -> Result<PathBuf, Error> {
         let file = format!("{name}.c");
         let writing = failed("writing the benched program");
-        std::fs::write(self.folder.join(&file), source).map_err(writing)?;
-        cc(&self.folder, &[&["-o", name, &file][..], options].concat())?;
-        Ok(self.folder.join(name))
+        std::fs::write(self.folder().join(&file), source).map_err(writing)?;
+        cc(self.folder(), &[&["-o", name, &file][..], options].concat())?;
+        Ok(self.folder().join(name))
     }
 
     /// Starts the program, perhaps with a library in front of its others.
     pub(crate) fn start(&self, preloaded: Option<&Path>) -> Result<Program, Error> {
-        let mut command = Command::new(self.folder.join("program"));
+        let mut command = Command::new(self.folder().join("program"));
         if let Some(library) = preloaded {
             command.env("LD_PRELOAD", library);
         }
@@ -76,13 +76,6 @@ impl Workshop {
             questions: Some(stdin),
             answers: BufReader::new(stdout),
         })
-    }
-}
-
-impl Drop for Workshop {
-    fn drop(&mut self) {
-        // Who cannot remove it leaves it to the system.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -86,10 +86,11 @@ only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to singl
 step); 'tiptoe bench uprobe' measures these here. Code that is not probed runs as
 before. Every report ends with what the tracing cost.
 
-Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well.
+Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well. Before the
+trace has begun they end tiptoe, which then has no report.
 
 Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
-2 where tiptoe itself failed.";
+2 where tiptoe itself failed, 128+N where signal N ended tiptoe.";
 
 /// `tiptoe probe`.
 #[derive(Debug, Args)]

@@ -7,14 +7,17 @@
 mod print;
 mod rows;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tiptoe_event::PrintableJson;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
 use rows::Row;
+
+use crate::failure::Failure;
+use crate::output::Output;
 
 /// Everything that is printed, in either form.
 #[derive(Debug, Serialize)]
@@ -46,20 +49,19 @@ struct Unseen {
 }
 
 /// Prints the table, or the same as JSON.
-pub fn run(json: bool) -> ExitCode {
+pub fn run(json: bool) -> Result<ExitCode, Failure> {
     let report = Report::new(Capabilities::get(), tracers::scan());
-    let text = if json {
-        serde_json::to_string_pretty(&report).map_err(io::Error::from)
-    } else {
-        Ok(print::text(&report))
-    };
-    match text.and_then(|text| writeln!(io::stdout(), "{}", text.trim_end())) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("tiptoe: cannot print the report: {error}");
-            ExitCode::from(2)
+    let text = match json {
+        true => {
+            let json = serde_json::to_string_pretty(&report);
+            let json =
+                json.map_err(|error| Failure::new(format!("the table has no JSON form: {error}")))?;
+            PrintableJson(&json).to_string()
         }
-        _ => ExitCode::SUCCESS,
-    }
+        false => tiptoe_report::printable_lines(&print::text(&report)),
+    };
+    Output::Stdout.write(&(text.trim_end().to_owned() + "\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Report {

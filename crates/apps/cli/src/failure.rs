@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::terminal;
+
 /// The exit status where tiptoe itself failed.
 pub const FAILED: u8 = 2;
 
@@ -39,7 +41,7 @@ impl Failure {
 
     /// Prints it; the exit status.
     pub fn report(&self) -> ExitCode {
-        eprint_lines(&self.what, self.hint.as_deref());
+        say(&self.what, self.hint.as_deref());
         ExitCode::from(FAILED)
     }
 }
@@ -68,11 +70,11 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         };
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = error.print();
+        error.to_string().lines().for_each(terminal::say);
         return ExitCode::from(FAILED);
     }
     let (what, hint) = two_lines(&error.to_string());
-    eprint_lines(&what, Some(&hint));
+    say(&what, Some(&hint));
     ExitCode::from(FAILED)
 }
 
@@ -102,10 +104,9 @@ fn help() -> String {
     }
 }
 
-/// Prints without `eprintln!`, which panics where stderr is closed.
-fn eprint_lines(what: &str, hint: Option<&str>) {
-    let hint = hint
-        .map(|hint| format!("hint: {hint}\n"))
-        .unwrap_or_default();
-    crate::output::to_stderr(&format!("error: {what}\n{hint}"));
+fn say(what: &str, hint: Option<&str>) {
+    terminal::say(&format!("error: {what}"));
+    if let Some(hint) = hint {
+        terminal::say(&format!("hint: {hint}"));
+    }
 }

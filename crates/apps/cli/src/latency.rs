@@ -3,7 +3,7 @@
 
 use clap::Args;
 use tiptoe_collector::By;
-use tiptoe_event::{Function, Kind, Spec, Via};
+use tiptoe_event::{Function, Kind, ShellWord, Spec, Via};
 
 use crate::args::{ByWord, ProbeArgs};
 use crate::failure::Failure;
@@ -101,7 +101,10 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
     if args.timing.latency && (spec.kind != Kind::Uprobe || spec.offset != 0) {
         let what = format!("'{spec}' is no entry, and --latency times from entry to return");
         let entry = Spec::uprobe(spec.binary, spec.function);
-        return Err(Failure::new(what).hint(format!("--latency '{entry}'")));
+        return Err(Failure::new(what).hint(format!(
+            "--latency {}",
+            ShellWord(entry.to_string().as_bytes())
+        )));
     }
     let arguments = by_value(args)
         .or(args.record.then_some("--record"))
@@ -117,6 +120,11 @@ fn check_spec(spec: &Spec, args: &ProbeArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether rows are by values of arguments.
+pub fn has_arguments(word: Option<ByWord>) -> bool {
+    matches!(word.map(by), Some(By::Argument(_)))
 }
 
 /// What the driver splits by.

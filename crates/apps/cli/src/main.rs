@@ -11,6 +11,7 @@ mod bench;
 mod counters;
 mod doctor;
 mod failure;
+mod interrupt;
 mod latency;
 mod lock;
 mod observer;
@@ -20,6 +21,7 @@ mod probe;
 mod processes;
 mod ready;
 mod stat;
+mod terminal;
 mod values;
 mod watch;
 
@@ -30,7 +32,11 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
 
+#[global_allocator]
+static ALLOCATOR: tiptoe_sys::host::memory::Bounded = tiptoe_sys::host::memory::Bounded;
+
 fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(terminal::say_panic));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
@@ -46,6 +52,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(*args),
         Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Doctor(args) => Ok(doctor::run(args.json)),
+        Command::Doctor(args) => doctor::run(args.json),
     }
 }

@@ -10,6 +10,7 @@ use tiptoe_session::{Access, Call, Interval};
 
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::terminal;
 
 /// Prints lines while the trace runs.
 pub struct Terminal {
@@ -29,7 +30,7 @@ impl Terminal {
         let to_stdout = matches!(output, Output::Stdout);
         let terminal = match to_stdout {
             true => io::stdout().is_terminal(),
-            false => io::stderr().is_terminal(),
+            false => terminal::is_terminal(),
         };
         Ok(Terminal {
             to_stdout,
@@ -86,7 +87,7 @@ impl Observer for Terminal {
     fn interval(&mut self, interval: &Interval) {
         let written = self.line(interval).and_then(|line| match self.to_stdout {
             true => io::stdout().write_all(line.as_bytes()),
-            false => io::stderr().write_all(line.as_bytes()),
+            false => terminal::for_reports().write_all(line.as_bytes()),
         });
         self.stop_if_lost(written);
     }
@@ -100,6 +101,6 @@ impl Observer for Terminal {
     }
 
     fn note(&mut self, note: &str) {
-        output::to_stderr(&format!("note: {note}\n"));
+        terminal::say(&format!("note: {note}"));
     }
 }

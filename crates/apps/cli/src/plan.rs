@@ -145,7 +145,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let text = if args.json {
         print::json(&report)?
     } else {
-        print::text(&report)
+        tiptoe_report::printable_lines(&print::text(&report))
     };
     Output::Stdout.write(&text)?;
     Ok(ExitCode::SUCCESS)

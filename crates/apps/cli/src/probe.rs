@@ -2,22 +2,20 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::flag;
 use tiptoe_collector::{Outcome, Request, RequestTarget};
 use tiptoe_event::{Spec, Via};
 use tiptoe_session::Session;
-use tiptoe_sys::host::Process;
 
 use crate::args::{Common, ProbeArgs};
 use crate::failure::{FAILED, Failure};
+use crate::interrupt::on_signals;
 use crate::latency;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::processes;
 use crate::ready::{self, Talk};
+use crate::terminal;
 
 /// The agent, as the build made it: `tiptoe` carries what it brings into targets.
 pub const AGENT: &[u8] = include_bytes!(env!("TIPTOE_AGENT_SO"));
@@ -43,7 +41,8 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     let common = args.common;
     refuse_of_threads(common.via)?;
     let target = target(&common, TARGETS)?;
-    let output = place(&common, &target)?;
+    let has_values = args.record || latency::has_arguments(args.by);
+    let output = place(&common, &target, has_values)?;
     let (stop, hand_on) = on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
@@ -72,7 +71,7 @@ pub fn run(args: ProbeArgs) -> Result<ExitCode, Failure> {
     };
     if let Some(times) = args.toggles {
         let toggled = tiptoe_collector::toggle(&request, times)?;
-        eprintln!("toggled {toggled} times");
+        terminal::say(&format!("toggled {toggled} times"));
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = tiptoe_collector::run(request, &mut observer)?;
@@ -127,47 +126,14 @@ fn without_repeats(pids: &[u32]) -> Vec<u32> {
     pids
 }
 
-/// Where the report goes.
-pub fn place(common: &Common, target: &RequestTarget) -> Result<Output, Failure> {
+/// Where the report goes; `values` says that it will hold some of the program's, such as arguments.
+pub fn place(common: &Common, target: &RequestTarget, values: bool) -> Result<Output, Failure> {
     match (&common.output, target) {
         (Some(path), _) if path.as_os_str() == "-" => Ok(Output::Stdout),
-        (Some(path), _) => Output::file(path),
+        (Some(path), _) => Output::file(path, values),
         (None, RequestTarget::Command(_)) => Ok(Output::Stderr),
         (None, RequestTarget::Pids(_)) => Ok(Output::Stdout),
     }
-}
-
-/// Ctrl-C, SIGTERM and SIGHUP end the trace, not tiptoe. With `-p`, a second one ends
-/// tiptoe too. A command gets Ctrl-C itself, and decides how many it takes; the others
-/// are handed on to it.
-pub fn on_signals(target: &RequestTarget) -> Result<(Arc<AtomicBool>, Arc<AtomicUsize>), Failure> {
-    let (stop, hand_on) = (Arc::new(AtomicBool::new(false)), Arc::default());
-    let failed = |error| Failure::new(format!("signals cannot be handled: {error}"));
-    let signals = [SIGINT, SIGTERM, SIGHUP];
-    for signal in signals.into_iter().filter(|signal| !is_ignored(*signal)) {
-        match target {
-            RequestTarget::Pids(_) => {
-                let status = 128 + signal;
-                flag::register_conditional_shutdown(signal, status, Arc::clone(&stop))
-                    .map_err(failed)?;
-            }
-            RequestTarget::Command(_) if signal != SIGINT => {
-                flag::register_usize(signal, Arc::clone(&hand_on), signal as usize)
-                    .map_err(failed)?;
-            }
-            RequestTarget::Command(_) => {}
-        }
-        flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
-    }
-    // A file that grows beyond `ulimit -f` is then an error, not our death amid an attach.
-    flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
-    Ok((stop, hand_on))
-}
-
-/// Whoever started tiptoe had it ignore this signal: so it stays, for a command too.
-fn is_ignored(signal: i32) -> bool {
-    let status = Process::current().status();
-    status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
 /// Prints what came back of a run; its exit status.

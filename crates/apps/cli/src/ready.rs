@@ -7,7 +7,8 @@ use tiptoe_collector::{Counted, Ready, few};
 use tiptoe_sys::host::inherited;
 
 use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::output::Output;
+use crate::terminal;
 
 /// What is put before the line on stderr.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +42,10 @@ pub fn ready(fd: Option<i32>, talk: Talk) -> Result<Ready, Failure> {
     });
     let waits = taken.transpose()?.map(File::from);
     Ok(Ready::new(move |counted| {
-        let line = format!("counting: {}\n", names(counted));
+        let line = format!("counting: {}", names(counted));
         match talk {
-            Talk::Plain => output::to_stderr(&line),
-            Talk::Comment => output::to_stderr(&format!("# {line}")),
+            Talk::Plain => terminal::say(&line),
+            Talk::Comment => terminal::say(&format!("# {line}")),
             Talk::Silent => {}
         }
         if let Some(mut waits) = waits {

@@ -14,8 +14,10 @@ use tiptoe_session::{Call, Counts, Interval, Session};
 
 use crate::counters;
 use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::interrupt;
+use crate::output::Output;
 use crate::ready::{self, Talk};
+use crate::terminal;
 use crate::{probe, values};
 
 mod scopes;
@@ -72,7 +74,7 @@ is timed as it runs.
 Ctrl-C, SIGTERM and SIGHUP end the counting, and the last two CMD as well.
 
 Exit status: the command's own with -- CMD (128+N where signal N ended it), else 0;
-2 where tiptoe itself failed, or nothing can be counted.
+2 where tiptoe itself failed, or nothing can be counted, 128+N where signal N ended it.
 
 Needs root or cap_perfmon for -a, processes of others, and what happens in the kernel, where
 /proc/sys/kernel/perf_event_paranoid says so; tracepoints need a readable tracefs.";
@@ -195,11 +197,11 @@ pub fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let output = match (&args.output, &command) {
         (Some(path), _) if path.as_os_str() == "-" => Output::Stdout,
-        (Some(path), _) => Output::file(path)?,
+        (Some(path), _) => Output::file(path, false)?,
         (None, Some(_)) => Output::Stderr,
         (None, None) => Output::Stdout,
     };
-    let (stop, hand_on) = probe::on_signals(&shape)?;
+    let (stop, hand_on) = interrupt::on_signals(&shape)?;
     let talk = match &form {
         Form::Fields(_) | Form::Csv => Talk::Comment,
         Form::Text | Form::Json => Talk::beside(&output, args.json),
@@ -247,9 +249,9 @@ fn report(session: &Session, output: Output, form: &Form) -> Result<(), Failure>
     };
     output.write(&text)?;
     if let Form::Fields(_) | Form::Csv = form {
-        let notes = session.notes.iter().map(|note| format!("# note: {note}\n"));
-        let cost = format!("# {}\n", tiptoe_report::stat_cost(session, stat));
-        output::to_stderr(&notes.chain([cost]).collect::<String>());
+        let notes = session.notes.iter();
+        notes.for_each(|note| terminal::say(&format!("# note: {note}")));
+        terminal::say(&format!("# {}", tiptoe_report::stat_cost(session, stat)));
     }
     Ok(())
 }
@@ -297,6 +299,10 @@ fn lists(args: &StatArgs) -> Vec<String> {
 fn form(args: &StatArgs) -> Result<Form, Failure> {
     match args.separator.as_deref() {
         Some("") => Err(Failure::new("-x: a separator is missing").hint("such as -x, or -x ';'")),
+        Some(separator) if separator.contains(['"', '\n']) => {
+            let what = "-x: quotes and ends of lines separate no fields";
+            Err(Failure::new(what).hint("such as -x, or -x ';'"))
+        }
         Some("\\t") => Ok(Form::Fields("\t".into())),
         Some(separator) => Ok(Form::Fields(separator.into())),
         None if args.json => Ok(Form::Json),
@@ -355,7 +361,7 @@ impl Observer for Printer {
     }
 
     fn note(&mut self, note: &str) {
-        output::to_stderr(&format!("note: {note}\n"));
+        terminal::say(&format!("note: {note}"));
     }
 }
 
@@ -412,6 +418,7 @@ mod tests {
             ("--per-cpu -- ls", "--per-cpu without -a"),
             ("-r 2 -a", "-r without -- CMD"),
             ("-e cylces -- ls", "no event 'cylces'"),
+            ("-x \" -- ls", "-x: quotes"),
         ] {
             let failure = run(parse(line).unwrap()).expect_err(line);
             assert!(format!("{failure:?}").contains(said), "{failure:?}");

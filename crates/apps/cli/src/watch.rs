@@ -9,6 +9,7 @@ use tiptoe_collector::WatchRequest;
 
 use crate::args::Common;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::probe::{self, AGENT};
@@ -129,8 +130,8 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         }
     }
     let target = probe::target(&common, TARGETS)?;
-    let output: Output = probe::place(&common, &target)?;
-    let (stop, hand_on) = probe::on_signals(&target)?;
+    let output: Output = probe::place(&common, &target, true)?;
+    let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = WatchRequest {

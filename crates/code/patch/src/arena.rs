@@ -17,7 +17,7 @@ use std::ops::Range;
 use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT, caller};
 
 use crate::code::To;
-use crate::displacement::{BANDS, ByteSet, Displacement};
+use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
 use crate::trampoline::Abi;
 use crate::unwind::Told;
 
@@ -66,6 +66,8 @@ pub struct Space {
     pub last_resort: Vec<Range<u64>>,
     /// Arenas that are mapped already.
     pub arenas: Vec<UsedArena>,
+    /// Chooses among the free places, so that nobody knows where arenas are.
+    pub seed: u64,
 }
 
 /// An arena to map.
@@ -139,6 +141,8 @@ pub(crate) struct Want {
     pub(crate) reach: (u64, u64),
     /// Its length.
     pub(crate) len: u64,
+    /// How many of its first bytes most hits run.
+    pub(crate) hot: u64,
     /// How many bytes are told of it: a multiple of [`UNIT`].
     pub(crate) told: u64,
 }
@@ -239,6 +243,7 @@ pub(crate) struct Arenas {
     preferred: Vec<Range<u64>>,
     last_resort: Vec<Range<u64>>,
     fresh: Vec<u64>,
+    seed: u64,
 }
 
 impl Arenas {
@@ -261,6 +266,7 @@ impl Arenas {
             preferred: sorted(space.preferred),
             last_resort: sorted(space.last_resort),
             fresh: Vec::new(),
+            seed: space.seed,
         }
     }
 
@@ -272,15 +278,19 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room and returns its address: trap bytes alone before those in pairs, open
-    /// arenas before new ones, the heap's way last.
+    /// Reserves room and returns its address: on few cache lines before other places, trap bytes
+    /// alone before those in pairs, open arenas before new ones, the heap's way last.
     pub(crate) fn place(&mut self, mut want: Want) -> Option<Place> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
         let (any, pairs) = (want.any, want.pairs);
-        let place = self
-            .in_open(&want, &any)
-            .or_else(|| self.in_new(&want, &any, false))
+        let few = any.on_few_lines(want.origin, want.hot);
+        let in_any = |allowed| {
+            let place = self.in_open(&want, &allowed);
+            place.or_else(|| self.in_new(&want, &allowed, false))
+        };
+        let place = in_any(few)
+            .or_else(|| in_any(any))
             .or_else(|| self.in_end(&want, &any))
             .or_else(|| self.in_end(&want, &pairs))
             .or_else(|| self.in_new(&want, &pairs, false))
@@ -310,7 +320,7 @@ impl Arenas {
             &self.preferred
         };
         let top = allowed.0[3];
-        let bands = BANDS
+        let bands = bands_from(self.seed)
             .into_iter()
             .filter(|&b| top.contains(b))
             .map(|b| band(want.origin, b));
@@ -323,7 +333,8 @@ impl Arenas {
         })
     }
 
-    /// A place in a new arena that lies in a free range and begins in a band.
+    /// A place in a new arena that lies in a free range and begins in a band: the first one from an address on that
+    /// the seed chooses, or else the first one of all. So arenas whose bands overlap are side by side.
     fn granule(
         &self,
         want: &Want,
@@ -332,9 +343,25 @@ impl Arenas {
         band: &Range<u64>,
     ) -> Option<Place> {
         let end = free.end.min(band.end.saturating_add(want.len));
-        let mut from = free.start.max(band.start);
+        let start = free.start.max(band.start).max(want.reach.0);
+        let room = end
+            .min(want.reach.1)
+            .checked_sub(start)
+            .filter(|room| *room > 0)?;
+        let chosen = start + self.seed.wrapping_sub(start) % room;
+        let mut froms = [chosen, start].into_iter();
+        froms.find_map(|from| self.granule_from(want, allowed, (from..end, free)))
+    }
+
+    fn granule_from(
+        &self,
+        want: &Want,
+        allowed: &Displacement,
+        (range, free): (Range<u64>, &Range<u64>),
+    ) -> Option<Place> {
+        let mut from = range.start;
         for _ in 0..TRIES {
-            let at = want.in_range(&(from..end), allowed)?;
+            let at = want.in_range(&(from..range.end), allowed)?;
             let base = base_of(at);
             let told = base + END - want.told;
             let code = base + CODE..told;
@@ -366,6 +393,14 @@ impl Arenas {
     }
 }
 
+/// [`BANDS`], those below the site from another one on.
+fn bands_from(seed: u64) -> [u8; BANDS.len()] {
+    let mut bands = BANDS;
+    let (below, _) = bands.split_at_mut(BELOW);
+    below.rotate_left((seed >> 32) as usize % BELOW);
+    bands
+}
+
 /// The addresses that a displacement with the given top byte reaches.
 fn band(origin: u64, top: u8) -> Range<u64> {
     let start = origin.saturating_add_signed(i64::from(i32::from(top) << 24));
@@ -373,110 +408,4 @@ fn band(origin: u64, top: u8) -> Range<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SITE: u64 = 0x5555_0000_0005;
-
-    fn want(heads: &[u8]) -> Want {
-        Want {
-            origin: SITE,
-            any: Displacement::over(heads, ByteSet::TRAPS),
-            pairs: Displacement::over(heads, ByteSet::TRAPS),
-            reach: (0, u64::MAX),
-            len: 64,
-            told: 128,
-        }
-    }
-
-    fn arenas(preferred: Range<u64>, last_resort: Range<u64>) -> Arenas {
-        let (preferred, last_resort) = (vec![preferred], vec![last_resort]);
-        Arenas::new(Space {
-            preferred,
-            last_resort,
-            arenas: Vec::new(),
-        })
-    }
-
-    #[test]
-    fn every_place_has_trap_bytes_on_its_heads() {
-        let mut arenas = arenas(SITE - (2 << 30)..SITE - 5, 0..0);
-        for heads in [
-            &[][..],
-            &[1],
-            &[2],
-            &[3],
-            &[4],
-            &[1, 4],
-            &[2, 4],
-            &[1, 2, 3, 4],
-        ] {
-            let at = arenas.place(want(heads)).expect("room").at;
-            let bytes = (at.wrapping_sub(SITE) as u32).to_le_bytes();
-            for &head in heads {
-                let byte = bytes[usize::from(head) - 1];
-                assert!(ByteSet::TRAPS.contains(byte), "{heads:?}: {byte:#x}");
-            }
-        }
-    }
-
-    #[test]
-    fn places_never_overlap() {
-        let mut arenas = arenas(SITE - (2 << 30)..SITE - 5, 0..0);
-        let mut places: Vec<(u64, u64)> = (0..4000u64)
-            .map(|i| {
-                let origin = SITE + 32 * i;
-                let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4];
-                let moved = Want {
-                    origin,
-                    ..want(heads)
-                };
-                arenas.place(moved).expect("room")
-            })
-            .flat_map(|place| [(place.at, 64), (place.told, 128)])
-            .collect();
-        places.sort_unstable();
-        assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
-        let inside = |at: u64| (CODE..END).contains(&(at % ARENA_LEN));
-        assert!(
-            places
-                .iter()
-                .all(|(at, len)| inside(*at) && inside(at + len - 1))
-        );
-    }
-
-    #[test]
-    fn the_heap_is_spared_while_there_is_another_place() {
-        let (low, high) = (SITE + (1 << 28), SITE + (0x60 << 24));
-        let mut both = arenas(high..high + (1 << 28), low..high);
-        assert!(both.place(want(&[4])).expect("room").at >= high);
-        let mut only = arenas(0..0, low..high);
-        assert!(only.place(want(&[4])).expect("room").at < high);
-    }
-
-    #[test]
-    fn an_arena_of_before_is_used_on() {
-        let base = base_of(SITE - (1 << 28));
-        let first = base + CODE..base + CODE + 100;
-        let used = vec![first];
-        let space = Space {
-            arenas: vec![UsedArena { base, used }],
-            ..Space::default()
-        };
-        let mut arenas = Arenas::new(space);
-        let place = arenas.place(want(&[])).expect("room");
-        assert_eq!(
-            (place.at, place.told),
-            (base + CODE + 100, base + END - 128)
-        );
-        let abi = Abi::default();
-        assert!(arenas.take_fresh(&abi).is_empty());
-    }
-
-    #[test]
-    fn no_room_is_no_place() {
-        assert_eq!(arenas(0..0, 0..0).place(want(&[])), None);
-        let far = SITE + (3 << 30);
-        assert_eq!(arenas(far..far + (1 << 30), 0..0).place(want(&[])), None);
-    }
-}
+mod tests;

@@ -34,25 +34,32 @@ pub(crate) const BANDS: [u8; 24] = [
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
+/// How many of them are below the site, by one byte.
+pub(crate) const BELOW: usize = 6;
+
+/// Bytes of a line of the instruction cache.
+const LINE: u64 = 64;
+
 /// A set of byte values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ByteSet([u64; 4]);
 
 impl ByteSet {
+    const NONE: ByteSet = ByteSet([0; 4]);
     pub(crate) const ALL: ByteSet = ByteSet([u64::MAX; 4]);
-    pub(crate) const TRAPS: ByteSet = ByteSet([0; 4]).with(SIGILL_BYTES);
+    pub(crate) const TRAPS: ByteSet = ByteSet::NONE.with(SIGILL_BYTES);
     /// The trap bytes, and those that trap with a second one behind them.
     pub(crate) const PAIRS: ByteSet = ByteSet::TRAPS.with(FIRSTS);
 
     /// One value.
     pub(crate) const fn only(byte: u8) -> ByteSet {
-        ByteSet([0; 4]).with(&[byte])
+        ByteSet::NONE.with(&[byte])
     }
 
     /// The values that satisfy a condition.
     pub(crate) fn filter(condition: impl Fn(u8) -> bool) -> ByteSet {
         let all = (0..=u8::MAX).filter(|&byte| condition(byte));
-        all.fold(ByteSet([0; 4]), |set, byte| set.with(&[byte]))
+        all.fold(ByteSet::NONE, |set, byte| set.with(&[byte]))
     }
 
     pub(crate) const fn with(mut self, bytes: &[u8]) -> ByteSet {
@@ -112,6 +119,20 @@ impl Displacement {
         Displacement(bytes)
     }
 
+    /// Those from `origin` to a place where `len` bytes touch as few cache lines as they can; all, if there is none.
+    pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
+        let fits = |byte: u8| {
+            let start = origin.wrapping_add(byte.into()) % LINE;
+            start + len <= len.next_multiple_of(LINE).max(LINE)
+        };
+        // A line divides 256, so the lowest byte decides.
+        let few = self.0[0].and(ByteSet::filter(fits));
+        if few != ByteSet::NONE {
+            self.0[0] = few;
+        }
+        self
+    }
+
     /// The smallest allowed displacement, as unsigned, that is not below `from`.
     pub(crate) fn at_or_after(&self, from: u32) -> Option<u32> {
         let mut value = from;
@@ -165,6 +186,27 @@ mod tests {
         check(&[1, 2, 3, 4], 0, Some(0x0606_0606));
         check(&[2, 4], 0xceff_ea01, Some(0xceff_ea01));
         check(&[2, 4], 0xccff_f200, Some(0xce00_0600));
+    }
+
+    #[test]
+    fn hot_bytes_touch_as_few_lines_as_they_can() {
+        let check = |heads: &[u8], origin, len, want: &[u8]| {
+            let all = Displacement::over(heads, ByteSet::TRAPS);
+            let few = all.on_few_lines(origin, len);
+            let lowest = (0..64).filter(|byte| few.0[0].contains(*byte));
+            assert_eq!(lowest.collect::<Vec<_>>(), want, "{origin:#x}, {len}");
+            assert_eq!(few.0[1..], all.0[1..]);
+        };
+        check(&[], 0x1010, 60, &[0x30, 0x31, 0x32, 0x33, 0x34]);
+        check(&[], 0x1010, 124, &[0x30, 0x31, 0x32, 0x33, 0x34]);
+        check(&[], 0x1010, 0, &Vec::from_iter(0..64));
+        check(&[1], 0x1010, 48, &[0x37, 0x3f]);
+        check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
+        // No trap byte leads to such a place.
+        let traps = [
+            0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
+        ];
+        check(&[1], 0x1010, 60, &traps);
     }
 
     #[test]

@@ -242,6 +242,7 @@ impl Planner {
             pairs: allowed(ByteSet::PAIRS),
             reach: code.reach(),
             len: code.len() as u64,
+            hot: draft.trampoline.hot as u64,
             told: draft.told.len(),
         })
     }

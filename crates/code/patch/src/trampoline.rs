@@ -43,9 +43,7 @@
 //!         jmp  behind the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
-//! From `back + 8` to the `syscall` every register is the program's.
-//!
-//! Futex calls are told of in front and behind, and made in between: see `futex`.
+//! From `back + 8` to the `syscall` every register is the program's. Futex calls: see `futex`.
 
 use tiptoe_event::Filter;
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
@@ -129,9 +127,8 @@ pub enum Body {
         /// Tells of futex calls, too, as [`Body::Futex`] does.
         futex: Option<Notice>,
     },
-    /// Tells the agent of a futex call, in front of its system call or behind it; nothing
-    /// where it turns out to be another call. It
-    /// is made at its own address.
+    /// Notifies the agent of a futex call, before its system call or after it; not of another
+    /// call. The call is made at its own address.
     Futex(Notice),
     /// Tells the agent at a function's entry of the calls that the filter passes.
     Hold {
@@ -197,6 +194,8 @@ pub(crate) struct Trampoline {
     pub(crate) trapped: usize,
     /// Where the displaced instructions' copy begins.
     pub(crate) copy: usize,
+    /// How many of its first bytes most hits run.
+    pub(crate) hot: usize,
     /// How many bytes in front of the site it does again first.
     pub(crate) repeated: usize,
     /// Where the copy of the instruction at each inner head begins.
@@ -365,9 +364,8 @@ struct Hit {
 
 impl Hit {
     fn new(what: What, slot: u32, hits: Hits) -> Result<Hit, Refusal> {
-        let hit = Hit { what, slot, hits };
-        let fits = slot < MAX_SLOT;
-        fits.then_some(hit).ok_or(Refusal::Slot { slot })
+        let hit = (slot < MAX_SLOT).then_some(Hit { what, slot, hits });
+        hit.ok_or(Refusal::Slot { slot })
     }
 
     /// What the cold entry is given.
@@ -484,6 +482,7 @@ impl Trampoline {
             code.put(&[POP_FLAGS]).put(&STEP_BACK);
         }
         self.embed(copy);
+        self.hot = self.code.len();
         let code = &mut self.code;
         if let Some(recorded) = recorded {
             recorded.otherwise(code, out);

@@ -14,7 +14,7 @@ fn planner(low: u64, high: u64) -> Planner {
     let space = Space {
         preferred,
         last_resort,
-        arenas: Vec::new(),
+        ..Space::default()
     };
     Planner::new(
         Abi {

@@ -96,7 +96,7 @@ impl Program {
         Space {
             preferred: vec![below, above],
             last_resort: vec![heap],
-            arenas: Vec::new(),
+            ..Space::default()
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::{Base, Rule, find, row};
 /// Longer common entries are not run: the work per description must not depend on what all
 /// of them share.
 pub const MAX_CIE: usize = 256;
+/// No more pieces of code get a rule.
+const MAX_SPANS: usize = 8_000_000;
 /// Functions begin at multiples of this: what is between two is no code.
 const ALIGNED: u32 = 16;
 
@@ -80,7 +82,7 @@ impl Table {
                 return;
             };
             while let Ok(Some(row)) = rows.next_row() {
-                spans.add(row, eh_frame, section.bytes.len());
+                spans.add(row, eh_frame, section.bytes.len().min(MAX_SPANS));
             }
         });
         Table(spans.rows())
@@ -129,9 +131,10 @@ impl Spans {
     }
 
     fn push(&mut self, start: u32, end: u32, rule: Rule) {
+        let is_full = self.0.len() == MAX_SPANS;
         match self.0.last_mut() {
             // Of hostile bytes a piece may end where it has not begun.
-            _ if start >= end => {}
+            _ if start >= end || is_full => {}
             Some(last) if last.1 == start && last.2 == rule => last.1 = end,
             _ => self.0.push((start, end, rule)),
         }

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The bytes of a file, however they are held.
-pub type Bytes = Box<dyn AsRef<[u8]>>;
+use crate::content::Content;
+
+/// A longer file is not summed up: nobody should wait for that.
+const MOST_SUMMED: u64 = 1 << 30;
 
 /// Fetches separate debug files. This crate opens nothing by itself: the
 /// caller decides whose file system is meant (that of a container, say), and a
@@ -12,8 +14,8 @@ pub trait DebugSource {
     /// The image's own path, links followed: a debug file may lie beside it.
     fn image_path(&self) -> Option<&Path>;
 
-    /// The whole content of a regular file; `None` if there is none to read.
-    fn read(&self, path: &Path) -> Option<Bytes>;
+    /// The content of a regular file; `None` if there is none to read.
+    fn read(&self, path: &Path) -> Option<Content>;
 
     /// Directories with a `.build-id` tree and mirrored paths.
     fn roots(&self) -> Vec<PathBuf> {
@@ -35,7 +37,7 @@ impl DebugSource for NoDebugFiles {
         None
     }
 
-    fn read(&self, _: &Path) -> Option<Bytes> {
+    fn read(&self, _: &Path) -> Option<Content> {
         None
     }
 }
@@ -87,11 +89,13 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The CRC-32 that debug links use (IEEE 802.3, reflected).
-pub(crate) fn crc32(bytes: &[u8]) -> u32 {
+/// The CRC-32 that debug links use (IEEE 802.3, reflected); `None` where the file is too long or cannot be read.
+pub(crate) fn crc32(content: &Content) -> Option<u32> {
     const TABLE: [u32; 256] = crc_table();
     let step = |crc: u32, &byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
-    !bytes.iter().fold(!0, step)
+    let mut crc = !0;
+    content.stream(MOST_SUMMED, |part| crc = part.iter().fold(crc, step))?;
+    Some(!crc)
 }
 
 const fn crc_table() -> [u32; 256] {
@@ -125,7 +129,7 @@ mod tests {
             Some(&self.0)
         }
 
-        fn read(&self, _: &Path) -> Option<Bytes> {
+        fn read(&self, _: &Path) -> Option<Content> {
             None
         }
 
@@ -136,7 +140,8 @@ mod tests {
 
     #[test]
     fn crc_of_the_standard_text() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        let text = Content::from(b"123456789".to_vec());
+        assert_eq!(crc32(&text), Some(0xcbf4_3926));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use object::read::elf::{ElfFile, FileHeader, ProgramHeader, SectionHeader as _};
 use object::read::{Object, SectionIndex};
 use tiptoe_stack::compile::Section;
 
+use crate::content::Content;
 use crate::debug::DebugLink;
 use crate::error::{Error, damaged};
 use crate::header::{Class, Header, Machine};
@@ -17,6 +18,12 @@ use crate::layout::{Layout, Segment};
 use crate::slots::{self, Slots};
 use crate::tables::{self, Symbols};
 use crate::variable::ThreadSegment;
+
+/// More segments, or executable sections, are none of a file that a linker made.
+const MAX_SEGMENTS: usize = 256;
+const MAX_SECTIONS: usize = 4096;
+/// Unwind information is not read where it is longer.
+const MAX_EH_FRAME: usize = 64 << 20;
 
 /// A parsed file, as far as this crate is interested in it.
 pub(crate) struct Contents<'d> {
@@ -34,17 +41,46 @@ pub(crate) struct Contents<'d> {
 pub(crate) trait Elf: FileHeader<Endian = Endianness> {}
 impl<E: FileHeader<Endian = Endianness>> Elf for E {}
 
+/// A file that is read piece by piece.
+pub(crate) type File<'d, E> = ElfFile<'d, E, &'d Content>;
+
+/// The most segments and sections of a file: each section is compared with each segment.
+const MOST_SEGMENTS: usize = 1 << 10;
+const MOST_SECTIONS: usize = 1 << 12;
+/// The most sections times the bytes of their names: all names are compared whenever a section is looked for, and each
+/// may be as long as the table of names, so that a file could make that take hours.
+const MOST_COMPARED: u64 = 2 << 30;
+
+/// Parses a file of either word size; `None` if it is none, or has more headers than a program or library.
+pub(crate) fn parse(bytes: &Content) -> Option<object::read::File<'_, &Content>> {
+    let (class, _) = Header::identify(bytes.get(0..20).unwrap_or_default()).ok()?;
+    let is_bounded = match class {
+        Class::Elf32 => is_bounded::<elf::FileHeader32<Endianness>>(bytes),
+        Class::Elf64 => is_bounded::<elf::FileHeader64<Endianness>>(bytes),
+    };
+    is_bounded.then(|| object::read::File::parse(bytes).ok())?
+}
+
 /// Reads a file of either word size.
-pub(crate) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
-    let (class, machine) = Header::identify(bytes)?;
+pub(crate) fn read(bytes: &Content) -> Result<Contents<'_>, Error> {
+    let (class, machine) = Header::identify(bytes.get(0..20).unwrap_or_default())?;
     match class {
         Class::Elf32 => contents::<elf::FileHeader32<Endianness>>(bytes, class, machine),
         Class::Elf64 => contents::<elf::FileHeader64<Endianness>>(bytes, class, machine),
     }
 }
 
-fn contents<E: Elf>(bytes: &[u8], class: Class, machine: Machine) -> Result<Contents<'_>, Error> {
-    let file = ElfFile::<E>::parse(bytes).map_err(damaged("headers"))?;
+fn contents<E: Elf>(
+    bytes: &Content,
+    class: Class,
+    machine: Machine,
+) -> Result<Contents<'_>, Error> {
+    if !is_bounded::<E>(bytes) {
+        return Err(Error::Damaged {
+            what: "more headers, or longer names of sections, than a program has".to_owned(),
+        });
+    }
+    let file = File::<E>::parse(bytes).map_err(damaged("headers"))?;
     let header = header(&file, class, machine);
     let layout = layout(&file);
     Ok(Contents {
@@ -59,7 +95,25 @@ fn contents<E: Elf>(bytes: &[u8], class: Class, machine: Machine) -> Result<Cont
     })
 }
 
-fn header<E: Elf>(file: &ElfFile<'_, E>, class: Class, machine: Machine) -> Header {
+/// Whether a file has no more headers than a program or library has.
+fn is_bounded<E: Elf>(bytes: &Content) -> bool {
+    let counts = || {
+        let header = E::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, bytes).ok()?.len();
+        let sections = header.section_headers(endian, bytes).ok()?;
+        let names = header.section_strings_index(endian, bytes).ok();
+        let names = names.and_then(|names| sections.get(names.0));
+        let names: u64 = names.map_or(0, |names| names.sh_size(endian).into());
+        Some((segments, sections.len(), names))
+    };
+    counts().is_some_and(|(segments, sections, names)| {
+        let compared = names.saturating_mul(sections as u64);
+        segments <= MOST_SEGMENTS && sections <= MOST_SECTIONS && compared <= MOST_COMPARED
+    })
+}
+
+fn header<E: Elf>(file: &File<'_, E>, class: Class, machine: Machine) -> Header {
     let endian = file.endian();
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(String::from);
     let mut segments = file.elf_program_headers().iter();
@@ -84,14 +138,14 @@ fn header<E: Elf>(file: &ElfFile<'_, E>, class: Class, machine: Machine) -> Head
 }
 
 /// The library's own name, and whether the file is marked as a program.
-fn dynamic<E: Elf>(file: &ElfFile<'_, E>) -> (Option<String>, bool) {
+fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
     let Ok(table) = file.elf_dynamic_table() else {
         return (None, false);
     };
     let (mut soname, mut pie) = (None, false);
     for entry in table.iter() {
         match entry.tag {
-            elf::DT_SONAME => {
+            elf::DT_SONAME if soname.is_none() => {
                 let name = table
                     .string(entry)
                     .ok()
@@ -105,12 +159,13 @@ fn dynamic<E: Elf>(file: &ElfFile<'_, E>) -> (Option<String>, bool) {
     (soname, pie)
 }
 
-fn layout<E: Elf>(file: &ElfFile<'_, E>) -> Layout {
+fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
     let endian = file.endian();
     let loads = file
         .elf_program_headers()
         .iter()
         .filter(|s| s.p_type(endian) == elf::PT_LOAD);
+    let loads = loads.take(MAX_SEGMENTS);
     let segments: Vec<Segment> = loads.map(|s| segment::<E>(s, endian)).collect();
     let (mut executable, mut plt) = (Vec::new(), Vec::new());
     for (_, section) in file.elf_section_table().enumerate() {
@@ -118,6 +173,7 @@ fn layout<E: Elf>(file: &ElfFile<'_, E>) -> Layout {
         let end = start.saturating_add(section.sh_size(endian).into());
         let code = section.sh_flags(endian).contains(elf::SHF_EXECINSTR);
         if !code
+            || executable.len() == MAX_SECTIONS
             || end <= start
             || !segments
                 .iter()
@@ -146,7 +202,7 @@ fn layout<E: Elf>(file: &ElfFile<'_, E>) -> Layout {
     }
 }
 
-fn thread_segment<E: Elf>(file: &ElfFile<'_, E>) -> Option<ThreadSegment> {
+fn thread_segment<E: Elf>(file: &File<'_, E>) -> Option<ThreadSegment> {
     let endian = file.endian();
     let mut segments = file.elf_program_headers().iter();
     let segment = segments.find(|s| s.p_type(endian) == elf::PT_TLS)?;
@@ -171,8 +227,8 @@ fn segment<E: Elf>(header: &E::ProgramHeader, endian: Endianness) -> Segment {
 
 /// A section's bytes and link-time address.
 fn section<'d, E: Elf>(
-    file: &ElfFile<'d, E>,
-    bytes: &'d [u8],
+    file: &File<'d, E>,
+    bytes: &'d Content,
     name: &[u8],
 ) -> Option<(&'d [u8], u64)> {
     let (_, header) = file
@@ -182,19 +238,37 @@ fn section<'d, E: Elf>(
     Some((data, header.sh_addr(file.endian()).into()))
 }
 
+/// The unwind section alone.
+pub(crate) fn read_eh_frame(bytes: &Content) -> Option<Section<'_>> {
+    let (class, machine) = Header::identify(bytes.get(0..20)?).ok()?;
+    match class {
+        Class::Elf32 => eh_frame_of::<elf::FileHeader32<Endianness>>(bytes, class, machine),
+        Class::Elf64 => eh_frame_of::<elf::FileHeader64<Endianness>>(bytes, class, machine),
+    }
+}
+
+fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Option<Section<'_>> {
+    let file = File::<E>::parse(bytes).ok()?;
+    eh_frame(&file, bytes, &layout(&file), &header(&file, class, machine))
+}
+
 /// Finds the unwind section by name, or through its index where the file has
 /// no section headers.
 fn eh_frame<'d, E: Elf>(
-    file: &ElfFile<'d, E>,
-    bytes: &'d [u8],
+    file: &File<'d, E>,
+    bytes: &'d Content,
     layout: &Layout,
     header: &Header,
 ) -> Option<Section<'d>> {
     let word = if header.class == Class::Elf64 { 8 } else { 4 };
     let named = section(file, bytes, b".eh_frame").filter(|(data, _)| !data.is_empty());
-    let (bytes, address) = named.or_else(|| indexed_eh_frame(file, bytes, layout, word))?;
+    let (data, address) = named.or_else(|| indexed_eh_frame(file, bytes, layout, word))?;
+    if data.len() > MAX_EH_FRAME {
+        bytes.leave_out();
+        return None;
+    }
     Some(Section {
-        bytes,
+        bytes: data,
         address,
         word,
         x86_64: header.machine == Machine::X86_64,
@@ -202,8 +276,8 @@ fn eh_frame<'d, E: Elf>(
 }
 
 fn indexed_eh_frame<'d, E: Elf>(
-    file: &ElfFile<'d, E>,
-    bytes: &'d [u8],
+    file: &File<'d, E>,
+    bytes: &'d Content,
     layout: &Layout,
     word: u8,
 ) -> Option<(&'d [u8], u64)> {
@@ -217,19 +291,50 @@ fn indexed_eh_frame<'d, E: Elf>(
         .segments
         .iter()
         .find(|s| s.offset_of(address).is_some())?;
-    let start = usize::try_from(segment.offset_of(address)?).ok()?;
-    let end = usize::try_from(segment.offset.checked_add(segment.file_size)?).ok()?;
-    Some((bytes.get(start..end.min(bytes.len()))?, address))
+    let start = segment.offset_of(address)?;
+    let end = segment.offset.checked_add(segment.file_size)?;
+    Some((bytes.get(start..end.min(bytes.size()))?, address))
 }
 
 /// The build-id of a file; `None` where it has none or is no readable ELF file.
-pub(crate) fn build_id(bytes: &[u8]) -> Option<Vec<u8>> {
-    let file = object::read::File::parse(bytes).ok()?;
+pub(crate) fn build_id(bytes: &Content) -> Option<Vec<u8>> {
+    let file = parse(bytes)?;
     file.build_id().ok().flatten().map(<[u8]>::to_vec)
 }
 
 /// Whether a section (by index) holds code.
-pub(crate) fn is_code<E: Elf>(file: &ElfFile<'_, E>, index: SectionIndex) -> bool {
+pub(crate) fn is_code<E: Elf>(file: &File<'_, E>, index: SectionIndex) -> bool {
     let section = file.elf_section_table().section(index);
     section.is_ok_and(|s| s.sh_flags(file.endian()).contains(elf::SHF_EXECINSTR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with these numbers of sections and of bytes of their names.
+    fn file(sections: u16, names: u64) -> Content {
+        let mut file = vec![0; 64 * (1 + usize::from(sections))];
+        file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
+        file[40] = 64; // where sections are
+        file[58] = 64; // the size of one's header
+        file[60..62].copy_from_slice(&sections.to_le_bytes());
+        file[62] = 1; // the one of names
+        file[64 + 64 + 4] = 3;
+        file[64 + 64 + 32..][..8].copy_from_slice(&names.to_le_bytes());
+        file.resize(file.len() + names as usize, b'a');
+        file.into()
+    }
+
+    /// To look for one section in such a file of 5 MB compares up to 60 GB of names.
+    #[test]
+    fn a_file_with_more_sections_and_names_than_a_program_has_is_refused() {
+        assert!(read(&file(30, 1 << 20)).is_ok());
+        assert!(parse(&file(30, 1 << 20)).is_some());
+        for (sections, names) in [(60_000, 1 << 10), (4_000, 1 << 20)] {
+            let file = file(sections, names);
+            assert!(matches!(read(&file), Err(Error::Damaged { .. })));
+            assert!(parse(&file).is_none());
+        }
+    }
 }

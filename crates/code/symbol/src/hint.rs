@@ -1,6 +1,9 @@
 //! How to get the symbols that a stripped file lacks, in words.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use tiptoe_event::{Printable, ShellWord};
 
 use crate::debug::hex;
 use crate::image::Image;
@@ -25,13 +28,14 @@ impl Image {
         if !self.is_stripped() {
             return None;
         }
-        let path = path.display();
+        let shown = path.display().to_string();
         let functions = self.functions();
         let nameless = functions.iter().filter(|f| f.names.is_empty()).count();
         let mut text = format!(
-            "{path} is stripped: no names for {nameless} of its {} functions\nhint: {}",
+            "{} is stripped: no names for {nameless} of its {} functions\nhint: {}",
+            Printable(&shown),
             functions.len(),
-            self.install(&path.to_string(), package),
+            self.install(path, package),
         );
         if let Some(build_id) = &self.header().build_id {
             text += &format!(
@@ -44,7 +48,7 @@ impl Image {
     }
 
     /// The command that installs the symbols.
-    fn install(&self, path: &str, package: Option<&str>) -> String {
+    fn install(&self, path: &Path, package: Option<&str>) -> String {
         let soname = self.header().soname.as_deref().unwrap_or_default();
         let package = match package {
             _ if GLIBC.contains(&soname) => return "`apt install libc6-dbg` brings them".into(),
@@ -60,19 +64,34 @@ impl Image {
 
 /// The command that says which package holds a file. dpkg knows it by the path that the
 /// package gave, `/lib/x` or `/usr/lib/x`: both end alike, and are one file now.
-fn owner(path: &str) -> String {
-    let path = path.strip_prefix("/usr").unwrap_or(path);
-    format!("dpkg -S '*{path}' | cut -d: -f1")
+fn owner(path: &Path) -> String {
+    let path = path.as_os_str().as_bytes();
+    let path = path.strip_prefix(b"/usr").unwrap_or(path);
+    let pattern = [b"*", path].concat();
+    format!("dpkg -S {} | cut -d: -f1", ShellWord(&pattern))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::owner;
+    use super::*;
 
     #[test]
     fn either_path_of_a_merged_usr_is_asked_for() {
         for path in ["/usr/bin/redis-server", "/bin/redis-server"] {
-            assert_eq!(owner(path), "dpkg -S '*/bin/redis-server' | cut -d: -f1");
+            let command = owner(Path::new(path));
+            assert_eq!(command, "dpkg -S '*/bin/redis-server' | cut -d: -f1");
+        }
+    }
+
+    /// The traced program chose the path, and a reader pastes the command.
+    #[test]
+    fn a_path_is_one_word_of_the_command() {
+        for (path, word) in [
+            ("/tmp/a' && reboot '", r"'*/tmp/a'\'' && reboot '\'''"),
+            ("/tmp/a\x1b[2J", r"$'*/tmp/a\033[2J'"),
+        ] {
+            let command = owner(Path::new(path));
+            assert_eq!(command, format!("dpkg -S {word} | cut -d: -f1"));
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::debug::{self, Bytes, DebugSource};
+use crate::content::Content;
+use crate::debug::{self, DebugSource};
 use crate::elf;
 use crate::error::Error;
 use crate::frames::{described, frames};
@@ -21,7 +22,7 @@ const MAX_MINI_DEBUG_INFO: usize = 64 << 20;
 
 /// A program or shared library, with its functions.
 ///
-/// It owns what it knows: the file's bytes are not needed after [`parse`](Image::parse).
+/// It owns what it knows: the file's content is not needed after [`parse`](Image::parse).
 #[derive(Clone, Debug)]
 pub struct Image {
     header: Header,
@@ -36,6 +37,7 @@ pub struct Image {
     pub(crate) thread_segment: Option<ThreadSegment>,
     debug_file: Option<PathBuf>,
     has_symbols: bool,
+    is_cut: bool,
     described: Vec<Range<u64>>,
 }
 
@@ -43,27 +45,30 @@ impl Image {
     /// Reads a file. Symbols come from the first of: the file's own table, a
     /// separate debug file, MiniDebugInfo; and always from the dynamic table
     /// and the unwind information.
-    pub fn parse(bytes: &[u8], debug: &dyn DebugSource) -> Result<Image, Error> {
-        let contents = elf::read(bytes)?;
+    pub fn parse(content: &Content, debug: &dyn DebugSource) -> Result<Image, Error> {
+        let contents = elf::read(content)?;
         let own = !contents.symtab.functions.is_empty();
-        let separate = if own {
-            None
-        } else {
-            debug_file(&contents.header, debug)
+        let (separate, refused) = match own {
+            true => (None, false),
+            false => debug_file(&contents.header, debug),
         };
         let packed = contents
             .mini_debug_info
             .filter(|_| !own && separate.is_none());
         let mini = packed.and_then(|packed| xz::unpack(packed, MAX_MINI_DEBUG_INFO));
+        let mini = mini.map(Content::from);
         let (source, other) = match (&separate, &mini) {
-            (Some((_, bytes)), _) => (Source::DebugFile, (**bytes).as_ref()),
-            (None, Some(bytes)) => (Source::MiniDebugInfo, bytes.as_slice()),
-            (None, None) => (Source::Symtab, &[][..]),
+            (Some((_, content)), _) => (Source::DebugFile, Some(content)),
+            (None, Some(content)) => (Source::MiniDebugInfo, Some(content)),
+            (None, None) => (Source::Symtab, None),
         };
-        let other = elf::read(other)
-            .map(|contents| contents.symtab)
-            .unwrap_or_default();
+        let other = other.and_then(|content| elf::read(content).ok());
+        let other = other.map(|contents| contents.symtab).unwrap_or_default();
         let has_symbols = own || !other.functions.is_empty();
+        let is_cut = [&contents.symtab, &contents.dynsym, &other]
+            .iter()
+            .any(|table| table.cut);
+        let is_exceeded = separate.iter().any(|(_, content)| content.is_exceeded());
 
         let mut tables = Tables::default();
         tables.add(Source::Symtab, contents.symtab);
@@ -74,12 +79,13 @@ impl Image {
             .map(|section| frames(&section))
             .unwrap_or_default();
         let layout = contents.layout;
-        let functions = merge(tables.functions, &frames, &layout, bytes.len() as u64);
+        let functions = merge(tables.functions, &frames, &layout, content.size());
         Ok(Image {
             by_name: by_name(&functions),
             functions,
             data: variables(tables.data),
             has_symbols,
+            is_cut: is_cut || refused || is_exceeded || content.is_exceeded(),
             described: described(&frames, &layout.executable),
             debug_file: separate.map(|(path, _)| path),
             header: contents.header,
@@ -127,6 +133,12 @@ impl Image {
     /// table, neither in the file nor in a debug file nor as MiniDebugInfo.
     pub fn is_stripped(&self) -> bool {
         !self.has_symbols
+    }
+
+    /// Whether functions or variables may be missing, because the file, or its debug file, asks for more than the limits
+    /// allow.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// The variable that a link-time address belongs to, and how far into it that is: the
@@ -241,21 +253,29 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
 }
 
 /// The first separate debug file that belongs to the image: it carries the
-/// same build-id, or, found by its name, the check sum that the link asks for.
-pub(crate) fn debug_file(header: &Header, source: &dyn DebugSource) -> Option<(PathBuf, Bytes)> {
+/// same build-id, or, found by its name, the check sum that the link asks for. And
+/// whether one was refused, because it is beyond the limits.
+pub(crate) fn debug_file(
+    header: &Header,
+    source: &dyn DebugSource,
+) -> (Option<(PathBuf, Content)>, bool) {
+    let mut refused = false;
     let build_id = header.build_id.as_deref();
-    let same_id = |bytes: &[u8]| build_id.is_some() && elf::build_id(bytes).as_deref() == build_id;
+    let same_id =
+        |content: &Content| build_id.is_some() && elf::build_id(content).as_deref() == build_id;
     let by_id = debug::by_build_id(source, build_id.unwrap_or_default());
     let found = by_id.into_iter().find_map(|path| {
-        let bytes = source.read(&path)?;
-        same_id((*bytes).as_ref()).then_some((path, bytes))
+        let content = source.read(&path)?;
+        same_id(&content).then_some((path, content))
     });
-    found.or_else(|| {
+    let found = found.or_else(|| {
         let link = header.debug_link.as_ref()?;
         debug::by_link(source, link).into_iter().find_map(|path| {
-            let bytes = source.read(&path)?;
-            let content = (*bytes).as_ref();
-            (same_id(content) || debug::crc32(content) == link.crc).then_some((path, bytes))
+            let content = source.read(&path)?;
+            let same = same_id(&content) || debug::crc32(&content) == Some(link.crc);
+            refused |= !same && content.is_exceeded();
+            same.then_some((path, content))
         })
-    })
+    });
+    (found, refused)
 }

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use addr2line::Context;
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 
+use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
+use crate::elf;
 use crate::image::Image;
-use crate::variable::{Files, unpacked};
+use crate::variable::{Files, MAX_UNITS, unpacked};
 
 type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -32,7 +34,7 @@ impl Image {
     /// is unpacked and found out on the way is kept for all that `ask` asks.
     pub fn origins<R>(
         &self,
-        bytes: &[u8],
+        bytes: &Content,
         source: &dyn DebugSource,
         ask: impl FnOnce(&Origins<'_>) -> R,
     ) -> R {
@@ -43,7 +45,11 @@ impl Image {
         if let Some(shared) = &shared {
             dwarf.set_sup(shared.dwarf());
         }
-        ask(&Origins(Context::from_dwarf(dwarf).ok()))
+        // addr2line keeps something of each unit.
+        let mut units = dwarf.units();
+        let few = (0..=MAX_UNITS).any(|_| !matches!(units.next(), Ok(Some(_))));
+        let context = few.then(|| Context::from_dwarf(dwarf).ok());
+        ask(&Origins(context.flatten()))
     }
 }
 
@@ -88,8 +94,8 @@ impl Origins<'_> {
 struct Sections<'d>(Vec<(SectionId, Cow<'d, [u8]>)>);
 
 impl<'d> Sections<'d> {
-    fn read(bytes: &'d [u8]) -> Sections<'d> {
-        let Ok(file) = object::read::File::parse(bytes) else {
+    fn read(bytes: &'d Content) -> Sections<'d> {
+        let Some(file) = elf::parse(bytes) else {
             return Sections(Vec::new());
         };
         let all = [

@@ -1,4 +1,4 @@
-//! Functions and variables and their names, out of the bytes of an ELF file.
+//! Functions and variables and their names, out of the content of an ELF file.
 //!
 //! An [`Image`] is one program or library. Its functions come from four
 //! places, because no single one knows them all: symbol tables (the file's
@@ -15,8 +15,8 @@
 //!
 //! [`variable`] names variables, and parts of what they hold or lead to, by DWARF.
 //!
-//! This crate makes no system call: it takes bytes, and fetches separate debug
-//! files through a [`DebugSource`]. The bytes are hostile: a traced process
+//! This crate makes no system call: it takes a [`Content`], which is read piece by
+//! piece, and fetches separate debug files through a [`DebugSource`]. The bytes are hostile: a traced process
 //! may map whatever it likes. Every read is checked, memory stays proportional
 //! to the file (MiniDebugInfo: a fixed limit), no loop depends on a number that
 //! the file merely claims, and expansion of names is cut off.
@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod content;
 mod debug;
 mod demangle;
 mod elf;
@@ -47,7 +48,8 @@ mod tables;
 pub mod variable;
 mod xz;
 
-pub use debug::{Bytes, DebugLink, DebugSource, NoDebugFiles};
+pub use content::{Content, Pieces};
+pub use debug::{DebugLink, DebugSource, NoDebugFiles};
 pub use error::Error;
 pub use function::{Function, Kind, Source};
 pub use header::{Class, Header, Machine};
@@ -57,16 +59,15 @@ pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
 
 /// How frames are left, at each link-time address of a file; nothing where it does not say.
-pub fn unwind_table(bytes: &[u8]) -> Table {
-    let read = elf::read(bytes).ok();
-    let section = read.and_then(|read| read.eh_frame);
+pub fn unwind_table(bytes: &Content) -> Table {
+    let section = elf::read_eh_frame(bytes);
     section.map_or_else(Table::default, |section| Table::compile(&section))
 }
 
 /// The link-time addresses of a section that is mapped; `None` where there is none of this name.
-pub fn section(bytes: &[u8], name: &str) -> Option<std::ops::Range<u64>> {
+pub fn section(bytes: &Content, name: &str) -> Option<std::ops::Range<u64>> {
     use object::{Object as _, ObjectSection as _};
-    let file = object::File::parse(bytes).ok()?;
+    let file = elf::parse(bytes)?;
     let section = file.section_by_name(name)?;
     let start = section.address();
     (start != 0).then(|| Some(start..start.checked_add(section.size())?))?
@@ -80,6 +81,8 @@ mod tests {
     #[test]
     fn at_their_entries_functions_have_a_return_address_and_nothing_else() {
         let bytes = std::fs::read("/proc/self/exe").expect("it can be read");
+        let start = Content::from(bytes[..100].to_vec());
+        let bytes = Content::from(bytes);
         let frames = elf::read(&bytes).expect("an ELF file").eh_frame;
         let frames = frames::frames(&frames.expect("it can be unwound"));
         let entries = frames.iter().filter(|f| !f.inside && !f.outermost);
@@ -89,6 +92,6 @@ mod tests {
             assert_eq!(Some(table.rule(entry.address)), called);
         }
         assert_eq!(table.rule(1), Rule::UNKNOWN);
-        assert!(unwind_table(&bytes[..100]).rows().is_empty());
+        assert!(unwind_table(&start).rows().is_empty());
     }
 }

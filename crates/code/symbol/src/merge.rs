@@ -9,6 +9,9 @@ use crate::function::{Function, Kind, Source, is_cold_name};
 use crate::layout::{Layout, Segment};
 use crate::tables::Symbol;
 
+/// No more frames become functions.
+const MAX_FRAMES: usize = 1_000_000;
+
 /// Merges symbols and frames; the result ascends by address, each address once.
 pub(crate) fn merge(
     mut symbols: Vec<(Source, Symbol<'_>)>,
@@ -116,7 +119,7 @@ fn add_nameless(functions: &mut Vec<Function>, frames: &[Frame], place: &Place<'
     frames.sort_by_key(|frame| frame.address);
     frames.dedup_by_key(|frame| frame.address);
     let mut nameless = Vec::new();
-    for frame in frames {
+    for frame in frames.into_iter().take(MAX_FRAMES) {
         match functions.binary_search_by_key(&frame.address, |f| f.address) {
             Ok(at) if functions[at].size == 0 => functions[at].size = frame.size,
             Ok(_) => {}

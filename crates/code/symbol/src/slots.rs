@@ -9,10 +9,14 @@
 use object::Object;
 use object::elf;
 use object::read::SymbolIndex;
-use object::read::elf::{ElfFile, Rela, SectionHeader as _, Sym};
+use object::read::elf::{Rela, SectionHeader as _, Sym};
 
-use crate::elf::Elf;
+use crate::content::Content;
+use crate::elf::{Elf, File};
 use crate::tables::Strings;
+
+/// More relocations are not read: sections may overlap, so their sum is not bounded by the file.
+const MAX_RELOCATIONS: usize = 4_000_000;
 
 /// The run-time slots of an image, by link-time address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,20 +77,22 @@ impl Slots {
 }
 
 /// Collects the slots from the relocations of an x86-64 file.
-pub(crate) fn read<'d, E: Elf>(file: &ElfFile<'d, E>, bytes: &'d [u8]) -> Slots {
+pub(crate) fn read<'d, E: Elf>(file: &File<'d, E>, bytes: &'d Content) -> Slots {
     let endian = file.endian();
     let mut slots = Slots::default();
     if !file.is_64() {
         return slots;
     }
     let mut strings = Strings::of(file, file.elf_dynamic_symbol_table(), bytes);
+    let mut left = MAX_RELOCATIONS;
     for section in file.elf_section_table().iter() {
         let Ok(Some((relocations, _))) = section.rela(endian, bytes) else {
             continue;
         };
-        for relocation in relocations {
+        for relocation in &relocations[..relocations.len().min(left)] {
             slots.add(file, relocation, &mut strings);
         }
+        left = left.saturating_sub(relocations.len());
     }
     slots.resolved.sort_unstable();
     slots.imported.sort_unstable();
@@ -96,7 +102,7 @@ pub(crate) fn read<'d, E: Elf>(file: &ElfFile<'d, E>, bytes: &'d [u8]) -> Slots 
 impl Slots {
     fn add<'d, E: Elf>(
         &mut self,
-        file: &ElfFile<'d, E>,
+        file: &File<'d, E>,
         relocation: &E::Rela,
         strings: &mut Strings<'d>,
     ) {
@@ -129,7 +135,7 @@ impl Slots {
 }
 
 /// Where in the image's own block the symbol of a relocation is; `None` if it is another's.
-fn thread_local<E: Elf>(file: &ElfFile<'_, E>, relocation: &E::Rela) -> Option<u64> {
+fn thread_local<E: Elf>(file: &File<'_, E>, relocation: &E::Rela) -> Option<u64> {
     let endian = file.endian();
     let index = SymbolIndex(relocation.r_sym(endian, false) as usize);
     if index.0 == 0 {

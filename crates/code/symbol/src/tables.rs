@@ -2,12 +2,17 @@
 
 use object::elf;
 use object::read::SymbolIndex;
-use object::read::elf::{ElfFile, SectionHeader as _, Sym, SymbolTable};
+use object::read::elf::{SectionHeader as _, Sym, SymbolTable};
 
-use crate::elf::{Elf, is_code};
+use crate::content::Content;
+use crate::elf::{Elf, File, is_code};
 
 /// Longer names are not kept.
 const MAX_NAME: usize = 16 << 10;
+/// The names of one table have no more bytes in all.
+const MAX_NAMES: usize = 192 << 20;
+/// More symbols of one table are not read.
+const MAX_SYMBOLS: usize = 2_000_000;
 
 /// One symbol of a function.
 pub(crate) struct Symbol<'d> {
@@ -33,6 +38,8 @@ pub(crate) struct Datum<'d> {
 pub(crate) struct Symbols<'d> {
     pub(crate) functions: Vec<Symbol<'d>>,
     pub(crate) data: Vec<Datum<'d>>,
+    /// Whether there are more.
+    pub(crate) cut: bool,
 }
 
 /// A table of names, read within a budget: many symbols that all point into
@@ -45,9 +52,9 @@ pub(crate) struct Strings<'d> {
 impl<'d> Strings<'d> {
     /// The names that belong to a symbol table.
     pub(crate) fn of<E: Elf>(
-        file: &ElfFile<'d, E>,
-        table: &SymbolTable<'d, E>,
-        bytes: &'d [u8],
+        file: &File<'d, E>,
+        table: &SymbolTable<'d, E, &'d Content>,
+        bytes: &'d Content,
     ) -> Strings<'d> {
         let section = file.elf_section_table().section(table.string_section());
         let strings = section
@@ -55,7 +62,7 @@ impl<'d> Strings<'d> {
             .unwrap_or_default();
         Strings {
             bytes: strings,
-            budget: strings.len().saturating_mul(4) + (64 << 10),
+            budget: (strings.len().saturating_mul(4) + (64 << 10)).min(MAX_NAMES),
         }
     }
 
@@ -73,9 +80,9 @@ impl<'d> Strings<'d> {
 
 /// Reads one table; symbols that define nothing here are passed over.
 pub(crate) fn symbols<'d, E: Elf>(
-    file: &ElfFile<'d, E>,
-    table: &SymbolTable<'d, E>,
-    bytes: &'d [u8],
+    file: &File<'d, E>,
+    table: &SymbolTable<'d, E, &'d Content>,
+    bytes: &'d Content,
 ) -> Symbols<'d> {
     let endian = file.endian();
     let mut strings = Strings::of(file, table, bytes);
@@ -83,6 +90,10 @@ pub(crate) fn symbols<'d, E: Elf>(
     for (index, symbol) in table.enumerate() {
         if symbol.st_shndx(endian) == elf::SHN_UNDEF {
             continue;
+        }
+        if found.functions.len() + found.data.len() == MAX_SYMBOLS {
+            found.cut = true;
+            break;
         }
         let named = |strings: &mut Strings<'d>| strings.get(symbol.st_name(endian));
         match symbol.st_type() {
@@ -111,8 +122,8 @@ pub(crate) fn symbols<'d, E: Elf>(
 /// Functions say so; a label of hand-written assembly counts where it is
 /// global and stands in a section of code.
 fn is_function<'d, E: Elf>(
-    file: &ElfFile<'d, E>,
-    table: &SymbolTable<'d, E>,
+    file: &File<'d, E>,
+    table: &SymbolTable<'d, E, &'d Content>,
     index: SymbolIndex,
     symbol: &E::Sym,
 ) -> bool {

@@ -197,7 +197,7 @@ fn without_section_headers() {
     let mut bytes = fs::read(&program.path).unwrap();
     bytes[0x28..0x30].fill(0);
     bytes[0x3c..0x40].fill(0);
-    let bare = Image::parse(&bytes, &NoDebugFiles).unwrap();
+    let bare = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
     let main = &full.find("main").unwrap()[0];
     assert_eq!(bare.find(&main.hex()).unwrap()[0].size, main.size);
     assert_eq!(bare.header().build_id, full.header().build_id);
@@ -297,7 +297,7 @@ fn static_and_32_bit_programs() {
 
 #[test]
 fn other_files_are_refused() {
-    let parse = |bytes: &[u8]| Image::parse(bytes, &NoDebugFiles).unwrap_err();
+    let parse = |bytes: &[u8]| Image::parse(&bytes.to_vec().into(), &NoDebugFiles).unwrap_err();
     assert_eq!(parse(b"#!/bin/sh\nexec something\n"), Error::NotElf);
     assert_eq!(parse(b""), Error::NotElf);
     let Some(program) = compile("gcc", "prog.c", "int x;", &["-c"]) else {

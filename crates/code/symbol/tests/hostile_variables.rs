@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use dwarf::{Dwarf, dw};
 use proptest::prelude::*;
 use tiptoe_symbol::variable::{Plan, VariableError, Watch};
-use tiptoe_symbol::{Image, NoDebugFiles};
+use tiptoe_symbol::{Content, Image, NoDebugFiles};
 
 /// A variable's location: at 0x100.
 const AT: &[u8] = &[9, 3, 0, 1, 0, 0, 0, 0, 0, 0];
 
 fn plan(sections: &[(&str, &[u8])], text: &str) -> Result<Plan, VariableError> {
-    let file = elf::elf(sections);
+    let file = Content::from(elf::elf(sections));
     let image = Image::parse(&file, &NoDebugFiles).unwrap();
     let watch = Watch::parse(text).unwrap();
     let start = Instant::now();
@@ -207,6 +207,7 @@ proptest! {
             let at = start + at.index(bytes.len() - start);
             bytes[at] = value;
         }
+        let bytes = Content::from(bytes);
         let Ok(image) = Image::parse(&bytes, &NoDebugFiles) else { return Ok(()) };
         image.variables(&bytes, &NoDebugFiles, |variables| {
             for text in ["stats.hits", "table[3]->next->inner.b", "hidden->self->first", "mine", "statz"] {

@@ -29,7 +29,8 @@ fn build(folder: &TempDir, options: &[&str]) -> Option<PathBuf> {
 /// What each byte of a function comes from.
 fn origins(path: &Path, bytes: &[u8], function: &str) -> Vec<Origin> {
     let source = Disk::of(path);
-    let Ok(image) = Image::parse(bytes, &source) else {
+    let content = bytes.to_vec().into();
+    let Ok(image) = Image::parse(&content, &source) else {
         return Vec::new();
     };
     let mut functions = image.functions().iter();
@@ -37,7 +38,7 @@ fn origins(path: &Path, bytes: &[u8], function: &str) -> Vec<Origin> {
     let Some(found) = found else {
         return Vec::new();
     };
-    image.origins(bytes, &source, |origins| {
+    image.origins(&content, &source, |origins| {
         (found.address..found.end())
             .map(|at| origins.of(at))
             .collect()

@@ -226,7 +226,7 @@ fn time() {
         let Ok(bytes) = std::fs::read(path) else {
             continue;
         };
-        let source = Disk::of(path);
+        let (source, content) = (Disk::of(path), bytes.into());
         let timed = |what: &str, run: &mut dyn FnMut() -> usize| {
             let start = std::time::Instant::now();
             let count = run();
@@ -235,7 +235,7 @@ fn time() {
         let mut image = None;
         timed("parse", &mut || {
             image
-                .insert(Image::parse(&bytes, &source).unwrap())
+                .insert(Image::parse(&content, &source).unwrap())
                 .functions()
                 .len()
         });

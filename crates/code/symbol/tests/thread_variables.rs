@@ -11,12 +11,12 @@ use std::path::Path;
 use common::{Disk, image, tool};
 use process::Process;
 use tempfile::TempDir;
-use tiptoe_symbol::Image;
 use tiptoe_symbol::variable::{Place, Start, Thread, VariableError, Watch};
+use tiptoe_symbol::{Content, Image};
 
 /// A file of the process.
 struct Module {
-    bytes: Vec<u8>,
+    bytes: Content,
     image: Image,
     bias: u64,
     is_program: bool,
@@ -26,7 +26,7 @@ impl Module {
     fn of(process: &Process, path: &Path, is_program: bool) -> Module {
         let image = image(path).unwrap();
         let base = process.base(path.to_str().unwrap()).unwrap();
-        let bytes = fs::read(path).unwrap();
+        let bytes = fs::read(path).unwrap().into();
         let bias = if image.header().position_independent {
             base
         } else {

@@ -53,7 +53,7 @@ impl Program {
 }
 
 fn plan(path: &Path, text: &str) -> Result<Plan, String> {
-    let bytes = fs::read(path).unwrap();
+    let bytes = fs::read(path).unwrap().into();
     let watch = Watch::parse(text).unwrap();
     let image = image(path).unwrap();
     let plan = image.variables(&bytes, &Disk::of(path), |variables| variables.plan(&watch));
@@ -311,7 +311,7 @@ fn time() {
     let file = std::env::var("TIPTOE_TIME_FILE").unwrap_or_else(|_| "/proc/self/exe".into());
     let texts = std::env::var("TIPTOE_TIME_VARIABLE").unwrap_or_else(|_| "environ".into());
     let path = Path::new(&file);
-    let bytes = fs::read(path).unwrap();
+    let bytes = fs::read(path).unwrap().into();
     let start = Instant::now();
     let image = Image::parse(&bytes, &Disk::of(path)).unwrap();
     println!("{file}: parsed in {:?}", start.elapsed());

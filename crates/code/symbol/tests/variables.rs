@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use common::{Disk, image, tool};
 use process::Process;
 use tempfile::TempDir;
-use tiptoe_symbol::Image;
 use tiptoe_symbol::variable::{Place, Plan, Thread, Variables, Watch};
+use tiptoe_symbol::{Content, Image};
 
 const C: &str = include_str!("fixtures/variables.c");
 const HIDDEN: &str = include_str!("fixtures/hidden.c");
@@ -71,14 +71,14 @@ struct Found {
 /// A program that runs.
 struct Running {
     program: Program,
-    bytes: Vec<u8>,
+    bytes: Content,
     image: Image,
     process: Process,
 }
 
 impl Running {
     fn start(program: Program) -> Running {
-        let bytes = fs::read(&program.path).unwrap();
+        let bytes = fs::read(&program.path).unwrap().into();
         let image = image(&program.path).unwrap();
         let process = Process::start(&program.path);
         Running {

@@ -1,6 +1,6 @@
 //! What tiptoe itself asks of the machine it runs on.
 //!
-//! Everything here reads: `/proc`, `/sys`, tracefs, and system calls that
+//! Everything but [`memory`] reads: `/proc`, `/sys`, tracefs, and system calls that
 //! change nothing outside this process. Process ids are those of tiptoe's own
 //! pid namespace; files of a target are opened through `/proc/PID`, so a
 //! target in another mount namespace needs no special care.
@@ -8,13 +8,16 @@
 pub mod bpf;
 pub mod capabilities;
 pub mod cgroup;
+pub mod destination;
 pub mod ends;
 mod error;
 pub mod inherited;
 pub mod kallsyms;
 pub mod limits;
+pub mod memory;
 pub mod perf;
 pub mod procfs;
+pub mod random;
 pub mod tracefs;
 pub mod tracers;
 

@@ -12,6 +12,7 @@
 #![no_std]
 
 pub mod raw;
+pub mod rights;
 
 #[cfg(feature = "host")]
 extern crate std;

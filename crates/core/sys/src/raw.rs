@@ -22,6 +22,7 @@ pub mod nr {
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
+    pub const LSEEK: usize = 8;
     pub const MMAP: usize = 9;
     pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
@@ -37,10 +38,9 @@ pub mod nr {
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
-    pub const SETUID: usize = 105;
-    pub const SETGID: usize = 106;
-    pub const SETREUID: usize = 113;
-    pub const SETREGID: usize = 114;
+    pub const FCNTL: usize = 72;
+    pub const GETUID: usize = 102;
+    pub const GETGID: usize = 104;
     pub const SETGROUPS: usize = 116;
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;
@@ -49,7 +49,6 @@ pub mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const RT_SIGQUEUEINFO: usize = 129;
     pub const RT_SIGSUSPEND: usize = 130;
-    pub const SETPRIORITY: usize = 141;
     pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
@@ -68,15 +67,20 @@ pub mod nr {
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const KEYCTL: usize = 250;
     pub const PERF_EVENT_OPEN: usize = 298;
     pub const SETNS: usize = 308;
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
     pub const SCHED_SETATTR: usize = 314;
     pub const SECCOMP: usize = 317;
+    pub const GETRANDOM: usize = 318;
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
     pub const CLONE3: usize = 435;
+    pub const LANDLOCK_CREATE_RULESET: usize = 444;
+    pub const LANDLOCK_ADD_RULE: usize = 445;
+    pub const LANDLOCK_RESTRICT_SELF: usize = 446;
     pub const PKEY_MPROTECT: usize = 329;
     pub const CLOSE_RANGE: usize = 436;
     pub const EPOLL_PWAIT2: usize = 441;
@@ -208,19 +212,13 @@ pub mod futex {
 
     /// Waits while `word` holds `expected`, at most `timeout_ns` when given (under a second).
     pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
-        let time = [0u64, timeout_ns.unwrap_or(0)];
-        let limit = timeout_ns.map_or(0, |_| time.as_ptr() as usize);
-        let args = [word.as_ptr() as usize, WAIT, expected as usize, limit, 0, 0];
-        // SAFETY: the word and the timespec are valid for the length of the call.
-        unsafe { call(nr::FUTEX, args) }.map(|_| ())
+        wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// Waits while the lower half of `word` holds `expected`.
-    pub fn wait_low(word: &AtomicU64, expected: u32) -> Result<(), Errno> {
+    /// Waits while the lower half of `word` holds `expected`, at most `timeout_ns` when given (under a second).
+    pub fn wait_low(word: &AtomicU64, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
         // x86-64 has the lower half first.
-        let args = [word.as_ptr() as usize, WAIT, expected as usize, 0, 0, 0];
-        // SAFETY: the word is valid for the length of the call.
-        unsafe { call(nr::FUTEX, args) }.map(|_| ())
+        wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
     /// Wakes at most `count` who wait for the lower half of `word`.
@@ -231,6 +229,14 @@ pub mod futex {
     /// Wakes at most `count` waiters.
     pub fn wake(word: &AtomicU32, count: u32) {
         wake_at(word.as_ptr() as usize, count);
+    }
+
+    fn wait_at(address: usize, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
+        let time = [0u64, timeout_ns.unwrap_or(0)];
+        let limit = timeout_ns.map_or(0, |_| time.as_ptr() as usize);
+        let args = [address, WAIT, expected as usize, limit, 0, 0];
+        // SAFETY: the timespec is valid for the length of the call; of the address a futex is only compared.
+        unsafe { call(nr::FUTEX, args) }.map(|_| ())
     }
 
     fn wake_at(address: usize, count: u32) {

@@ -30,6 +30,7 @@ const THREAD: usize = 11;
 const TIME_ENTRY: usize = 12;
 const FUTEX_ENTRY: usize = 13;
 const LAST_ENTERED: usize = 14;
+const LEFT: usize = 15;
 
 /// What the agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,16 @@ pub enum State {
     Dormant = 2,
     /// No trap byte stands any more; waits for [`crate::Request::Settle`].
     Unhooked = 3,
+}
+
+/// Why an agent has left by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Left {
+    /// The program was about to put itself under seccomp, or has.
+    Seccomp = 1,
+    /// It has taken other rights from itself, or namespaces in which no thread of the agent's can begin.
+    Confined = 2,
 }
 
 /// What the planner must know of an agent.
@@ -114,12 +125,16 @@ impl<'a> Data<'a> {
         self.set_state(State::Serving);
     }
 
-    /// What the agent said of itself; `None` before it did. Every field is a
-    /// claim of the target's. (tiptoe)
+    /// What the agent said of itself; `None` before it did, or if its thread-local words are farther from the thread
+    /// pointer than instructions reach. Every field is a claim of the target's. (tiptoe)
     pub fn hello(&self) -> Option<Hello> {
-        (self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC).then(|| Hello {
+        // The state is read first: its Acquire orders the words that follow.
+        let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
+        let tls = self.words.load(TLS) as i64;
+        let is_near = i32::try_from(tls).is_ok();
+        (is_there && is_near).then(|| Hello {
             pid: self.words.load(PID) as u32,
-            tls: self.words.load(TLS) as i64,
+            tls,
             cold_entry: self.words.load(COLD_ENTRY),
             hook_entry: self.words.load(HOOK_ENTRY),
             slow_entry: self.words.load(SLOW_ENTRY),
@@ -163,6 +178,18 @@ impl<'a> Data<'a> {
         self.words.load(REARMED)
     }
 
+    /// Says why the agent leaves by itself, before it does. (agent)
+    pub fn set_left(&self, why: Left) {
+        self.words.store(LEFT, why as u64);
+    }
+
+    /// Why the agent has left by itself, as it says. (tiptoe)
+    pub fn left(&self) -> Option<Left> {
+        [Left::Seccomp, Left::Confined]
+            .into_iter()
+            .find(|why| *why as u64 == self.words.load(LEFT))
+    }
+
     /// Tells that a site was armed again. (agent's thread)
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
@@ -198,6 +225,12 @@ impl<'a> Data<'a> {
     pub fn acknowledged(&self) -> u64 {
         // Acquire: pairs with the Release in `answer` (edge B).
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
+    }
+
+    /// The last answered sequence as a futex, which the agent wakes.
+    #[cfg(not(tiptoe_loom))]
+    pub fn answered(&self) -> Option<&'a core::sync::atomic::AtomicU64> {
+        self.words.at(ACK)
     }
 
     /// The last answer's outcome: 0, or an errno for the request as a whole. (tiptoe)
@@ -372,6 +405,11 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
 
+    fn zeroed(geometry: Geometry) -> Vec<AtomicU64> {
+        let count = geometry.data_bytes() / 8;
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
     #[test]
     fn a_hostile_segment_yields_nothing_out_of_bounds() {
         let geometry = Geometry {
@@ -400,15 +438,32 @@ mod tests {
             slabs: 8,
             rings: false,
         };
-        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
-            .map(|_| AtomicU64::new(0))
-            .collect();
+        let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();
         let entered = || data.entered().collect::<Vec<_>>();
         assert_eq!(entered(), []);
         for (slab, all) in [(5, &[5][..]), (2, &[2, 5]), (7, &[2, 5, 7])] {
             data.enter(slab, 40 + slab, [0; 2]);
             assert_eq!(entered(), all);
+        }
+    }
+
+    /// Whoever added to it overflowed.
+    #[test]
+    fn a_greeting_from_farther_than_instructions_reach_is_none() {
+        let geometry = Geometry {
+            slots: 4,
+            slabs: 1,
+            rings: false,
+        };
+        let words = zeroed(geometry);
+        let data = Data::new(Words::new(&words), geometry).unwrap();
+        for (tls, is_told) in [(-64, true), (i64::MAX, false), (i64::MIN, false)] {
+            data.greet(&Hello {
+                tls,
+                ..Hello::default()
+            });
+            assert_eq!(data.hello().is_some(), is_told, "{tls}");
         }
     }
 
@@ -419,9 +474,7 @@ mod tests {
             slabs: 3,
             rings: false,
         };
-        let words: Vec<AtomicU64> = (0..geometry.data_bytes() / 8)
-            .map(|_| AtomicU64::new(0))
-            .collect();
+        let words = zeroed(geometry);
         let data = Data::new(Words::new(&words), geometry).unwrap();
         data.add(1, 599);
         data.add(1, 599);

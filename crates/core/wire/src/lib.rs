@@ -32,6 +32,7 @@ mod geometry;
 pub mod hits;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
+pub mod passed;
 mod plan;
 mod primitive;
 mod record;
@@ -43,7 +44,7 @@ mod words;
 
 #[cfg(not(tiptoe_loom))]
 pub use data::space::{Readings, slots};
-pub use data::{Data, Hello, State};
+pub use data::{Data, Hello, Left, State};
 pub use geometry::Geometry;
 pub use plan::{Clock, Copy, Library, Map, Plan, Request, Watched};
 pub use record::{Head, MAX_HEADS, SITE_WORDS, Site, SiteFlags};

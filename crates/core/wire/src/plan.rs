@@ -20,7 +20,9 @@ const RINGS: usize = 10;
 const LOCKS: usize = 11;
 const SCOPES: usize = 12;
 const STILL: usize = 13;
-const QUIET: usize = 14;
+const TRAP_BYTES: usize = 14;
+const LOOKS: usize = 15;
+const SILENT: usize = 16;
 const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
@@ -53,8 +55,6 @@ pub enum Request {
     /// Put original bytes back and patch again, many times: addresses, the first
     /// with the number of times. A test of the patcher.
     Toggle = 10,
-    /// Take on the credentials that the program has taken on.
-    Follow = 11,
     /// The last word of a session, after [`crate::State::Unhooked`]: every thread blocks
     /// again what it believes to block. Answered once the last hooks are out.
     Settle = 12,
@@ -86,9 +86,8 @@ impl Request {
     fn from_word(word: u64) -> Option<Request> {
         use Request::*;
         [
-            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Follow, Settle,
-            Thunks, Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall,
-            Described,
+            Map, Copy, Arm, Disarm, Resolve, Prepare, Detach, Go, ArmAgain, Toggle, Settle, Thunks,
+            Unwinders, Bury, Watch, Libraries, ReadMaps, Observe, Turn, Ports, Recall, Described,
         ]
         .into_iter()
         .find(|request| *request as u64 == word)
@@ -258,14 +257,35 @@ impl<'a> Plan<'a> {
         self.0.store(STILL, still.into());
     }
 
-    /// Says that no trap byte may be written, because threads may block its signal unseen. (tiptoe)
-    pub fn set_quiet(&self, quiet: bool) {
-        self.0.store(QUIET, quiet.into());
+    /// Says whether trap bytes may be written: only where no thread can block their signals unseen. (tiptoe)
+    pub fn set_trap_bytes(&self, allowed: bool) {
+        self.0.store(TRAP_BYTES, allowed.into());
     }
 
-    /// Whether no trap byte may be written. (agent)
-    pub fn is_quiet(&self) -> bool {
-        self.0.load(QUIET) != 0
+    /// Whether trap bytes may be written. They must not be before tiptoe has said so, because it may be killed
+    /// first and an earlier session may have left sites. (agent)
+    pub fn allows_trap_bytes(&self) -> bool {
+        self.0.load(TRAP_BYTES) != 0
+    }
+
+    /// Says that tiptoe has looked whether the program has confined itself. (tiptoe)
+    pub fn note_look(&self) {
+        self.0.store(LOOKS, self.looks().wrapping_add(1));
+    }
+
+    /// How often it has. (agent)
+    pub fn looks(&self) -> u64 {
+        self.0.load(LOOKS)
+    }
+
+    /// Has the agent's thread do nothing any more, not even leave. (tiptoe)
+    pub fn silence(&self) {
+        self.0.store(SILENT, 1);
+    }
+
+    /// Whether the thread must do nothing any more. (agent)
+    pub fn is_silent(&self) -> bool {
+        self.0.load(SILENT) != 0
     }
 
     /// Whether every thread of the program stands still. (agent)
@@ -419,6 +439,7 @@ mod tests {
         let words: Vec<AtomicU64> = (0..RECORDS + 64).map(|_| AtomicU64::new(0)).collect();
         let plan = Plan::new(Words::new(&words));
         assert_eq!(plan.geometry(), None);
+        assert!(!plan.allows_trap_bytes(), "before tiptoe has said so");
         plan.format(
             Geometry {
                 slots: 3,

@@ -132,11 +132,10 @@ impl Counts {
     }
 }
 
-/// A thread's name as the kernel gave it, or as the target would have it.
+/// A thread's name as the kernel gave it, or as the target would have it; whoever shows it escapes it.
 pub fn plain(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    String::from_utf8_lossy(name).chars().map(plain).collect()
+    String::from_utf8_lossy(name).into_owned()
 }
 
 struct SlabOwner {

@@ -15,6 +15,7 @@ use tiptoe_wire::Geometry;
 use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
+use crate::phase::{Phase, set_command};
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
 use crate::resident::agent_in;
@@ -52,6 +53,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     let awaited = run.tracees.iter().any(|tracee| tracee.watched().is_some());
     let soon = awaited.then(Hurry::new);
     let looped = run.watch(observer);
+    Phase::Ending.begin();
     drop(soon);
     let counted = run.stop();
     let _soon = run.child.is_none().then(Hurry::new);
@@ -63,11 +65,18 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.tell_calls(observer);
     run.all_ended(observer);
     run.look_for_ends(observer);
-    let detached: Result<Vec<()>, Error> = run.tracees.iter().map(Tracee::detach).collect();
+    // All of them, also those after one that does not answer.
+    let detached: Vec<Result<(), Error>> = run.tracees.iter().map(Tracee::detach).collect();
     looped?;
     run.finish(&counted?);
-    if let Err(error) = detached {
-        run.session.notes.push(error.to_string());
+    for (tracee, detached) in run.tracees.iter().zip(detached) {
+        if let Err(error) = detached {
+            let (pid, comm) = (tracee.process.pid(), &tracee.comm);
+            let note = format!(
+                "process {pid} ({comm}): {error}: it takes its probes out itself once it goes on"
+            );
+            run.session.notes.push(note);
+        }
     }
     let exit_status = run.wait_for_command(observer);
     run.end_waiting()?;
@@ -90,11 +99,13 @@ pub fn toggle(request: &Request, times: u64) -> Result<u64, Error> {
         ..Plan::of(request)
     };
     let tracees = attach_all(request, pids, &plan, &mut Cache::default())?;
+    Phase::Counting.begin();
     let stop = || request.stop.load(Ordering::Relaxed);
     let toggled = tracees
         .iter()
         .map(|tracee| tracee.toggle(times, stop))
         .sum();
+    Phase::Ending.begin();
     for tracee in &tracees {
         tracee.detach()?;
     }
@@ -278,6 +289,7 @@ fn start_with_agent(
     if tracee.is_err() {
         let _ = child.kill();
         let _ = child.wait();
+        set_command(0);
     }
     Ok((tracee?, child))
 }

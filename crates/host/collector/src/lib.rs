@@ -14,6 +14,7 @@
 //! | [`offer`], [`resident`] | segments for an agent to come; what an agent left behind |
 //! | [`tracee`] | one process: who counts what in it |
 //! | [`totals`] | events over all processes, and their price |
+//! | [`phase`] | how far the run is: what a signal may do meanwhile |
 //! | [`words`] | numbers in sentences |
 //! | [`locks`](mod@locks) | waits for the kernel's locks: the loop around programs in the kernel, and its rows |
 //! | [`ulocks`] | waits for the locks of programs, summed up and told by name |
@@ -38,6 +39,7 @@ mod locks;
 mod measured;
 mod module;
 mod offer;
+mod phase;
 mod planner;
 mod preload;
 mod ready;
@@ -61,6 +63,7 @@ mod words;
 
 pub use driver::{run, toggle};
 pub use locks::{LockBy, LockRequest, Watched, locks};
+pub use phase::{Phase, end_command, has_no_command};
 pub use ready::{Counted, Ready};
 pub use request::{Budget, By, ByLock, Error, Observer, Outcome, Request, RequestTarget};
 pub use stat::{MOST_READ, StatRequest, StatWhom, is_at_switches, is_read, stat};

@@ -6,80 +6,27 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_wire::{
-    Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, Words, futex, scopes,
-};
+use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::raw::futex;
+use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, scopes};
 
 use crate::request::Error;
 
 mod owner;
+mod pulse;
+mod segment;
 
 use owner::Owner;
+use pulse::{Pulse, Wait, silent};
+pub use segment::Segment;
 
 /// How long an agent may take for one request before it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A mapped memfd.
-pub struct Segment {
-    file: File,
-    base: *mut u8,
-    len: usize,
-}
-
-// SAFETY: the mapping is only seen as atomics, from any thread.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
-
-impl Segment {
-    /// Maps `len` bytes of a memfd that is sized and cannot shrink any more.
-    pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        let len = len as usize;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                flags,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Segment {
-            file: File::from(fd),
-            base: base.cast(),
-            len,
-        })
-    }
-
-    fn words(&self) -> Words<'_> {
-        // SAFETY: mapped for the life of `self`, page-aligned; the seals keep the
-        // target from shrinking it.
-        unsafe { Words::from_raw(self.base, self.len) }
-    }
-
-    /// The memfd, for reading parts without touching the mapping.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length; no view outlives `self`.
-        unsafe { libc::munmap(self.base.cast(), self.len) };
-    }
-}
 
 /// What an agent is told before it begins.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +39,8 @@ pub struct Terms {
     pub lock_slot: u32,
     /// From which slot on scopes are noted; 0 where none are.
     pub scope_slot: u32,
+    /// Trap bytes may be written from the start.
+    pub trap_bytes: bool,
 }
 
 /// What is shared with one agent.
@@ -105,7 +54,12 @@ pub struct Link {
     pub lock_slot: u32,
     /// Likewise.
     pub scope_slot: u32,
-    gone: Box<dyn Fn() -> bool + Send>,
+    gone: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The process, once the agent is in it.
+    pulse: OnceLock<Pulse>,
+    /// The request that the agent has not answered in time; no other is made before it has. Relaxed: requests are made by
+    /// one thread at a time, which joins the other.
+    unanswered: AtomicU64,
 }
 
 impl Link {
@@ -116,7 +70,7 @@ impl Link {
         plan: OwnedFd,
         geometry: Geometry,
         terms: &Terms,
-        gone: Box<dyn Fn() -> bool + Send>,
+        gone: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> io::Result<Link> {
         let data = Segment::map(data, geometry.data_bytes())?;
         let plan = Segment::map(plan, Plan::BYTES)?;
@@ -128,11 +82,14 @@ impl Link {
             lock_slot: terms.lock_slot,
             scope_slot: terms.scope_slot,
             gone,
+            pulse: OnceLock::new(),
+            unanswered: AtomicU64::new(0),
         };
         link.plan().format(geometry, terms.keep_slabs);
         link.plan().set_clock(&terms.clock);
         link.plan().set_lock_slot(terms.lock_slot);
         link.plan().set_scope_slot(terms.scope_slot);
+        link.plan().set_trap_bytes(terms.trap_bytes);
         link.owner = Some(Owner::hold(&link.data)?);
         Ok(link)
     }
@@ -156,9 +113,20 @@ impl Link {
         self.geometry
     }
 
-    /// Whether the target is no more.
+    /// The agent is in this process, in the memory that it has now.
+    pub fn is_in(&self, process: Process) {
+        // Who cannot look at the process waits the longer.
+        if self.pulse.get().is_none()
+            && let Ok(pulse) = Pulse::of(process)
+        {
+            let _ = self.pulse.set(pulse);
+        }
+    }
+
+    /// Whether the target is no more, or runs another program.
     pub fn is_gone(&self) -> bool {
-        (self.gone)()
+        let is_over = |pulse: &Pulse| pulse.is_over(&*self.gone);
+        (self.gone)() || self.pulse.get().is_some_and(is_over)
     }
 
     /// Why the agent cannot serve, where it said so before it greeted.
@@ -168,14 +136,14 @@ impl Link {
         refused.then(|| io::Error::from_raw_os_error(data.outcome() as i32))
     }
 
-    /// Waits for the agent to say who it is; `None` when the target is gone or `patience` is over.
+    /// Waits for the agent to say who it is; `None` when it cannot serve, the target is gone or `patience` is over.
     pub fn wait_for_hello(&self, patience: Duration) -> Option<Hello> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(hello) = self.data().hello() {
                 return Some(hello);
             }
-            if self.is_gone() || Instant::now() > deadline {
+            if self.refusal().is_some() || self.is_gone() || Instant::now() > deadline {
                 return None;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -184,25 +152,26 @@ impl Link {
 
     /// Publishes a request whose records stand in the plan and waits for the answer.
     pub(crate) fn ask(&self, request: tiptoe_wire::Request, count: usize) -> Result<(), Error> {
+        if self.data().acknowledged() < self.unanswered.load(Ordering::Relaxed) {
+            return Err(silent(request));
+        }
         let sequence = self.plan().publish(request, count);
-        let deadline = Instant::now() + PATIENCE;
+        let wait = Wait::new(self);
         let mut pause = Duration::from_micros(20);
-        while self.data().acknowledged() < sequence {
+        while !self.is_answered(sequence, pause) {
             if self.is_gone() {
-                return Err(Error::new("the target ended while it was being traced"));
+                return Err(Error::new(
+                    "the target ended, or ran another program, while it was being traced",
+                ));
             }
             if request == tiptoe_wire::Request::Settle && self.data().state() == State::Dormant {
                 // It did not wait any longer.
                 return Ok(());
             }
-            if Instant::now() > deadline {
-                return Err(
-                    Error::new(format!("the agent did not answer request {request:?}"))
-                        .with_hint("is the target stopped (SIGSTOP, a debugger)?"),
-                );
+            if wait.is_over() {
+                self.unanswered.store(sequence, Ordering::Relaxed);
+                return Err(silent(request));
             }
-            self.wake();
-            std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(1));
         }
         match self.data().outcome() {
@@ -214,6 +183,29 @@ impl Link {
                 )))
             }
         }
+    }
+
+    /// Has the agent serve a request; whether it has answered, for which it has a moment.
+    fn is_answered(&self, sequence: u64, moment: Duration) -> bool {
+        let seen = self.data().acknowledged();
+        if seen < sequence {
+            self.wake();
+            if let Some(word) = self.data().answered() {
+                // Returns early where the answer is there already.
+                let _ = futex::wait_low(word, seen as u32, Some(moment.as_nanos() as u64));
+            }
+        }
+        self.data().acknowledged() >= sequence
+    }
+
+    /// Has the agent's thread sleep for good at its next look.
+    pub(crate) fn silence(&self) {
+        self.plan().silence();
+    }
+
+    /// Says that it was looked whether the program has confined itself.
+    pub(crate) fn note_look(&self) {
+        self.plan().note_look();
     }
 
     /// Has the agent's thread look what it is asked.
@@ -341,7 +333,7 @@ impl Link {
     /// The first slot that no words of waits or scopes have.
     pub fn free_slot(&self) -> u32 {
         let behind = |slot, width| if slot == 0 { 0 } else { slot + width };
-        let locks = behind(self.lock_slot, futex::WIDTH);
+        let locks = behind(self.lock_slot, tiptoe_wire::futex::WIDTH);
         locks.max(behind(self.scope_slot, scopes::WIDTH))
     }
 
@@ -425,16 +417,11 @@ impl Link {
         asked.or_else(|error| if self.is_gone() { Ok(()) } else { Err(error) })
     }
 
-    /// Has the agent's thread take on the credentials that the program has now.
-    pub fn follow(&self) -> Result<(), Error> {
-        self.unless_gone(self.ask(tiptoe_wire::Request::Follow, 0))
-    }
-
     /// Puts everything back and waits until the agent sleeps. Once no trap byte stands any more, `last` runs, which
     /// has to call what it is given: that takes out the last hooks.
-    pub fn detach(&self, last: impl FnOnce(&mut dyn FnMut())) -> Result<(), Error> {
+    pub fn detach(&self, last: impl FnOnce(&mut (dyn FnMut() + Send))) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
         let wait = |is_over: &dyn Fn(State) -> bool| {
-            let deadline = Instant::now() + PATIENCE;
             while !is_over(self.data().state()) && !self.is_gone() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -451,9 +438,9 @@ impl Link {
         Ok(())
     }
 
-    /// Says whether no trap byte may be written.
-    pub fn set_quiet(&self, quiet: bool) {
-        self.plan().set_quiet(quiet);
+    /// Says whether trap bytes may be written.
+    pub fn set_trap_bytes(&self, allowed: bool) {
+        self.plan().set_trap_bytes(allowed);
     }
 
     /// Runs requests of which the agent knows that every thread of the program stands still.

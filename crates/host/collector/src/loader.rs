@@ -14,18 +14,19 @@ use tiptoe_sys::host::procfs::Process;
 
 /// Entries of the list that are looked at, at most.
 const ENTRIES: usize = 1 << 12;
-/// Program headers and dynamic entries that are looked at, at most.
+/// Program headers and dynamic entries that are looked at, at most. All addresses are the program's claims.
 const HEADERS: u64 = 1 << 10;
 
 /// Gives the object that is loaded at `base` the name that stands at `name` in the program.
 /// It must stand still. `None` where there is no such object, and nothing is changed.
 pub fn rename(process: Process, base: u64, name: u64) -> Option<()> {
     let memory = Memory::open(process).ok()?;
-    let mut entry = memory.word(debug_record(process, &memory)? + 8)?;
+    let mut entry = memory.word(debug_record(process, &memory)?.wrapping_add(8))?;
     for _ in 0..ENTRIES {
         let [address, _, _, next] = memory.words(entry)?;
         if address == base {
-            return memory.0.write_all_at(&name.to_le_bytes(), entry + 8).ok();
+            let at = entry.wrapping_add(8);
+            return memory.0.write_all_at(&name.to_le_bytes(), at).ok();
         }
         entry = Some(next).filter(|next| *next != 0)?;
     }
@@ -46,7 +47,7 @@ fn debug_record(process: Process, memory: &Memory) -> Option<u64> {
     const DT_DEBUG: u64 = 21;
     let dynamic = dynamic_section(process, memory)?;
     for index in 0..HEADERS {
-        match memory.words(dynamic + index * 16)? {
+        match memory.words(dynamic.wrapping_add(index * 16))? {
             [0, _] => return None,
             [DT_DEBUG, record] => return Some(record).filter(|record| *record != 0),
             _ => {}
@@ -65,7 +66,7 @@ fn dynamic_section(process: Process, memory: &Memory) -> Option<u64> {
     let count = auxiliary(process, AT_PHNUM)?.min(HEADERS);
     let (mut own, mut dynamic) = (0, None);
     for index in 0..count {
-        let [kind, _, address] = memory.words(table + index * SIZE)?;
+        let [kind, _, address] = memory.words(table.wrapping_add(index * SIZE))?;
         match kind as u32 {
             PT_PHDR => own = table.wrapping_sub(address),
             PT_DYNAMIC => dynamic = Some(address),
@@ -99,10 +100,12 @@ impl Memory {
 
     fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut words = [0; N];
-        for (at, word) in (address..).step_by(8).zip(&mut words) {
+        let mut at = address;
+        for word in &mut words {
             let mut bytes = [0; 8];
             self.0.read_exact_at(&mut bytes, at).ok()?;
             *word = u64::from_le_bytes(bytes);
+            at = at.wrapping_add(8);
         }
         Some(words)
     }

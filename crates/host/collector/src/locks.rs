@@ -15,6 +15,7 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
+use crate::phase::Phase;
 use crate::preload::{self, Started};
 use crate::ready::{Counted, Ready};
 use crate::request::{Error, Observer, Outcome, RequestTarget};
@@ -168,6 +169,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
         intervals: Vec::new(),
     };
     run.watch(observer)?;
+    Phase::Ending.begin();
     let duration = run.start.elapsed();
     run.look();
     run.waits.stop();

@@ -4,13 +4,16 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use memmap2::Mmap;
 use tiptoe_patch::{FunctionCode, Padding, padding};
 use tiptoe_symbol::variable::Variables;
-use tiptoe_symbol::{Bytes, DebugSource, Function, Image, Origins, Table, section, unwind_table};
+use tiptoe_symbol::{
+    Content, DebugSource, Function, Image, Origins, Pieces, Table, section, unwind_table,
+};
+use tiptoe_sys::host::memory;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
 use crate::request::Error;
@@ -20,14 +23,15 @@ use crate::resident::is_agent;
 pub struct Object {
     /// What is known of it.
     pub image: Image,
-    bytes: Mmap,
+    /// Its executable sections, each from when it is first looked at.
+    code: Content,
     /// Where its debug files are.
     source: TargetFiles,
     unwind_table: OnceCell<Table>,
     /// How a function's return address is read, by its link-time address.
     pub read_returns: RefCell<HashMap<u64, Option<&'static str>>>,
     /// The open file: what the kernel's uprobes are given.
-    pub file: File,
+    pub file: Rc<File>,
     /// Which file it is.
     pub key: FileKey,
     is_go: OnceCell<bool>,
@@ -38,8 +42,11 @@ pub struct Object {
 /// The first function that a program takes from the C library that it is linked with.
 const FIRST_OF_LIBC: &str = "__libc_start_main";
 
-/// What every program of Go's has in it.
+/// What every program of Go's has in it, in a section of this name.
 const GO: &[u8] = b"\xff Go buildinf:";
+const GO_SECTION: &str = ".go.buildinfo";
+/// Without a section it is looked for in so many first bytes of each writable segment.
+const MOST_SEARCHED: u64 = 1 << 20;
 
 /// Which file a mapping is of: device and inode as `/proc/PID/maps` has them.
 pub type FileKey = (u32, u32, u64);
@@ -75,11 +82,30 @@ struct TargetFiles {
     path: PathBuf,
 }
 
-struct Mapped(Mmap);
+/// A file that others may change while it is read.
+struct Shared {
+    file: Rc<File>,
+    size: u64,
+}
 
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
+/// The content of a file of a target, which nobody can change once it was read.
+pub fn content(file: impl Into<Rc<File>>) -> std::io::Result<Content> {
+    let file = file.into();
+    let size = file.metadata()?.len();
+    Ok(Content::new(Shared { file, size }))
+}
+
+impl Pieces for Shared {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, at: u64, piece: &mut [u8]) -> Option<()> {
+        self.file.read_exact_at(piece, at).ok()
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        memory::has_room(bytes)
     }
 }
 
@@ -88,16 +114,10 @@ impl DebugSource for TargetFiles {
         Some(&self.path)
     }
 
-    fn read(&self, path: &Path) -> Option<Bytes> {
+    fn read(&self, path: &Path) -> Option<Content> {
         let file = self.process.open_in_root(path).ok()?;
-        Some(Box::new(Mapped(map(&file).ok()?)))
+        content(file).ok()
     }
-}
-
-fn map(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the bytes are only parsed, with every index checked; whoever
-    // truncates a program's file under us would crash the program just as well.
-    unsafe { Mmap::map(file) }
 }
 
 impl Object {
@@ -121,11 +141,12 @@ impl Object {
     }
 
     fn read(file: File, key: FileKey, source: TargetFiles) -> Result<Object, String> {
-        let bytes = map(&file).map_err(|error| error.to_string())?;
-        let image = Image::parse(&bytes, &source).map_err(|error| error.to_string())?;
+        let file = Rc::new(file);
+        let content = || content(Rc::clone(&file)).map_err(|error| error.to_string());
+        let image = Image::parse(&content()?, &source).map_err(|error| error.to_string())?;
         Ok(Object {
             image,
-            bytes,
+            code: content()?,
             source,
             unwind_table: OnceCell::new(),
             read_returns: RefCell::default(),
@@ -139,8 +160,27 @@ impl Object {
 
     /// Whether Go made it.
     pub fn is_go(&self) -> bool {
-        let look = || self.bytes.windows(GO.len()).any(|some| some == GO);
-        *self.is_go.get_or_init(look)
+        *self.is_go.get_or_init(|| self.has_mark_of_go().is_some())
+    }
+
+    fn has_mark_of_go(&self) -> Option<()> {
+        let content = self.content()?;
+        if section(&content, GO_SECTION).is_some() {
+            return Some(());
+        }
+        let segments = self.image.layout().segments.iter();
+        let mut starts = segments.filter(|segment| segment.writable).map(|segment| {
+            let size = segment.file_size.min(MOST_SEARCHED);
+            content.get(segment.offset..segment.offset.checked_add(size)?)
+        });
+        starts
+            .any(|start| start.is_some_and(|start| start.windows(GO.len()).any(|some| some == GO)))
+            .then_some(())
+    }
+
+    /// The file's content, to be read again: none of it is kept.
+    fn content(&self) -> Option<Content> {
+        content(Rc::clone(&self.file)).ok()
     }
 
     /// The link-time address from which on a statically linked program's functions are the C library's, which
@@ -158,34 +198,40 @@ impl Object {
 
     /// Its code, by link-time address.
     pub fn code_sections(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let layout = self.image.layout();
-        layout.executable.iter().filter_map(|section| {
-            let start = usize::try_from(layout.offset_of(section.start)?).ok()?;
-            let len = usize::try_from(section.end - section.start).ok()?;
-            let code = self.bytes.get(start..start.checked_add(len)?)?;
-            Some((section.start, code))
-        })
+        let sections = self.image.layout().executable.iter();
+        sections.filter_map(|section| Some((section.start, self.code_section(section)?)))
+    }
+
+    /// The bytes of one of the layout's executable ranges.
+    fn code_section(&self, section: &Range<u64>) -> Option<&[u8]> {
+        let start = self.image.layout().offset_of(section.start)?;
+        let size = section.end - section.start;
+        self.code.get(start..start.checked_add(size)?)
     }
 
     /// The link-time addresses of its ports.
     pub fn ports(&self) -> Option<Range<u64>> {
-        let look = || section(&self.bytes, tiptoe_port::SECTION);
+        let look = || section(&self.content()?, tiptoe_port::SECTION);
         self.ports.get_or_init(look).clone()
     }
 
     /// Asks for its variables.
     pub fn variables<R>(&self, ask: impl FnOnce(&Variables<'_>) -> R) -> R {
-        self.image.variables(&self.bytes, &self.source, ask)
+        let content = self.content().unwrap_or_default();
+        self.image.variables(&content, &self.source, ask)
     }
 
     /// Asks where its instructions come from.
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
-        self.image.origins(&self.bytes, &self.source, ask)
+        let content = self.content().unwrap_or_default();
+        self.image.origins(&content, &self.source, ask)
     }
 
     /// How its functions are left.
     pub fn unwind_table(&self) -> &Table {
-        self.unwind_table.get_or_init(|| unwind_table(&self.bytes))
+        let compile = || Some(unwind_table(&self.content()?));
+        self.unwind_table
+            .get_or_init(|| compile().unwrap_or_default())
     }
 
     /// The function's bytes and those up to the next one, at `bias`.
@@ -198,8 +244,8 @@ impl Object {
         let next = self.image.next_function_after(function.address);
         let end = next.map_or(section.end, |next| next.address.min(section.end));
         let room = end.saturating_sub(function.address) as usize;
-        let start = layout.offset_of(function.address)? as usize;
-        let bytes = self.bytes.get(start..start.checked_add(room)?)?;
+        let start = (function.address - section.start) as usize;
+        let bytes = self.code_section(section)?.get(start..)?.get(..room)?;
         let size = match function.size as usize {
             0 => room,
             size => size.min(room),

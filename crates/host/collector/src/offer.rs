@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use tiptoe_wire::{Geometry, Plan as PlanSegment};
+use tiptoe_wire::{Geometry, Plan as PlanSegment, passed::seals};
 
 use crate::link::{Link, Terms};
 use crate::preload;
 use crate::request::Error;
+use crate::resident::AgentFile;
 use crate::tracee::gone;
 
 /// Segments for an agent, before there is one.
@@ -39,9 +40,8 @@ impl Offer {
             .and_then(|data| Ok((data, self.plan.try_clone()?)));
         let linked = copies.and_then(|(data, plan)| {
             let link = Link::new(data, plan, self.geometry, terms, gone(process))?;
-            let last = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-            preload::seal(self.plan.as_raw_fd(), last)?;
-            preload::seal(self.data.as_raw_fd(), libc::F_SEAL_SEAL)?;
+            preload::seal(self.plan.as_raw_fd(), seals::PLAN)?;
+            preload::seal(self.data.as_raw_fd(), seals::DATA)?;
             Ok(link)
         });
         linked.map_err(|error| shared_memory(Some(error)))
@@ -49,7 +49,9 @@ impl Offer {
 
     /// What the program is passed.
     pub fn passed(&self, agent: &[u8]) -> Result<preload::Passed, Error> {
-        preload::Passed::new(agent, &self.data, &self.plan).map_err(|e| shared_memory(Some(e)))
+        let key = AgentFile::parse(agent)?.key;
+        preload::Passed::new((agent, key), &self.data, &self.plan)
+            .map_err(|e| shared_memory(Some(e)))
     }
 }
 

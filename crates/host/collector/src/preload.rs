@@ -6,10 +6,15 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use tiptoe_sys::host::random;
+use tiptoe_wire::passed::{self, Key, seals};
+
+use crate::phase::set_command;
 use crate::request::Error;
 
 mod image;
@@ -49,29 +54,35 @@ pub fn seal(fd: i32, seals: i32) -> io::Result<()> {
 /// What the program needs to find the agent.
 pub struct Passed {
     fds: [OwnedFd; 3],
+    key: Key,
 }
 
 impl Passed {
-    /// Copies of the agent's file and both segments that survive exec.
-    pub fn new(agent: &[u8], data: &OwnedFd, plan: &OwnedFd) -> io::Result<Passed> {
+    /// Copies of both segments that survive exec, and of the agent's file, which has a key of its own where its
+    /// bytes have room for one.
+    pub fn new((agent, at): (&[u8], usize), data: &OwnedFd, plan: &OwnedFd) -> io::Result<Passed> {
+        let key = random::words();
         let file = memfd(c"tiptoe-agent", agent.len() as u64)?;
         let mut writer = File::from(file.try_clone()?);
         writer.write_all(agent)?;
-        let passed = [&file, data, plan].map(inheritable);
-        let [agent, data, plan] = passed;
+        let words = key.map(u64::to_le_bytes);
+        writer.write_all_at(words.as_flattened(), at as u64)?;
+        seal(file.as_raw_fd(), seals::AGENT)?;
+        let [agent, data, plan] = [&file, data, plan].map(inheritable);
         Ok(Passed {
             fds: [agent?, data?, plan?],
+            key,
         })
     }
 
+    /// The entries for LD_PRELOAD and of [`tiptoe_wire::passed`].
     fn message(&self) -> (OsString, OsString) {
-        let [agent, data, plan] = &self.fds;
-        let [agent, data, plan] = [agent, data, plan].map(AsRawFd::as_raw_fd);
+        let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
         let preload = format!("/proc/self/fd/{agent}");
-        (
-            preload.into(),
-            format!("TIPTOE_AGENT={agent},{data},{plan}").into(),
-        )
+        let mut entry = String::new();
+        // A string takes all that is written to it.
+        let _ = passed::Passed { agent, data, plan }.write(self.key, &mut entry);
+        (preload.into(), entry.into())
     }
 }
 
@@ -181,8 +192,10 @@ pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io
     });
     let mut pid = [0; 4];
     tell_pid.read_exact(&mut pid)?;
+    let pid = u32::from_le_bytes(pid);
+    set_command(pid);
     Ok(Started {
-        pid: u32::from_le_bytes(pid),
+        pid,
         proceed,
         spawned,
     })

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tiptoe_sys::host::Process;
 
+use crate::phase::Phase;
+
 /// A process that is counted: its number and its name.
 pub type Counted = (u32, String);
 type Notify = dyn FnOnce(&[Counted]) + Send;
@@ -21,6 +23,7 @@ impl Ready {
 
     /// Counting has begun. Later calls do nothing.
     pub(crate) fn notify(&self, counted: &[Counted]) {
+        Phase::Counting.begin();
         let Some(notify) = &self.0 else { return };
         let notify = notify.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(notify) = notify {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use object::{Object as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{SITE_WORDS, Site};
 
@@ -14,6 +14,10 @@ use crate::request::Error;
 /// The most sites that an agent's table may hold; more is not believed.
 const MAX_SITES: u64 = 1 << 18;
 
+/// The most slots that sites of earlier sessions may have taken: more than 65,536 timed functions need. The table lies in
+/// the program's memory, and tiptoe has as many words for each thread.
+const MAX_SLOTS: u32 = 1 << 25;
+
 /// What tiptoe must know of its own agent's file.
 pub struct AgentFile {
     /// Offset of the entry.
@@ -22,6 +26,8 @@ pub struct AgentFile {
     pub sites: u64,
     /// Offset of the name that `/proc/PID/maps` has for it.
     pub name: u64,
+    /// Where its file has the key of [`tiptoe_wire::passed`].
+    pub key: usize,
     /// Offset of the word that says whether the loader is done with it.
     loaded: u64,
 }
@@ -45,6 +51,7 @@ impl AgentFile {
             entry: symbol("tiptoe_agent_entry")?,
             sites: symbol("TIPTOE_SITES")?,
             name: symbol("TIPTOE_NAME")?,
+            key: in_file(&file, symbol("TIPTOE_KEY")?).ok_or_else(|| broken("TIPTOE_KEY"))?,
             loaded: symbol("TIPTOE_LOADED")?,
         })
     }
@@ -67,6 +74,16 @@ impl AgentFile {
     }
 }
 
+/// Where a file has what is loaded at an address.
+fn in_file(file: &object::File<'_>, address: u64) -> Option<usize> {
+    let of = |segment: object::Segment<'_, '_>| {
+        let (offset, len) = segment.file_range();
+        let within = address.checked_sub(segment.address())?;
+        (within < len).then_some((offset + within) as usize)
+    };
+    file.segments().find_map(of)
+}
+
 /// Where an agent is mapped already, from an earlier session or a parent.
 pub fn dormant_agent(process: Process) -> Option<u64> {
     agent_in(&process.maps().ok()?)
@@ -77,6 +94,13 @@ pub fn agent_in(maps: &[Mapping]) -> Option<u64> {
     maps.iter()
         .find(|m| m.offset == 0 && m.path.as_deref().is_some_and(is_agent))
         .map(|m| m.start)
+}
+
+/// The first and last addresses of an agent's code in what a process maps; an empty range if there is none.
+pub fn agent_code(maps: &[Mapping]) -> [u64; 2] {
+    let is_code = |m: &&Mapping| m.perms.exec && m.path.as_deref().is_some_and(is_agent);
+    let code = maps.iter().find(is_code);
+    code.map_or([0, 0], |mapping| [mapping.start, mapping.end])
 }
 
 /// Whether an agent that a process maps is not this one: it was brought in by another build of
@@ -121,6 +145,13 @@ pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> 
     read().unwrap_or_default()
 }
 
+/// Whether an agent may have left these sites.
+pub fn are_believable(known: &[Site]) -> bool {
+    known
+        .iter()
+        .all(|site| site.slot.saturating_add(site.width()) <= MAX_SLOTS)
+}
+
 fn decode(bytes: &[u8]) -> Option<Site> {
     Site::decode(std::array::from_fn(|index| {
         u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"))
@@ -134,5 +165,24 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
             .thread_status(*candidate)
             .is_ok_and(|status| status.ns_pids.last() == Some(&tid))
     };
-    process.threads().ok()?.into_iter().find(own)
+    // Most have the same number here and there.
+    let same = Some(tid).filter(own);
+    same.or_else(|| process.threads().ok()?.into_iter().find(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The slot number of a hostile program's table sized an allocation of 34 GB.
+    #[test]
+    fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
+        let site = |slot| Site {
+            slot,
+            ..Site::default()
+        };
+        assert!(are_believable(&[site(1), site(MAX_SLOTS - 64)]));
+        assert!(!are_believable(&[site(1), site(MAX_SLOTS + 1)]));
+        assert!(!are_believable(&[site(u32::MAX)]));
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 
+use tiptoe_event::ShellWord;
 use tiptoe_event::spec::{self, Function as Wanted, Kind, Spec};
 use tiptoe_symbol::{Function, Kind as CodeKind};
 use tiptoe_sys::host::procfs::Process;
@@ -223,6 +224,19 @@ pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool 
 
 type Seen = BTreeSet<u64>;
 
+/// Why the file of a binary that is mapped is not read.
+fn unreadable(binary: Option<&str>, process: Process) -> Option<String> {
+    let (maps, exe) = (process.maps().ok()?, process.exe().ok()?);
+    let mut files = maps.iter().filter(|mapping| mapping.perms.exec);
+    let found = files.find(|mapping| {
+        mapping.file().is_some_and(|file| match binary {
+            Some(binary) => file.file_name().is_some_and(|name| name == binary),
+            None => file == exe,
+        })
+    })?;
+    Some(process.open_mapped(found).err()?.to_string())
+}
+
 fn add(
     resolved: &mut Resolved,
     seen: &mut Seen,
@@ -282,12 +296,20 @@ fn unsuitable(function: &Function) -> Option<&'static str> {
 }
 
 fn note_stripped(resolved: &mut Resolved, spec: &Spec, module: &Module) {
-    if matches!(spec.function, Wanted::Glob(_))
-        && let Some(note) = stripped(module)
-        && !resolved.notes.contains(&note)
-    {
-        resolved.notes.push(note);
+    let stripped = matches!(spec.function, Wanted::Glob(_)).then(|| stripped(module));
+    for note in [stripped.flatten(), cut(module)].into_iter().flatten() {
+        if !resolved.notes.contains(&note) {
+            resolved.notes.push(note);
+        }
     }
+}
+
+/// That some of a file was not read.
+fn cut(module: &Module) -> Option<String> {
+    let path = module.path.display();
+    module.object.image.is_cut().then(|| {
+        format!("{path} or its debug file is too large to be read whole: functions may be missing")
+    })
 }
 
 fn not_found(
@@ -297,7 +319,8 @@ fn not_found(
     error: &tiptoe_symbol::Error,
 ) -> Error {
     let said = Error::new(format!("{}: {error}", module.path.display()));
-    match elsewhere(spec, modules).or_else(|| stripped(module)) {
+    let hint = elsewhere(spec, modules).or_else(|| cut(module));
+    match hint.or_else(|| stripped(module)) {
         Some(hint) => said.with_hint(hint),
         None => said,
     }
@@ -309,14 +332,21 @@ fn elsewhere(spec: &Spec, modules: &[Module]) -> Option<String> {
         return None;
     };
     if modules.iter().any(|module| module.name == name) {
+        let all = format!("{name}:*");
+        let all = ShellWord(all.as_bytes());
         return Some(format!(
-            "`{name}:FUNCTION`, or '{name}:*' for all of its functions"
+            "`{name}:FUNCTION`, or {all} for all of its functions"
         ));
     }
     let has = |module: &&Module| module.object.image.find(name).is_ok();
     let names = modules.iter().filter(has).map(|module| &module.name);
-    let specs: Vec<String> = names.map(|home| format!("`{home}:{name}`")).collect();
+    let specs: Vec<String> = names.map(|home| spec_word(home, name)).collect();
     (!specs.is_empty()).then(|| format!("there is {}", specs.join(", ")))
+}
+
+/// A spec to be pasted; the program chose the names of its libraries.
+fn spec_word(home: &str, name: &str) -> String {
+    format!("`{}`", ShellWord(format!("{home}:{name}").as_bytes()))
 }
 
 fn stripped(module: &Module) -> Option<String> {
@@ -338,6 +368,9 @@ fn one_line(hint: &str) -> String {
 
 /// There is no such binary.
 pub fn no_binary(binary: Option<&str>, process: Process, modules: &[Module]) -> Error {
+    if let Some(why) = unreadable(binary, process) {
+        return Error::new(format!("cannot read {why}"));
+    }
     let binary = binary.unwrap_or("the program");
     let said = Error::new(format!(
         "process {} has no binary `{binary}` mapped",

@@ -155,7 +155,6 @@ impl<'a> Run<'a> {
             }
             if now >= next_exec_look {
                 next_exec_look = now + EXEC_TICK;
-                self.tracees.iter().for_each(Tracee::follow_user);
                 // Once a process is no more its time is what was read last.
                 self.tracees.iter().for_each(|tracee| {
                     tracee.cpu_time();

@@ -125,7 +125,7 @@ mod tests {
         let tree = Tree::read(&words);
         let name = |number| tree.name(number);
         assert_eq!([name(0), name(1)], [OUTSIDE, "checkout"]);
-        assert_eq!(name(2), "checkout/pay?ment");
+        assert_eq!(name(2), "checkout/pay\nment");
         for number in [3, 4, 5, u64::from(OTHERS), u64::MAX] {
             assert_eq!(name(number), NO_ROOM);
         }

@@ -15,6 +15,7 @@ use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::cannot_start;
+use crate::phase::Phase;
 use crate::preload::{self, Started};
 use crate::ready::{self, Counted, Ready};
 use crate::request::{Error, Observer, Outcome};
@@ -184,6 +185,7 @@ fn once(
         last,
     };
     let has_ended = counting.wait(ends, &mut meter, observer, stat)?;
+    Phase::Ending.begin();
     counting.source.disable()?;
     let elapsed = start.elapsed();
     if request.interval.is_some() && (start + elapsed) > counting.last.at {

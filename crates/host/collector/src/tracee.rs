@@ -1,28 +1,29 @@
 //! One process: its modules, its probes, and who counts them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::Site;
+use tiptoe_wire::{Left, Site};
 
 use crate::inject::Masks;
 use crate::link::Link;
 use crate::loader;
 use crate::module::{Cache, FileKey, Module};
-use crate::planner::Follow;
+use crate::planner::{self, Follow};
 use crate::ready::Counted;
 use crate::request::Error;
-use crate::resident::{AgentFile, agent_in, agent_thread};
+use crate::resident::{AgentFile, agent_in};
 use crate::resolve::{self, Probe, Resolved};
 use later::Later;
 
 mod arm;
 mod budget;
 mod calls;
+mod confined;
 mod described;
 mod ended;
 mod enter;
@@ -34,6 +35,7 @@ mod kind;
 mod later;
 mod locks;
 mod meter;
+mod outside;
 mod plan;
 mod reads;
 mod records;
@@ -118,9 +120,11 @@ pub struct Tracee {
     masks: Option<Masks>,
     /// No trap byte may be written in it.
     quiet: Option<guards::Quiet>,
-    /// The agent has been told to leave, or has left by itself.
-    left: Cell<bool>,
-    seccomp_at_start: u32,
+    /// Why threads may block signals unseen, once it was looked for.
+    unseen: OnceCell<Option<String>>,
+    /// Why the agent has been told to leave, or has left by itself.
+    left: Cell<Option<Left>>,
+    confinement: confined::Confinement,
     /// The armed sites, hooks aside.
     sites: Vec<Site>,
     /// Which file each of them is in.
@@ -171,8 +175,9 @@ impl Tracee {
             agent_thread: None,
             masks: None,
             quiet: None,
-            left: Cell::new(false),
-            seccomp_at_start: process.status().map_or(0, |status| status.seccomp),
+            unseen: OnceCell::new(),
+            left: Cell::new(None),
+            confinement: confined::Confinement::of(process),
             sites: Vec::new(),
             files: Vec::new(),
             later: Later::default(),
@@ -187,6 +192,13 @@ impl Tracee {
             has_ports: false,
             charging: None,
         }
+    }
+
+    /// Why a thread may block signals unseen, if it may: see [`planner::unseen`].
+    fn unseen(&self, modules: &[Module]) -> Option<&str> {
+        self.unseen
+            .get_or_init(|| planner::unseen(modules))
+            .as_deref()
     }
 
     /// Its number and name.
@@ -361,7 +373,7 @@ impl Tracee {
     pub fn bury_dead_threads(&self) {
         if let Some(link) = &self.link
             && self.follows()
-            && !(self.left.get() || self.is_gone() || self.has_execed())
+            && !(self.left.get().is_some() || self.is_gone() || self.has_execed())
         {
             // Where it cannot be done those calls stay inside.
             let _ = link.bury();
@@ -382,21 +394,6 @@ impl Tracee {
         gone(self.process.pid())()
     }
 
-    /// Has the agent's thread follow where the program changed its user.
-    pub fn follow_user(&self) {
-        let uids = |tid| self.process.thread_status(tid).map(|status| status.uids);
-        if self.left.get() {
-            return;
-        }
-        if let (Some(link), Some(tid)) = (&self.link, self.agent_thread)
-            && let (Ok(own), Ok(program)) = (uids(tid), uids(self.process.pid()))
-            && own != program
-        {
-            // Where it may not, it goes on without any capability all the same.
-            let _ = link.follow();
-        }
-    }
-
     /// Takes all jumps and traps out and puts them in again, `times` times.
     pub fn toggle(&self, times: u64, mut stop: impl FnMut() -> bool) -> Result<u64, Error> {
         let Some(link) = &self.link else { return Ok(0) };
@@ -413,13 +410,8 @@ impl Tracee {
     /// Takes everything out of the process; the counts stay readable.
     pub fn detach(&self) -> Result<(), Error> {
         match &self.link {
-            Some(link) if !self.left.get() && !self.is_gone() && !self.has_execed() => {
-                let masks = self.masks.map(|masks| Masks {
-                    // Where the program changed its user it is another one than before.
-                    spare: agent_thread(self.process, link.data().thread()),
-                    ..masks
-                });
-                let masks = masks.filter(|masks| masks.spare.is_some());
+            Some(link) if self.left.get().is_none() && !self.is_gone() && !self.has_execed() => {
+                let masks = self.masks_now(link);
                 link.detach(|settle| {
                     let still = |masks: Masks| masks.give_back(|| link.while_still(&mut *settle));
                     if masks.map(still).is_none_or(|done| done.is_err()) {
@@ -434,7 +426,7 @@ impl Tracee {
 }
 
 /// Tells whether a process is no more, zombies included.
-pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send> {
+pub fn gone(pid: u32) -> Box<dyn Fn() -> bool + Send + Sync> {
     Box::new(move || match Process::new(pid).and_then(Process::status) {
         Ok(status) => matches!(status.state, 'Z' | 'X') && status.threads <= 1,
         Err(_) => true,

@@ -15,6 +15,7 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
+use crate::phase::Phase;
 use crate::ready::Ready;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
 use crate::run::{has_exited, wait_for_end};
@@ -37,6 +38,7 @@ mod place;
 mod rows;
 mod set;
 mod shared;
+mod strangers;
 mod sums;
 mod thread;
 mod turns;
@@ -47,6 +49,7 @@ pub(crate) use holders::explain;
 use inside::Inside;
 use place::{Asked, Place};
 use set::Set;
+use strangers::Strangers;
 use turns::Turns;
 
 /// How long a window is in which so many hits are allowed.
@@ -116,6 +119,7 @@ struct Run<'a> {
     /// The same by the clock that hits are told by.
     start_ns: u64,
     allowance: Option<Allowance>,
+    strangers: Strangers,
     /// A bit for each variable whose events came to rest.
     rested: u64,
     notes: Vec<String>,
@@ -162,10 +166,12 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
         start,
         start_ns,
         allowance,
+        strangers: Strangers::default(),
         rested: 0,
         notes,
     };
     run.watch(observer)?;
+    Phase::Ending.begin();
     let duration = run.start.elapsed();
     run.target.is_there();
     let last = run.set.window()?;
@@ -283,7 +289,7 @@ impl Run<'_> {
         loop {
             let now = Instant::now();
             if self.allowance.is_some() && now >= window {
-                self.next_window()?;
+                self.next_window(observer)?;
                 window = now + WINDOW.max(now.elapsed() * SWITCHING);
             }
             let is_much = self.set.take(&mut self.target);
@@ -331,9 +337,13 @@ impl Run<'_> {
         }
     }
 
-    fn next_window(&mut self) -> Result<(), Error> {
+    fn next_window(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
         let window = self.set.refresh()?;
         self.note_window(window);
+        if window.by_strangers {
+            self.strangers
+                .meet(self.request.via, &mut self.set, observer);
+        }
         Ok(())
     }
 
@@ -409,6 +419,7 @@ impl Run<'_> {
             drops: dropped(drops, missed),
         });
         session.notes.append(&mut self.notes);
+        session.notes.extend(self.strangers.told());
         Ok(session)
     }
 

@@ -89,9 +89,10 @@ struct {
 
 /*
  * Hits in this window, of all variables on all CPUs, and how many there may be, 0 where there is no limit; whether hits
- * count by now; whether events rest, so that stores are missed.
+ * count by now; whether events rest, so that stores are missed; hits of other processes, which may be as many, and
+ * whether events rest because of these.
  */
-enum { HITS, ALLOWED, IS_ON, IS_RESTING, WINDOW };
+enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, WINDOW);
@@ -361,20 +362,23 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		tell(cpu, &key, &access);
 }
 
-/* Whether the window's allowance is used up by this hit, with which its event comes to rest. */
-INLINE int is_last(u32 slot)
+/* Whether the window's allowance of such hits is used up by this one, with which its event comes to rest. */
+INLINE int is_last(u32 slot, u32 counter)
 {
-	u32 first = HITS, second = ALLOWED, third = IS_RESTING;
+	u32 first = counter, second = ALLOWED, third = IS_RESTING, fourth = IS_STRANGE;
 	u64 *hits = bpf_map_lookup_elem(&window, &first);
 	u64 *allowed = bpf_map_lookup_elem(&window, &second);
 	u64 *resting = bpf_map_lookup_elem(&window, &third);
+	u64 *strange = bpf_map_lookup_elem(&window, &fourth);
 	u64 *rested = bpf_map_lookup_elem(&rests, &slot);
 
-	if (!hits || !allowed || !resting || !rested || !*allowed)
+	if (!hits || !allowed || !resting || !strange || !rested || !*allowed)
 		return 0;
 	if (__sync_fetch_and_add(hits, 1) + 1 < *allowed)
 		return 0;
 	*rested += 1;
+	if (counter == STRANGERS)
+		*strange = 1;
 	/* Behind the count: who clears it looks at that next. */
 	__sync_lock_test_and_set(resting, 1);
 	return 1;
@@ -404,15 +408,16 @@ int accessed(struct hit *hit)
 	u64 at = hit->addr;
 	struct tiptoe_variable *variable = bpf_map_lookup_elem(&variables, &at);
 	struct cpu *cpu = enter();
+	u32 counter = is_ours(ids) ? HITS : STRANGERS;
 
 	if (cpu) {
-		if (!is_ours(ids))
+		if (counter == STRANGERS)
 			cpu->own.foreign += 1;
 		else if (variable && !has_execed)
 			look(cpu, hit, variable, ids);
 		leave(cpu);
 	}
-	return variable && is_last(variable->slot);
+	return variable && is_last(variable->slot, counter);
 }
 
 SEC("raw_tracepoint/sched_process_exec")

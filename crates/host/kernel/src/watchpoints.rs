@@ -12,7 +12,8 @@
 //! 2. A value is right where the instruction that stored it was known when it hit ([`Watchpoints::tell_store`]); else it
 //!    was read from memory, behind the store, where another thread may have stored since. The row says how often.
 //! 3. With an allowance the events of all CPUs come to rest together, but for one hit each, when it is used up
-//!    within a window, until [`Watchpoints::refresh`] begins the next one.
+//!    within a window, until [`Watchpoints::refresh`] begins the next one. Hits of other processes at the same addresses
+//!    have an allowance of their own ([`Watchpoints::move_to_threads`]).
 //!
 //! Linux 5.15 or later.
 
@@ -38,6 +39,7 @@ mod model;
 mod opener;
 mod shared;
 mod slots;
+mod strangers;
 mod tasks;
 mod wanted;
 mod wide;
@@ -65,6 +67,9 @@ const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
 const IS_RESTING: u32 = 3;
+/// The same for hits of other processes, and whether events rest because of these.
+const STRANGERS: u32 = 4;
+const IS_STRANGE: u32 = 5;
 
 const READ: &str = "read the accesses";
 const TELL: &str = "tell the BPF program of the program's code";
@@ -72,6 +77,7 @@ const TELL: &str = "tell the BPF program of the program's code";
 /// Breakpoints that count, from [`Watchpoints::start`] until this is dropped.
 #[derive(Debug)]
 pub struct Watchpoints {
+    process: Process,
     bpf: Ebpf,
     each: Each,
     slots: Slots,
@@ -158,6 +164,7 @@ impl Watchpoints {
         });
         let (mut bpf, prepared) = (bpf?, prepared?);
         let mut set = Self {
+            process,
             each: Each::take(&mut bpf)?,
             bpf,
             slots,
@@ -318,7 +325,9 @@ impl Watchpoints {
             self.set_window(IS_RESTING, 0)?;
         }
         let window = self.window()?;
-        self.set_window(HITS, 0)?;
+        for cell in [HITS, STRANGERS, IS_STRANGE] {
+            self.set_window(cell, 0)?;
+        }
         match &mut self.events {
             Events::None => {}
             Events::Wide(wide) => wide.refresh()?,
@@ -391,7 +400,11 @@ impl Watchpoints {
         let rested = variables.fold(0, |bits, (slot, (variable, _))| {
             bits | (rested >> slot & 1) << variable
         });
-        Ok(Window { hits, rested })
+        Ok(Window {
+            hits,
+            rested,
+            by_strangers: self.in_window(IS_STRANGE)? != 0,
+        })
     }
 
     /// Ends counting; what was counted can still be read.

@@ -4,11 +4,11 @@ use tiptoe_session::{Call, Event, Records, Session};
 
 use crate::number::{short_percent, since_start};
 use crate::table::counted;
-use crate::{event_name, printable};
+use crate::{event_name, printable, printable_json, printable_lines};
 
 /// One call as JSON, without an end of line: its keys are those of [`Call`].
 pub fn call_json(call: &Call) -> Result<String, serde_json::Error> {
-    serde_json::to_string(call)
+    printable_json(serde_json::to_string(call))
 }
 
 /// One call on one line: seconds since the start, the thread, the event, two arguments.
@@ -17,7 +17,7 @@ pub fn call(call: &Call) -> String {
     let who = format!("{}/{}", printable(call.comm), call.tid);
     let event = event_name(call.event);
     let [arg0, arg1] = [call.arg0, call.arg1].map(argument);
-    format!("{at}  {who:<23}  {event}  {arg0} {arg1}")
+    printable_lines(&format!("{at}  {who:<23}  {event}  {arg0} {arg1}"))
 }
 
 /// A small number as such, and what could be an address or a set of flags as bits.

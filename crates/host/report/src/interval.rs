@@ -3,14 +3,14 @@
 use tiptoe_session::{Interval, Part};
 
 use crate::number::{rate, seconds};
-use crate::{Options, event_name};
+use crate::{Options, event_name, printable_json, printable_lines};
 
 /// How many events one line names.
 const NAMED: usize = 4;
 
 /// One interval as JSON, without an end of line: an item of the session's `intervals`.
 pub fn interval_json(interval: &Interval) -> Result<String, serde_json::Error> {
-    serde_json::to_string(interval)
+    printable_json(serde_json::to_string(interval))
 }
 
 /// One interval's rates on one line: when, all events, and the busiest of them.
@@ -30,5 +30,5 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
     if parts.len() > NAMED {
         line += &format!("  and {} more", parts.len() - NAMED);
     }
-    options.fit(&line)
+    printable_lines(&options.fit(&line))
 }

@@ -2,7 +2,8 @@
 //! on another machine, or by another version, prints here.
 //!
 //! [`text`] is for people, [`json`] for programs. What the traced program had a
-//! hand in (names, comms) is escaped before it reaches a terminal.
+//! hand in (names, comms) is escaped where a row is made, and [`printable_lines`] is the last thing that happens
+//! to text, so that no field can be forgotten.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -23,6 +24,7 @@ mod text;
 mod waits;
 mod watch;
 
+use tiptoe_event::{Printable, PrintableJson, is_unseen};
 use tiptoe_session::Session;
 
 pub use calls::{call, call_json};
@@ -34,6 +36,10 @@ pub use stat::{
 };
 pub use text::text;
 pub use watch::{access, access_json};
+
+/// What a terminal is told where a heading begins, and ends.
+const BOLD: &str = "\u{1b}[1m";
+const NOT_BOLD: &str = "\u{1b}[0m";
 
 /// How many events a report shows unless told otherwise.
 pub const DEFAULT_TOP: usize = 20;
@@ -76,7 +82,7 @@ impl Options {
     /// A heading, which stands out where that is wanted.
     pub(crate) fn heading(&self, heading: &str) -> String {
         match self.color {
-            true => format!("\u{1b}[1m{heading}\u{1b}[0m"),
+            true => format!("{BOLD}{heading}{NOT_BOLD}"),
             false => heading.to_owned(),
         }
     }
@@ -92,7 +98,12 @@ fn at_most(limit: usize, len: usize) -> usize {
 /// The session as one line of JSON; its keys are those of [`Session`],
 /// listed where that is documented.
 pub fn json(session: &Session) -> Result<String, serde_json::Error> {
-    serde_json::to_string(session).map(|line| line + "\n")
+    printable_json(serde_json::to_string(session)).map(|line| line + "\n")
+}
+
+/// JSON of the same value that a terminal shows as it is.
+pub(crate) fn printable_json(json: serde_json::Result<String>) -> serde_json::Result<String> {
+    json.map(|json| PrintableJson(&json).to_string())
 }
 
 /// An event's name in a row: its resolved spec, less the kind that goes without saying.
@@ -100,11 +111,46 @@ pub(crate) fn event_name(event: &str) -> String {
     printable(event.strip_prefix("uprobe:").unwrap_or(event))
 }
 
-/// Text that the traced program had a hand in, without control characters.
+/// Text that the traced program had a hand in, as [`Printable`] shows it.
 pub(crate) fn printable(text: &str) -> String {
-    let escape = |c: char| match c.is_control() {
-        true => c.escape_default().collect::<String>(),
-        false => c.to_string(),
+    Printable(text).to_string()
+}
+
+/// Text of several lines, of which nothing is left that a terminal would obey but ends of lines and bold headings.
+pub fn printable_lines(text: &str) -> String {
+    if !text.contains(|c| c != '\n' && is_unseen(c)) {
+        return text.to_owned();
+    }
+    let of_line = |line: &str| {
+        let plain = line.split(BOLD).map(|part| {
+            let plain: Vec<String> = part.split(NOT_BOLD).map(printable).collect();
+            plain.join(NOT_BOLD)
+        });
+        plain.collect::<Vec<_>>().join(BOLD)
     };
-    text.chars().map(escape).collect()
+    text.split('\n').map(of_line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_field_that_was_forgotten_reaches_a_terminal() {
+        let text = format!("{BOLD}head{NOT_BOLD}\na\u{1b}]0;x\u{7}b\u{202e}\tc\n");
+        let shown = format!("{BOLD}head{NOT_BOLD}\na\\x1b]0;x\\x07b\\u{{202e}}\\tc\n");
+        assert_eq!(printable_lines(&text), shown);
+    }
+
+    #[test]
+    fn json_holds_nothing_that_a_terminal_obeys() {
+        let session = Session {
+            command: vec!["a\u{9b}2J\u{202e}".into()],
+            ..Session::default()
+        };
+        let json = json(&session).expect("a session is JSON");
+        assert!(json.contains("\"a\\u009b2J\\u202e\""), "{json}");
+        let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(back["command"][0], "a\u{9b}2J\u{202e}");
+    }
 }

@@ -4,11 +4,12 @@
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
 use crate::number::{grouped, percent, plural, unit_ns};
-use crate::printable;
+use crate::{printable, printable_json, printable_lines};
 
 mod csv;
 mod metric;
 
+use csv::quoted;
 pub use csv::{counts_csv, csv_heading, stat_csv};
 
 use metric::{Metric, Shared};
@@ -91,12 +92,13 @@ pub fn counts(counts: &Counts) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
     let at = format!("{:16.9} ", counts.at_ns as f64 / 1e9);
     let rows = counts.counts.iter();
-    rows.map(|count| row(&at, count, &shared)).collect()
+    let lines: String = rows.map(|count| row(&at, count, &shared)).collect();
+    printable_lines(&lines)
 }
 
 /// One interval as an object of JSON, on one line.
 pub fn counts_json(counts: &Counts) -> Result<String, serde_json::Error> {
-    serde_json::to_string(counts).map(|line| line + "\n")
+    printable_json(serde_json::to_string(counts)).map(|line| line + "\n")
 }
 
 fn row(at: &str, count: &Count, shared: &Shared) -> String {
@@ -170,20 +172,20 @@ pub fn stat_fields(stat: &Stat, separator: &str) -> String {
     let shared = Shared::of(&stat.counts, stat.elapsed_ns);
     let counts = stat.counts.iter();
     counts
-        .map(|count| fields("", count, &shared, separator))
+        .map(|count| fields(None, count, &shared, separator))
         .collect()
 }
 
 /// The same of one interval, with its end in seconds in front.
 pub fn counts_fields(counts: &Counts, separator: &str) -> String {
     let shared = Shared::of(&counts.counts, counts.duration_ns as f64);
-    let at = format!("{:16.9}{separator}", counts.at_ns as f64 / 1e9);
+    let at_ns = Some(counts.at_ns as f64);
     let rows = counts.counts.iter();
-    rows.map(|count| fields(&at, count, &shared, separator))
+    rows.map(|count| fields(at_ns, count, &shared, separator))
         .collect()
 }
 
-fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
+fn fields(at_ns: Option<f64>, count: &Count, shared: &Shared, separator: &str) -> String {
     let (value, unit) = shown(
         count,
         |value| format!("{value:.0}"),
@@ -197,12 +199,14 @@ fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
         Some(Metric { number, unit }) => (number, unit),
         None => (String::new(), String::new()),
     };
-    let mut all = vec![value, unit.to_owned(), printable(&count.event)];
-    all.extend(
-        shared
-            .cgroup(count)
-            .map(|_| printable(count.cgroup.as_deref().unwrap_or_default())),
-    );
+    let mut all: Vec<String> = at_ns
+        .map(|at| format!("{:16.9}", at / 1e9))
+        .into_iter()
+        .collect();
+    all.extend(count.cpu.map(|cpu| format!("CPU{cpu}")));
+    all.extend([value, unit.to_owned(), count.event.clone()]);
+    let cgroup = || count.cgroup.clone().unwrap_or_default();
+    all.extend(shared.cgroup(count).map(|_| cgroup()));
     all.extend(count.spread.map(|spread| format!("{:.2}%", spread * 100.0)));
     all.extend([
         count.time_running_ns.to_string(),
@@ -210,10 +214,8 @@ fn fields(at: &str, count: &Count, shared: &Shared, separator: &str) -> String {
         number.trim().trim_end_matches('%').to_owned(),
         meaning,
     ]);
-    let cpu = count
-        .cpu
-        .map_or_else(String::new, |cpu| format!("CPU{cpu}{separator}"));
-    format!("{at}{cpu}{}\n", all.join(separator))
+    let all: Vec<String> = all.iter().map(|cell| quoted(cell, separator)).collect();
+    all.join(separator) + "\n"
 }
 
 /// What counting cost, in one line.

@@ -4,8 +4,8 @@ use tiptoe_session::{Now, Process, Session};
 
 use crate::number::{grouped, plural, seconds};
 use crate::{
-    Options, calls, cost, ends, histogram, latency, locks, now, printable, refusals, scopes, stat,
-    table, waits, watch,
+    Options, calls, cost, ends, histogram, latency, locks, now, printable, printable_lines,
+    refusals, scopes, stat, table, waits, watch,
 };
 
 /// How many processes the first line names.
@@ -13,6 +13,10 @@ const PROCESSES: usize = 3;
 
 /// The whole report; its last line is the cost of tracing.
 pub fn text(session: &Session, options: &Options) -> String {
+    printable_lines(&whole(session, options))
+}
+
+fn whole(session: &Session, options: &Options) -> String {
     if let Some(now) = &session.now {
         return moment(session, now, options);
     }

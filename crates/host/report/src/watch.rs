@@ -4,7 +4,7 @@ use tiptoe_session::{Access, Accesses, Placement, Reservations, Stack, Variable,
 
 use crate::number::{grouped, plural, since_start, time};
 use crate::table::counted;
-use crate::{Options, printable};
+use crate::{Options, printable, printable_json, printable_lines};
 
 /// How many callers and stacks are shown of a row, and how many values.
 const CALLERS: usize = 5;
@@ -13,7 +13,7 @@ const VALUES: usize = 5;
 
 /// One access as JSON, without an end of line: its keys are those of [`Access`].
 pub fn access_json(access: &Access) -> Result<String, serde_json::Error> {
-    serde_json::to_string(access)
+    printable_json(serde_json::to_string(access))
 }
 
 /// One access on one line: seconds since the start, the thread, the variable, its values, the instruction.
@@ -28,7 +28,8 @@ pub fn access(access: &Access) -> String {
         ""
     };
     let racy = if access.racy { "; racy" } else { "" };
-    format!("{at}  {who:<23}  {variable}  {old} -> {new}  {call}{place}{racy}")
+    let line = format!("{at}  {who:<23}  {variable}  {old} -> {new}  {call}{place}{racy}");
+    printable_lines(&line)
 }
 
 /// A paragraph for each variable: what was watched, and who accessed it.

@@ -91,7 +91,7 @@ redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
 not traced: 5
              4  looks at its own caller: a, b, c and 1 more
-             1  holds data: e\\u{1b}[2J
+             1  holds data: e\\x1b[2J
 
 note: libc.so.6 has no symbols
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)

@@ -1,6 +1,8 @@
 //! Putting the program back: probes, then hooks, and the guards last.
 
-use tiptoe_sys::raw::sleep_ns;
+use core::sync::atomic::Ordering;
+
+use tiptoe_sys::raw::futex;
 use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome};
 use tiptoe_wire::{Data, Plan, Site, SiteFlags, State};
 
@@ -9,6 +11,7 @@ use crate::ports;
 use crate::shared::Shared;
 use crate::signals;
 use crate::text::SelfMemory;
+use crate::thread::is_owned;
 use crate::watches;
 
 /// Puts every probe back and shuts the gates; the hooks are [`settle`]'s. Whatever
@@ -27,7 +30,7 @@ pub fn detach(shared: &Shared) -> u64 {
 
 /// Whether no trap byte may be written.
 fn is_quiet(shared: &Shared) -> bool {
-    shared.plan().is_some_and(|plan| plan.is_quiet())
+    !shared.plan().is_some_and(|plan| plan.allows_trap_bytes())
 }
 
 /// Puts back the armed sites that `which` names, a batch at a time; true where none of
@@ -79,11 +82,11 @@ fn restore_trapping(shared: &Shared, text: &SelfMemory) -> bool {
     })
 }
 
-/// Puts back the guards. Those that need still threads stay where threads run: without an
+/// Puts back the guards that need no still threads. Others stay where threads run: without an
 /// owner of the signals they only pass calls on, and the next session takes them over.
-fn restore_guards(shared: &Shared, text: &SelfMemory, manner: Manner) {
-    restore(shared, text, manner, |site| {
-        site.is_guard() && (manner == Manner::Still || site.fits_word())
+fn restore_guards(shared: &Shared, text: &SelfMemory) {
+    restore(shared, text, Manner::Running, |site| {
+        site.is_guard() && site.fits_word()
     });
 }
 
@@ -111,11 +114,13 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
     signals::wait_until_none_pending();
     let manner = reblock();
     signals::disown();
-    restore_guards(shared, &text, manner);
     if manner == Manner::Still {
-        restore(shared, &text, manner, is_left);
+        restore(shared, &text, manner, |site| {
+            is_left(site) || site.is_guard() && !site.fits_word()
+        });
     }
     answer();
+    restore_guards(shared, &text);
     // A signal may have come while the threads stood still.
     signals::wait_until_none_pending();
     signals::send_held_process();
@@ -123,7 +128,8 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> Manner, answer: impl Fn
     end(shared);
 }
 
-fn end(shared: &Shared) {
+/// Ends the session.
+pub fn end(shared: &Shared) {
     shared.unmap_unused_arenas();
     if let Some(data) = shared.data() {
         data.set_state(State::Dormant);
@@ -131,15 +137,21 @@ fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Reports to tiptoe that no trap byte stands any more and waits for [`Request::Settle`], no longer than 2 s.
-/// Returns whether tiptoe holds the threads still.
+/// Reports to tiptoe that no trap byte is left and waits for [`Request::Settle`], as long as tiptoe lives but no longer
+/// than 12 s: tiptoe tries for less to stop all threads. Returns whether tiptoe holds the threads still.
 pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
     data.set_state(State::Unhooked);
-    for _ in 0..2000 {
+    for _ in 0..12_000 {
         if plan.sequence() != done {
             return manner(plan);
         }
-        sleep_ns(1_000_000);
+        let Some(owner) = data.owner() else { break };
+        let word = owner.load(Ordering::Acquire); // the kernel writes it when tiptoe dies
+        if !is_owned(word) {
+            break;
+        }
+        // Woken for the request: every thread of the program stands still until it is answered.
+        let _ = futex::wait(owner, word, Some(1_000_000));
     }
     Manner::Running
 }
@@ -151,6 +163,6 @@ pub fn disown(shared: &Shared) {
     restore(shared, &text, Manner::Running, |site| {
         !site.flags.has(SiteFlags::STAYS) && !site.is_guard()
     });
-    restore_guards(shared, &text, Manner::Running);
+    restore_guards(shared, &text);
     shared.claims.end();
 }

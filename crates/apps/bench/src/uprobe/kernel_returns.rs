@@ -25,7 +25,7 @@ impl KernelReturns {
             error,
         };
         let bytes = std::fs::read(&path).map_err(failed)?;
-        let image = Image::parse(&bytes, &NoDebugFiles).map_err(|e| failed(invalid(e)))?;
+        let image = Image::parse(&bytes.into(), &NoDebugFiles).map_err(|e| failed(invalid(e)))?;
         let pmu = uprobe_pmu().ok_or_else(|| failed(std::io::ErrorKind::Unsupported.into()))?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| failed(e.into()))?;
         let mut events = Vec::new();

@@ -47,10 +47,7 @@ fn table(out: &mut String, rows: &[Row]) -> std::fmt::Result {
         );
         writeln!(out, "{}", line.trim_end())?;
     }
-    writeln!(
-        out,
-        "  (of the instruments, watch, lock and stat are still to come)"
-    )
+    Ok(())
 }
 
 fn state(state: State) -> &'static str {

@@ -1,11 +1,14 @@
 //! The checks in words: what was found, what it limits, what would change it.
 
+use std::os::unix::ffi::OsStrExt;
+
 use serde::Serialize;
+use tiptoe_event::ShellWord;
 use tiptoe_sys::host::Capabilities;
-use tiptoe_sys::host::capabilities::{Cap, Check, Refusal, SETCAP};
+use tiptoe_sys::host::capabilities::{Cap, Check, Refusal, SETCAP, SETCAP_GRANTS};
 use tiptoe_sys::host::tracefs::Tracefs;
 
-/// The instruments, built or planned.
+/// The instruments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Instrument {
@@ -133,7 +136,7 @@ impl Grant {
         if self.root {
             "start the container with --cap-add=BPF,CHECKPOINT_RESTORE,PERFMON,SYS_PTRACE".into()
         } else {
-            SETCAP.into()
+            format!("{SETCAP}  # {SETCAP_GRANTS}")
         }
     }
 
@@ -210,12 +213,28 @@ fn capabilities(can: &Capabilities, grant: Grant) -> Row {
 
 fn other_users(can: &Capabilities, grant: Grant) -> Row {
     let name = "other users' processes";
-    if can.effective.has(Cap::SysPtrace) {
-        return Row::ok(name, "cap_sys_ptrace");
+    if !can.effective.has(Cap::SysPtrace) {
+        return Row::ok(name, "own processes only")
+            .part(Instrument::Probe, "-p attaches to your own processes")
+            .fix(grant.command());
     }
-    Row::ok(name, "own processes only")
-        .part(Instrument::Probe, "-p attaches to your own processes")
-        .fix(grant.command())
+    if !can.in_first_user_namespace {
+        return Row::ok(name, "only those of this user namespace")
+            .part(
+                Instrument::Probe,
+                "-p attaches to those of this user namespace",
+            )
+            .fix("run tiptoe outside of the user namespace (of the container)");
+    }
+    if !can.effective.has(Cap::DacOverride) {
+        return Row::ok(name, "by the kernel alone (without cap_dac_override)")
+            .part(Instrument::Probe, "in process, your own processes only")
+            .fix(match grant.root {
+                true => "start the container with --cap-add=DAC_OVERRIDE",
+                false => "sudo tiptoe",
+            });
+    }
+    Row::ok(name, "cap_sys_ptrace and cap_dac_override")
 }
 
 fn process_memory(can: &Capabilities, grant: Grant) -> Row {
@@ -360,8 +379,10 @@ fn tracefs(can: &Capabilities) -> Row {
             Row::ok(name, "not mounted").fix("sudo mount -t tracefs tracefs /sys/kernel/tracing")
         }
         Tracefs::Unreadable(root) => {
-            Row::ok(name, format!("closed to this user: {}", root.display()))
-                .fix(format!("sudo mount -o remount,mode=755 {}", root.display()))
+            Row::ok(name, format!("closed to this user: {}", root.display())).fix(format!(
+                "sudo mount -o remount,mode=755 {}",
+                ShellWord(root.as_os_str().as_bytes())
+            ))
         }
     };
     row.part(
@@ -386,7 +407,7 @@ fn cgroups(can: &Capabilities) -> Row {
     }
 }
 
-/// Calls that only newer kernels have; nothing that is built needs them.
+/// Calls that only newer kernels have; nothing needs them.
 fn system_call(name: &'static str, check: Check) -> Row {
     match check {
         Ok(()) => Row::ok(name, "known to this kernel"),
@@ -441,7 +462,9 @@ mod tests {
             call: "bpf",
             errno: 38,
         };
-        assert!(Grant { root: false }.or(denied, "x").contains("setcap"));
+        let granted = Grant { root: false }.or(denied, "x");
+        assert!(granted.contains("setcap") && granted.contains("chmod 0750"));
+        assert!(granted.ends_with(SETCAP_GRANTS), "{granted}");
         assert!(Grant { root: true }.or(denied, "x").contains("--cap-add"));
         assert_eq!(Grant { root: true }.or(absent, "x"), "x");
     }

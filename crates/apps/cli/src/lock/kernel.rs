@@ -8,6 +8,7 @@ use tiptoe_event::Via;
 
 use crate::args::Common;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
 use crate::probe;
@@ -25,8 +26,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     // What is not a command is traced from outside, whatever it is.
     let outside = RequestTarget::Pids(Vec::new());
     let shape = target.as_ref().unwrap_or(&outside);
-    let output = probe::place(&args.common, shape)?;
-    let (stop, hand_on) = probe::on_signals(shape)?;
+    let output = probe::place(&args.common, shape, false)?;
+    let (stop, hand_on) = interrupt::on_signals(shape)?;
     let common = args.common;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;

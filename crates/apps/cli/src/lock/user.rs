@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tiptoe_collector::{ByLock, Request, RequestTarget, few_processes};
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::lock::{LockArgs, LockByWord};
 use crate::observer::Terminal;
 use crate::probe::{self, AGENT};
@@ -23,8 +24,8 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     }
     let by = by(args.by)?;
     let target = probe::target(&common, TARGETS)?;
-    let output = probe::place(&common, &target)?;
-    let (stop, hand_on) = probe::on_signals(&target)?;
+    let output = probe::place(&common, &target, false)?;
+    let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(common.ready_fd, Talk::beside(&output, common.json))?;
     let mut observer = Terminal::new(&output, common.json, Arc::clone(&stop))?;
     let request = Request {
@@ -66,7 +67,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
         let what = "--now asks of one process at a time";
         return Err(Failure::new(what).hint(format!("-p PID: {}", few_processes(pids))));
     };
-    let output = probe::place(common, &target)?;
+    let output = probe::place(common, &target, false)?;
     let session = tiptoe_collector::lock_waits_now(pid)?;
     probe::report(&session, output, common, false)?;
     Ok(ExitCode::SUCCESS)

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use tiptoe_event::PrintableJson;
+
 use super::rows::{PolicyRow, Report, Row};
 use crate::failure::Failure;
 
@@ -9,7 +11,7 @@ use crate::failure::Failure;
 pub fn json(report: &Report) -> Result<String, Failure> {
     let json = serde_json::to_string(report);
     let json = json.map_err(|error| Failure::new(format!("the plan has no JSON form: {error}")))?;
-    Ok(json + "\n")
+    Ok(PrintableJson(&json).to_string() + "\n")
 }
 
 /// Two tables, and how they came about.

@@ -9,6 +9,7 @@ use tiptoe_event::Via;
 use super::StatArgs;
 use crate::counters;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::observer::Terminal;
 use crate::output::Output;
 use crate::probe::{self, AGENT};
@@ -34,7 +35,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     let output = match (&args.output, &target) {
         (Some(path), _) if path.as_os_str() == "-" => Output::Stdout,
-        (Some(path), _) => Output::file(path)?,
+        (Some(path), _) => Output::file(path, false)?,
         (None, RequestTarget::Command(_)) => Output::Stderr,
         (None, RequestTarget::Pids(_)) => Output::Stdout,
     };
@@ -44,7 +45,7 @@ pub(super) fn run(args: StatArgs) -> Result<ExitCode, Failure> {
     };
     // A name that is none is told with those near it.
     counters::groups(&events)?;
-    let (stop, hand_on) = probe::on_signals(&target)?;
+    let (stop, hand_on) = interrupt::on_signals(&target)?;
     let ready = ready::ready(args.ready_fd, Talk::beside(&output, args.json))?;
     let mut observer = Terminal::new(&output, args.json, Arc::clone(&stop))?;
     let request = Request {

@@ -18,6 +18,9 @@ use super::sections::Sections;
 pub(super) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 
+/// More units are not read.
+pub(crate) const MAX_UNITS: usize = 500_000;
+
 /// A unit: what one compiler's run left, or a part that several have in common.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
@@ -47,12 +50,16 @@ impl<'d> File<'d> {
     pub(super) fn new(sections: &'d Sections<'d>) -> File<'d> {
         let mut headers = Vec::new();
         let mut units = DebugInfo::new(&sections.info, LittleEndian).units();
-        while let Ok(Some(header)) = units.next() {
+        while headers.len() < MAX_UNITS
+            && let Ok(Some(header)) = units.next()
+        {
             headers.push(header);
         }
         let in_info = headers.len();
         let mut units = DebugTypes::new(&sections.types, LittleEndian).units();
-        while let Ok(Some(header)) = units.next() {
+        while headers.len() < MAX_UNITS
+            && let Ok(Some(header)) = units.next()
+        {
             headers.push(header);
         }
         let table = |header: &UnitHeader<Slice>| header.debug_abbrev_offset().0;

@@ -34,8 +34,10 @@ mod units;
 mod value;
 mod watch;
 
+use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::image::Image;
+pub(crate) use file::MAX_UNITS;
 use sections::Sections;
 pub(crate) use sections::{Files, unpacked};
 use units::Units;
@@ -54,7 +56,7 @@ impl Image {
     /// What is unpacked and found out on the way is kept for all that `ask` asks.
     pub fn variables<R>(
         &self,
-        bytes: &[u8],
+        bytes: &Content,
         source: &dyn DebugSource,
         ask: impl FnOnce(&Variables<'_>) -> R,
     ) -> R {
@@ -64,6 +66,7 @@ impl Image {
         ask(&Variables {
             image: self,
             units: Units::new(&own, shared.as_ref()),
+            is_cut: files.are_cut(bytes),
             missing: files.missing.clone(),
         })
     }

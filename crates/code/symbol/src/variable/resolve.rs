@@ -18,6 +18,8 @@ pub(super) const MAX_LISTED: usize = 6;
 pub struct Variables<'d> {
     pub(super) image: &'d Image,
     pub(super) units: Units<'d>,
+    /// Whether parts of the debug information were left out.
+    pub(super) is_cut: bool,
     /// A file that several share, and that is not there.
     pub(super) missing: Option<String>,
 }
@@ -122,6 +124,9 @@ impl Variables<'_> {
 
     /// What of the debug information is not there.
     pub(super) fn hint(&self) -> Option<String> {
+        if self.is_cut {
+            return Some("a part of the debug information is too large to be read".to_owned());
+        }
         let stubs = self.units.skeletons();
         if stubs > 0 {
             return Some(format!(

@@ -7,14 +7,15 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use object::read::{Object as _, ObjectSection as _};
+use object::read::{CompressionFormat, Object as _, ObjectSection as _};
 
-use crate::debug::{self, Bytes, DebugSource};
+use crate::content::Content;
+use crate::debug::{self, DebugSource};
 use crate::{elf, image};
 
-/// Sections may unpack to this many times the file's size (and [`MAX_UNPACKED`] more).
+/// A section may unpack to this many times its size in the file (and [`MAX_MORE`] more).
 const MAX_RATIO: u64 = 32;
-const MAX_UNPACKED: u64 = 64 << 20;
+const MAX_MORE: u64 = 16 << 20;
 
 /// The sections of one file, empty where it has none.
 #[derive(Default)]
@@ -30,8 +31,8 @@ pub(super) struct Sections<'d> {
 
 impl<'d> Sections<'d> {
     /// Those of a file; of one that cannot be read, none.
-    pub(super) fn read(bytes: &'d [u8]) -> Sections<'d> {
-        let Ok(file) = object::read::File::parse(bytes) else {
+    pub(super) fn read(bytes: &'d Content) -> Sections<'d> {
+        let Some(file) = elf::parse(bytes) else {
             return Sections::default();
         };
         let section = |name: &str| unpacked(&file, bytes, name).unwrap_or_default();
@@ -47,34 +48,38 @@ impl<'d> Sections<'d> {
     }
 }
 
-/// A section of a file of these bytes, unpacked within limits.
+/// A section of a file with this content, unpacked within its budget; `None` where it does not suffice.
 pub(crate) fn unpacked<'d>(
-    file: &object::read::File<'d>,
-    bytes: &[u8],
+    file: &object::read::File<'d, &'d Content>,
+    content: &Content,
     name: &str,
 ) -> Option<Cow<'d, [u8]>> {
-    let limit = (bytes.len() as u64).saturating_mul(MAX_RATIO) + MAX_UNPACKED;
     let packed = file.section_by_name(name)?.compressed_data().ok()?;
-    let fits = packed.uncompressed_size <= limit;
-    fits.then(|| packed.decompress().ok()).flatten()
+    if packed.format != CompressionFormat::None {
+        let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
+        // What a section claims beyond all bounds is beyond the budget too.
+        let claimed = packed.uncompressed_size;
+        content.spend(if claimed <= most { claimed } else { u64::MAX })?;
+    }
+    packed.decompress().ok()
 }
 
 /// The files beside the program's own.
 #[derive(Default)]
 pub(crate) struct Files {
-    separate: Option<Bytes>,
-    shared: Option<Bytes>,
+    separate: Option<Content>,
+    shared: Option<Content>,
     /// A shared file that is not there.
     pub(super) missing: Option<String>,
 }
 
 impl Files {
     /// Those that belong to a file.
-    pub(crate) fn find(bytes: &[u8], source: &dyn DebugSource) -> Files {
+    pub(crate) fn find(bytes: &Content, source: &dyn DebugSource) -> Files {
         let (mut separate, mut path) = (None, source.image_path().map(Path::to_owned));
         if !has_info(bytes) {
             let header = elf::read(bytes).ok().map(|contents| contents.header);
-            let found = header.and_then(|header| image::debug_file(&header, source));
+            let found = header.and_then(|header| image::debug_file(&header, source).0);
             if let Some((found, bytes)) = found {
                 (separate, path) = (Some(bytes), Some(found));
             }
@@ -85,8 +90,7 @@ impl Files {
         };
         if let Some((name, build_id)) = alternate(files.described(bytes)) {
             let paths = places(source, path.as_deref(), &name, &build_id);
-            let same =
-                |bytes: &Bytes| elf::build_id((**bytes).as_ref()).as_deref() == Some(&build_id[..]);
+            let same = |content: &Content| elf::build_id(content).as_deref() == Some(&build_id[..]);
             let mut found = paths.iter().filter_map(|path| source.read(path));
             files.shared = found.find(same);
             files.missing = files.shared.is_none().then_some(name);
@@ -94,21 +98,25 @@ impl Files {
         files
     }
 
+    /// Whether parts of these files were left out, because they are beyond the limits.
+    pub(super) fn are_cut(&self, own: &Content) -> bool {
+        let separate = self.separate.iter().chain(&self.shared);
+        own.is_exceeded() || separate.into_iter().any(Content::is_exceeded)
+    }
+
     /// The file that describes the variables: the program's, or its debug file.
-    pub(crate) fn described<'f>(&'f self, own: &'f [u8]) -> &'f [u8] {
-        self.separate
-            .as_ref()
-            .map_or(own, |bytes| (**bytes).as_ref())
+    pub(crate) fn described<'f>(&'f self, own: &'f Content) -> &'f Content {
+        self.separate.as_ref().unwrap_or(own)
     }
 
     /// The file in which others leave what they have in common.
-    pub(crate) fn shared(&self) -> Option<&[u8]> {
-        self.shared.as_ref().map(|bytes| (**bytes).as_ref())
+    pub(crate) fn shared(&self) -> Option<&Content> {
+        self.shared.as_ref()
     }
 }
 
-fn has_info(bytes: &[u8]) -> bool {
-    let file = object::read::File::parse(bytes).ok();
+fn has_info(bytes: &Content) -> bool {
+    let file = elf::parse(bytes);
     let section = file
         .as_ref()
         .and_then(|file| file.section_by_name(".debug_info"));
@@ -116,8 +124,8 @@ fn has_info(bytes: &[u8]) -> bool {
 }
 
 /// The name and build-id of the shared file.
-fn alternate(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
-    let file = object::read::File::parse(bytes).ok()?;
+fn alternate(bytes: &Content) -> Option<(String, Vec<u8>)> {
+    let file = elf::parse(bytes)?;
     let (name, build_id) = file.gnu_debugaltlink().ok().flatten()?;
     let name = std::str::from_utf8(name).ok()?;
     Some((name.to_owned(), build_id.to_vec()))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use skipped::skipped;
-use tiptoe_symbol::{Bytes, DebugSource, Image};
+use tiptoe_symbol::{Content, DebugSource, Image};
 
 /// The machine's own files.
 pub struct Disk {
@@ -31,8 +31,8 @@ impl DebugSource for Disk {
         Some(&self.path)
     }
 
-    fn read(&self, path: &Path) -> Option<Bytes> {
-        Some(Box::new(std::fs::read(path).ok()?))
+    fn read(&self, path: &Path) -> Option<Content> {
+        Some(std::fs::read(path).ok()?.into())
     }
 }
 
@@ -43,7 +43,7 @@ pub fn image(path: impl AsRef<Path>) -> Option<Image> {
         skipped(&path.display().to_string(), "it is not there");
         return None;
     };
-    let parsed = Image::parse(&bytes, &Disk::of(path));
+    let parsed = Image::parse(&bytes.into(), &Disk::of(path));
     Some(parsed.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 

@@ -20,7 +20,7 @@ use super::tracefs::Tracefs;
 mod caps;
 mod tries;
 
-pub use caps::{Cap, CapSet, SETCAP};
+pub use caps::{Cap, CapSet, SETCAP, SETCAP_GRANTS};
 pub use tries::{in_first_pid_namespace, pid_namespace};
 
 /// The answer to one trial: it works, or who refused and how.
@@ -60,6 +60,8 @@ pub struct Capabilities {
     pub ptrace_scope: Option<i32>,
     /// Effective capabilities of tiptoe.
     pub effective: CapSet,
+    /// tiptoe is in the first user namespace, and so its capabilities hold for every process.
+    pub in_first_user_namespace: bool,
     /// tiptoe is in the first pid namespace, and so sees every process.
     pub sees_all_processes: bool,
     /// The limit on open files.
@@ -108,6 +110,7 @@ impl Capabilities {
             perf_event_paranoid: sysctl("kernel/perf_event_paranoid"),
             ptrace_scope: sysctl("kernel/yama/ptrace_scope"),
             effective: CapSet(own.cap_eff),
+            in_first_user_namespace: tries::in_first_user_namespace(),
             sees_all_processes: tries::in_first_pid_namespace(),
             open_files: open_files(),
             tracefs: Tracefs::detect(),

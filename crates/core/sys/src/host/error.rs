@@ -42,6 +42,15 @@ pub enum Error {
         /// The path as the process sees it.
         path: PathBuf,
     },
+    /// A file system that a program of another user serves (FUSE), or may serve.
+    #[error(
+        "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
+        path.display()
+    )]
+    ForeignServer {
+        /// The path as the process sees it.
+        path: PathBuf,
+    },
     /// The file that is mapped is no longer the one found under its path.
     #[error("{}: the file was replaced after it was mapped", path.display())]
     FileReplaced {

@@ -8,6 +8,7 @@ mod asleep;
 mod files;
 mod find;
 mod maps;
+mod mounts;
 mod stat;
 mod status;
 mod switches;

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const MAX_FILES: usize = 64;
 /// How long threads in calls with time-outs are spared.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
-/// Slices of about 0.15 ms: 0.3 s without a heartbeat, and the stub goes home alone.
-const LEASE: u64 = 2000;
+/// Slices of about 0.06 ms: 0.3 s without a heartbeat, and the stub goes home alone.
+const LEASE: u64 = 5000;
 /// The stub's stack; the loader's own frames take a few tens of KiB.
 const STACK: u64 = 256 << 10;
 
@@ -122,6 +122,11 @@ impl Search<'_> {
                     Err(Missed::Os(errno)) => return Err(self.ptrace_failed(tid, errno)),
                 }
             }
+            if !self.process.lives() {
+                return Err(InjectError::Died {
+                    pid: self.process.pid,
+                });
+            }
             if Instant::now() > self.deadline {
                 return Ok(None);
             }
@@ -173,7 +178,7 @@ impl Search<'_> {
     /// into files that were not read yet is let go while they are.
     fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
         for _ in 0..MAX_FILES {
-            let held = Held::stop(tid, PATIENCE)?;
+            let held = Held::stop(self.process.pid, tid, PATIENCE)?;
             let regs = held.registers()?;
             self.check_thread(tid, &held, &regs)?;
             if !self.loads {
@@ -299,7 +304,7 @@ pub(super) fn mend(process: &Process, borrowed: &Borrowed) {
     }
     let inside = *address..*address + before.len() as u64;
     let hand = || -> Result<(), Missed> {
-        let held = Held::stop(borrowed.tid, PATIENCE)?;
+        let held = Held::stop(process.pid, borrowed.tid, PATIENCE)?;
         if !inside.contains(&held.registers()?.rip) {
             process.write(*address, before).map_err(|_| Missed::Gone)?;
         }

@@ -2,11 +2,12 @@
 
 use std::mem::offset_of;
 
-use object::ReadCache;
+use tiptoe_sys::host::random;
 
 use super::process::{Mapping, Process};
 use super::stub::{self, MAGIC, Mailbox, PAGE, left};
 use super::{InjectError, image, unwind};
+use crate::module::content;
 
 /// Bytes behind the end of a text segment, on its last page.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ pub(super) fn find(
 ) -> Result<Cave, InjectError> {
     let program = program(process, mappings);
     let needed = program
-        .map(|text| image::needed(process, text))
+        .and_then(|text| process.open_file(text).ok())
+        .and_then(|file| image::needed(&content(file).ok()?))
         .unwrap_or_default();
     let stays = |text: &&Mapping| {
         let name = text.path.rsplit('/').next().unwrap_or("");
@@ -56,13 +58,13 @@ fn program<'a>(process: &Process, mappings: &'a [Mapping]) -> Option<&'a Mapping
 
 /// The bytes behind the segment that ends in this mapping, if they are enough.
 fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
-    let cache = ReadCache::new(process.open_file(text).ok()?);
-    let segments = image::segments(&cache)?;
+    let content = content(process.open_file(text).ok()?).ok()?;
+    let segments = image::segments(&content)?;
     let shown = text.offset..text.offset + (text.end - text.start);
     let end = segments
         .iter()
         .filter(|segment| segment.executable)
-        .map(|segment| segment.offset + segment.file_size)
+        .map(|segment| segment.file.end)
         .find(|end| shown.contains(end) && shown.end - end < PAGE)?;
     let address = (text.start + (end - text.offset)).next_multiple_of(16);
     let room = text.end.checked_sub(address)?;
@@ -72,14 +74,17 @@ fn behind(process: &Process, text: &Mapping) -> Option<Cave> {
     })
 }
 
-/// An address where nothing is mapped: below the libraries, well away from a growing heap.
+/// An address where nothing is mapped: chosen at random in the upper half of the largest gap, well away from a growing
+/// heap.
 pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     // Farther than a new thread's heap or stack reaches, which come right below the lowest.
     const NEAR: u64 = 16 << 30;
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
     let (start, end) = user.max_by_key(|(start, end)| end.saturating_sub(*start))?;
-    (end - start > 2 * NEAR).then(|| (end - NEAR) & !(PAGE - 1))
+    let (low, high) = (start.midpoint(end), end - NEAR);
+    let [random] = random::words();
+    (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
 
 /// A home that an earlier injection left, if its thread has gone from there, or has ended.

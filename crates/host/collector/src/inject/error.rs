@@ -72,8 +72,8 @@ pub enum InjectError {
         /// The process that was asked for.
         pid: u32,
     },
-    /// The process ended while the agent was brought in.
-    #[error("process {pid} ended while the agent was brought in")]
+    /// The process ended, or called exec, while the agent was brought in.
+    #[error("process {pid} ended, or ran another program, while the agent was brought in")]
     Died {
         /// The process that was asked for.
         pid: u32,
@@ -149,6 +149,8 @@ fn hint() -> &'static str {
         Ok("1") => {
             "kernel.yama.ptrace_scope is 1: CAP_SYS_PTRACE is needed, or `sysctl kernel.yama.ptrace_scope=0`"
         }
-        _ => "the process is another user's, or privileged: CAP_SYS_PTRACE is needed",
+        _ => {
+            "the process is another user's, or privileged: CAP_SYS_PTRACE and CAP_DAC_OVERRIDE are needed"
+        }
     }
 }

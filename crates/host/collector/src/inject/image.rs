@@ -1,12 +1,20 @@
 //! The files mapped into the target: where their functions are, and which of them are no place
 //! to borrow a thread from.
+//!
+//! The target chose the files, so their bytes are hostile: every sum may overflow, and names may share bytes. The code
+//! here makes no system call; `fuzz/fuzz_targets/inject_image.rs` includes it.
 
 use std::ops::Range;
 
-use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use object::{ObjectSection as _, ObjectSymbol as _, ReadCache};
+use framehop::{ExplicitModuleSectionInfo, Module};
+use object::read::elf::{
+    Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _,
+};
+use object::{Endianness, ReadRef, SectionIndex, elf};
 
-use super::process::{Mapping, Process};
+/// Longer names are not read: the names of all symbols may share the same bytes, so that they need far more time and
+/// memory than the file has bytes.
+const LONGEST_NAME: usize = 64;
 
 /// One mapped file.
 pub(super) struct Image {
@@ -14,10 +22,10 @@ pub(super) struct Image {
     pub bias: u64,
     /// The addresses that the file's mappings cover.
     pub span: Range<u64>,
-    /// Unwind tables: their address in the file, and their bytes.
+    /// Unwind tables: their address in the file, and their bytes. The file's own index of them is not used: its numbers
+    /// are hostile, and the unwinder computes with them unchecked.
     pub eh_frame: Option<(Range<u64>, Vec<u8>)>,
-    pub eh_frame_hdr: Option<(Range<u64>, Vec<u8>)>,
-    /// Dynamic functions by address in the file: start, end, name.
+    /// Dynamic functions by address in the file: start, end, name; the name is empty if it is too long.
     functions: Vec<(u64, u64, String)>,
     /// Addresses in the file between which no thread may be borrowed.
     unsafe_code: Vec<Range<u64>>,
@@ -37,25 +45,22 @@ pub(super) enum Role {
 }
 
 impl Image {
-    /// Reads the file behind `text` and its neighbours; `None` where it cannot be read.
-    pub(super) fn read(
-        process: &Process,
-        mappings: &[Mapping],
-        text: &Mapping,
+    /// Reads a file whose mappings cover `span`, and one of which, of code, has the file's bytes from `offset` on at
+    /// `start`. `None` if it is no program or library that can be mapped so.
+    pub(super) fn read<'d, R: ReadRef<'d>>(
+        bytes: R,
+        (start, offset): (u64, u64),
+        span: Range<u64>,
         role: Role,
     ) -> Option<Self> {
-        let cache = ReadCache::new(process.open_file(text).ok()?);
-        let bias = bias(&cache, text)?;
-        let file = object::File::parse(&cache).ok()?;
-        let ours = || mappings.iter().filter(|mapping| mapping.same_file(text));
-        let span = ours().map(|m| m.start).min()?..ours().map(|m| m.end).max()?;
-        let functions = functions(&file);
+        let bias = bias(bytes, start, offset)?;
+        let file = ElfFile64::parse(bytes).ok()?;
+        let functions = functions(&file, bytes);
         let unsafe_code = unsafe_code(&functions, role);
         Some(Self {
             bias,
             span,
-            eh_frame: section(&file, ".eh_frame"),
-            eh_frame_hdr: section(&file, ".eh_frame_hdr"),
+            eh_frame: section(&file, bytes, b".eh_frame"),
             functions,
             unsafe_code,
         })
@@ -70,6 +75,17 @@ impl Image {
         Some(found.0.wrapping_add(self.bias))
     }
 
+    /// What the unwinder needs of it.
+    pub(super) fn module(&self) -> Module<Vec<u8>> {
+        let (eh_frame_svma, eh_frame) = self.eh_frame.clone().unzip();
+        let sections = ExplicitModuleSectionInfo {
+            eh_frame_svma,
+            eh_frame,
+            ..Default::default()
+        };
+        Module::new(String::new(), self.span.clone(), self.bias, sections)
+    }
+
     /// Whether a thread whose stack shows this address may not be borrowed.
     pub(super) fn is_unsafe(&self, address: u64) -> bool {
         let address = address.wrapping_sub(self.bias);
@@ -80,12 +96,11 @@ impl Image {
 }
 
 /// The load bias: a text mapping's address less that of the segment that it shows.
-fn bias(cache: &ReadCache<std::fs::File>, text: &Mapping) -> Option<u64> {
-    segments(cache)?.into_iter().find_map(|segment| {
-        let page = segment.offset & !0xfff;
-        let skipped = text.offset.checked_sub(page)?;
-        (segment.executable && text.offset < segment.offset + segment.file_size).then(|| {
-            text.start
+fn bias<'d, R: ReadRef<'d>>(bytes: R, start: u64, offset: u64) -> Option<u64> {
+    segments(bytes)?.into_iter().find_map(|segment| {
+        let skipped = offset.checked_sub(segment.file.start & !0xfff)?;
+        (segment.executable && offset < segment.file.end).then(|| {
+            start
                 .wrapping_sub(skipped)
                 .wrapping_sub(segment.address & !0xfff)
         })
@@ -94,59 +109,93 @@ fn bias(cache: &ReadCache<std::fs::File>, text: &Mapping) -> Option<u64> {
 
 /// A PT_LOAD header.
 pub(super) struct Segment {
-    pub offset: u64,
+    /// The part of the file that it shows.
+    pub file: Range<u64>,
     pub address: u64,
-    pub file_size: u64,
     pub executable: bool,
 }
 
 /// The loadable segments of a 64-bit x86 file.
-pub(super) fn segments(cache: &ReadCache<std::fs::File>) -> Option<Vec<Segment>> {
-    let header = object::elf::FileHeader64::<object::Endianness>::parse(cache).ok()?;
+pub(super) fn segments<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<Segment>> {
+    let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
-    let load = header.program_headers(endian, cache).ok()?.iter();
+    let load = header.program_headers(endian, bytes).ok()?.iter();
     let load = load.filter(|segment| segment.p_type(endian) == object::elf::PT_LOAD);
-    let segment = |header: &object::elf::ProgramHeader64<_>| Segment {
-        offset: header.p_offset(endian),
-        address: header.p_vaddr(endian),
-        file_size: header.p_filesz(endian),
-        executable: header.p_flags(endian).0 & object::elf::PF_X.0 != 0,
+    let segment = |header: &object::elf::ProgramHeader64<_>| {
+        let offset = header.p_offset(endian);
+        Segment {
+            file: offset..offset.saturating_add(header.p_filesz(endian)),
+            address: header.p_vaddr(endian),
+            executable: header.p_flags(endian).0 & object::elf::PF_X.0 != 0,
+        }
     };
     Some(load.map(segment).collect())
 }
 
 /// The names of the libraries that a file needs: they stay as long as it does.
-pub(super) fn needed(process: &Process, text: &Mapping) -> Vec<String> {
-    let needed = || {
-        let cache = ReadCache::new(process.open_file(text).ok()?);
-        let file = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;
-        let table = file.elf_dynamic_table().ok()?;
-        let needed = table
-            .iter()
-            .filter(|entry| entry.tag == object::elf::DT_NEEDED);
-        let names = needed.filter_map(|entry| table.string(entry).ok());
-        Some(
-            names
-                .map(|name| String::from_utf8_lossy(name).into_owned())
-                .collect(),
-        )
+pub(super) fn needed<'d, R: ReadRef<'d>>(bytes: R) -> Option<Vec<String>> {
+    let file = Elf::parse(bytes).ok()?;
+    let endian = file.endian();
+    let dynamic = file.elf_section_table().dynamic(endian, bytes).ok()?;
+    let (entries, names) = dynamic?;
+    let names = strings(&file, bytes, names)?;
+    let needed = entries
+        .iter()
+        .filter(|entry| entry.tag(endian) == elf::DT_NEEDED);
+    let needed = needed.filter_map(|entry| name_at(names, entry.d_val(endian)));
+    Some(
+        needed
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect(),
+    )
+}
+
+type Elf<'d, R> = ElfFile64<'d, Endianness, R>;
+
+/// The bytes of a table of names.
+fn strings<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R, at: SectionIndex) -> Option<&'d [u8]> {
+    let section = file.elf_section_table().section(at).ok()?;
+    section.data(file.endian(), bytes).ok()
+}
+
+/// The name at an offset in a table; `None` if it is too long.
+fn name_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
+    let rest = strings.get(usize::try_from(offset).ok()?..)?;
+    let end = rest.iter().take(LONGEST_NAME).position(|byte| *byte == 0);
+    rest.get(..end?)
+}
+
+fn section<'d, R: ReadRef<'d>>(
+    file: &Elf<'d, R>,
+    bytes: R,
+    name: &[u8],
+) -> Option<(Range<u64>, Vec<u8>)> {
+    let endian = file.endian();
+    let names = file.elf_header().shstrndx(endian, bytes).ok()?;
+    let names = strings(file, bytes, SectionIndex(names as usize))?;
+    let mut sections = file.elf_section_table().iter();
+    let section = sections.find(|s| name_at(names, s.sh_name(endian).into()) == Some(name))?;
+    let start = section.sh_addr(endian);
+    let end = start.checked_add(section.sh_size(endian))?;
+    let bytes = section.data(endian, bytes).ok()?.to_vec();
+    Some((start..end, bytes))
+}
+
+fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, String)> {
+    let (endian, table) = (file.endian(), file.elf_dynamic_symbol_table());
+    let names = strings(file, bytes, table.string_section()).unwrap_or_default();
+    let is_function = |symbol: &&elf::Sym64<Endianness>| {
+        symbol.st_shndx(endian) != elf::SHN_UNDEF
+            && matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC)
     };
-    needed().unwrap_or_default()
-}
-
-fn section<'a>(file: &impl object::Object<'a>, name: &str) -> Option<(Range<u64>, Vec<u8>)> {
-    let section = file.section_by_name(name)?;
-    let bytes = section.uncompressed_data().ok()?.into_owned();
-    Some((section.address()..section.address() + section.size(), bytes))
-}
-
-fn functions<'a>(file: &impl object::Object<'a>) -> Vec<(u64, u64, String)> {
-    let mut functions: Vec<_> = file
-        .dynamic_symbols()
-        .filter(|symbol| symbol.is_definition() && symbol.kind() == object::SymbolKind::Text)
+    let mut functions: Vec<_> = table
+        .iter()
+        .filter(is_function)
         .filter_map(|symbol| {
-            let end = symbol.address().checked_add(symbol.size())?;
-            Some((symbol.address(), end, symbol.name().ok()?.to_owned()))
+            let start = symbol.st_value(endian);
+            let name = name_at(names, symbol.st_name(endian).into()).unwrap_or_default();
+            let name = String::from_utf8_lossy(name).into_owned();
+            Some((start, start.checked_add(symbol.st_size(endian))?, name))
         })
         .collect();
     functions.sort_unstable();
@@ -235,4 +284,47 @@ fn is_loader_or_fork(name: &str) -> bool {
                 | "posix_spawnp"
                 | "pthread_create"
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose names must not be searched for their ends: that takes as long as the file likes, each time.
+    #[derive(Clone, Copy)]
+    struct Bounded<'d>(&'d [u8]);
+
+    impl<'d> ReadRef<'d> for Bounded<'d> {
+        fn len(self) -> Result<u64, ()> {
+            ReadRef::len(self.0)
+        }
+
+        fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'d [u8], ()> {
+            ReadRef::read_bytes_at(self.0, offset, size)
+        }
+
+        fn read_bytes_at_until(self, _: Range<u64>, _: u8) -> Result<&'d [u8], ()> {
+            panic!("the file says how much is read");
+        }
+    }
+
+    /// The names of a library's 40,000 symbols shared a megabyte: 340 MB of memory for a file of 5 MB.
+    #[test]
+    fn names_are_not_read_to_their_ends() {
+        let libc = std::fs::read("/lib/x86_64-linux-gnu/libc.so.6").expect("this system's libc");
+        let text = segments(&*libc).expect("segments").into_iter();
+        let text = text
+            .filter(|segment| segment.executable)
+            .map(|segment| segment.file.start);
+        let text = text.min().expect("code");
+        let bytes = Bounded(&libc);
+        let image = Image::read(bytes, (text, text), 0..1 << 30, Role::Libc).expect("an image");
+        assert!(image.function("dlopen").is_some() && image.eh_frame.is_some());
+        assert_eq!(
+            needed(bytes).as_deref(),
+            Some(&["ld-linux-x86-64.so.2".to_owned()][..])
+        );
+        assert_eq!(name_at(&[b'a'; 1 << 20], 7), None);
+        assert_eq!(name_at(b"one\0two\0", 4), Some(&b"two"[..]));
+    }
 }

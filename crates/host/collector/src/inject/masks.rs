@@ -10,7 +10,8 @@
 //! | in the mask that comes back when a handler returns | they are taken out there |
 //! | in a call that it is about to make past the hook | it is let go and stopped again behind the call |
 //!
-//! After the last trap byte every thread blocks again what it believes to block ([`Masks::give_back`]).
+//! After the last trap byte every thread blocks again what it believes to block ([`Masks::give_back`]), once it has
+//! left the agent's handler.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -42,6 +43,8 @@ pub struct Masks {
     pub pid: u32,
     /// A thread that is none of the program's.
     pub spare: Option<u32>,
+    /// Where the agent's code starts and ends.
+    pub agent_code: [u64; 2],
     /// The signals, bit N-1 for signal N.
     pub signals: u64,
     /// Where to note what they blocked.
@@ -59,11 +62,11 @@ impl Masks {
     /// Runs `act` while all threads of the program stand still, and has none of them block the signals from then on.
     /// Whoever may block them must pass one of `ways`, whose hooks stand when `act` is over, and `restorer` is where
     /// handlers return to.
-    pub fn free_all<R>(
+    pub fn free_all<R: Send>(
         &self,
         ways: &[Way],
         restorer: Option<u64>,
-        act: impl FnOnce() -> R,
+        act: impl FnOnce() -> R + Send,
     ) -> Result<R, Moving> {
         let late = AtomicBool::new(false);
         let look = |held: &Held, process: &Process| {
@@ -73,23 +76,45 @@ impl Masks {
             }
             self.free(held, process, restorer)
         };
-        let result = standstill::run(self, &look, act).ok_or(Moving)?;
+        let result = standstill::run(self, &anywhere, &look, act).ok_or(Moving)?;
         for _ in 0..ROUNDS {
             if !late.swap(false, Relaxed) {
                 return Ok(result);
             }
-            standstill::run(self, &look, || ()).ok_or(Moving)?;
+            standstill::run(self, &anywhere, &look, || ()).ok_or(Moving)?;
         }
         Err(Moving)
     }
 
+    /// Makes the pages at these addresses the process's own, whose bytes stay as they are: else the kernel copies
+    /// each page while all threads stand still for the first write there. The addresses must be inside an
+    /// instruction, where nobody else writes.
+    pub fn own_pages(&self, addresses: impl Iterator<Item = u64>) {
+        let Ok(process) = Process::open(self.pid) else {
+            return;
+        };
+        for address in addresses {
+            let mut byte = [0];
+            // A page that cannot be written is reported by the patch.
+            let _ = process
+                .read(address, &mut byte)
+                .and_then(|()| process.write(address, &byte));
+        }
+    }
+
     /// Runs `act` while all threads of the program stand still.
-    pub fn hold<R>(&self, act: impl FnOnce() -> R) -> Result<R, Moving> {
-        standstill::run(self, &|_, _| Ok(()), act).ok_or(Moving)
+    pub fn hold<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Moving> {
+        standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(Moving)
     }
 
     /// Runs `act` while all threads of the program stand still, and has each block what it believes to block.
-    pub fn give_back<R>(&self, act: impl FnOnce() -> R) -> Result<R, Moving> {
+    ///
+    /// A thread within the agent's signal handler must leave it first, because the handler's return brings back a
+    /// mask without the signals. No thread is changed before all of them have: it could be within a hook that changes
+    /// its mask, and would not notice that the signals are about to be given back.
+    pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Moving> {
+        let [start, end] = self.agent_code;
+        let is_outside = |held: &Held| Ok(!(start..end).contains(&held.registers()?.rip));
         let block = |held: &Held, process: &Process| {
             let block = held.registers()?.fs_base;
             let word = process.read_u64(self.words.at(block, tls::BELIEVED));
@@ -99,7 +124,7 @@ impl Masks {
                 _ => held.set_signal_mask(held.signal_mask()? | believed),
             }
         };
-        standstill::run(self, &block, act).ok_or(Moving)
+        standstill::run(self, &is_outside, &block, act).ok_or(Moving)
     }
 
     /// Whether a thread blocks any of the signals now.
@@ -132,6 +157,11 @@ impl Masks {
         let _ = process.write(at, &word.to_le_bytes());
         held.set_signal_mask(mask & !self.signals)
     }
+}
+
+/// Any thread may be stopped where it is.
+fn anywhere(_: &Held) -> Result<bool, Missed> {
+    Ok(true)
 }
 
 impl Words {

@@ -34,15 +34,18 @@ mod tracee;
 mod unwind;
 mod waits;
 
-use std::fs::File;
+use std::fs::TryLockError;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use tiptoe_sys::host::{Error, procfs};
+
 pub use error::InjectError;
 pub use masks::{Masks, Moving, Way, Words};
+pub(crate) use process::is_given_up;
 pub use tracee::thread_pointer;
 
 use borrow::{Borrowed, Ground};
@@ -110,30 +113,39 @@ pub struct Injected {
 
 /// Brings the agent into a running process.
 pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
-    let deadline = Instant::now() + request.deadline;
     let process = Process::open(request.pid)?;
-    let _turn = take_turn(&process, deadline)?;
-    let existing_entry = existing_entry(&process, request.resident, deadline)?;
+    let entered = enter(request, &process);
+    // Whatever failed then, this is why.
+    entered.map_err(|error| match process.lives() {
+        true => error,
+        false => InjectError::Died { pid: process.pid },
+    })
+}
+
+fn enter(request: Inject<'_>, process: &Process) -> Result<Injected, InjectError> {
+    let deadline = Instant::now() + request.deadline;
+    take_turn(process, deadline)?;
+    let existing_entry = existing_entry(process, request.resident, deadline)?;
     let mappings = process.mappings()?;
-    let loader = check_program(&process, &mappings, request.allow_seccomp)?;
-    let ground = Ground::find(&process, &mappings, loader)?;
-    let mut stacks = Stacks::new(&process, mappings, loader);
+    let loader = check_program(process, &mappings, request.allow_seccomp)?;
+    let ground = Ground::find(process, &mappings, loader)?;
+    let mut stacks = Stacks::new(process, mappings, loader);
     let calls = Calls::find(&mut stacks).ok_or(InjectError::NoLibc { pid: request.pid })?;
     let loads = existing_entry.is_none();
-    let borrowed = borrow::borrow(&process, stacks, ground, loads, deadline)?;
+    let borrowed = borrow::borrow(process, stacks, ground, loads, deadline)?;
 
     // A thread that was borrowed late still gets the time that the loader needs.
     let deadline = deadline.max(Instant::now() + request.deadline / 2);
-    let talk = Talk::new(&process, &borrowed, deadline);
+    let talk = Talk::new(process, &borrowed, deadline);
     let (stop, stopped) = mpsc::channel();
     std::thread::scope(|scope| {
         let talk = &talk;
         scope.spawn(move || talk.beat(&stopped));
         let entry = existing_entry.unwrap_or(0);
-        let outcome = converse(request, entry, (&process, &borrowed), talk, &calls);
+        let outcome = converse(request, entry, (process, &borrowed), talk, &calls);
         if outcome.is_err() {
             talk.abandon();
-            borrow::mend(&process, &borrowed);
+            borrow::mend(process, &borrowed);
         }
         drop(stop);
         outcome
@@ -163,8 +175,13 @@ fn converse(
         talk.u32(at + 8)? as i32,
     ];
     let offer = Offer::take(pid, borrowed.tid, fds)?;
+    // An agent that is there already is not loaded again.
+    let agent = match existing_entry {
+        0 => request.agent,
+        _ => &[],
+    };
     offer
-        .fill(request.agent, request.data_size, request.plan_size)
+        .fill(agent, request.data_size, request.plan_size)
         .map_err(os("filling a memfd"))?;
     (request.prepare)(&offer.data, &offer.plan).map_err(os("preparing the segments"))?;
     offer.close_plan().map_err(os("sealing a memfd"))?;
@@ -235,24 +252,30 @@ impl Calls {
     }
 }
 
-/// One injection into a process at a time: a lock that the kernel drops with its holder.
-fn take_turn(process: &Process, deadline: Instant) -> Result<File, InjectError> {
+/// One injection into a process at a time, until the process is dropped: by a lock of /proc/PID/mem (flock(2)), which
+/// the kernel drops with its holder. Only a process that may trace this one can open that file, so that no other can keep
+/// tiptoe out. One that may can hold the lock for ever, as it can hold the process by ptrace: it is named.
+fn take_turn(process: &Process, deadline: Instant) -> Result<(), InjectError> {
     let pid = process.pid;
-    let os = |error| InjectError::os(pid, "lock of /proc/PID/maps", error);
-    let file = File::open(process.proc("maps")).map_err(os)?;
     loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(std::fs::TryLockError::Error(error)) => return Err(os(error)),
-            Err(std::fs::TryLockError::WouldBlock) if Instant::now() > deadline => {
+        match process.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => {
+                return Err(InjectError::os(pid, "lock of /proc/PID/mem", error));
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
+                let holder = process.lock_holder().map_or_else(
+                    || "a process".to_owned(),
+                    |holder| format!("process {holder}"),
+                );
                 return Err(InjectError::Busy {
                     pid,
-                    why: "another tiptoe is at it".into(),
+                    why: format!(
+                        "{holder} holds the lock of /proc/PID/mem, as a tiptoe does that is about to enter"
+                    ),
                 });
             }
-            Err(std::fs::TryLockError::WouldBlock) => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
@@ -304,11 +327,16 @@ fn check_program(
     if status.seccomp && !allow_seccomp {
         return Err(InjectError::Seccomp { pid });
     }
-    let exe = process.look(|folder| File::open(folder.join("exe")));
-    let exe = exe.map_err(|error| match error.kind() {
+    let exe = procfs::Process::new(pid).and_then(procfs::Process::open_exe);
+    let exe = exe.map_err(|error| match error {
         // A thread of the kernel has none.
-        io::ErrorKind::NotFound => InjectError::Foreign { pid },
-        _ => InjectError::os(pid, "open of /proc/PID/exe", error),
+        Error::NoSuchProcess { .. } => InjectError::Foreign { pid },
+        Error::PermissionDenied { .. } => InjectError::os(
+            pid,
+            "open of /proc/PID/exe",
+            io::ErrorKind::PermissionDenied.into(),
+        ),
+        error => InjectError::os(pid, "open of /proc/PID/exe", io::Error::other(error)),
     })?;
     let mut head = [0; 20];
     let read = std::os::unix::fs::FileExt::read_exact_at(&exe, &mut head, 0);

@@ -8,6 +8,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use tiptoe_wire::passed::seals;
 
 use super::InjectError;
 
@@ -23,6 +26,10 @@ impl Offer {
     pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, "pidfd_getfd", error);
         let process = pidfd(pid, tid).map_err(os)?;
+        // The thread may have ended, and another process have got its number, whose descriptors these would be.
+        if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+            return Err(InjectError::Died { pid });
+        }
         let [agent, data, plan] = fds.map(|fd| {
             getfd(&process, fd)
                 .map_err(os)
@@ -39,22 +46,14 @@ impl Offer {
     pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
         file.write_all_at(agent, 0)?;
-        seal(
-            &self.agent,
-            libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
-        )?;
-        File::from(self.data.try_clone()?).set_len(data)?;
-        seal(
-            &self.data,
-            libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
-        )?;
-        File::from(self.plan.try_clone()?).set_len(plan)?;
-        seal(&self.plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
+        seal(&self.agent, seals::AGENT)?;
+        size(&self.data, data, seals::DATA)?;
+        size(&self.plan, plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
     }
 
     /// From here on nobody gets a new way to write the plan; mappings that exist still can.
     pub(super) fn close_plan(&self) -> io::Result<()> {
-        seal(&self.plan, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
+        seal(&self.plan, seals::PLAN)
     }
 }
 
@@ -80,12 +79,19 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
+const F_SEAL_EXEC: i32 = 0x20;
+
 /// Only an empty, unlinked, unsealed memfd passes: writing to it can harm nobody.
 fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     let hostile = |what| InjectError::Hostile { pid, what };
-    // SAFETY: a plain query of a descriptor that we own.
-    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) } != 0 {
+    // SAFETY: a plain query of a descriptor that we own. Some systems forbid execution of every memfd.
+    let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    if sealed & !F_SEAL_EXEC != 0 {
         return Err(hostile("a descriptor is no sealable memory"));
+    }
+    // Of huge pages there may be none when they are touched.
+    if file_system(&fd) != Some(libc::TMPFS_MAGIC) {
+        return Err(hostile("a descriptor is not of ordinary memory"));
     }
     let file = File::from(fd);
     let empty = file
@@ -97,10 +103,101 @@ fn fresh(pid: u32, fd: OwnedFd) -> Result<OwnedFd, InjectError> {
     Ok(file.into())
 }
 
+fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
+    // SAFETY: a record of integers, for all of which 0 is a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes to the record, which lives for the call.
+    let done = unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut found) };
+    (done == 0).then_some(found.f_type)
+}
+
+/// Gives memory a length that nobody can change any more. The target holds it, too, and may change its length until it is
+/// sealed: what is mapped behind its end ends tiptoe by SIGBUS.
+fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
+    let file = File::from(fd.try_clone()?);
+    file.set_len(len)?;
+    seal(fd, seals)?;
+    match file.metadata()?.len() == len {
+        true => Ok(()),
+        false => Err(io::Error::other("the target changed its length")),
+    }
+}
+
 fn seal(fd: &OwnedFd, seals: i32) -> io::Result<()> {
     // SAFETY: a plain request on a descriptor that we own.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(flags: u32) -> OwnedFd {
+        // SAFETY: the name ends with NUL.
+        owned(
+            unsafe { libc::memfd_create(c"test".as_ptr(), flags | libc::MFD_ALLOW_SEALING) }.into(),
+        )
+        .expect("a memfd")
+    }
+
+    /// The descriptors of another process were taken, and sealed.
+    #[test]
+    fn a_thread_of_another_process_offers_nothing() {
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("1000").spawn().expect("sleep");
+        let taken = Offer::take(std::process::id(), child.id(), [0, 1, 2]).err();
+        assert!(matches!(taken, Some(InjectError::Died { .. })), "{taken:?}");
+        child.kill().expect("it lives");
+        child.wait().expect("our child");
+    }
+
+    /// Another thread of the target cut the memory short right before it was sealed, and tiptoe touched what was not
+    /// there.
+    #[test]
+    fn memory_that_the_target_cuts_short_is_not_taken() {
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+        const LEN: u64 = 1 << 20;
+        const ENOUGH: u32 = 100_000;
+        let (mut taken, mut refused) = (0, 0);
+        while refused == 0 && taken < ENOUGH {
+            let (over, fd) = (AtomicBool::new(false), memory(0));
+            let targets = File::from(fd.try_clone().expect("a copy"));
+            let sized = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) {
+                        // Fails once it is sealed.
+                        let _ = targets.set_len(0);
+                    }
+                });
+                let sized = size(&fd, LEN, seals::DATA);
+                over.store(true, Relaxed);
+                sized
+            });
+            match sized {
+                Ok(()) => {
+                    assert_eq!(File::from(fd).metadata().expect("its length").len(), LEN);
+                    taken += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(refused > 0, "the target was never in time");
+    }
+
+    /// Touching such memory where no huge page is free ended tiptoe by SIGBUS.
+    #[test]
+    fn only_fresh_memory_of_ordinary_pages_is_taken() {
+        assert!(fresh(1, memory(0)).is_ok());
+        assert!(fresh(1, memory(libc::MFD_HUGETLB)).is_err());
+        assert!(fresh(1, File::open("/proc/self/maps").expect("a file").into()).is_err());
+        let full = memory(0);
+        File::from(full.try_clone().expect("a copy"))
+            .set_len(1)
+            .expect("a byte");
+        assert!(fresh(1, full).is_err());
     }
 }

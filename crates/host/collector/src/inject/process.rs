@@ -1,10 +1,12 @@
 //! What /proc says of the target: its mappings, its threads, their state.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use tiptoe_sys::host::procfs;
 
 use super::InjectError;
 
@@ -145,9 +147,34 @@ impl Process {
         }
     }
 
-    /// Whether any of its threads lives.
+    /// Takes the lock of its memory's file, until this is dropped.
+    pub(super) fn try_lock(&self) -> Result<(), TryLockError> {
+        self.memory.try_lock()
+    }
+
+    /// The process that holds that lock; `None` if there is none, or it is in no namespace of ours.
+    pub(super) fn lock_holder(&self) -> Option<u32> {
+        let file = self.memory.metadata().ok()?;
+        let (device, inode) = (file.dev(), file.ino());
+        let name = format!(
+            "{:02x}:{:02x}:{inode}",
+            libc::major(device),
+            libc::minor(device)
+        );
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        let holder = locks.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_flock = words.next() == Some("FLOCK");
+            let (holder, file) = (words.nth(2)?, words.next()?);
+            (is_flock && file == name).then_some(holder)
+        })?;
+        holder.parse().ok().filter(|holder| *holder != 0)
+    }
+
+    /// Whether any of its threads lives and it still has the memory that was opened: a process that called exec has
+    /// another one.
     pub(super) fn lives(&self) -> bool {
-        view(self.pid).is_ok()
+        !is_given_up(&self.memory) && view(self.pid).is_ok()
     }
 
     /// The mappings, in order of address.
@@ -212,42 +239,48 @@ impl Process {
         word(&entry[8..])
     }
 
-    /// Opens the file behind a mapping, if it is a regular file and still the same one.
+    /// Opens the file behind a mapping, as [`procfs`] does: the target chose it, so it may be a pipe, a device or a
+    /// link that leads out of the target's root.
     pub(super) fn open_file(&self, mapping: &Mapping) -> io::Result<File> {
-        let root = self.proc(&format!("root{}", mapping.path));
-        let by_address = self.proc(&format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
-        let same = |file: &File| {
-            file.metadata()
-                .is_ok_and(|meta| meta.is_file() && meta.ino() == mapping.inode)
+        let process = procfs::Process::new(self.pid).map_err(io::Error::other)?;
+        let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
+            Some(path) => (path, true),
+            None => (mapping.path.as_str(), false),
         };
-        let open = |path: PathBuf| {
-            fs::OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_NONBLOCK)
-                .open(path)
+        let known = procfs::Mapping {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            inode: mapping.inode,
+            path: Some(path.into()),
+            deleted,
+            perms: Default::default(),
+            dev: Default::default(),
         };
-        match open(root) {
-            Ok(file) if same(&file) => Ok(file),
+        process.open_mapped(&known).or_else(|error| {
             // An overlay's inode numbers differ: then the bytes have to be the same.
-            Ok(file) => open(by_address).or_else(|error| {
-                if self.shows(mapping, &file) {
-                    Ok(file)
-                } else {
-                    Err(error)
-                }
-            }),
-            Err(_) => open(by_address),
-        }
+            let file = process.open_in_root(path.as_ref());
+            let same = file.ok().filter(|file| self.shows(mapping, file));
+            same.ok_or_else(|| io::Error::other(error))
+        })
     }
 
     /// Whether the first page of a mapping is that of `file`.
     fn shows(&self, mapping: &Mapping, file: &File) -> bool {
         let (mut memory, mut disk) = ([0; 4096], [0; 4096]);
-        file.metadata().is_ok_and(|meta| meta.is_file())
-            && self.read(mapping.start, &mut memory).is_ok()
+        self.read(mapping.start, &mut memory).is_ok()
             && file.read_exact_at(&mut disk, mapping.offset).is_ok()
             && memory == disk
     }
+}
+
+/// Whether a file of /proc/PID/mem shows memory that no process has any more: there is nothing at an end of it that is
+/// far behind all that can be mapped, while memory that is in use fails with an error there.
+pub(crate) fn is_given_up(memory: &File) -> bool {
+    const NOWHERE: u64 = 1 << 62;
+    memory
+        .read_at(&mut [0], NOWHERE)
+        .is_ok_and(|read| read == 0)
 }
 
 /// The threads of a process, in no order.
@@ -262,8 +295,10 @@ pub(super) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
 
 /// What a thread's status file says.
 pub(super) fn status(pid: u32, tid: u32) -> Result<Status, InjectError> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/status"))
         .map_err(|error| InjectError::os(pid, "read of /proc/PID/task/TID/status", error))?;
+    // A thread's name may be any bytes.
+    let text = String::from_utf8_lossy(&text);
     let mut status = Status::default();
     for line in text.lines() {
         let Some((key, value)) = line.split_once(":\t") else {

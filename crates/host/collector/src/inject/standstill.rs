@@ -9,7 +9,6 @@
 //! left to bear another.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::masks::Masks;
@@ -20,20 +19,27 @@ use super::tracee::{Held, Missed};
 /// How long one try may take: a thread within vfork cannot be stopped before its child runs another program.
 const TRY: Duration = Duration::from_millis(200);
 /// For how long it is tried.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What is done to the stopped threads.
 pub(super) type Each<'a> = &'a (dyn Fn(&Held, &Process) -> Result<(), Missed> + Sync);
+/// Whether a thread may be stopped where it is.
+pub(super) type May<'a> = &'a (dyn Fn(&Held) -> Result<bool, Missed> + Sync);
 
-/// Runs `each` on every thread and then `act`, while all of them stand still. `None` if they could not
-/// all be stopped: then `act` did not run.
-pub(super) fn run<R>(masks: &Masks, each: Each, act: impl FnOnce() -> R) -> Option<R> {
+/// Runs `each` on every thread and then `act`, while all of them stand still. Threads that may not stand where they are
+/// are let go with all others and stopped again. `None` if they could not all be stopped: then neither did run.
+pub(super) fn run<R: Send>(
+    masks: &Masks,
+    may: May,
+    each: Each,
+    act: impl FnOnce() -> R + Send,
+) -> Option<R> {
     let until = Instant::now() + PATIENCE;
     let mut act = Some(act);
     loop {
-        if let Some(result) = attempt(masks, each, &mut act) {
+        if let Some(result) = attempt(masks, (may, each), &mut act) {
             return Some(result);
         }
         if Instant::now() > until || Process::open(masks.pid).is_err() {
@@ -43,22 +49,20 @@ pub(super) fn run<R>(masks: &Masks, each: Each, act: impl FnOnce() -> R) -> Opti
     }
 }
 
-/// One try, on a thread of its own: its end lets go of threads that would not stop.
-fn attempt<R, F: FnOnce() -> R>(masks: &Masks, each: Each, act: &mut Option<F>) -> Option<R> {
-    let (stopped, is_stopped) = mpsc::channel();
-    let (over, is_over) = mpsc::channel::<()>();
+/// One try, on a thread of its own: its end lets go of threads that would not stop. The same thread runs `act`,
+/// because each wait for another one would make the stop longer.
+fn attempt<R: Send, F: FnOnce() -> R + Send>(
+    masks: &Masks,
+    (may, each): (May, Each),
+    act: &mut Option<F>,
+) -> Option<R> {
+    let hold = || {
+        let _held = stop_all(masks, may, each)?;
+        act.take().map(|act| act())
+    };
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let held = stop_all(masks, each);
-            let _ = stopped.send(held.is_some());
-            // Who seizes must be the one who lets go.
-            let _ = is_over.recv();
-            drop(held);
-        });
-        let all = is_stopped.recv().unwrap_or(false);
-        let result = all.then(|| act.take().map(|act| act())).flatten();
-        drop(over);
-        result
+        let result = scope.spawn(hold).join();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -68,13 +72,19 @@ struct Stopped {
     held: BTreeMap<u32, Held>,
 }
 
-fn stop_all(masks: &Masks, each: Each) -> Option<Vec<Held>> {
+fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid).ok()?;
     let mut all = Stopped::default();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
             return None;
+        }
+    }
+    for held in all.held.values() {
+        match may(held) {
+            Ok(true) | Err(Missed::Gone) => {}
+            Ok(false) | Err(_) => return None,
         }
     }
     for held in all.held.values() {
@@ -100,7 +110,7 @@ impl Stopped {
         let (asleep, running): (Vec<u32>, Vec<u32>) = new.partition(is_asleep);
         let mut stopping = Vec::new();
         for tid in running {
-            match Held::begin(tid) {
+            match Held::begin(masks.pid, tid) {
                 Ok(one) => stopping.push((tid, one)),
                 Err(Missed::Gone) => {}
                 Err(_) => return None,

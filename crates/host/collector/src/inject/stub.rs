@@ -48,6 +48,9 @@ pub(super) struct Registers {
     pub rip: u64,
 }
 
+/// How often the stub looks for a step before it naps: 10 to 25 us, as long as a `pause` takes.
+const LOOKS: u32 = 500;
+
 /// What the stub has to know before anybody can talk to it. All words, so without padding.
 #[repr(C)]
 pub(super) struct Params {
@@ -62,7 +65,7 @@ pub(super) struct Params {
     pub all_signals: u64,
     /// The program's own signal mask.
     pub mask: u64,
-    /// Slices of about 0.15 ms without a heartbeat after which tiptoe counts as dead.
+    /// Slices of about 0.06 ms without a heartbeat after which tiptoe counts as dead.
     pub lease: u64,
     /// One of `crate::inject::restart::Restart`.
     pub restart: u64,
@@ -148,6 +151,7 @@ std::arch::global_asm!(
     all_signals = const offset_of!(Params, all_signals),
     mask = const offset_of!(Params, mask),
     lease = const offset_of!(Params, lease),
+    looks = const LOOKS,
     restart = const offset_of!(Params, restart),
     registers = const offset_of!(Params, registers),
     interrupted_rip = const offset_of!(Params, interrupted_rip),

@@ -189,15 +189,22 @@ tiptoe_leave:
     mov dword ptr [rip + tiptoe_image + 4096 + {left}], {gone}
     jmp qword ptr [rip + tiptoe_image + {interrupted_rip}]
 
-# Waits for step r12d. eax: 0 it came, 1 tiptoe gave up or its heartbeat stopped for a lease.
+# Waits for step r12d. eax: 0 it came, 1 tiptoe gave up or its heartbeat stopped for a lease. At first without
+# a call, because tiptoe is usually faster than a nap.
 tiptoe_wait:
-    mov r13d, dword ptr [rbx + {heartbeat}]
+    mov ecx, {looks}
+21: cmp dword ptr [rbx + {go}], r12d
+    jae 22f
+    pause
+    dec ecx
+    jnz 21b
+22: mov r13d, dword ptr [rbx + {heartbeat}]
     mov r14, qword ptr [rip + tiptoe_image + {lease}]
 21: cmp dword ptr [rbx + {abandon}], 0
     jne 3f
     cmp dword ptr [rbx + {go}], r12d
     jae 2f
-    push 100000                         # ppoll(NULL, 0, 0.1 ms, NULL)
+    push 1000                           # ppoll(NULL, 0, 1 us, NULL): the kernel's slack is 50 us
     push 0
     mov eax, 271
     xor edi, edi
@@ -207,7 +214,7 @@ tiptoe_wait:
     syscall
     add rsp, 16
     cmp r13d, dword ptr [rbx + {heartbeat}]
-    jne tiptoe_wait
+    jne 22b
     dec r14
     jnz 21b
 3:  mov eax, 1

@@ -11,6 +11,8 @@ use super::stub::{MAGIC, Mailbox, PAGE, left, state};
 
 /// How often tiptoe looks at the mailbox.
 const GLANCE: Duration = Duration::from_micros(50);
+/// For how long it looks without a pause first, because the borrowed thread stands still meanwhile.
+const STARE: Duration = Duration::from_micros(200);
 /// How often tiptoe shows that it lives.
 const BEAT: Duration = Duration::from_millis(20);
 
@@ -36,8 +38,12 @@ impl<'a> Talk<'a> {
     /// Waits until the stub is at home, and notes there whose thread it runs on.
     pub(super) fn arrival(&self) -> Result<(), InjectError> {
         let mut magic = [0; MAGIC.len()];
+        let since = Instant::now();
         while self.process.read(self.home, &mut magic).is_err() || magic != MAGIC {
-            self.glance("the borrowed thread did not arrive (may it map memory?)")?;
+            self.glance(
+                since,
+                "the borrowed thread did not arrive (may it map memory?)",
+            )?;
         }
         self.wait(state::ARRIVED)?;
         self.put(offset_of!(Mailbox, tid), &u64::from(self.tid).to_le_bytes())
@@ -46,6 +52,7 @@ impl<'a> Talk<'a> {
     /// Waits until the stub has got to `wanted`.
     pub(super) fn wait(&self, wanted: u32) -> Result<(), InjectError> {
         let pid = self.process.pid;
+        let since = Instant::now();
         loop {
             match self.u32(offset_of!(Mailbox, state))? {
                 state::ABANDONED => {
@@ -57,18 +64,19 @@ impl<'a> Talk<'a> {
                 state::REFUSED => return Err(InjectError::Refused { pid }),
                 state::FAILED => return Err(self.failure()?),
                 now if now >= wanted => return Ok(()),
-                _ => self.glance("the deadline came")?,
+                _ => self.glance(since, "the deadline came")?,
             }
         }
     }
 
     /// Waits until the thread is back in the program; it goes there by itself.
     pub(super) fn departure(&self) -> Result<(), InjectError> {
+        let since = Instant::now();
         loop {
             match self.u32(offset_of!(Mailbox, left))? {
                 left::GONE => return Ok(()),
                 left::GOING if self.is_elsewhere() => return Ok(()),
-                _ => self.glance("the borrowed thread is not back yet")?,
+                _ => self.glance(since, "the borrowed thread is not back yet")?,
             }
         }
     }
@@ -147,8 +155,12 @@ impl<'a> Talk<'a> {
         })
     }
 
-    fn glance(&self, why: &'static str) -> Result<(), InjectError> {
+    /// A pause between two looks, for what began at `since`.
+    fn glance(&self, since: Instant, why: &'static str) -> Result<(), InjectError> {
         let pid = self.process.pid;
+        if since.elapsed() < STARE {
+            return Ok(());
+        }
         if Instant::now() > self.deadline {
             return Err(InjectError::Abandoned { pid, why });
         }

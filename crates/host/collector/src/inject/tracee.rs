@@ -40,11 +40,13 @@ impl From<Errno> for Missed {
 
 /// A thread that will stop soon.
 pub(super) struct Stopping {
+    pid: u32,
     tid: Pid,
 }
 
 impl Stopping {
-    /// Waits for the stop. A thread that does not stop in time is let go only when the calling thread ends.
+    /// Waits for the stop. A thread that does not stop in time is let go only when the calling thread ends. One that
+    /// had the number before may have ended, and another process have got the number: its thread goes on.
     pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
@@ -56,7 +58,13 @@ impl Stopping {
                     false => return Err(Missed::Late),
                 },
                 Stop::None => std::thread::yield_now(),
-                Stop::Event(_) => return Ok(Held { tid, held: true }),
+                Stop::Event(_) => {
+                    let held = Held { tid, held: true };
+                    // What is held does not end, so that its number stays its own.
+                    let folder = format!("/proc/{}/task/{tid}", self.pid);
+                    let is_ours = std::path::Path::new(&folder).exists();
+                    return is_ours.then_some(held).ok_or(Missed::Gone);
+                }
                 Stop::Signal(signal) => stops::go_on(thread, signal)?,
                 Stop::Ended => return Err(Missed::Gone),
             }
@@ -70,11 +78,11 @@ pub(super) struct Held {
     held: bool,
 }
 
-/// A thread's thread pointer, for which it is stopped for a moment: none where it has ended, is traced by another, or
+/// The thread pointer of a process's thread, for which it is stopped for a moment: none where it has ended, is traced by another, or
 /// does not stop.
-pub fn thread_pointer(tid: u32) -> Option<u64> {
+pub fn thread_pointer(pid: u32, tid: u32) -> Option<u64> {
     const PATIENCE: Duration = Duration::from_secs(1);
-    let held = Held::stop(tid, PATIENCE).ok()?;
+    let held = Held::stop(pid, tid, PATIENCE).ok()?;
     Some(held.registers().ok()?.fs_base)
 }
 
@@ -83,14 +91,14 @@ fn has_ended(tid: u32) -> bool {
 }
 
 impl Held {
-    /// Seizes a thread and stops it. A thread that does not stop in time is let go only when
+    /// Seizes a thread of a process and stops it. A thread that does not stop in time is let go only when
     /// the calling thread ends.
-    pub(super) fn stop(thread: u32, patience: Duration) -> Result<Self, Missed> {
-        Held::begin(thread)?.wait(Instant::now() + patience)
+    pub(super) fn stop(pid: u32, thread: u32, patience: Duration) -> Result<Self, Missed> {
+        Held::begin(pid, thread)?.wait(Instant::now() + patience)
     }
 
     /// Seizes a thread and has it stop soon.
-    pub(super) fn begin(thread: u32) -> Result<Stopping, Missed> {
+    pub(super) fn begin(pid: u32, thread: u32) -> Result<Stopping, Missed> {
         let tid = Pid::from_raw(thread as i32);
         ptrace::seize(tid, ptrace::Options::empty()).map_err(|errno| match errno {
             // A thread that has just ended is refused in the words for another user's.
@@ -98,7 +106,7 @@ impl Held {
             errno => errno.into(),
         })?;
         ptrace::interrupt(tid)?;
-        Ok(Stopping { tid })
+        Ok(Stopping { pid, tid })
     }
 
     /// The registers at the stop.
@@ -167,7 +175,10 @@ impl Held {
         if descriptor == 0 {
             return false;
         }
-        match (read(descriptor + 8), read(descriptor + 16)) {
+        match (
+            read(descriptor.wrapping_add(8)),
+            read(descriptor.wrapping_add(16)),
+        ) {
             (Ok(start), Ok(length)) => rip.wrapping_sub(start) < length,
             _ => true,
         }
@@ -216,8 +227,22 @@ mod tests {
         while !has_ended(child.id()) {
             std::thread::yield_now();
         }
-        let stopped = Held::stop(child.id(), Duration::ZERO).err();
+        let stopped = Held::stop(child.id(), child.id(), Duration::ZERO).err();
         child.wait().expect("its end");
         assert!(matches!(stopped, Some(Missed::Gone)), "{stopped:?}");
+    }
+    /// Its registers were changed, so that it went on in the other process's code.
+    #[test]
+    fn a_thread_of_another_process_is_not_held() {
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("1000").spawn().expect("sleep");
+        let tid = child.id();
+        let hand = move || Held::stop(std::process::id(), tid, Duration::from_secs(60)).err();
+        let stopped = std::thread::spawn(hand).join().expect("it ends");
+        assert!(matches!(stopped, Some(Missed::Gone)), "{stopped:?}");
+        let status = process::status(tid, tid).expect("it lives");
+        assert!(status.lives() && status.tracer == 0);
+        child.kill().expect("it lives");
+        child.wait().expect("our child");
     }
 }

@@ -8,12 +8,13 @@
 use std::collections::HashMap;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
+use framehop::{FrameAddress, Unwinder as _};
 use libc::user_regs_struct;
 
 use super::InjectError;
 use super::image::{Image, Role};
 use super::process::{Mapping, Process};
+use crate::module::content;
 
 /// Frames after which a stack is searched instead of unwound.
 const MAX_FRAMES: usize = 512;
@@ -102,11 +103,19 @@ impl<'a> Stacks<'a> {
         if self.images.contains_key(&text.start) {
             return;
         }
-        let image = Image::read(self.process, &self.mappings, text, self.role(text));
+        let image = self.image_of(text);
         if let Some(image) = &image {
-            self.add_module(image);
+            self.unwinder.add_module(image.module());
         }
         self.images.insert(text.start, image);
+    }
+
+    /// What the file behind a text mapping holds; `None` if it cannot be read.
+    fn image_of(&self, text: &Mapping) -> Option<Image> {
+        let content = content(self.process.open_file(text).ok()?).ok()?;
+        let ours = || self.mappings.iter().filter(|m| m.same_file(text));
+        let span = ours().map(|m| m.start).min()?..ours().map(|m| m.end).max()?;
+        Image::read(&content, (text.start, text.offset), span, self.role(text))
     }
 
     /// Judges the place where a thread with these registers stands.
@@ -178,24 +187,6 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    fn add_module(&mut self, image: &Image) {
-        let (eh_frame_svma, eh_frame) = image.eh_frame.clone().unzip();
-        let (eh_frame_hdr_svma, eh_frame_hdr) = image.eh_frame_hdr.clone().unzip();
-        let sections = ExplicitModuleSectionInfo {
-            eh_frame_svma,
-            eh_frame,
-            eh_frame_hdr_svma,
-            eh_frame_hdr,
-            ..Default::default()
-        };
-        self.unwinder.add_module(Module::new(
-            String::new(),
-            image.span.clone(),
-            image.bias,
-            sections,
-        ));
-    }
-
     /// Searches the rest of a stack for returns into unsafe code.
     fn search(&mut self, sp: u64, in_handler: bool) -> Place {
         if in_handler {
@@ -242,7 +233,7 @@ impl<'a> Stacks<'a> {
         const RBP: u64 = 40 + 10 * 8;
         const RSP: u64 = 40 + 15 * 8;
         const RIP: u64 = 40 + 16 * 8;
-        let read = |offset| self.process.read_u64(sp + offset).ok();
+        let read = |offset| self.process.read_u64(sp.wrapping_add(offset)).ok();
         Some(UnwindRegsX86_64::new(read(RIP)?, read(RSP)?, read(RBP)?))
     }
 }

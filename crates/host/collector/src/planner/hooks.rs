@@ -11,14 +11,13 @@ use super::{Draft, Locks, Planned, body_hash, planned};
 use crate::module::Module;
 
 /// System calls that the agent sees first, so that the program finds its signals and
-/// credentials as they are without us, by what is done.
+/// namespaces as they are without us, by what is done.
 const HOOKED: &[u32] = &[
     13, 14, 127, // rt_sigaction, rt_sigprocmask, rt_sigpending
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
     282, 289, // signalfd, signalfd4
     9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: what is mapped where
     59, 322, // execve, execveat: what is blocked is inherited
-    105, 106, 113, 114, 116, 117, 119, // set*id
     272, 308, // unshare, setns
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
     157, 317, // prctl, seccomp: may put the program under a filter

@@ -5,16 +5,21 @@ use std::ops::Range;
 
 use tiptoe_patch::{ARENA_LEN, Space, UsedArena};
 use tiptoe_sys::host::procfs::Mapping;
+use tiptoe_sys::host::random;
 use tiptoe_wire::{Site, arena};
 
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
+/// The end of a process's own addresses: the kernel maps nothing between this one and its vsyscall page.
+const TOP: u64 = (1 << 47) - 4096;
 
 /// Where arenas may be: the gaps between mappings. Where the heap would grow is
 /// the last resort, and below a stack nothing is put at all.
 pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
+    let [seed] = random::words();
     let mut space = Space {
         arenas: arenas_of(known),
+        seed,
         ..Space::default()
     };
     let mut end = 0x1_0000;
@@ -25,7 +30,7 @@ pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
         let top = if is_stack {
             mapping.start.saturating_sub(STACK_ROOM)
         } else {
-            mapping.start
+            mapping.start.min(TOP)
         };
         if top > end {
             let gap = end..top;

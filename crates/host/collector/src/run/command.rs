@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Run;
 use crate::driver::TICK;
+use crate::phase::{Phase, set_command};
 use crate::request::Observer;
 use crate::tracee::Tracee;
 
@@ -32,6 +33,19 @@ impl Run<'_> {
 /// Waits for a command's end, and hands on to it what was sent to tiptoe to end both; its status, where it
 /// ended. Sent once more, tiptoe waits no longer, and ends as by that signal: a note says so.
 pub fn wait_for_end(
+    child: &mut Child,
+    hand_on: &AtomicUsize,
+    observer: &mut dyn Observer,
+    notes: &mut Vec<String>,
+) -> Option<i32> {
+    Phase::Waiting.begin();
+    let status = wait(child, hand_on, observer, notes);
+    Phase::Ending.begin();
+    set_command(0);
+    status
+}
+
+fn wait(
     child: &mut Child,
     hand_on: &AtomicUsize,
     observer: &mut dyn Observer,

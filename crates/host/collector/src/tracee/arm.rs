@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tiptoe_patch::{Abi, Strategy};
+use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::{Hello, Map, Site, tls};
 
 use super::guards::{self, Quiet, install};
@@ -15,7 +16,7 @@ use crate::loader;
 use crate::module::Module;
 use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
-use crate::resident::{AgentFile, agent_thread, dormant_agent, known_sites};
+use crate::resident::{AgentFile, agent_code, agent_thread, dormant_agent, known_sites};
 use crate::resolve::{self, Limit, Limits, Probe};
 use crate::rows::Row;
 
@@ -24,7 +25,7 @@ const CALLERS: usize = 16;
 /// So many lists of threads are looked through for the agent's.
 const LISTS: usize = 20;
 /// How long an agent may take to greet.
-const GREETING: Duration = Duration::from_secs(5);
+pub(super) const GREETING: Duration = Duration::from_secs(5);
 
 impl Tracee {
     /// Arms hooks and probes; returns the probes that the agent cannot take.
@@ -37,14 +38,17 @@ impl Tracee {
         ifuncs: Vec<Probe>,
     ) -> Result<Vec<(Probe, Option<String>)>, Error> {
         let hello = link.wait_for_hello(GREETING).ok_or_else(|| {
-            Error::new(format!(
-                "the agent in process {} did not greet",
-                self.process.pid()
-            ))
+            let pid = self.process.pid();
+            Error::new(match link.is_gone() {
+                true => format!("process {pid} ended, or ran another program"),
+                false => format!("the agent in process {pid} did not greet"),
+            })
         })?;
+        link.is_in(self.process);
         // Where threads come and go a list of them may lack some.
         let agent = || agent_thread(self.process, link.data().thread());
         self.agent_thread = (0..LISTS).find_map(|_| agent());
+        self.check_confined()?;
         self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
         let maps = self.process.maps()?;
@@ -61,10 +65,11 @@ impl Tracee {
         };
         let mut planned = planner::plan(&ground, modules, probes);
         let lost = map_arenas(link, &planned)?;
-        let masks = self.masks(hello.tls, link.prepare()?)?;
+        let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
-        self.quiet = planner::unseen(modules).map(|why| Quiet { masks, why });
-        link.set_quiet(self.quiet.is_some());
+        let unseen = self.unseen(modules).map(str::to_owned);
+        self.quiet = unseen.map(|why| Quiet { masks, why });
+        link.set_trap_bytes(self.quiet.is_none());
         self.ready_to_follow(link, followed, &planned.unwinders)?;
         if follows {
             link.describe(&described::of(modules))?;
@@ -91,6 +96,17 @@ impl Tracee {
             self.later.watching = true;
         }
         self.install_probes(link, probes, planned.probes, &lost)
+    }
+
+    /// Fails if the agent's thread has rights left: it gave them up before it greeted, and must not stay if it could not.
+    fn check_confined(&self) -> Result<(), Error> {
+        let status = |tid| self.process.thread_status(tid).ok();
+        match self.agent_thread.and_then(status) {
+            Some(status) if status.cap_eff != 0 || !status.no_new_privs => Err(Error::new(
+                "the agent's thread could not give up its rights",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// What this plan, and those of libraries that come later, go on from.
@@ -141,7 +157,12 @@ impl Tracee {
     }
 
     /// The signals that the agent owns, and where it notes who blocks them.
-    fn masks(&self, tls: i64, [generation, first, frames]: [u64; 3]) -> Result<Masks, Error> {
+    fn masks(
+        &self,
+        tls: i64,
+        [generation, first, frames]: [u64; 3],
+        maps: &[Mapping],
+    ) -> Result<Masks, Error> {
         const SIGILL_AND_SIGTRAP: u64 = 1 << 3 | 1 << 4;
         if self.agent_thread.is_none() {
             return Err(Error::new(
@@ -151,6 +172,7 @@ impl Tracee {
         Ok(Masks {
             pid: self.process.pid(),
             spare: self.agent_thread,
+            agent_code: agent_code(maps),
             signals: SIGILL_AND_SIGTRAP,
             words: Words {
                 tls,

@@ -1,9 +1,9 @@
-//! Why a trace ends before its time: exec, seccomp, the program's own end.
+//! Why a trace ends before its time: exec, the program's own end, and what it gives up that the agent's thread cannot.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use tiptoe_sys::host::procfs::Process;
-use tiptoe_wire::State;
+use tiptoe_wire::{Left, State};
 
 use super::Tracee;
 use crate::resident::agent_in;
@@ -33,25 +33,37 @@ impl Tracee {
                 "the trace of the old one ended there",
             ));
         }
-        self.left_for_seccomp().then_some((
-            "put itself under seccomp",
-            "the trace ended there (`--via kernel` goes on)",
-        ))
+        self.left_for().map(|why| match why {
+            Left::Seccomp => (
+                "put itself under seccomp",
+                "the trace ended there (`--via kernel` goes on)",
+            ),
+            Left::Confined => (
+                "gave up rights or a namespace, in which the agent's thread cannot follow",
+                "the trace ended there (`--via kernel` goes on)",
+            ),
+        })
     }
 
-    /// Whether the program put itself under seccomp while the agent was in it. The
-    /// agent leaves then, for its next system call might be the program's last: by
-    /// itself where it sees the call coming, else as soon as it is seen here.
-    fn left_for_seccomp(&self) -> bool {
-        let Some(link) = &self.link else { return false };
-        let seccomp = || self.process.status().map_or(0, |status| status.seccomp);
+    /// Why the agent has left, if so. It leaves by itself where it sees the call coming by which the program confines
+    /// itself, else as soon as that is seen here.
+    fn left_for(&self) -> Option<Left> {
+        let link = self.link.as_ref()?;
         if link.data().state() == State::Dormant {
-            self.left.set(true);
-        } else if !self.left.get() && !self.is_gone() && seccomp() != self.seccomp_at_start {
-            // Where it does not answer it is gone.
-            let _ = self.detach();
-            self.left.set(true);
+            let why = link.data().left().unwrap_or(Left::Confined);
+            self.left.set(self.left.get().or(Some(why)));
+        } else if self.left.get().is_none()
+            && !self.is_gone()
+            && let Some(why) = self.confinement.look(self.process, link.data().thread())
+        {
+            match self.confinement.covers_agent(self.process) {
+                true => self.put_back(link),
+                // Where it does not answer it is gone.
+                false => drop(self.detach()),
+            }
+            self.left.set(Some(why));
         }
+        link.note_look();
         self.left.get()
     }
 
@@ -111,7 +123,9 @@ fn reaped(handle: &OwnedFd) -> Option<i32> {
 fn zombie(process: Process) -> Option<i32> {
     const EXIT_CODE: usize = 52;
     const STATE: usize = 3;
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).ok()?;
+    let stat = std::fs::read(format!("/proc/{}/stat", process.pid())).ok()?;
+    // The program's name may be any bytes.
+    let stat = String::from_utf8_lossy(&stat);
     let (_, after_comm) = stat.rsplit_once(") ")?;
     let fields = &mut after_comm.split_whitespace();
     fields.nth(EXIT_CODE - STATE)?.parse().ok()

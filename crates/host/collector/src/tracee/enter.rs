@@ -7,13 +7,14 @@ use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
+use super::arm::GREETING;
 use super::{Plan, Tracee, gone};
 use crate::inject::{self, Inject, InjectError};
-use crate::link::Link;
+use crate::link::{Link, Terms};
 use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
-use crate::resident::{AgentFile, dormant_agent, is_another, known_sites};
+use crate::resident::{AgentFile, are_believable, dormant_agent, is_another, known_sites};
 use crate::resolve::{self, Resolved};
 
 /// How long finding a thread to borrow may take.
@@ -31,6 +32,8 @@ const MUSL: &str = "it runs on musl, whose loader takes an agent only when a pro
                     (`-- CMD`)";
 const ANOTHER: &str = "an agent of another build of tiptoe is in it, from an earlier session or its \
                        parent's; a restart of the program takes it out";
+const FORGED: &str = "the agent of an earlier session is in it, and what that has noted was changed; a restart of \
+                      the program takes it out";
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
                        (`--force` enters all the same)";
 
@@ -75,6 +78,9 @@ impl Tracee {
         if is_another(self.process, maps, plan.agent) {
             return Some(ANOTHER.to_owned());
         }
+        if !self.is_agent_believable(plan) {
+            return Some(FORGED.to_owned());
+        }
         let program = modules.iter().find(|module| module.is_program)?;
         if let Some(reason) = program.object.image.header().refusal_in_process() {
             return Some(reason.to_owned());
@@ -94,6 +100,15 @@ impl Tracee {
             return Some(SECCOMP.to_owned());
         }
         short_of_room(self.process)
+    }
+
+    /// Whether what an agent of an earlier session has noted in the program's memory can be its own.
+    fn is_agent_believable(&self, plan: &Plan) -> bool {
+        let (base, agent) = (dormant_agent(self.process), AgentFile::parse(plan.agent));
+        match (base, agent) {
+            (Some(base), Ok(agent)) => are_believable(&known_sites(self.process, base, &agent)),
+            _ => true,
+        }
     }
 
     pub(super) fn bring_in(
@@ -122,6 +137,10 @@ impl Tracee {
         };
         let deadline = Instant::now() + BORROW;
         let young = Instant::now() + LOADING;
+        let terms = Terms {
+            trap_bytes: self.unseen(modules).is_none(),
+            ..plan.terms(free)
+        };
         loop {
             let mut link = None;
             let injected = inject::inject(Inject {
@@ -135,13 +154,9 @@ impl Tracee {
                 deadline: BORROW,
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
-                    link = Some(Link::new(
-                        data,
-                        plan_fd,
-                        geometry,
-                        &plan.terms(free),
-                        gone(pid),
-                    )?);
+                    let opened = Link::new(data, plan_fd, geometry, &terms, gone(pid))?;
+                    opened.is_in(self.process);
+                    link = Some(opened);
                     Ok(())
                 },
             });
@@ -167,7 +182,13 @@ impl Tracee {
                     return Err(Error::new(format!("the agent could not begin: {why}")));
                 }
             }
-            return link.ok_or_else(|| Error::new("no segments were offered"));
+            let link = link.ok_or_else(|| Error::new("no segments were offered"))?;
+            // The agent's thread may be refused what the borrowed one did not need.
+            link.wait_for_hello(GREETING);
+            return match link.refusal() {
+                Some(why) => Err(Error::new(format!("the agent could not begin: {why}"))),
+                None => Ok(link),
+            };
         }
     }
 }

@@ -22,7 +22,7 @@ impl Tracee {
 
     fn look_for_foreign(&self) -> Vec<&str> {
         let memory = File::open(format!("/proc/{}/mem", self.process.pid()));
-        let Some(memory) = memory.ok().filter(|_| !self.left.get()) else {
+        let Some(memory) = memory.ok().filter(|_| self.left.get().is_none()) else {
             return Vec::new();
         };
         let differs = |site: &Site, bytes: &[u8; 8]| {

@@ -68,6 +68,10 @@ pub(super) fn put_on(
     let order = write_trampolines(link, &others, lost)?;
     let hooks = words.iter().chain(&others);
     let ways: Vec<Way> = hooks.map(|hook| (hook.site.address, hook.behind)).collect();
+    masks.own_pages(order.iter().map(|at| {
+        let site = others[*at].site;
+        site.address + u64::from(site.len) - 1
+    }));
     let outcomes = masks.free_all(&ways, plan.restorer, || {
         link.while_still(|| patch(link, &others, &order))
     });

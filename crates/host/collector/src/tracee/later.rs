@@ -100,7 +100,7 @@ impl Tracee {
         let Some(link) = self.link.take() else {
             return news;
         };
-        if !self.left.get() && link.data().state() == State::Serving {
+        if self.left.get().is_none() && link.data().state() == State::Serving {
             let done = self.serve_changes(&link, plan, cache, &mut news);
             let failed = done.err().filter(|_| !link.is_gone());
             news.notes.extend(failed.map(|error| error.to_string()));

@@ -96,7 +96,7 @@ impl Tracee {
     /// The traps that are on, while the agent is there to be asked.
     fn live_traps(&self) -> Vec<(&Counter, &Site)> {
         let there = self.link.as_ref().is_some_and(|link| {
-            !self.left.get() && link.data().state() != State::Dormant && !link.is_gone()
+            self.left.get().is_none() && link.data().state() != State::Dormant && !link.is_gone()
         });
         let meters = self.meters.borrow();
         let pairs = self.counters.iter().zip(&self.sites).filter(|_| there);

@@ -11,6 +11,7 @@ use super::budget;
 use crate::clock;
 use crate::link::Terms;
 use crate::module::Module;
+use crate::phase::Phase;
 use crate::planner::Follow;
 use crate::ready::{Counted, Ready};
 use crate::request::{By, ByLock, Error, Request, RequestTarget};
@@ -199,6 +200,8 @@ impl<'a> Plan<'a> {
                 },
                 slower_ns: self.calls.map_or(0, |calls| calls.slower_ns),
             },
+            // Until it is known what the program consists of.
+            trap_bytes: false,
         }
     }
 
@@ -216,6 +219,7 @@ impl<'a> Plan<'a> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::new("interrupted before the command began"));
         }
+        Phase::Counting.begin();
         if let Some(ready) = self.ready {
             ready.notify(&[command]);
         }

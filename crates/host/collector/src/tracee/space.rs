@@ -11,7 +11,7 @@ impl Tracee {
     /// be asked. All of it is the target's claim, and only told.
     pub fn address_space(&self) -> Option<AddressSpace> {
         let link = self.link.as_ref()?;
-        if !(self.left.get() || self.is_gone() || self.has_execed()) {
+        if !(self.left.get().is_some() || self.is_gone() || self.has_execed()) {
             // Where it does not answer it is as it was read last.
             let _ = link.read_maps();
         }

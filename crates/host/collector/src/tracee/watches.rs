@@ -25,7 +25,7 @@ impl Tracee {
         let gone = || Error::new("the agent is not in the process any more");
         self.link
             .as_ref()
-            .filter(|_| !self.left.get())
+            .filter(|_| self.left.get().is_none())
             .ok_or_else(gone)
     }
 

@@ -31,8 +31,6 @@ use crate::tracee::{Opened, Plan, Tracee};
 
 /// Threads are looked through so often for those that have ended.
 const LOOK: Duration = Duration::from_secs(1);
-/// The user that a program runs as is looked at so often.
-const FOLLOW: Duration = Duration::from_millis(20);
 
 /// A watch from within.
 pub(super) struct Inside {
@@ -49,7 +47,6 @@ pub(super) struct Inside {
     opened: Opened,
     took: Duration,
     next_look: Instant,
-    next_follow: Instant,
     allowance: Option<u64>,
     hit_cost: Cost,
     /// A bit for each variable that came to rest in this window.
@@ -121,7 +118,6 @@ impl Inside {
             opened: Opened::default(),
             took: Duration::ZERO,
             next_look: start + LOOK,
-            next_follow: start,
             allowance,
             hit_cost,
             rested: 0,
@@ -186,10 +182,6 @@ impl Inside {
     /// Reads what was hit, and looks after threads that come; whether there was much.
     pub(super) fn take(&mut self, target: &mut Target) -> bool {
         let now = Instant::now();
-        if now >= self.next_follow {
-            self.next_follow = now + FOLLOW;
-            self.tracee.follow_user();
-        }
         if now >= self.next_look && !self.has_ended {
             self.next_look = now + LOOK;
             self.tracee.ask(Asked::Look);
@@ -254,6 +246,7 @@ impl Inside {
         Window {
             hits: hits.in_window(),
             rested: self.rested,
+            ..Window::default()
         }
     }
 

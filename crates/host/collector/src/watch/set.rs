@@ -145,6 +145,22 @@ impl Set {
         }
     }
 
+    /// Watches the threads of the process from now on, where it is all CPUs that are watched.
+    pub(super) fn move_to_threads(&mut self) -> Result<(), Error> {
+        if let Set::Kernel {
+            set,
+            form,
+            attached,
+            ..
+        } = self
+        {
+            set.move_to_threads()?;
+            *form = Form::Tasks;
+            *attached = set.attached();
+        }
+        Ok(())
+    }
+
     pub(super) fn serve(
         &mut self,
         slot: usize,

@@ -68,7 +68,7 @@ impl OfThread {
             return Err(Error::new(what).with_hint(format!("--thread TID: {}", few(&some))));
         };
         let owner = Owner::of(process, *tid)?;
-        let pointer = thread_pointer(*tid).filter(|pointer| *pointer != 0);
+        let pointer = thread_pointer(process.pid(), *tid).filter(|pointer| *pointer != 0);
         let pointer = pointer.ok_or_else(|| {
             let what = format!("cannot tell where thread {tid} ({name}) has its own variables");
             Error::new(what).with_hint(

@@ -74,6 +74,11 @@ int main(int argc, char **argv) {
     if (pthread_create(&thread, 0, run, (void *)1)) return 3;
     control[3] = getpid();
     if (!strcmp(kind, "orphan")) pthread_exit(0);
+    if (!strcmp(kind, "becomes")) {
+        while (!control[4]) usleep(1000);
+        execl("/proc/self/exe", argv[0], argv[1], "spin", (char *)0);
+        return 5;
+    }
     if (!strcmp(kind, "leaves")) {
         // In a call with a time-out, which makes the other thread the one to be borrowed.
         struct timeval time_out = {0, 50000};

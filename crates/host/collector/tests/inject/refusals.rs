@@ -42,6 +42,55 @@ fn a_target_that_dies_is_said_to_have_died() {
     assert!(matches!(error, InjectError::Died { .. }), "{error}");
 }
 
+/// Its memory was the old program's, in which nothing can be done any more: that was tried until the deadline.
+#[test]
+fn a_target_that_calls_exec_is_said_to_have_done_so() {
+    let target = Target::start("loops", &["becomes"], 3);
+    let (agent, entry_offset) = agent();
+    let exec = || {
+        target.control.set(3, 0);
+        target.control.set(4, 1);
+        target
+            .control
+            .wait("the next program", |control| control.get(3) != 0);
+        Resident::None
+    };
+    let error = inject(Inject {
+        entry_offset,
+        resident: &exec,
+        ..request(target.pid(), &agent, &mut |_, _| Ok(()))
+    });
+    let error = error.expect_err("another program");
+    assert!(matches!(error, InjectError::Died { .. }), "{error}");
+    target.finish();
+}
+
+/// Whoever may read a process's list of mappings could keep tiptoe out by a lock of that.
+#[test]
+fn a_lock_of_the_list_of_mappings_keeps_nobody_out() {
+    let target = Target::start("loops", &["spin"], 3);
+    let maps = File::open(format!("/proc/{}/maps", target.pid())).expect("maps");
+    maps.lock().expect("nobody else has it");
+    first(target.pid());
+    target.finish();
+}
+
+#[test]
+fn who_holds_the_lock_is_named() {
+    let target = Target::start("loops", &["spin"], 3);
+    let memory = File::open(format!("/proc/{}/mem", target.pid())).expect("mem");
+    memory.lock().expect("nobody else has it");
+    let error = attach(target.pid(), None, Duration::from_millis(300)).expect_err("locked");
+    let holder = format!("process {} holds the lock", std::process::id());
+    assert!(
+        matches!(&error, InjectError::Busy { why, .. } if why.contains(&holder)),
+        "{error}"
+    );
+    drop(memory);
+    first(target.pid());
+    target.finish();
+}
+
 #[test]
 fn a_refused_agent_leaves_the_target_as_it_was() {
     let target = Target::start("loops", &["malloc"], 3);

@@ -1,8 +1,10 @@
 //! The numbers of tracepoints, from tracefs.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use tiptoe_event::ShellWord;
 use tiptoe_event::counter::nearest_of;
 use tiptoe_sys::host::tracefs::Tracefs;
 
@@ -43,7 +45,7 @@ fn unknown(events: &Path, group: &str, name: &str) -> Error {
     let hint = match near.is_empty() {
         true => format!(
             "`ls {}` names them",
-            folder.parent().unwrap_or(events).display()
+            ShellWord(folder.parent().unwrap_or(events).as_os_str().as_bytes())
         ),
         false => format!("near: {}", near.join(", ")),
     };

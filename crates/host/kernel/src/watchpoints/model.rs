@@ -210,4 +210,6 @@ pub struct Window {
     pub hits: u64,
     /// The variables whose events came to rest in it, a bit for each.
     pub rested: u64,
+    /// They did because of hits of other processes, at the same addresses.
+    pub by_strangers: bool,
 }

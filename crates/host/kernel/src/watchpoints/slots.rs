@@ -31,7 +31,7 @@ impl Wait for Futex {
 
     fn park(&self, word: &AtomicU64, seen: u64) {
         // An error is a word that has changed, or a signal: who parks looks again.
-        let _ = raw::futex::wait_low(word, seen as u32);
+        let _ = raw::futex::wait_low(word, seen as u32, None);
     }
 
     fn unpark(&self, word: &AtomicU64) {
@@ -50,6 +50,8 @@ pub(super) struct Slots {
     words: Vec<AtomicU64>,
     names: Vec<String>,
     pinned: Vec<bool>,
+    /// None is left to debuggers.
+    all: bool,
 }
 
 /// A watch: by its place in the list of names.
@@ -108,12 +110,20 @@ impl Slots {
                 .collect(),
             names,
             pinned,
+            all,
         };
         if !all {
             let left = slots.accounting()?.reserve_wide(Kind::Data, 1, DEBUGGERS);
             left.map_err(|error| slots.explain(&error))?;
         }
         Ok(slots)
+    }
+
+    /// The same accounting with nothing reserved yet, for about so many threads.
+    pub(super) fn again(&self, threads: u32) -> Result<Slots, Error> {
+        let names = self.names.iter().cloned();
+        let watches = names.zip(self.pinned.iter().copied());
+        Slots::new(self.geometry.cpus(), threads, watches, self.all)
     }
 
     fn accounting(&self) -> Result<Accounting<'_, Futex>, Error> {

@@ -56,7 +56,7 @@ fn line(at_ns: f64, count: &Count, shared: &Shared) -> String {
         number.trim().trim_end_matches('%').to_owned(),
         meaning,
     ];
-    cells.map(|cell| quoted(&cell)).join(",") + "\n"
+    cells.map(|cell| quoted(&cell, ",")).join(",") + "\n"
 }
 
 fn value(count: &Count) -> String {
@@ -66,10 +66,10 @@ fn value(count: &Count) -> String {
     }
 }
 
-/// In quotes where it has to be.
-fn quoted(cell: &str) -> String {
+/// In quotes where it has to be, between these separators. No cell has ends of lines.
+pub(super) fn quoted(cell: &str, separator: &str) -> String {
     let cell = printable(cell);
-    match cell.contains([',', '"']) {
+    match cell.contains(separator) || cell.contains('"') {
         true => format!("\"{}\"", cell.replace('"', "\"\"")),
         false => cell,
     }

@@ -122,6 +122,25 @@ fn fields_are_in_perfs_order() {
     );
 }
 
+/// A cgroup may be called so that it looks like more fields than one.
+#[test]
+fn a_field_that_holds_the_separator_is_quoted() {
+    let mut stat = stat();
+    stat.counts.truncate(2);
+    stat.counts[0].event = "cpu/event=1,umask=2/".into();
+    stat.counts[0].cgroup = Some("a;\"b\"\n7;cs".into());
+    let first = |separator: &str| {
+        stat_fields(&stat, separator)
+            .lines()
+            .next()
+            .map(str::to_owned)
+    };
+    let commas = "1000.00,msec,\"cpu/event=1,umask=2/\",\"a;\"\"b\"\"\\n7;cs\",1000000,100.00,0.500,CPUs utilized";
+    assert_eq!(first(",").as_deref(), Some(commas));
+    let others = "1000.00;msec;cpu/event=1,umask=2/;\"a;\"\"b\"\"\\n7;cs\";1000000;100.00;0.500;CPUs utilized";
+    assert_eq!(first(";").as_deref(), Some(others));
+}
+
 #[test]
 fn the_cost_says_what_it_is_made_of() {
     let mut session = Session::default();

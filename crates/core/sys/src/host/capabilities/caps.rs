@@ -4,16 +4,23 @@ use std::prelude::rust_2024::*;
 
 use std::fmt;
 
-/// The command that gives tiptoe all rights it can use.
+/// The command that gives tiptoe all rights it can use, for members of a group of its own.
 ///
-/// One line for every purpose, because setcap(8) replaces what was given before.
-pub const SETCAP: &str = "sudo setcap \
-    cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep $(command -v tiptoe)";
+/// With these rights a user may read and trace every process, root's among them. So nobody else may run the file. One
+/// line for every purpose, because setcap(8) replaces what was given before, and chown(1) takes it away.
+pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"$0\" && chmod 0750 \"$0\" && setcap \
+    cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep \"$0\"' \"$(command -v tiptoe)\"";
+
+/// What [`SETCAP`] grants.
+pub const SETCAP_GRANTS: &str =
+    "members of the group tiptoe may then read and trace every process, root's too";
 
 /// The capabilities that matter to tracing, with the kernel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cap {
+    /// Write to files of other users, the memory of their processes among them.
+    DacOverride = 1,
     /// Attach to, and read, other users' processes.
     SysPtrace = 19,
     /// Nearly everything, uprobes through perf_event_open among it.
@@ -30,7 +37,8 @@ pub enum Cap {
 
 impl Cap {
     /// Those above, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::DacOverride,
         Self::SysPtrace,
         Self::SysAdmin,
         Self::SysResource,
@@ -42,6 +50,7 @@ impl Cap {
     /// As setcap(8) writes it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::DacOverride => "cap_dac_override",
             Self::SysPtrace => "cap_sys_ptrace",
             Self::SysAdmin => "cap_sys_admin",
             Self::SysResource => "cap_sys_resource",

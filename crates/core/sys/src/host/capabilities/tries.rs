@@ -22,6 +22,14 @@ const BPF_TYPES: [(BpfKind, u32); 4] = [
 /// The inode of the first pid namespace is fixed.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
+/// So is that of the first user namespace.
+const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
+
+/// Whether our capabilities hold for all processes, and not only for those of a user namespace.
+pub(super) fn in_first_user_namespace() -> bool {
+    fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == FIRST_USER_NAMESPACE)
+}
+
 /// Whether process ids here are those that the kernel itself uses.
 pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)

@@ -65,7 +65,8 @@ fn stack_pointer(syscall: &str) -> Option<u64> {
 
 /// From the text of a sched file.
 fn charged(sched: &[u8]) -> Option<Duration> {
-    let text = str::from_utf8(sched).ok()?;
+    // The thread's name may be any bytes.
+    let text = String::from_utf8_lossy(sched);
     let mut lines = text.lines();
     let (_, value) = lines
         .find(|line| line.starts_with(CHARGED))?

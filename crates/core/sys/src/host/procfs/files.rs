@@ -10,7 +10,7 @@
 //!
 //! The target chose these files, so only regular ones are opened: each is held
 //! by an `O_PATH` descriptor, examined, then opened for reading. A pipe or a
-//! device is never touched.
+//! device is never touched, nor is a file that another user's program serves.
 
 use std::prelude::rust_2024::*;
 
@@ -22,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::mounts::is_foreign;
 use super::{Mapping, Process};
 use crate::host::capabilities::in_first_pid_namespace;
 use crate::host::error::{Error, Result};
@@ -52,7 +53,7 @@ impl Process {
     pub fn open_exe(self) -> Result<File> {
         let found = hold(&self.alive().path("exe"));
         let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
-        read_regular(held, Path::new("exe"))
+        self.read_regular(held, Path::new("exe"))
     }
 
     /// Its memory, by address, to be read.
@@ -66,7 +67,7 @@ impl Process {
         let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
         let path = mapping.file().unwrap_or(Path::new("anonymous memory"));
         match hold(&self.alive().path(&link)) {
-            Ok(held) => read_regular(held, path),
+            Ok(held) => self.read_regular(held, path),
             Err(_) => self.open_mapped_by_path(mapping, path),
         }
     }
@@ -78,7 +79,19 @@ impl Process {
             Err(e) if e.kind() == io::ErrorKind::NotFound => hold(path),
             Err(e) => return Err(Error::of_process(self.pid, "open the root directory", e)),
         };
-        read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
+        self.read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
+    }
+
+    /// Opens a held file for reading, if it is a regular one whose file system answers.
+    fn read_regular(self, held: File, path: &Path) -> Result<File> {
+        if is_foreign(&held, self) {
+            return Err(Error::ForeignServer { path: path.into() });
+        }
+        let metadata = held.metadata().map_err(|e| Error::of_file(path, e))?;
+        if !metadata.is_file() {
+            return Err(Error::NotRegularFile { path: path.into() });
+        }
+        File::open(path_of(&held)).map_err(|e| Error::of_file(path, e))
     }
 
     fn open_mapped_by_path(self, mapping: &Mapping, path: &Path) -> Result<File> {
@@ -133,15 +146,6 @@ fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     }
     // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into())
-}
-
-/// Opens a held file for reading, if it is a regular one.
-fn read_regular(held: File, path: &Path) -> Result<File> {
-    let metadata = held.metadata().map_err(|e| Error::of_file(path, e))?;
-    if !metadata.is_file() {
-        return Err(Error::NotRegularFile { path: path.into() });
-    }
-    File::open(path_of(&held)).map_err(|e| Error::of_file(path, e))
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! The files of /proc/self that the agent reads.
+//!
+//! Its thread opens them when it starts and keeps them, because it then gives up the right to open any
+//! ([`crate::credentials`]). Every other thread opens and closes them each time.
+
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use tiptoe_sys::raw::{call, close, getpid, gettid, nr, open};
+
+use crate::shared;
+
+const O_RDWR_CLOEXEC: i32 = 2 | 0o2000000;
+const O_RDONLY_DIRECTORY: i32 = 0o200000;
+/// No descriptor.
+const NONE: i32 = -1;
+
+/// The thread's own descriptors: in its table only.
+static KEPT: [AtomicI32; 3] = [const { AtomicI32::new(NONE) }; 3];
+
+/// A file of /proc/self.
+#[derive(Clone, Copy)]
+pub enum Which {
+    /// All memory.
+    Memory,
+    /// The list of mappings.
+    Maps,
+    /// The folder of threads.
+    Tasks,
+}
+
+impl Which {
+    fn open(self) -> i32 {
+        let opened = match self {
+            Which::Memory => open(c"/proc/self/mem", O_RDWR_CLOEXEC),
+            Which::Maps => open(c"/proc/self/maps", 0),
+            Which::Tasks => open(c"/proc/self/task", O_RDONLY_DIRECTORY),
+        };
+        opened.unwrap_or(NONE)
+    }
+}
+
+/// An open file, which is closed at the end if it is not kept.
+pub struct File {
+    fd: i32,
+    is_kept: bool,
+}
+
+impl File {
+    /// Opens a file, at its beginning. `None` if it may not be opened.
+    pub fn open(which: Which) -> Option<File> {
+        let is_kept = is_agents_thread();
+        let fd = match is_kept {
+            // Relaxed: this very thread stored it.
+            true => KEPT.get(which as usize)?.load(Relaxed),
+            false => which.open(),
+        };
+        if is_kept && fd != NONE {
+            // SAFETY: moves the offset of a descriptor of the agent's.
+            let _ = unsafe { call(nr::LSEEK, [fd as usize, 0, 0, 0, 0, 0]) };
+        }
+        (fd != NONE).then_some(File { fd, is_kept })
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> i32 {
+        self.fd
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            close(self.fd);
+        }
+    }
+}
+
+/// Opens all of them for the life of the calling thread, the agent's.
+pub fn keep() {
+    let all = [Which::Memory, Which::Maps, Which::Tasks];
+    for (kept, which) in KEPT.iter().zip(all) {
+        kept.store(which.open(), Relaxed); // read by this thread only
+    }
+}
+
+/// Whether the calling thread is the agent's. The kernel clears its number when it ends, and a forked child has another
+/// process id.
+fn is_agents_thread() -> bool {
+    // Relaxed: a thread's own number was written before it began.
+    shared::get().is_some_and(|shared| {
+        shared.pid.load(Relaxed) == getpid() && shared.thread.load(Relaxed) == gettid()
+    })
+}

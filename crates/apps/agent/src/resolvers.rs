@@ -1,0 +1,212 @@
+//! Which addresses are resolvers of indirect functions: those that the loader itself calls, by the tables of the file
+//! that is mapped there. The agent calls no other, whatever a plan names.
+//!
+//! The tables are read through the kernel, and every number in them is bounded: the program may have changed them.
+
+use tiptoe_sys::raw::{call, nr};
+use tiptoe_uprobe::feed::{Line, Lines};
+use tiptoe_uprobe::patcher::Text;
+
+use crate::files::{File, Which};
+
+const PAGE: u64 = 4096;
+/// The size of a file's header, of its part that lists segments, and of an entry of that.
+const HEADER: usize = 64;
+const SEGMENT: usize = 56;
+/// The size of a symbol, and of a relocation.
+const ENTRY: usize = 24;
+/// Entries that are read at once.
+const AT_ONCE: usize = 32;
+/// The most entries of one table.
+const MOST: u64 = 1 << 20;
+/// The most segments, and entries of the dynamic section.
+const MOST_SEGMENTS: u64 = 64;
+const MOST_TAGS: u64 = 256;
+
+/// Whether the loader calls this address to choose a function.
+pub fn is_resolver(text: &impl Text, address: u64) -> bool {
+    let tables = start_of_file(address).and_then(|start| Tables::read(text, start));
+    tables.is_some_and(|tables| tables.name(text, address))
+}
+
+/// Where the file begins that has code at an address.
+fn start_of_file(address: u64) -> Option<u64> {
+    let list = File::open(Which::Maps)?;
+    let lines = Lines::new(|buffer: &mut [u8]| {
+        let into = buffer.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes at most the buffer's length.
+        unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
+    });
+    let mut first = Line::default();
+    for line in lines {
+        if line.offset == 0 {
+            first = line;
+        }
+        if (line.start..line.end).contains(&address) {
+            let is_code = line.executable && line.file.inode != 0 && line.file == first.file;
+            return is_code.then_some(first.start);
+        }
+    }
+    None
+}
+
+/// The tables of a mapped file, at the addresses where they are.
+#[derive(Default)]
+struct Tables {
+    /// What to add to the file's addresses.
+    bias: u64,
+    symbols: u64,
+    hash: u64,
+    gnu_hash: u64,
+    /// Relocations, and those of the linkage table; with their bytes.
+    relocations: [(u64, u64); 2],
+}
+
+impl Tables {
+    fn read(text: &impl Text, start: u64) -> Option<Tables> {
+        let header: [u8; HEADER] = bytes(text, start)?;
+        let is_elf = header.starts_with(b"\x7fELF\x02\x01");
+        let (offset, count) = (word(&header, 32)?, half(&header, 56)?);
+        if !is_elf || usize::from(half(&header, 54)?) != SEGMENT {
+            return None;
+        }
+        let segments = (0..u64::from(count).min(MOST_SEGMENTS)).map_while(|index| {
+            bytes::<SEGMENT>(
+                text,
+                start
+                    .checked_add(offset)?
+                    .checked_add(index * SEGMENT as u64)?,
+            )
+        });
+        let (mut first, mut dynamic) = (None, None);
+        for segment in segments {
+            const LOAD: u64 = 1;
+            const DYNAMIC: u64 = 2;
+            match word(&segment, 0)? & u64::from(u32::MAX) {
+                LOAD if word(&segment, 8)? == 0 => first = word(&segment, 16),
+                DYNAMIC => dynamic = word(&segment, 16),
+                _ => {}
+            }
+        }
+        let bias = start.wrapping_sub(first? & !(PAGE - 1));
+        Tables::from_dynamic(text, start, bias, bias.wrapping_add(dynamic?))
+    }
+
+    fn from_dynamic(text: &impl Text, start: u64, bias: u64, dynamic: u64) -> Option<Tables> {
+        let mut tables = Tables {
+            bias,
+            ..Tables::default()
+        };
+        // glibc's loader writes addresses in place of those of the file; musl's does not.
+        let there = |value: u64| {
+            if value < start {
+                value.wrapping_add(bias)
+            } else {
+                value
+            }
+        };
+        for index in 0..MOST_TAGS {
+            let entry: [u8; 16] = bytes(text, dynamic.checked_add(index * 16)?)?;
+            let value = word(&entry, 8)?;
+            let [relocations, linkage] = &mut tables.relocations;
+            match word(&entry, 0)? {
+                0 => return Some(tables),
+                2 => linkage.1 = value,
+                4 => tables.hash = there(value),
+                6 => tables.symbols = there(value),
+                7 => relocations.0 = there(value),
+                8 => relocations.1 = value,
+                23 => linkage.0 = there(value),
+                0x6fff_fef5 => tables.gnu_hash = there(value),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Whether a symbol, or a relocation, says that there is a resolver at this address.
+    fn name(&self, text: &impl Text, address: u64) -> bool {
+        const IFUNC: u8 = 10;
+        const IRELATIVE: u32 = 37;
+        let here = |value: Option<u64>| {
+            value.is_some_and(|value| value.wrapping_add(self.bias) == address)
+        };
+        let is_symbol = |symbol: &[u8]| {
+            symbol.get(4).is_some_and(|info| info & 0xf == IFUNC) && here(word(symbol, 8))
+        };
+        let is_relocation = |relocation: &[u8]| {
+            word(relocation, 8).is_some_and(|info| info as u32 == IRELATIVE)
+                && here(word(relocation, 16))
+        };
+        let symbols = self.count_symbols(text).unwrap_or(0);
+        any(text, self.symbols, symbols, is_symbol)
+            || self
+                .relocations
+                .into_iter()
+                .any(|(at, len)| any(text, at, len / ENTRY as u64, is_relocation))
+    }
+
+    /// How many symbols there are: the tables of hashes say so, each in its way.
+    fn count_symbols(&self, text: &impl Text) -> Option<u64> {
+        if self.hash != 0 {
+            let counts: [u8; 8] = bytes(text, self.hash)?;
+            return Some((word(&counts, 0)? >> 32).min(MOST));
+        }
+        let head: [u8; 16] = bytes(text, self.gnu_hash)?;
+        let (sizes, filter) = (word(&head, 0)?, word(&head, 8)? & u64::from(u32::MAX));
+        let (buckets, first) = ((sizes & u64::from(u32::MAX)).min(MOST), sizes >> 32);
+        let bucket = self.gnu_hash.checked_add(16)?.checked_add(filter * 8)?;
+        let mut last = 0;
+        for index in 0..buckets {
+            last = last.max(number(text, bucket.checked_add(index * 4)?)?);
+        }
+        let chain = bucket.checked_add(buckets * 4)?;
+        for symbol in u64::from(last)..MOST {
+            let Some(link) = symbol.checked_sub(first) else {
+                return Some(first);
+            };
+            if number(text, chain.checked_add(link * 4)?)? & 1 != 0 {
+                return Some(symbol + 1);
+            }
+        }
+        Some(MOST)
+    }
+}
+
+/// Whether one of `count` entries from an address on is such a one.
+fn any(text: &impl Text, at: u64, count: u64, is_one: impl Fn(&[u8]) -> bool) -> bool {
+    let mut room = [0; ENTRY * AT_ONCE];
+    let (mut next, mut left) = (at, count.min(MOST) as usize);
+    while at != 0 && left > 0 {
+        let some = left.min(AT_ONCE);
+        let Some(entries) = room.get_mut(..some * ENTRY) else {
+            return false;
+        };
+        if !text.read(next, entries) {
+            return false;
+        }
+        if entries.chunks_exact(ENTRY).any(&is_one) {
+            return true;
+        }
+        next = next.saturating_add((some * ENTRY) as u64);
+        left -= some;
+    }
+    false
+}
+
+fn bytes<const N: usize>(text: &impl Text, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    text.read(at, &mut bytes).then_some(bytes)
+}
+
+fn number(text: &impl Text, at: u64) -> Option<u32> {
+    bytes(text, at).map(u32::from_le_bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}

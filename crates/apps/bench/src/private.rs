@@ -1,0 +1,59 @@
+//! A folder for programs that a bench compiles and runs.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// A folder that no other user could make before, nor can write to: what is in it is run, also by root. It goes with
+/// this value.
+#[derive(Debug)]
+pub(crate) struct PrivateFolder(PathBuf);
+
+impl PrivateFolder {
+    /// A fresh one, with these words in its name.
+    pub(crate) fn new(words: &str) -> io::Result<PrivateFolder> {
+        let random = RandomState::new().build_hasher().finish();
+        PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
+    }
+
+    /// Fails if there is anything at this path already, a link, too.
+    fn at(path: PathBuf) -> io::Result<PrivateFolder> {
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(PrivateFolder(path))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        // Whoever cannot remove it leaves it to the system.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    /// Another user made the folder before, by its number: then that user chose what root ran.
+    #[test]
+    fn a_folder_that_is_there_already_is_not_used() {
+        let own = PrivateFolder::new("test").expect("a folder");
+        let mode = std::fs::metadata(own.path()).expect("it is there").mode();
+        assert_eq!(mode & 0o077, 0);
+        let link = own.path().join("link");
+        symlink(own.path(), &link).expect("a link");
+        for taken in [own.path().to_owned(), link] {
+            let error = PrivateFolder::at(taken).expect_err("it is taken");
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        }
+        let other = PrivateFolder::new("test").expect("a folder");
+        assert_ne!(own.path(), other.path());
+    }
+}

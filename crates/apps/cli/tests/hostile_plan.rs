@@ -1,0 +1,214 @@
+//! An agent that is given a plan which asks for more than tiptoe ever does: whoever holds a plan must not get more of the
+//! program than its patches.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use object::{Object as _, ObjectSymbol as _};
+use tiptoe_collector::inject::{Inject, Resident, inject};
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::{Process, is_root, skipped, target};
+use tiptoe_wire::{Copy, Data, Geometry, Map, Plan, Request, Words, arena};
+
+const GEOMETRY: Geometry = Geometry {
+    slots: 64,
+    slabs: 8,
+    rings: false,
+};
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// Segments, mapped for the life of the test, through which it asks an agent.
+struct Segments {
+    plan: Plan<'static>,
+    data: Data<'static>,
+}
+
+impl Segments {
+    fn map(data: &OwnedFd, plan: &OwnedFd) -> io::Result<Segments> {
+        let words = |fd: &OwnedFd, len: u64| {
+            let (len, protection) = (len as usize, libc::PROT_READ | libc::PROT_WRITE);
+            let fd = fd.as_raw_fd();
+            // SAFETY: a fresh mapping at an address of the kernel's choice.
+            let at = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    len,
+                    protection,
+                    libc::MAP_SHARED,
+                    fd,
+                    0,
+                )
+            };
+            assert_ne!(at, libc::MAP_FAILED);
+            // SAFETY: mapped just now, for good; the seals keep it from shrinking.
+            unsafe { Words::from_raw(at.cast(), len) }
+        };
+        let (plan, data) = (words(plan, Plan::BYTES), words(data, GEOMETRY.data_bytes()));
+        let data = Data::new(data, GEOMETRY).expect("mapped with this geometry");
+        let segments = Segments {
+            plan: Plan::new(plan),
+            data,
+        };
+        segments.plan.format(GEOMETRY, false);
+        // SAFETY: gettid takes nothing.
+        segments.own(unsafe { libc::gettid() } as u32);
+        Ok(segments)
+    }
+
+    /// Holds the segment, as a tiptoe that lives does; 0 lets go.
+    fn own(&self, tid: u32) {
+        let owner = self.data.owner().expect("the owner word");
+        owner.store(tid, Ordering::Release);
+        // SAFETY: a wake reads nothing.
+        unsafe { libc::syscall(libc::SYS_futex, owner.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// The result of a request with one record.
+    fn ask(&self, request: Request) -> u64 {
+        let sequence = self.plan.publish(request, 1);
+        let owner = self.data.owner().expect("the owner word");
+        self.own(owner.load(Ordering::Acquire));
+        wait_until("an answer", PATIENT, || {
+            self.data.acknowledged() >= sequence
+        });
+        assert_eq!(self.data.outcome(), 0, "{request:?}");
+        self.data.result(0)
+    }
+
+    fn map_arena(&self, base: u64, len: u64) -> u64 {
+        self.plan.put_map(0, Map { base, len });
+        self.ask(Request::Map)
+    }
+
+    fn copy(&self, address: u64, code: &[u8]) -> u64 {
+        self.plan.put_blob(0, code);
+        let len = code.len() as u32;
+        self.plan.put_copy(
+            0,
+            Copy {
+                address,
+                offset: 0,
+                len,
+            },
+        );
+        self.ask(Request::Copy)
+    }
+
+    fn resolve(&self, address: u64) -> u64 {
+        self.plan.put_address(0, address);
+        self.ask(Request::Resolve)
+    }
+}
+
+/// The lines of a process's list of mappings: where each starts and ends, and all of it.
+fn mappings(pid: u32) -> Vec<(u64, u64, String)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
+    let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+    let line = |line: &str| {
+        let (range, _) = line.split_once(' ').expect("words");
+        let (start, end) = range.split_once('-').expect("a range");
+        (hex(start), hex(end), line.to_owned())
+    };
+    text.lines().map(line).collect()
+}
+
+fn address_of(file: &[u8], name: &str) -> u64 {
+    let file = object::File::parse(file).expect("an ELF file");
+    let found = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .find(|symbol| symbol.name() == Ok(name));
+    found.unwrap_or_else(|| panic!("no {name}")).address()
+}
+
+/// Code was written to, and functions were called at, any address that a plan named.
+#[test]
+fn a_plan_that_asks_for_more_than_patches_is_refused() {
+    if !is_root() {
+        return skipped("a plan of somebody else's", "needs root");
+    }
+    let agent = include_bytes!(env!("TIPTOE_AGENT_SO"));
+    let mut waiting = Process::waiting(&target("ifunc"), &["10"]);
+    let pid = waiting.pid();
+    let mut segments = None;
+    let injected = inject(Inject {
+        pid,
+        agent,
+        entry_offset: address_of(agent, "tiptoe_agent_entry"),
+        resident: &|| Resident::None,
+        data_size: GEOMETRY.data_bytes(),
+        plan_size: Plan::BYTES,
+        allow_seccomp: false,
+        deadline: PATIENT,
+        prepare: &mut |data, plan| {
+            segments = Some(Segments::map(data, plan)?);
+            Ok(())
+        },
+    });
+    assert_eq!(injected.expect("the agent enters").entry_result, 0);
+    let segments = segments.expect("it was prepared");
+    wait_until("a greeting", PATIENT, || segments.data.hello().is_some());
+    let exe = fs::read(target("ifunc")).expect("the program");
+    let maps = mappings(pid);
+    let path = target("ifunc");
+    let path = path.to_str().expect("text");
+    let program = maps.iter().find(|(_, _, line)| line.ends_with(path));
+    let start = program.expect("the program's file").0;
+    // Position-independent: its addresses begin at 0.
+    let at = |name| address_of(&exe, name) + start;
+
+    // A function of the program's is no resolver, nor is what is in the middle of one.
+    assert_eq!(segments.resolve(at("resolve")), at("chosen"));
+    for address in [at("chosen"), at("main"), at("resolve") + 1, 0, start] {
+        assert_eq!(segments.resolve(address), 0, "{address:#x}");
+    }
+
+    // Code goes to whole arenas that the agent mapped.
+    const EINVAL: u64 = 22;
+    let free = (start - (64 << 20)) & !(arena::LEN - 1);
+    assert_eq!(segments.map_arena(free + 4096, arena::LEN), EINVAL, "askew");
+    assert_eq!(segments.map_arena(free, 4096), EINVAL, "short");
+    assert_eq!(segments.map_arena(free, 4 * arena::LEN), EINVAL, "long");
+    assert_eq!(segments.map_arena(free, arena::LEN), 0);
+    assert_ne!(
+        segments.map_arena(start & !(arena::LEN - 1), arena::LEN),
+        0,
+        "taken"
+    );
+    let code = [0x90; 16];
+    assert_eq!(segments.copy(free + arena::PROLOGUE, &code), 0);
+    let stack = maps
+        .iter()
+        .find(|(_, _, line)| line.ends_with("[stack]"))
+        .expect("a stack");
+    let elsewhere = [
+        at("chosen"),
+        stack.1 - 64,
+        free,
+        free + arena::PROLOGUE - 8,
+        free + arena::LEN - 8,
+        free + arena::LEN,
+        free - 8,
+        u64::MAX - 7,
+    ];
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("root reads it");
+    let read = |address: u64| {
+        let mut bytes = [0; 16];
+        memory
+            .read_exact_at(&mut bytes, address)
+            .ok()
+            .map(|()| bytes)
+    };
+    for address in elsewhere {
+        let before = read(address);
+        assert_eq!(segments.copy(address, &code), EINVAL, "{address:#x}");
+        assert_eq!(read(address), before, "{address:#x}");
+    }
+    segments.own(0);
+    waiting.go();
+    assert!(waiting.finish().1.success());
+}

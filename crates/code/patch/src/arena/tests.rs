@@ -1,0 +1,147 @@
+use super::*;
+
+const SITE: u64 = 0x5555_0000_0005;
+
+fn want(heads: &[u8]) -> Want {
+    Want {
+        origin: SITE,
+        any: Displacement::over(heads, ByteSet::TRAPS),
+        pairs: Displacement::over(heads, ByteSet::TRAPS),
+        reach: (0, u64::MAX),
+        len: 64,
+        hot: 0,
+        told: 128,
+    }
+}
+
+fn arenas(preferred: Range<u64>, last_resort: Range<u64>) -> Arenas {
+    let (preferred, last_resort) = (vec![preferred], vec![last_resort]);
+    Arenas::new(Space {
+        preferred,
+        last_resort,
+        ..Space::default()
+    })
+}
+
+#[test]
+fn every_place_has_trap_bytes_on_its_heads() {
+    let mut arenas = arenas(SITE - (2 << 30)..SITE - 5, 0..0);
+    for heads in [
+        &[][..],
+        &[1],
+        &[2],
+        &[3],
+        &[4],
+        &[1, 4],
+        &[2, 4],
+        &[1, 2, 3, 4],
+    ] {
+        let at = arenas.place(want(heads)).expect("room").at;
+        let bytes = (at.wrapping_sub(SITE) as u32).to_le_bytes();
+        for &head in heads {
+            let byte = bytes[usize::from(head) - 1];
+            assert!(ByteSet::TRAPS.contains(byte), "{heads:?}: {byte:#x}");
+        }
+    }
+}
+
+/// Arenas began at the same distance from the code in every process.
+#[test]
+fn the_seed_chooses_among_all_free_places() {
+    let base = |free: &Range<u64>, seed| {
+        let mut arenas = Arenas::new(Space {
+            preferred: vec![free.clone()],
+            seed,
+            ..Space::default()
+        });
+        base_of(arenas.place(want(&[])).expect("room").at)
+    };
+    let places = |free: Range<u64>| {
+        let seeds = (0..4000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let places: BTreeSet<u64> = seeds.map(|seed| base(&free, seed)).collect();
+        assert!(places.iter().all(|at| free.contains(at)));
+        places.len()
+    };
+    assert!(places(SITE - (2 << 30)..SITE - 5) > 1000);
+    // Below a program that is not position-independent there are 63.
+    let below = (SITE - (63 << 16)) & !0xffff;
+    assert!(places(below..below + (63 << 16)) > 60);
+}
+
+#[test]
+fn places_never_overlap() {
+    let mut arenas = arenas(SITE - (2 << 30)..SITE - 5, 0..0);
+    let mut places: Vec<(u64, u64)> = (0..4000u64)
+        .map(|i| {
+            let origin = SITE + 32 * i;
+            let heads = [&[1u8][..], &[2, 4], &[], &[3]][i as usize % 4];
+            let moved = Want {
+                origin,
+                ..want(heads)
+            };
+            arenas.place(moved).expect("room")
+        })
+        .flat_map(|place| [(place.at, 64), (place.told, 128)])
+        .collect();
+    places.sort_unstable();
+    assert!(places.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+    let inside = |at: u64| (CODE..END).contains(&(at % ARENA_LEN));
+    assert!(
+        places
+            .iter()
+            .all(|(at, len)| inside(*at) && inside(at + len - 1))
+    );
+}
+
+#[test]
+fn hot_bytes_straddle_no_line_where_they_need_not() {
+    let mut arenas = arenas(SITE - (2 << 30)..SITE - 5, 0..0);
+    for heads in [&[][..], &[1, 4]] {
+        for index in 0..1000 {
+            let origin = SITE + 16 * index;
+            let hot = 36;
+            let place = arenas.place(Want {
+                origin,
+                hot,
+                ..want(heads)
+            });
+            let at = place.expect("room").at;
+            assert!(at % 64 + hot <= 64, "{at:#x}");
+        }
+    }
+}
+
+#[test]
+fn the_heap_is_spared_while_there_is_another_place() {
+    let (low, high) = (SITE + (1 << 28), SITE + (0x60 << 24));
+    let mut both = arenas(high..high + (1 << 28), low..high);
+    assert!(both.place(want(&[4])).expect("room").at >= high);
+    let mut only = arenas(0..0, low..high);
+    assert!(only.place(want(&[4])).expect("room").at < high);
+}
+
+#[test]
+fn an_arena_of_before_is_used_on() {
+    let base = base_of(SITE - (1 << 28));
+    let first = base + CODE..base + CODE + 100;
+    let used = vec![first];
+    let space = Space {
+        arenas: vec![UsedArena { base, used }],
+        ..Space::default()
+    };
+    let mut arenas = Arenas::new(space);
+    let place = arenas.place(want(&[])).expect("room");
+    assert_eq!(
+        (place.at, place.told),
+        (base + CODE + 100, base + END - 128)
+    );
+    let abi = Abi::default();
+    assert!(arenas.take_fresh(&abi).is_empty());
+}
+
+#[test]
+fn no_room_is_no_place() {
+    assert_eq!(arenas(0..0, 0..0).place(want(&[])), None);
+    let far = SITE + (3 << 30);
+    assert_eq!(arenas(far..far + (1 << 30), 0..0).place(want(&[])), None);
+}

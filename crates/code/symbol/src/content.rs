@@ -1,0 +1,273 @@
+//! The content of a file, read piece by piece into memory that nobody else can change.
+//!
+//! A file that is mapped changes while it is parsed: its owner truncates it, which raises SIGBUS, or writes to it,
+//! which makes every `&[u8]` over it undefined behaviour. So each piece (a table, a section) is read once and kept
+//! until the [`Content`] is dropped. What a file claims about itself must not size what is kept: all pieces of one
+//! content together have a budget.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+use object::read::{ReadCache, ReadCacheOps, ReadRef};
+
+/// All pieces of one content have no more bytes than this.
+const MOST_KEPT: u64 = 384 << 20;
+
+/// Where the bytes of a file come from.
+pub trait Pieces {
+    /// How long the file is; it may have changed when it is read.
+    fn size(&self) -> u64;
+
+    /// Fills `piece` with the bytes from `at` on; `None` if the file does not have all of them.
+    fn read(&self, at: u64, piece: &mut [u8]) -> Option<()>;
+
+    /// Whether there is memory for that many bytes more.
+    fn has_room(&self, _bytes: u64) -> bool {
+        true
+    }
+}
+
+impl Pieces for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read(&self, at: u64, piece: &mut [u8]) -> Option<()> {
+        let start = usize::try_from(at).ok()?;
+        piece.copy_from_slice(self.get(start..start.checked_add(piece.len())?)?);
+        Some(())
+    }
+}
+
+/// The content of a file.
+pub struct Content {
+    file: Rc<Budgeted>,
+    cache: ReadCache<Cursor>,
+    /// The pieces that were paid for: where each begins, and its size.
+    paid: RefCell<HashSet<(u64, u64)>>,
+}
+
+impl Content {
+    /// The content of what is read from `pieces`.
+    pub fn new(pieces: impl Pieces + 'static) -> Content {
+        let file = Rc::new(Budgeted {
+            pieces: Box::new(pieces),
+            left: Cell::new(MOST_KEPT),
+            exceeded: Cell::new(false),
+        });
+        let cursor = Cursor {
+            file: Rc::clone(&file),
+            at: 0,
+        };
+        Content {
+            file,
+            cache: ReadCache::new(cursor),
+            paid: RefCell::default(),
+        }
+    }
+
+    /// Whether something was not read, because it is more than a limit or the budget allows.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.file.exceeded.get()
+    }
+
+    /// The bytes of a range; `None` where the file does not have all of them.
+    pub fn get(&self, range: Range<u64>) -> Option<&[u8]> {
+        let size = range.end.checked_sub(range.start)?;
+        self.read_bytes_at(range.start, size).ok()
+    }
+
+    /// Notes that something was not read.
+    pub(crate) fn leave_out(&self) {
+        self.file.exceeded.set(true);
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.file.pieces.size()
+    }
+
+    /// Takes as many bytes from the budget for what is made of the content.
+    pub(crate) fn spend(&self, bytes: u64) -> Option<()> {
+        self.file.spend(bytes)
+    }
+
+    /// Shows all bytes in order, a bounded part at a time, and keeps none; `None` where they cannot be read, or are more
+    /// than `most`.
+    pub(crate) fn stream(&self, most: u64, mut show: impl FnMut(&[u8])) -> Option<()> {
+        const PART: usize = 1 << 16;
+        let size = self.size();
+        if size > most {
+            self.leave_out();
+            return None;
+        }
+        let mut part = vec![0; PART];
+        let mut at = 0;
+        while at < size {
+            let part = &mut part[..usize::try_from(size - at).map_or(PART, |left| left.min(PART))];
+            self.file.pieces.read(at, part)?;
+            show(part);
+            at += part.len() as u64;
+        }
+        Some(())
+    }
+}
+
+/// Without any bytes.
+impl Default for Content {
+    fn default() -> Content {
+        Content::new(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Content {
+        Content::new(bytes)
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Content").finish_non_exhaustive()
+    }
+}
+
+impl<'d> ReadRef<'d> for &'d Content {
+    fn len(self) -> Result<u64, ()> {
+        (&self.cache).len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'d [u8], ()> {
+        // The cache makes room before it reads: pay first.
+        if !self.paid.borrow().contains(&(offset, size)) {
+            self.file.spend(size).ok_or(())?;
+            self.paid.borrow_mut().insert((offset, size));
+        }
+        self.cache.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'d [u8], ()> {
+        self.cache.read_bytes_at_until(range, delimiter)
+    }
+}
+
+/// A file, and how much of it may still be kept.
+struct Budgeted {
+    pieces: Box<dyn Pieces>,
+    left: Cell<u64>,
+    exceeded: Cell<bool>,
+}
+
+impl Budgeted {
+    fn spend(&self, bytes: u64) -> Option<()> {
+        let left = self.left.get().checked_sub(bytes);
+        let left = left.filter(|_| self.pieces.has_room(bytes));
+        match left {
+            Some(left) => self.left.set(left),
+            None => self.exceeded.set(true),
+        }
+        left.map(drop)
+    }
+}
+
+/// What the cache reads through.
+struct Cursor {
+    file: Rc<Budgeted>,
+    at: u64,
+}
+
+impl ReadCacheOps for Cursor {
+    fn len(&mut self) -> Result<u64, ()> {
+        Ok(self.file.pieces.size())
+    }
+
+    fn seek(&mut self, at: u64) -> Result<u64, ()> {
+        self.at = at;
+        Ok(at)
+    }
+
+    /// Reads a part of a text, which is as long as it turns out to be.
+    fn read(&mut self, part: &mut [u8]) -> Result<usize, ()> {
+        let left = self.file.pieces.size().saturating_sub(self.at);
+        let size = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.file.spend(size as u64).ok_or(())?;
+        self.read_exact(&mut part[..size])?;
+        Ok(size)
+    }
+
+    fn read_exact(&mut self, piece: &mut [u8]) -> Result<(), ()> {
+        self.file.pieces.read(self.at, piece).ok_or(())?;
+        self.at += piece.len() as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of zeros, as long as it says.
+    struct Zeros(u64);
+
+    impl Pieces for Zeros {
+        fn size(&self) -> u64 {
+            self.0
+        }
+
+        fn read(&self, _: u64, piece: &mut [u8]) -> Option<()> {
+            piece.fill(0);
+            Some(())
+        }
+    }
+
+    /// A file that is cut to nothing once it is open.
+    struct Truncated;
+
+    impl Pieces for Truncated {
+        fn size(&self) -> u64 {
+            1 << 20
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> Option<()> {
+            None
+        }
+    }
+
+    /// As mapped memory such a file raised SIGBUS in whoever read it.
+    #[test]
+    fn a_file_that_is_truncated_while_it_is_read_has_no_bytes() {
+        let content = Content::new(Truncated);
+        assert_eq!(content.get(0..16), None);
+        assert_eq!((&content).read_bytes_at_until(0..16, 0), Err(()));
+        assert_eq!(content.stream(u64::MAX, |_| ()), None);
+        assert!(!content.is_exceeded());
+    }
+
+    #[test]
+    fn what_is_kept_has_a_budget() {
+        let content = Content::new(Zeros(3 << 40));
+        assert!(content.get(0..1 << 40).is_none());
+        assert!(content.is_exceeded());
+        let content = Content::new(Zeros(3 << 40));
+        let piece = MOST_KEPT / 4;
+        let pieces = (0..8).map(|at| content.get(at..at + piece).is_some());
+        assert_eq!(pieces.filter(|read| *read).count(), 4);
+        // What was read stays, and costs nothing again.
+        assert!(content.get(0..piece).is_some());
+        assert!(content.get(0..1).is_none());
+    }
+
+    #[test]
+    fn a_check_sum_is_not_made_of_more_than_its_limit() {
+        let mut seen = 0;
+        let mut count = |part: &[u8]| seen += part.len() as u64;
+        assert_eq!(
+            Content::new(Zeros(3 << 40)).stream(1 << 31, &mut count),
+            None
+        );
+        let few = Content::new(Zeros(200_000)).stream(1 << 31, &mut count);
+        assert_eq!((few, seen), (Some(()), 200_000));
+    }
+}

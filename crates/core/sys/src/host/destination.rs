@@ -1,0 +1,294 @@
+//! The one way to a file that the user names for writing, such as that of `-o`.
+//!
+//! The folder may belong to somebody who wants another file to be written, or wants the writer to wait. Rules:
+//!
+//! 1. In a sticky folder that everybody may write to (`/tmp`), a link or a file that belongs to neither this user nor the
+//!    folder's owner is refused. This is what `fs.protected_symlinks` and `fs.protected_regular` do, if they are set.
+//! 2. A pipe or device of another user than this one or root is refused, unless it is one of our own descriptors.
+//!    Opening it never waits: a pipe that nobody reads is refused too.
+//! 3. A file is replaced whole, in its folder, and keeps its mode and owner, or it is refused.
+//! 4. A new file is for its owner alone if root writes it or it is `private`, and else as the umask says.
+//!
+//! Each part of the path is held by a descriptor (`O_PATH`) and examined before it is used, so it cannot change in between.
+
+use std::prelude::rust_2024::*;
+
+use std::ffi::{OsStr, OsString};
+use std::format;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use rustix::{fs, process};
+
+/// As many links as the kernel follows.
+const MOST_LINKS: u32 = 40;
+/// The names that are tried for a temporary file.
+const MOST_NAMES: u32 = 16;
+/// What `statfs` tells of procfs.
+const PROC_MAGIC: i64 = 0x9fa0;
+
+/// Where to write.
+#[derive(Debug)]
+pub enum Destination {
+    /// A file that appears, or is replaced, when it is whole.
+    Whole(WholeFile),
+    /// A device, a pipe, or a descriptor of ours.
+    Direct(File),
+}
+
+/// A file under another name until it is placed; removed with the value.
+#[derive(Debug)]
+pub struct WholeFile {
+    file: File,
+    folder: OwnedFd,
+    temporary: OsString,
+    name: OsString,
+}
+
+/// Why a file is not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// A link that somebody else may have put there.
+    #[error("another user's link leads there")]
+    ForeignLink,
+    /// A file that somebody else may have put there.
+    #[error("the file belongs to another user, in a folder that everybody may write to")]
+    ForeignFile,
+    /// A pipe or device of somebody else.
+    #[error("the pipe or device belongs to another user")]
+    ForeignDevice,
+    /// Opening it would wait.
+    #[error("nobody reads from the pipe")]
+    NoReader,
+    /// A new file cannot be given to the old one's owner.
+    #[error("the file belongs to another user or group, and this user cannot keep that")]
+    OwnerLost,
+    /// Any other failure.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Refused {
+        Refused::Io(error.into())
+    }
+}
+
+/// What a path leads to.
+enum Found {
+    /// A name in a folder, and what has that name.
+    Named(OwnedFd, OsString, Option<OwnedFd>),
+    /// What one of the kernel's own links names, and whether that is a descriptor of this process.
+    Nameless(OwnedFd, bool),
+}
+
+impl Destination {
+    /// Opens a file for writing; `private` says that what is written is for nobody else.
+    pub fn open(path: &Path, private: bool) -> Result<Destination, Refused> {
+        let (held, is_own) = match find(path)? {
+            Found::Named(folder, name, None) => {
+                let mode = match private || process::geteuid().is_root() {
+                    true => 0o600,
+                    false => 0o666,
+                };
+                return Ok(Destination::Whole(WholeFile::new(folder, name, mode)?));
+            }
+            Found::Named(folder, name, Some(held)) if is_regular(&held)? => {
+                return replacement(folder, name, &fs::fstat(held)?).map(Destination::Whole);
+            }
+            Found::Named(_, _, Some(held)) => (held, false),
+            Found::Nameless(held, is_own) => (held, is_own),
+        };
+        let owner = fs::fstat(&held)?.st_uid;
+        if !is_own && owner != 0 && owner != process::geteuid().as_raw() {
+            return Err(Refused::ForeignDevice);
+        }
+        open_at_once(&held).map(Destination::Direct)
+    }
+}
+
+impl WholeFile {
+    fn new(folder: OwnedFd, name: OsString, mode: u32) -> Result<WholeFile, Refused> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        for _ in 0..MOST_NAMES {
+            let number = RandomState::new().hash_one(process::getpid());
+            let temporary = OsString::from(format!(".tiptoe-{number:016x}"));
+            match fs::openat(&folder, &temporary, flags, Mode::from_raw_mode(mode)) {
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+                Ok(file) => {
+                    let file = File::from(file);
+                    return Ok(WholeFile {
+                        file,
+                        folder,
+                        temporary,
+                        name,
+                    });
+                }
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// The file, to be written.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the file its name, in the place of what had it.
+    pub fn place(self) -> io::Result<()> {
+        // A disk that is full may say so only now.
+        self.file.sync_data()?;
+        Ok(fs::renameat(
+            &self.folder,
+            &self.temporary,
+            &self.folder,
+            &self.name,
+        )?)
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        // Once it is placed nothing has this name.
+        let _ = fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
+    }
+}
+
+/// A file that takes the place of `old`, with its mode and owner.
+fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile, Refused> {
+    if !may_be_used(&fs::fstat(&folder)?, old) {
+        return Err(Refused::ForeignFile);
+    }
+    let whole = WholeFile::new(folder, name, 0o600)?;
+    let new = fs::fstat(&whole.file)?;
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid) {
+        let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+        fs::fchown(&whole.file, Some(uid), Some(gid)).map_err(|error| match error {
+            Errno::PERM => Refused::OwnerLost,
+            error => error.into(),
+        })?;
+    }
+    // No bits that give rights to who runs it.
+    fs::fchmod(&whole.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
+    Ok(whole)
+}
+
+/// Whether an entry of a folder is not one that somebody else may have put there (rule 1).
+fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
+    let is_shared = folder.st_mode & 0o1002 == 0o1002;
+    let owners = [process::geteuid().as_raw(), folder.st_uid];
+    !is_shared || owners.contains(&entry.st_uid)
+}
+
+/// Opens what is held without waiting for anybody; it is written to as usual.
+fn open_at_once(held: &OwnedFd) -> Result<File, Refused> {
+    // What a descriptor of ours has written already stays in front.
+    let flags =
+        OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let opened = fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NXIO => Refused::NoReader,
+        error => error.into(),
+    })?;
+    fs::fcntl_setfl(&opened, fs::fcntl_getfl(&opened)? - OFlags::NONBLOCK)?;
+    Ok(File::from(opened))
+}
+
+/// Walks along a path, link by link.
+fn find(path: &Path) -> Result<Found, Refused> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut folder = start(bytes)?;
+    let mut rest = parts(bytes);
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        let is_last = rest.is_empty();
+        let held = match hold(&folder, &name, OFlags::NOFOLLOW) {
+            Err(Errno::NOENT) if is_last => return Ok(Found::Named(folder, name, None)),
+            held => held?,
+        };
+        let stat = fs::fstat(&held)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink if fs::fstatfs(&folder)?.f_type == PROC_MAGIC => {
+                // The kernel's own: they name a thing, not a path.
+                let held = hold(&folder, &name, OFlags::empty())?;
+                if is_last {
+                    return Ok(Found::Nameless(held, is_of_our_descriptors(&folder)?));
+                }
+                folder = held;
+            }
+            FileType::Symlink => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                if !may_be_used(&fs::fstat(&folder)?, &stat) {
+                    return Err(Refused::ForeignLink);
+                }
+                let target = fs::readlinkat(&held, c"", Vec::new())?.into_bytes();
+                if target.starts_with(b"/") {
+                    folder = start(&target)?;
+                }
+                rest.extend(parts(&target));
+            }
+            FileType::Directory => folder = held,
+            _ if is_last => return Ok(Found::Named(folder, name, Some(held))),
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+    }
+    Err(Errno::ISDIR.into())
+}
+
+/// Where a path begins.
+fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
+    match path {
+        [] => Err(Errno::NOENT),
+        [b'/', ..] => hold(CWD, OsStr::new("/"), OFlags::DIRECTORY),
+        _ => hold(CWD, OsStr::new("."), OFlags::DIRECTORY),
+    }
+}
+
+/// The parts of a path, the first one last. What ends with a slash is a folder.
+fn parts(path: &[u8]) -> Vec<OsString> {
+    let parts = path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty());
+    let mut parts: Vec<OsString> = parts
+        .map(|part| OsString::from_vec(part.to_vec()))
+        .collect();
+    if path.ends_with(b"/") {
+        parts.push(OsString::from("."));
+    }
+    parts.reverse();
+    parts
+}
+
+fn hold(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fs::openat(
+        folder,
+        name,
+        OFlags::PATH | OFlags::CLOEXEC | flags,
+        Mode::empty(),
+    )
+}
+
+fn is_regular(held: &OwnedFd) -> Result<bool, Errno> {
+    Ok(FileType::from_raw_mode(fs::fstat(held)?.st_mode) == FileType::RegularFile)
+}
+
+/// Whether this is the folder of our own descriptors.
+fn is_of_our_descriptors(folder: &OwnedFd) -> Result<bool, Errno> {
+    let (own, this) = (fs::stat("/proc/self/fd")?, fs::fstat(folder)?);
+    Ok((own.st_dev, own.st_ino) == (this.st_dev, this.st_ino))
+}
+
+#[cfg(test)]
+#[path = "destination/tests.rs"]
+mod tests;

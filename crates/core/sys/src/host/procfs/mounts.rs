@@ -1,0 +1,153 @@
+//! File systems whose server is another user's program (FUSE). It need never answer: whoever asks it for a file's
+//! content or attributes then waits in the kernel, where not even SIGKILL ends the wait. So all that is looked at here
+//! is what the kernel knows without asking the server: mounts, and device numbers.
+
+use std::prelude::rust_2024::*;
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::Process;
+
+/// A mount, as `/proc/PID/mountinfo` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount<'t> {
+    id: &'t str,
+    device: &'t str,
+    kind: &'t str,
+    options: &'t str,
+}
+
+impl<'t> Mount<'t> {
+    fn parse(line: &'t str) -> Option<Mount<'t>> {
+        let (place, of) = line.split_once(" - ")?;
+        let mut place = place.split(' ');
+        let mut of = of.split(' ');
+        Some(Mount {
+            id: place.next()?,
+            device: place.nth(1)?,
+            kind: of.next()?,
+            options: of.nth(1)?,
+        })
+    }
+
+    /// Whether its files come from a program of a user who is neither root nor `uid`.
+    fn is_foreign(&self, uid: u32) -> bool {
+        let mut options = self.options.split(',');
+        let user = options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+        let is_fuse = ["fuse", "fuseblk"].contains(&self.kind) || self.kind.starts_with("fuse.");
+        is_fuse && user.is_none_or(|user: u32| user != 0 && user != uid)
+    }
+}
+
+/// Whether a held file of a process is on a file system of another user's, or on one that is mounted nowhere any more,
+/// which then may be one.
+pub(super) fn is_foreign(held: &File, process: Process) -> bool {
+    // SAFETY: geteuid reads the caller's credentials and cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    let tables = [process, Process::current()].map(|of| fs::read(of.path("mountinfo")));
+    let tables = tables.map(|table| table.unwrap_or_default());
+    let tables = tables
+        .each_ref()
+        .map(|table| String::from_utf8_lossy(table));
+    let mounts: Vec<Mount<'_>> = tables
+        .iter()
+        .flat_map(|table| table.lines().filter_map(Mount::parse))
+        .collect();
+    let Some(place) = Place::of(held) else {
+        return true;
+    };
+    foreign(&place, &mounts, uid)
+}
+
+/// Where a file is.
+struct Place {
+    mount: String,
+    device: (u32, u32),
+}
+
+impl Place {
+    /// As the kernel knows it, without asking the file system.
+    fn of(held: &File) -> Option<Place> {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
+        let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+        // SAFETY: statx is made of integers, for all of which 0 is a value.
+        let mut found: libc::statx = unsafe { std::mem::zeroed() };
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+        // SAFETY: the path ends with a nul, and `found` outlives the call.
+        let failed = unsafe {
+            libc::statx(
+                held.as_raw_fd(),
+                c"".as_ptr(),
+                flags,
+                libc::STATX_TYPE,
+                &raw mut found,
+            )
+        };
+        (failed == 0).then(|| Place {
+            mount: mount.trim().to_owned(),
+            device: (found.stx_dev_major, found.stx_dev_minor),
+        })
+    }
+}
+
+fn foreign(place: &Place, mounts: &[Mount<'_>], uid: u32) -> bool {
+    let (major, minor) = place.device;
+    let device = format!("{major}:{minor}");
+    if let Some(mount) = mounts.iter().find(|mount| mount.id == place.mount) {
+        return mount.is_foreign(uid);
+    }
+    if let Some(mount) = mounts.iter().find(|mount| mount.device == device) {
+        return mount.is_foreign(uid);
+    }
+    // A disk's, or the kernel's own for memory that has a name, which is mounted nowhere.
+    let is_memory = || memory_device().is_none_or(|of_memory| of_memory == place.device);
+    major == 0 && !is_memory()
+}
+
+/// The device number of memfds.
+fn memory_device() -> Option<(u32, u32)> {
+    // SAFETY: the name ends with a nul; a new descriptor or an error comes out.
+    let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    let memory = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
+    Some(Place::of(&memory.into())?.device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 22 0:50 / /mnt/own rw,nosuid - fuse.sshfs host: rw,user_id=1000,group_id=1000
+41 22 0:51 / /mnt/a\\040b rw - fuse /dev/fuse rw,user_id=1001,group_id=0,allow_other
+42 22 0:52 / /mnt/root rw - fuseblk /dev/vdb rw,user_id=0,group_id=0
+";
+
+    #[track_caller]
+    fn check(mount: &str, device: (u32, u32), expected: bool) {
+        let mounts: Vec<Mount<'_>> = TABLE.lines().filter_map(Mount::parse).collect();
+        assert_eq!(mounts.len(), 4);
+        let mount = mount.to_owned();
+        assert_eq!(foreign(&Place { mount, device }, &mounts, 1000), expected);
+    }
+
+    #[test]
+    fn only_another_users_file_system_is_foreign() {
+        check("22", (254, 0), false);
+        check("40", (0, 50), false);
+        check("41", (0, 51), true);
+        check("42", (0, 52), false);
+    }
+
+    #[test]
+    fn what_is_mounted_elsewhere_is_known_by_its_device() {
+        check("99", (254, 0), false);
+        check("99", (0, 51), true);
+        check("99", (8, 1), false);
+        // Unmounted while it was in use.
+        check("99", (0, 77), true);
+        check("99", memory_device().expect("memory with a name"), false);
+    }
+}

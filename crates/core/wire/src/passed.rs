@@ -1,0 +1,130 @@
+//! The entry of its environment by which a command that tiptoe starts finds its agent's descriptors.
+//!
+//! Any process can set the environment of another, and the agent that root's tiptoe brings into a running program
+//! reads that program's environment. So the entry counts only if it carries the key that tiptoe wrote into the very
+//! image of the agent that runs. An image without a key (all that are not preloaded) takes no entry.
+
+use core::fmt;
+
+/// The entry's name.
+pub const NAME: &[u8] = b"TIPTOE_AGENT=";
+
+/// A random number that only tiptoe and the image that it had a command load know; 0 is none.
+pub type Key = [u64; 2];
+
+/// Hexadecimal digits of half a key.
+const HALF: usize = 16;
+
+/// The descriptors that tiptoe passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The agent's own file.
+    pub agent: i32,
+    /// The data segment.
+    pub data: i32,
+    /// The plan segment.
+    pub plan: i32,
+}
+
+impl Passed {
+    /// Writes the entry. (tiptoe)
+    pub fn write(&self, [high, low]: Key, to: &mut impl fmt::Write) -> fmt::Result {
+        let name = core::str::from_utf8(NAME).map_err(|_| fmt::Error)?;
+        let Passed { agent, data, plan } = self;
+        write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
+    }
+
+    /// Reads an entry; `None` if it does not carry this key, or the key is 0. (agent)
+    pub fn read(entry: &[u8], key: Key) -> Option<Passed> {
+        let value = entry.strip_prefix(NAME)?;
+        let (high, value) = value.split_at_checked(HALF)?;
+        let (low, mut rest) = value.split_at_checked(HALF)?;
+        if key == [0; 2] || [hexadecimal(high)?, hexadecimal(low)?] != key {
+            return None;
+        }
+        let mut descriptors = [0; 3];
+        for descriptor in &mut descriptors {
+            let text = rest.strip_prefix(b",")?;
+            let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+            let (digits, after) = text.split_at_checked(digits.count())?;
+            *descriptor = decimal(digits)?;
+            rest = after;
+        }
+        let [agent, data, plan] = descriptors;
+        rest.is_empty().then_some(Passed { agent, data, plan })
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |sum: u64, digit| {
+        Some(sum << 4 | u64::from(char::from(*digit).to_digit(16)?))
+    })
+}
+
+fn decimal(digits: &[u8]) -> Option<i32> {
+    let mut digits = digits.iter().map(|digit| i32::from(digit - b'0'));
+    let first = digits.next()?;
+    digits.try_fold(first, |sum, digit| sum.checked_mul(10)?.checked_add(digit))
+}
+
+/// The seals that tiptoe puts on each memfd before an agent sees it (`fcntl(F_GET_SEALS)`).
+pub mod seals {
+    const SEAL: i32 = 1;
+    const SHRINK: i32 = 2;
+    const GROW: i32 = 4;
+    const WRITE: i32 = 8;
+    const FUTURE_WRITE: i32 = 16;
+    /// Of the data segment, which both sides write.
+    pub const DATA: i32 = SEAL | SHRINK | GROW;
+    /// Of the plan segment, which only tiptoe writes, through the mapping that it has.
+    pub const PLAN: i32 = DATA | FUTURE_WRITE;
+    /// Of the agent's file.
+    pub const AGENT: i32 = DATA | WRITE;
+}
+
+#[cfg(all(test, not(tiptoe_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::string::String;
+
+    const KEY: Key = [0x0123_4567_89ab_cdef, 7];
+    const PASSED: Passed = Passed {
+        agent: 200,
+        data: 201,
+        plan: i32::MAX,
+    };
+
+    fn entry(key: Key) -> String {
+        let mut entry = String::new();
+        PASSED.write(key, &mut entry).expect("a string");
+        entry
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        assert_eq!(Passed::read(entry(KEY).as_bytes(), KEY), Some(PASSED));
+    }
+
+    #[test]
+    fn an_entry_without_the_images_key_is_none() {
+        let read = |entry: &str, key| Passed::read(entry.as_bytes(), key);
+        assert_eq!(read(&entry(KEY), [KEY[0], 8]), None);
+        assert_eq!(read(&entry([0; 2]), [0; 2]), None);
+        assert_eq!(read("TIPTOE_AGENT=10,11,12", KEY), None);
+        assert_eq!(read("TIPTOE_AGENT=10,11,12", [0; 2]), None);
+    }
+
+    #[test]
+    fn every_cut_or_longer_entry_is_none() {
+        let whole = entry(KEY);
+        let shorter =
+            (0..whole.len()).filter(|len| !whole[*len..].bytes().all(|b| b.is_ascii_digit()));
+        for len in shorter {
+            assert_eq!(Passed::read(&whole.as_bytes()[..len], KEY), None, "{len}");
+        }
+        for tail in ["0", ",", "x"] {
+            assert_eq!(Passed::read((whole.clone() + tail).as_bytes(), KEY), None);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Whether an agent may still answer. Its process may call exec, and any of the process's threads may keep the agent's
+//! from running.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::time::{Duration, Instant};
+
+use tiptoe_sys::host::procfs::Process;
+
+use super::{Link, PATIENCE};
+use crate::inject::is_given_up;
+use crate::request::Error;
+use crate::resident::agent_thread;
+
+/// How often it is looked whether the agent's thread runs.
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at a process that is ending.
+const PAUSE: Duration = Duration::from_micros(200);
+/// An agent that has a request and is not seen running for this long does not serve it.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// The process that an agent is in.
+pub(super) struct Pulse {
+    process: Process,
+    /// Its memory, as it is now: another program has another one.
+    memory: File,
+}
+
+impl Pulse {
+    pub(super) fn of(process: Process) -> io::Result<Pulse> {
+        let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
+        Ok(Pulse { process, memory })
+    }
+
+    /// Whether the memory that the agent is in is gone. Then this returns once everybody can see why: a process that
+    /// ends has no memory for a moment before `is_gone` says so, and another program has some.
+    pub(super) fn is_over(&self, is_gone: &dyn Fn() -> bool) -> bool {
+        if !is_given_up(&self.memory) {
+            return false;
+        }
+        let until = Instant::now() + SILENCE;
+        let has_memory = || self.process.maps().is_ok_and(|maps| !maps.is_empty());
+        while !is_gone() && !has_memory() && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        }
+        true
+    }
+
+    /// Whether the thread runs, or would if there were a CPU for it.
+    fn runs(&self, thread: u32) -> bool {
+        let thread = agent_thread(self.process, thread);
+        let status = thread.and_then(|tid| self.process.thread_status(tid).ok());
+        status.is_some_and(|status| matches!(status.state, 'R' | 'D'))
+    }
+}
+
+/// A wait for an agent.
+pub(super) struct Wait<'l> {
+    link: &'l Link,
+    until: Instant,
+    seen: Cell<Instant>,
+    looked: Cell<Instant>,
+}
+
+impl<'l> Wait<'l> {
+    pub(super) fn new(link: &'l Link) -> Wait<'l> {
+        let now = Instant::now();
+        Wait {
+            link,
+            until: now + PATIENCE,
+            seen: Cell::new(now),
+            looked: Cell::new(now),
+        }
+    }
+
+    /// Whether it has lasted too long for an agent that is there.
+    pub(super) fn is_over(&self) -> bool {
+        let now = Instant::now();
+        if now - self.looked.get() > LOOK {
+            self.looked.set(now);
+            let pulse = self.link.pulse.get();
+            let thread = self.link.data().thread();
+            if pulse.is_none_or(|pulse| pulse.runs(thread)) {
+                self.seen.set(now);
+            }
+        }
+        now > self.until || now - self.seen.get() > SILENCE
+    }
+}
+
+/// The agent does not answer.
+pub(super) fn silent(request: tiptoe_wire::Request) -> Error {
+    Error::new(format!("the agent did not answer request {request:?}"))
+        .with_hint("is the target stopped (SIGSTOP, a debugger)?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Terms;
+    use crate::preload::memfd;
+    use tiptoe_wire::{Geometry, Plan, Request};
+
+    /// Each request of the end waited for it anew, ten seconds each.
+    #[test]
+    fn an_agent_that_does_not_run_is_asked_once() {
+        let geometry = Geometry {
+            slots: 16,
+            slabs: 1,
+            rings: false,
+        };
+        let data = memfd(c"data", geometry.data_bytes()).expect("memory");
+        let plan = memfd(c"plan", Plan::BYTES).expect("memory");
+        let link = Link::new(data, plan, geometry, &Terms::default(), Box::new(|| false));
+        let link = link.expect("segments");
+        link.is_in(Process::current());
+        assert!(link.ask(Request::Go, 0).is_err());
+        let asked = link.plan().sequence();
+        assert!(link.ask(Request::Detach, 0).is_err());
+        assert_eq!(link.plan().sequence(), asked);
+        // It goes on.
+        link.data().answer(asked, 0);
+        assert!(link.ask(Request::Detach, 0).is_err());
+        assert_eq!(link.plan().sequence(), asked + 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! A mapped memfd, seen as words only.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use tiptoe_wire::Words;
+
+/// A mapped memfd.
+pub struct Segment {
+    pub(super) file: File,
+    base: *mut u8,
+    pub(super) len: usize,
+}
+
+// SAFETY: the mapping is only seen as atomics, from any thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Maps `len` bytes of a memfd that is sized and cannot shrink any more.
+    pub fn map(fd: OwnedFd, len: u64) -> io::Result<Segment> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let len = len as usize;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                flags,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Segment {
+            file: File::from(fd),
+            base: base.cast(),
+            len,
+        })
+    }
+
+    pub(super) fn words(&self) -> Words<'_> {
+        // SAFETY: mapped for the life of `self`, page-aligned; the seals keep the
+        // target from shrinking it.
+        unsafe { Words::from_raw(self.base, self.len) }
+    }
+
+    /// The memfd, for reading parts without touching the mapping.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; no view outlives `self`.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}

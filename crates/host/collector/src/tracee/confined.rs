@@ -1,0 +1,109 @@
+//! Whether a program has confined itself further than the agent's thread is: a filter may forbid what the agent does in
+//! any thread, or kill for it; and the agent's thread must have nothing that no thread of the program has.
+//!
+//! Each look reads the status of three threads, and where the links of one lead.
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::rights::Rights;
+use tiptoe_wire::Left;
+
+use crate::resident::agent_thread;
+
+/// Threads whose filters are looked at each time, besides the first one.
+const AT_ONCE: usize = 2;
+
+/// Between two looks: a loop that reads hits asks more often.
+const PAUSE: Duration = Duration::from_millis(15);
+
+/// What is known of a process.
+pub(super) struct Confinement {
+    /// How much seccomp confined the thread that it confined most at first.
+    seccomp: u32,
+    /// The agent's thread as it names itself, as tiptoe does, and its rights, which never grow.
+    agent: Cell<Option<(u32, u32, Rights)>>,
+    /// Threads that are to be looked at.
+    others: RefCell<Vec<u32>>,
+    looked: Cell<Instant>,
+}
+
+impl Confinement {
+    /// Of a process in which the agent is not yet.
+    pub(super) fn of(process: Process) -> Confinement {
+        let threads = process.threads().unwrap_or_default().into_iter();
+        let seccomp = threads.filter_map(|tid| seccomp(process, tid)).max();
+        Confinement {
+            seccomp: seccomp.unwrap_or(0),
+            agent: Cell::new(None),
+            others: RefCell::default(),
+            looked: Cell::new(Instant::now()),
+        }
+    }
+
+    /// How it has confined itself, if it has; `thread` is the agent's thread as it names itself.
+    pub(super) fn look(&self, process: Process, thread: u32) -> Option<Left> {
+        if self.looked.get().elapsed() < PAUSE {
+            return None;
+        }
+        self.looked.set(Instant::now());
+        let (agent, own) = self.agent(process, thread)?;
+        let first = rights(process, process.pid())?;
+        let others = self.next(process).into_iter();
+        let most = others.filter_map(|tid| seccomp(process, tid)).max();
+        if most.max(Some(first.seccomp)) > Some(self.seccomp) {
+            return Some(Left::Seccomp);
+        }
+        let is_within = || {
+            let threads = process.threads().unwrap_or_default().into_iter();
+            let mut others = threads.filter(|tid| *tid != agent);
+            others.any(|tid| rights(process, tid).is_some_and(|other| own.are_within(&other)))
+        };
+        (!own.are_within(&first) && !is_within()).then_some(Left::Confined)
+    }
+
+    /// Whether a filter that came later covers the agent's thread, too.
+    pub(super) fn covers_agent(&self, process: Process) -> bool {
+        let agent = self.agent.get().map(|(_, tid, _)| tid);
+        agent.and_then(|tid| seccomp(process, tid)) > Some(self.seccomp)
+    }
+
+    fn agent(&self, process: Process, thread: u32) -> Option<(u32, Rights)> {
+        let known = self.agent.get().filter(|(named, ..)| *named == thread);
+        let found = known.or_else(|| {
+            let tid = agent_thread(process, thread)?;
+            Some((thread, tid, rights(process, tid)?))
+        });
+        self.agent.set(found);
+        found.map(|(_, tid, rights)| (tid, rights))
+    }
+
+    /// The threads whose turn it is.
+    fn next(&self, process: Process) -> Vec<u32> {
+        let mut others = self.others.borrow_mut();
+        if others.is_empty() {
+            *others = process.threads().unwrap_or_default();
+        }
+        let from = others.len().saturating_sub(AT_ONCE);
+        others.split_off(from)
+    }
+}
+
+/// What a thread may do.
+fn rights(process: Process, tid: u32) -> Option<Rights> {
+    let folder = format!("/proc/{}/task/{tid}", process.pid());
+    let status = std::fs::read(format!("{folder}/status")).ok()?;
+    Rights::of(&status, |name| {
+        let path = format!("{folder}/{}", name.to_str().ok()?);
+        let found = std::fs::metadata(path).ok()?;
+        Some([found.dev(), found.ino()])
+    })
+}
+
+/// How much seccomp confines a thread.
+fn seccomp(process: Process, tid: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{}/task/{tid}/status", process.pid())).ok()?;
+    Rights::of(&status, |_| None).map(|rights| rights.seccomp)
+}

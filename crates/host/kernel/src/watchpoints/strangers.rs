@@ -1,0 +1,55 @@
+//! Other processes that hit the addresses of a watch of all CPUs: their hits cost them as much as the watched process's
+//! own, and the program lets them have an allowance of the same size. When they have used it up, the watch can go on at
+//! the threads of its process, which others do not hit.
+
+use tiptoe_sys::host::perf::Breakpoint;
+
+use super::load::opener;
+use super::slots::Watch;
+use super::tasks::Tasks;
+use super::wide::Wide;
+use super::{Events, Rest, Watchpoints, before};
+use crate::Error;
+
+impl Watchpoints {
+    /// Watches the threads of the process from now on instead of all CPUs; stores meanwhile are missed. Where that fails
+    /// it goes on as before, and the error says why.
+    pub fn move_to_threads(&mut self) -> Result<(), Error> {
+        let served = self.served();
+        let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
+        before::begin_gap(&mut self.bpf, &variables)?;
+        // They hold the registers that the threads' events need.
+        self.events = Events::None;
+        let moved = self.at_threads();
+        let (events, failure) = match moved {
+            Ok(tasks) => (Events::Tasks(tasks, Rest::default()), None),
+            Err(error) => (Events::Wide(self.at_cpus()?), Some(error)),
+        };
+        self.events = events;
+        before::end_gap(&mut self.bpf, &self.memory, &served)?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn at_threads(&mut self) -> Result<Tasks, Error> {
+        let threads = self.process.threads()?.len() as u32;
+        self.slots = self.slots.again(threads)?;
+        let opener = opener(&self.bpf, self.sees_kernel)?;
+        Tasks::attach(self.process, opener, &self.slots, self.watches())
+    }
+
+    fn at_cpus(&mut self) -> Result<Wide, Error> {
+        self.slots = self.slots.again(0)?;
+        let wide = Wide::open(self.sees_kernel, &self.slots, &self.watches())?;
+        wide.run(opener(&self.bpf, self.sees_kernel)?)?;
+        wide.start(self.allowance.is_some())?;
+        Ok(wide)
+    }
+
+    /// What each slot serves.
+    fn watches(&self) -> Vec<(Watch, Breakpoint)> {
+        let serving = self.serving.iter();
+        serving
+            .map(|(index, at)| (Watch::of(*index, self.kinds[*index]), *at))
+            .collect()
+    }
+}

@@ -1,0 +1,226 @@
+//! Programs that give up rights while they are traced: the agent's thread never has one that the program has not, and
+//! where it cannot follow it leaves, whether tiptoe runs or is stopped.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tiptoe_tests::memory::patched_bytes;
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::tiptoe::Attached;
+use tiptoe_tests::{Probe, Process, Report, Site, is_root, sampled, skipped, target};
+
+const CALLS: &str = "1000";
+
+/// `confined` under a probe, which has given up what it was told to.
+struct Confined {
+    process: Process,
+    site: Site,
+    attached: Attached,
+}
+
+/// Which side sees it.
+#[derive(Clone, Copy, PartialEq)]
+enum Tiptoe {
+    Runs,
+    IsStopped,
+}
+
+impl Confined {
+    fn after(ways: &str, tiptoe: Tiptoe) -> Confined {
+        let program: PathBuf = target("confined");
+        let mut process = Process::waiting(&program, &[ways, CALLS]);
+        let site = Site::new(process.pid(), &program, "called");
+        let attached = Probe::new(&["called"]).attach(&[process.pid()]);
+        attached.wait_ready();
+        assert!(site.is_probed(), "{ways}");
+        if tiptoe == Tiptoe::IsStopped {
+            attached.process.signal(libc::SIGSTOP);
+        }
+        process.go();
+        assert_eq!(process.line(), "done", "{ways}");
+        Confined {
+            process,
+            site,
+            attached,
+        }
+    }
+
+    /// Lets the program run to its good end.
+    fn end(mut self) -> Report {
+        self.attached.process.signal(libc::SIGCONT);
+        self.process.go();
+        let (output, status) = self.process.finish();
+        assert!(status.success(), "{status} {output}");
+        self.attached.finish()
+    }
+
+    /// The agent has left: the probe is gone, no thread of the agent's is there, and the report says from when on.
+    fn has_been_left(self, ways: &str, because: &str) {
+        let pid = self.process.pid();
+        self.site.wait_original();
+        wait_until(
+            "the agent's end",
+            std::time::Duration::from_secs(20),
+            || agents_thread(pid).is_none(),
+        );
+        let report = self.end();
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains(because), "{ways}: {notes}");
+        assert_eq!(report.count("called"), 1000, "{ways}");
+    }
+
+    /// The agent goes on.
+    fn goes_on(self, ways: &str) {
+        let report = self.end();
+        assert_eq!(report.count("called"), 2000, "{ways}: {:#}", report.value);
+    }
+}
+
+fn agents_thread(pid: u32) -> Option<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let names = tasks.flatten().map(|task| task.path());
+    let mut found = names.filter(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "tiptoe-agent\n")
+    });
+    found.next()?.file_name()?.to_str()?.parse().ok()
+}
+
+const RIGHTS: &str = "gave up rights or a namespace";
+
+/// After an unshare of the namespace of process ids no thread can begin: the program stayed patched, with no
+/// agent to put it back.
+#[test]
+fn a_program_in_which_no_thread_can_begin_is_put_back() {
+    if !is_root() {
+        return skipped("namespaces", "needs root");
+    }
+    for way in ["pid", "join-pid", "user-pid"] {
+        let confined = Confined::after(way, Tiptoe::Runs);
+        assert!(!confined.site.is_probed(), "{way}: seen beforehand");
+        confined.has_been_left(way, RIGHTS);
+    }
+}
+
+/// An inline system call ends no thread of the agent's, and in a namespace of time one begins: the trace goes on, and the
+/// program is put back in the end.
+#[test]
+fn a_program_in_which_no_other_thread_can_begin_is_traced_on() {
+    if !is_root() {
+        return skipped("namespaces", "needs root");
+    }
+    for way in ["inline-pid", "inline-join-pid", "time"] {
+        Confined::after(way, Tiptoe::Runs).goes_on(way);
+    }
+}
+
+/// The same where tiptoe is stopped: the calling thread puts the program back.
+#[test]
+fn a_stopped_tiptoe_leaves_no_program_patched() {
+    if !is_root() {
+        return skipped("namespaces", "needs root");
+    }
+    for way in sampled(&["user-pid", "pid", "join-pid"]) {
+        Confined::after(way, Tiptoe::IsStopped).has_been_left(way, RIGHTS);
+    }
+}
+
+/// By an inline system call a program left the agent's thread in a namespace, under a root, or outside of a filter.
+#[test]
+fn a_thread_of_the_agents_has_no_place_that_the_program_left() {
+    if !is_root() {
+        return skipped("namespaces", "needs root");
+    }
+    for (way, because) in [
+        ("inline-net", RIGHTS),
+        ("inline-fs-root", RIGHTS),
+        ("inline-mnt", RIGHTS),
+        ("inline-filter", "under seccomp"),
+    ] {
+        Confined::after(way, Tiptoe::Runs).has_been_left(way, because);
+    }
+}
+
+/// Only tiptoe looked: where it was stopped nobody did.
+#[test]
+fn the_agents_thread_leaves_where_tiptoe_is_stopped() {
+    if !is_root() {
+        return skipped("namespaces", "needs root");
+    }
+    for (way, because) in [("inline-net", RIGHTS), ("inline-filter", "under seccomp")] {
+        Confined::after(way, Tiptoe::IsStopped).has_been_left(way, because);
+    }
+}
+
+/// A filter for all threads takes effect, through libc and inline, also where tiptoe is stopped: a filter of the agent's
+/// thread alone would make it fail.
+#[test]
+fn all_threads_can_be_put_under_a_filter() {
+    for (way, tiptoe) in [
+        ("tsync", Tiptoe::Runs),
+        ("tsync", Tiptoe::IsStopped),
+        ("inline-tsync", Tiptoe::IsStopped),
+    ] {
+        Confined::after(way, tiptoe).has_been_left(way, "under seccomp");
+    }
+}
+
+/// The agent's thread was asked to leave, and the program died of its calls. It sleeps for good now.
+#[test]
+fn a_filter_that_kills_finds_no_call_of_the_agents() {
+    for way in ["inline-strict", "inline-tsync"] {
+        let mut confined = Confined::after(way, Tiptoe::Runs);
+        confined.site.wait_original();
+        assert!(confined.process.lives());
+        assert_eq!(patched_bytes(confined.process.pid()), 0, "{way}");
+        let report = confined.end();
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("under seccomp"), "{way}: {notes}");
+        assert_eq!(report.count("called"), 1000, "{way}");
+    }
+}
+
+/// What the agent's thread does not have it need not give up: it goes on, and a stopped tiptoe does not matter.
+#[test]
+fn the_agents_thread_has_no_right_that_a_program_gives_up() {
+    if !is_root() {
+        return skipped("rights", "needs root");
+    }
+    let ways = [
+        "inline-ids:inline-nnp:inline-landlock",
+        "inline-root:inline-caps",
+        "ids:nnp:landlock",
+        "root:caps",
+    ];
+    for ways in ways {
+        let mut confined = Confined::after(ways, Tiptoe::IsStopped);
+        let results = hijacked(confined.process.pid());
+        let refused = [-libc::EPERM, -libc::EACCES, -libc::ENOENT];
+        assert!(
+            results.len() == 10 && results.iter().all(|result| refused.contains(result)),
+            "{ways}: {results:?}"
+        );
+        assert!(
+            confined.process.lives() && confined.site.is_probed(),
+            "{ways}"
+        );
+        confined.goes_on(ways);
+    }
+}
+
+/// What comes of the calls that the agent's thread is made to make.
+fn hijacked(pid: u32) -> Vec<i32> {
+    let mut hijack = Command::new(target("hijack"));
+    let run = hijack.arg(pid.to_string()).arg("/etc/passwd").output();
+    let results = String::from_utf8_lossy(&run.expect("hijack runs").stdout).into_owned();
+    let numbers = results.lines().filter_map(|line| line.split_once(' '));
+    numbers
+        .map(|(_, result)| result.parse().expect("a number"))
+        .collect()
+}
+
+/// The agent's thread changes ids, by which the kernel clears the flag for the whole process; it is the program's.
+#[test]
+fn a_program_that_may_not_be_dumped_stays_so() {
+    let confined = Confined::after("undumpable", Tiptoe::Runs);
+    confined.goes_on("undumpable");
+}

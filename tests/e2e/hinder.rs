@@ -1,0 +1,114 @@
+//! What others may do to hinder a trace: each costs it a bounded time, and is reported.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use tiptoe_tests::{Probe, Process, Report, Site, command, is_root, skipped, target};
+
+use crate::watch;
+
+/// tiptoe waited ten seconds for the answer of an agent that had gone with the program, and did not know why none came.
+#[test]
+fn an_exec_while_the_agent_begins_is_noticed() {
+    let mut program = Process::waiting(&target("becomes"), &[]);
+    let pid = program.pid().to_string();
+    let mut attach = command();
+    // So many that the exec comes before all are patched.
+    let options = ["--via", "agent", "--budget", "off", "--duration", "60"];
+    attach
+        .args(["probe", "libc.so.6:*", "-p", &pid])
+        .args(options);
+    program.go();
+    let output = tiptoe_tests::process::output(&mut attach);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("ran another program"), "{said}");
+    assert!(!said.contains("did not answer"), "{said}");
+    assert!(program.lives());
+    assert!(program.finish().1.success());
+}
+
+/// The report did not say what becomes of the probes that such an agent leaves.
+#[test]
+fn an_agent_that_is_held_takes_its_probes_out_itself() {
+    if !is_root() {
+        return skipped("a held agent", "needs root");
+    }
+    let program = target("hot");
+    let mut target = Process::waiting(&program, &["2", "1000"]);
+    let site = Site::new(target.pid(), &program, "add");
+    let attached = Probe::new(&["add"])
+        .with(&["--latency"])
+        .attach(&[target.pid()]);
+    attached.wait_ready();
+    let mut freeze =
+        Process::start(Command::new(tiptoe_tests::target("freeze")).arg(target.pid().to_string()));
+    assert_eq!(freeze.line(), "frozen");
+    let report = attached.interrupt();
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("the agent did not answer"), "{notes}");
+    assert!(notes.contains("it takes its probes out itself"), "{notes}");
+    // It does, as nobody holds its segments any more.
+    assert!(freeze.finish().1.success());
+    site.wait_original();
+    target.go();
+    assert!(target.finish().1.success());
+}
+
+/// Any process with something at the address of a watched variable spent the watch's allowance, so that it rested.
+#[test]
+fn a_neighbour_at_the_same_address_does_not_put_a_watch_to_rest() {
+    let Some(_turn) = watch::turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["crowded", "20"]);
+    let pid = program.pid().to_string();
+    let mut watch = command();
+    let options = ["stats.hits", "--json", "--budget", "1%", "--duration", "60"];
+    watch
+        .arg("watch")
+        .args(options)
+        .args(["-p", &pid])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let (mut tiptoe, ready) =
+        tiptoe_tests::Ready::of(&mut watch, |watch| watch.spawn().expect("tiptoe starts"));
+    ready.wait();
+    program.go();
+    let said = BufReader::new(tiptoe.stderr.take().expect("it is piped"));
+    let mut said = said.lines().map(|line| line.expect("text"));
+    let moved = said
+        .by_ref()
+        .find(|line| line.contains("moved from all CPUs to the threads of its process"));
+    assert!(moved.is_some(), "the watch did not move");
+    program.go();
+    assert!(program.finish().1.success());
+    let output = tiptoe.wait_with_output().expect("our child");
+    assert!(output.status.success());
+    let report = Report::parse(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(
+        watch::row(&report, "seldom")["count"],
+        20,
+        "{:#}",
+        report.value["watch"]
+    );
+    assert_eq!(report.value["watch"]["form"]["by"], "thread");
+}
+
+/// Where all CPUs were asked for, it stays with them and says what it missed.
+#[test]
+fn a_neighbour_that_puts_a_watch_to_rest_is_reported() {
+    let Some(_turn) = watch::turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["crowded", "20"]);
+    let watch =
+        Probe::watch_within("1%").with(&["stats.hits", "--via", "kernel", "--duration", "1"]);
+    let watched = watch.attach(&[program.pid()]);
+    watched.wait_ready();
+    program.go();
+    let report = watched.finish();
+    let notes = report.value["notes"].to_string();
+    assert!(
+        notes.contains("`--via kernel-task` leaves them out"),
+        "{notes}"
+    );
+    program.go();
+    assert!(program.finish().1.success());
+}

@@ -1,0 +1,102 @@
+//! `-o FILE`, where the folder belongs to somebody else too.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::PathBuf;
+use std::process::Command;
+
+use tiptoe_tests::{command, is_root, skipped};
+
+use crate::doctor::Unprivileged;
+
+/// A folder as `/tmp`, removed when the test is over.
+struct Shared(PathBuf);
+
+impl Shared {
+    fn new(name: &str) -> Shared {
+        let name = format!("tiptoe-outputs-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::set_permissions(&folder, Permissions::from_mode(0o1777)).expect("our own folder");
+        Shared(folder)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Nothing is lost where it stays: it is a temporary folder.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// As root, `-o /tmp/report` wrote wherever a link of another user led.
+#[test]
+fn another_users_link_is_not_followed() {
+    if !is_root() {
+        return skipped("another user's link", "needs root");
+    }
+    let shared = Shared::new("link");
+    let (own, link, made) = (
+        shared.0.join("own"),
+        shared.0.join("link"),
+        shared.0.join("made"),
+    );
+    fs::write(&own, "root's").expect("a file");
+    symlink(&own, &link).expect("a link");
+    lchown(&link, Some(65534), Some(65534)).expect("root gives it away");
+    let instruments = [
+        &["probe", "libc.so.6:getenv"][..],
+        &["probe", "libc.so.6:getenv", "--json"],
+        &["probe", "libc.so.6:getenv", "--record"],
+        &["lock"],
+        &["lock", "--kernel"],
+        &["watch", "environ"],
+        &["stat"],
+        &["stat", "--csv"],
+        &["stat", "--by", "scope"],
+    ];
+    for instrument in instruments {
+        let mut tiptoe = command();
+        tiptoe.args(instrument).arg("-o").arg(&link);
+        let output = tiptoe.args(["--", "touch"]).arg(&made).output();
+        let output = output.expect("tiptoe runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{instrument:?}: {said}");
+        assert!(
+            said.contains("another user's link leads there\nhint: -o FILE"),
+            "{said}"
+        );
+    }
+    assert_eq!(fs::read_to_string(&own).expect("a file"), "root's");
+    assert!(!made.exists(), "it is refused before the command starts");
+}
+
+#[test]
+fn new_files_are_for_those_who_may_know() {
+    if !is_root() {
+        return skipped("two users", "needs root");
+    }
+    let (shared, user) = (Shared::new("modes"), Unprivileged::new());
+    let stat = &["stat", "-e", "page-faults"][..];
+    let calls = &["probe", "libc.so.6:getenv", "--record"][..];
+    let whose: [(&str, Command, &[&str], u32); 3] = [
+        ("counts", user.with(&[]), stat, 0o644),
+        ("calls", user.with(&[]), calls, 0o600),
+        ("roots", command(), stat, 0o600),
+    ];
+    for (name, tiptoe, arguments, mode) in whose {
+        let path = shared.0.join(name);
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "umask 022; exec \"$@\"", "sh"])
+            .arg(tiptoe.get_program())
+            .args(tiptoe.get_args())
+            .args(arguments)
+            .arg("-o")
+            .arg(&path);
+        let output = shell.args(["--", "true"]).output().expect("sh runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{name}: {error}: {said}"));
+        assert_eq!(found.mode() & 0o7777, mode, "{name}: {said}");
+    }
+}

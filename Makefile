@@ -5,15 +5,17 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
-# The tests' knobs, the same in every recipe: 1% of the long tests, 5 s of each fuzz target, the same inputs each time.
+# The long tests run at 1% of their length, except in `make stress`.
 export TIPTOE_TEST_SCALE ?= 0.01
-FUZZ_SECONDS ?= 5
-FUZZ_SEED ?= 1
+FUZZ_SECONDS ?= 20
+# 0: other inputs each time.
+FUZZ_SEED ?= 0
 # The pure crates that miri runs. Those without unsafe code of their own that take it minutes run only in stress.
 MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session tiptoe-stack tiptoe-futex tiptoe-label
+step := scripts/step.sh
 
 .NOTPARALLEL:
-.PHONY: build sbom demo test stress check unit model e2e miri asan fuzz setup-demo setup-test setup-stress clean
+.PHONY: build sbom demo test nightly stress check tests models miri asan fuzz features clean
 
 build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --locked --release
@@ -21,53 +23,53 @@ build: ## the tiptoe command, at target/release/tiptoe
 sbom: ## what the tiptoe command is made of, at target/tiptoe.cdx.json (CycloneDX)
 	scripts/sbom.sh
 
-demo: setup-demo build ## a redis-server under load, traced, with what that cost
+demo: ## a redis-server under load, traced, with what that cost
+	scripts/setup.sh demo
+	$(MAKE) build
 	scripts/demo.sh
 
-test: setup-test check unit model e2e miri fuzz ## every test, the long ones at 1%
-	@scripts/summary.sh
+test: ## the gate: what every change must pass, in eight minutes on two cores
+	scripts/setup.sh test
+	$(MAKE) check tests
+	$(step) "models of what changed" scripts/model.sh changed
+	scripts/summary.sh
 
-stress: setup-stress asan ## every test, whole, under the address sanitizer too, and ten minutes of each fuzz target
-	$(MAKE) test TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 FUZZ_SEED=0 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
+nightly: ## everything: what is long, needs other releases of Debian, measures time, or repeats
+	scripts/setup.sh nightly
+	$(MAKE) check features
+	TIPTOE_TEST_LIMIT=1200 $(step) "tests, nightly ones too" cargo run --quiet -p xtask -- tests --nightly
+	$(step) "flaky tests, 20 times" scripts/flaky.sh
+	$(step) models scripts/model.sh all
+	$(MAKE) miri asan fuzz
+	scripts/summary.sh
 
-check: ## formatting, lints, the rules between crates, dependencies, the BPF objects, what is packaged
-	cargo fmt --all -- --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo build --locked
-	cargo test -p xtask
-	scripts/deny.sh
-	scripts/sbom.sh
-	scripts/bpf.sh
-	scripts/package.sh
+stress: ## nightly at full scale, with ten minutes of each fuzz target
+	$(MAKE) nightly TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
-unit: ## the crates' own tests
-	cargo test --workspace --exclude xtask --exclude tiptoe-tests
-	cargo test -p tiptoe-lock --all-features
+check: ## formatting, lints, dependencies, the BPF objects
+	$(step) format cargo fmt --all -- --check
+	$(step) lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	$(step) dependencies scripts/deny.sh
+	$(step) "BPF objects" scripts/bpf.sh
 
-model: ## loom: the lock-free parts, every interleaving within two preemptions
-	scripts/model.sh
+tests: ## every test that is not a nightly one; FILTER="part of a name…" runs some
+	$(step) tests cargo run --quiet -p xtask -- tests $(FILTER)
 
-e2e: ## real programs, driven through the command
-	cargo build
-	cargo test -p tiptoe-tests
+models: ## loom: the lock-free parts, every interleaving within two preemptions; keeps what passed in tests/models.txt
+	scripts/model.sh all
 
 miri: ## undefined behaviour in the pure crates
-	scripts/miri.sh $(MIRI_CRATES)
+	$(step) miri scripts/miri.sh $(MIRI_CRATES)
 
 asan: ## the collector under the address sanitizer
-	scripts/asan.sh
+	$(step) "address sanitizer" scripts/asan.sh
 
 fuzz: ## each fuzz target for FUZZ_SECONDS
-	scripts/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED)
+	$(step) fuzz scripts/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED)
 
-setup-demo:
-	@scripts/setup.sh demo
-
-setup-test:
-	@scripts/setup.sh test
-
-setup-stress:
-	@scripts/setup.sh stress
+features: ## what programs link: any set of features, its packages, its examples; the bill of materials
+	$(step) "features and packages" scripts/package.sh
+	$(step) "bill of materials" scripts/sbom.sh
 
 clean:
 	cargo clean

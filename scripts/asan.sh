@@ -9,4 +9,3 @@ fi
 RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS=detect_leaks=0 \
     cargo +nightly test -p tiptoe-collector --lib \
     --target x86_64-unknown-linux-gnu --target-dir target/asan
-passed asan

@@ -41,4 +41,3 @@ for source in *.bpf.c; do
     fi
 done
 cd - >/dev/null
-passed bpf

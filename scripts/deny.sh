@@ -19,4 +19,3 @@ if cargo deny --locked fetch db >/dev/null 2>&1; then
 else
     skip advisories "the database cannot be fetched: https://github.com/RustSec/advisory-db"
 fi
-passed deny

@@ -11,4 +11,3 @@ export PROPTEST_CASES=${PROPTEST_CASES:-4} MIRIFLAGS=${MIRIFLAGS:--Zmiri-disable
 for crate in "$@"; do
     cargo +nightly miri test -p "$crate" --lib --tests --target-dir target/miri
 done
-passed miri

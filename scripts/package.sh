@@ -8,4 +8,4 @@ done
 cargo clippy -p tiptoe-lock --all-features --all-targets -- -D warnings
 package=(cargo package --allow-dirty -p tiptoe-event -p tiptoe-port -p tiptoe-sync -p tiptoe-lock)
 "${package[@]}" --offline || "${package[@]}"
-passed packages
+cargo test -p tiptoe-lock --all-features

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup.sh demo|test|stress: the system packages and Rust extras that `make demo`, `make test` or `make stress` need.
+# scripts/setup.sh demo|test|nightly: the system packages and Rust extras that `make demo`, `make test` or `make nightly` need.
 # As root they are installed; otherwise the exact line to run is printed and the script ends with status 2.
 # Services that come with a package are never started. What only widens the tests (nightly Rust,
 # cargo-deny, cargo-fuzz) may be missing: its step is then skipped.
@@ -16,13 +16,13 @@ command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 command -v javac >/dev/null || tests+=(default-jdk-headless)
 
 # The real programs of tests/e2e/campaign.rs.
-stress=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs)
+nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs)
 
 case $what in
-stress) packages=("${stress[@]}") ;;
+nightly) packages=("${nightly[@]}") ;;
 demo) packages=("${demo[@]}") ;;
 test) packages=("${tests[@]}") ;;
-*) echo "usage: scripts/setup.sh demo|test|stress" >&2; exit 2 ;;
+*) echo "usage: scripts/setup.sh demo|test|nightly" >&2; exit 2 ;;
 esac
 
 missing_packages() {
@@ -71,12 +71,13 @@ try() {
 }
 
 extras() {
+    # Unoptimized: they are built longer than they run.
+    cargo deny --version >/dev/null 2>&1 || try 900 cargo install --debug --locked cargo-deny
+    [[ $what == nightly ]] || return 0
     if have rustup && ! nightly miri; then
         try 300 rustup toolchain install nightly --profile minimal --component miri --component rust-src
     fi
-    # Unoptimized: they are built longer than they run.
     nightly fuzz || try 600 cargo install --debug --locked cargo-fuzz
-    cargo deny --version >/dev/null 2>&1 || try 900 cargo install --debug --locked cargo-deny
 }
 
 # The kernel's list of tracepoints, where the system did not mount it.
@@ -89,7 +90,7 @@ need_cargo
 system
 : >"$RESULTS"
 : >"$SKIPS"
-if [[ $what == test ]]; then
+if [[ $what != demo ]]; then
     tracefs
     extras
 fi

@@ -12,7 +12,8 @@ may_skip() {
     return 1
 }
 
-touch "$SKIPS"
+touch "$SKIPS" target/test-flaky
+sed 's/^/flaky: /' target/test-flaky
 mapfile -t skips < <(sort -u "$SKIPS")
 unlisted=0
 for line in "${skips[@]}"; do

@@ -1,8 +1,10 @@
 //! Debug registers, taken by perf_event_open; and a turn for each test that takes any, as there are four in a machine.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::FromRawFd;
+
+use crate::turn;
 
 const BREAKPOINT: u64 = 5;
 /// disabled, exclude_kernel, exclude_hv
@@ -67,16 +69,8 @@ impl Breakpoint {
 pub struct Turn(#[expect(dead_code, reason = "its lock ends with it")] File);
 
 impl Turn {
-    /// Waits for the other tests. Whatever the processes of this machine are built from, they share its registers:
-    /// so the file lies where all find it.
+    /// Waits for the tests that take debug registers, of whatever checkout: all share the machine's.
     pub fn wait() -> Turn {
-        let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
-        let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(false).write(true).open(&path);
-        let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        // SAFETY: flock takes a descriptor and touches no memory.
-        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
-        assert_eq!(locked, 0, "{}", io::Error::last_os_error());
-        Turn(file)
+        Turn(turn::wait("/sys/bus/event_source/devices/breakpoint"))
     }
 }

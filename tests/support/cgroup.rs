@@ -1,24 +1,24 @@
 //! Cgroups of version 2 that a test makes, and what the kernel itself says of them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::turn;
 
 /// A cgroup, with whatever was made in it. There is one at a time: whoever counts all cgroups sees those of others.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
-    _alone: MutexGuard<'static, ()>,
+    _alone: File,
 }
 
 impl Cgroup {
     /// A new one below the root; none where that is not possible, with the reason.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        static ALONE: Mutex<()> = Mutex::new(());
         let mounts = fs::read_to_string("/proc/mounts").map_err(|error| error.to_string())?;
         let is_unified = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
         let root = mounts.lines().find(is_unified);
@@ -26,9 +26,9 @@ impl Cgroup {
         let root = root.ok_or("no cgroups of version 2")?;
         // Relaxed: numbers that differ are all that is wanted.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // The keeper removes what has its test's number.
         let path = Path::new(root).join(format!("tiptoe-{}-{number}", process::id()));
-        // A test that failed leaves nothing that the next one could mind.
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = turn::wait(root);
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Cgroup {
             path,

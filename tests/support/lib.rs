@@ -7,8 +7,11 @@
 pub mod breakpoint;
 pub mod cgroup;
 pub mod debian;
+pub mod evidence;
 pub mod foreign;
+mod front;
 pub mod futexes;
+pub mod keeper;
 pub mod memory;
 pub mod process;
 pub mod ready;
@@ -18,6 +21,7 @@ pub mod target;
 pub mod tiptoe;
 pub mod tracepoint;
 pub mod truth;
+mod turn;
 pub mod waiting;
 
 pub use cgroup::Cgroup;
@@ -35,6 +39,15 @@ pub use tracepoint::Tracepoint;
 pub use waiting::Waiting;
 
 use std::path::{Path, PathBuf};
+
+/// Runs before `main`, while there is one thread: nothing that a test program starts outlives it.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static KEEP: extern "C" fn() = keep;
+
+extern "C" fn keep() {
+    front::keep_this_process();
+}
 
 /// The root of the workspace.
 pub fn root() -> PathBuf {

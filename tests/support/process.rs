@@ -1,4 +1,4 @@
-//! A program that a test started: ended when the test is over, however it is over.
+//! A program that a test started: ended when the test is over, and after 60 s in any case.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::scaled;
+use crate::{evidence, keeper};
 
 /// A running program with pipes to its stdin and from its stdout.
 #[derive(Debug)]
@@ -102,10 +102,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Ok(Some(status)) = self.child.try_wait()
-        {
-            eprintln!("process {} had ended by itself: {status}", self.pid());
+        if std::thread::panicking() {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    eprintln!("process {} had ended by itself: {status}", self.pid())
+                }
+                _ => save_evidence(self.pid().cast_signed()),
+            }
         }
         // Both fail only where the child is gone already.
         let _ = self.child.kill();
@@ -179,7 +182,7 @@ impl Drop for Fed {
     }
 }
 
-/// Ends a process group that hangs, so that its test fails and the next one runs.
+/// Ends a process group that hangs, so that its test fails: first it saves what the group was doing.
 #[derive(Debug)]
 struct Watchdog {
     done: Arc<AtomicBool>,
@@ -188,18 +191,19 @@ struct Watchdog {
 impl Watchdog {
     fn new(child: &Child) -> Watchdog {
         let done = Arc::new(AtomicBool::new(false));
-        let (group, seen) = (-(child.id() as i32), Arc::clone(&done));
-        let limit = Duration::from_secs(240 + scaled(10_000));
+        let (leader, seen) = (child.id().cast_signed(), Arc::clone(&done));
+        let limit = limit();
         std::thread::spawn(move || {
             let until = Instant::now() + limit;
-            // Relaxed: the flag is all that is told.
+            // Relaxed: the flag publishes nothing else.
             while Instant::now() < until && !seen.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(50));
             }
             if !seen.load(Relaxed) {
-                eprintln!("ended after {limit:?}: process group {}", -group);
+                eprintln!("killed after {limit:?}: process group {leader}");
+                save_evidence(leader);
                 // SAFETY: kill takes two numbers; the group is a test's own.
-                unsafe { libc::kill(group, libc::SIGKILL) };
+                unsafe { libc::kill(-leader, libc::SIGKILL) };
             }
         });
         Watchdog { done }
@@ -209,6 +213,22 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         self.done.store(true, Relaxed);
+    }
+}
+
+/// How long a program that a test starts may run: 60 s, `TIPTOE_TEST_LIMIT` in `make nightly`.
+fn limit() -> Duration {
+    let limit = std::env::var("TIPTOE_TEST_LIMIT").ok();
+    Duration::from_secs(limit.and_then(|limit| limit.parse().ok()).unwrap_or(60))
+}
+
+/// Saves what a process, its descendants and all else that this test has started are doing.
+fn save_evidence(leader: i32) {
+    if let Some(folder) = std::env::var_os(keeper::EVIDENCE) {
+        let mut all = keeper::below(std::process::id().cast_signed());
+        all.retain(|pid| *pid != leader);
+        all.insert(0, leader);
+        evidence::save(Path::new(&folder), &all);
     }
 }
 

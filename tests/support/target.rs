@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use crate::process::output;
-use crate::{installed, root};
+use crate::{installed, root, turn};
 
 /// The program of `tests/targets/NAME.{c,cc,rs}`, with the flags of its own first line.
 pub fn target(name: &str) -> PathBuf {
@@ -33,9 +31,13 @@ pub fn target_of(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
 
 /// The Rust program of `tests/targets` that needs crates, an example of this one.
 pub fn rust_target(name: &str) -> PathBuf {
-    crate::tiptoe::cargo_builds(&["-p", "tiptoe-tests", "--example", name])
-        .join("examples")
-        .join(name)
+    let path = crate::tiptoe::built().join("examples").join(name);
+    assert!(
+        path.exists(),
+        "no {}: run `cargo build -p tiptoe-tests --examples`",
+        path.display()
+    );
+    path
 }
 
 /// The C program linked to musl: `hot-musl`. Fails with the compiler's words.
@@ -76,11 +78,19 @@ pub fn go_target(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
 pub fn java_target(name: &str) -> Result<(PathBuf, [String; 3]), String> {
     let [java, javac] =
         ["java", "javac"].map(|name| installed(name).ok_or(format!("{name} is not installed")));
-    let mut compiler = Command::new(javac?);
     let classes = folder().join("java");
-    let built = output(compiler.arg("-d").arg(&classes).arg(source(name)));
-    if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    let class = classes.join(name).with_extension("class");
+    let _turn = turn::wait_for_file(&folder().join(format!("{name}-java.turn")));
+    if !is_fresh(&class) {
+        let built = output(
+            Command::new(javac?)
+                .arg("-d")
+                .arg(&classes)
+                .arg(source(name)),
+        );
+        if !built.status.success() {
+            return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+        }
     }
     let classes = classes.display().to_string();
     Ok((java?, ["-cp".to_owned(), classes, name.to_owned()]))
@@ -96,18 +106,12 @@ fn build(
     let own = own_flags(source);
     let built = folder.join(file_name(name, &own, flags));
     // One at a time: a program that runs already must not lose its file to a second build.
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let _turn = BUILDING.lock();
+    let _turn = turn::wait_for_file(&built.with_extension("turn"));
     if is_fresh(&built) {
         return Ok(built);
     }
-    // Another run of the tests may build, too: whoever is last renames a whole file into place.
-    static TURN: AtomicU32 = AtomicU32::new(0);
-    let part = built.with_extension(format!(
-        "{}-{}",
-        std::process::id(),
-        TURN.fetch_add(1, Relaxed)
-    ));
+    // A compiler that is killed leaves no half of a program: a whole file is renamed into place.
+    let part = built.with_extension("part");
     let output = compiler
         .args(["-o".as_ref(), part.as_os_str(), source.as_os_str()])
         .args(own.iter().map(String::as_str).chain(flags.iter().copied()))

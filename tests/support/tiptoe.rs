@@ -2,42 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::process::{Process, output};
 use crate::ready::Ready;
 use crate::report::{Expected, Report};
-use crate::root;
 use crate::waiting::last_child;
 
-/// The command as built now: `TIPTOE_BIN`, else this workspace's, built once in each run of the tests.
+/// The command: `TIPTOE_BIN`, else the one that lies beside this test program's folder, as cargo puts it there.
 pub fn command() -> Command {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    // Where the tests themselves run in the background Ctrl-C is ignored, and would be by all they start.
-    // SAFETY: sets a signal to its default, which no test changes.
-    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-    Command::new(BUILT.get_or_init(|| match std::env::var_os("TIPTOE_BIN") {
-        Some(path) => path.into(),
-        None => build(),
-    }))
+    let named = std::env::var_os("TIPTOE_BIN").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| built().join("tiptoe"));
+    assert!(path.exists(), "no {}: run `cargo build`", path.display());
+    Command::new(path)
 }
 
-fn build() -> PathBuf {
-    cargo_builds(&["-p", "tiptoe"]).join("tiptoe")
-}
-
-/// Has cargo build something of this workspace; the folder where it puts it.
-pub(crate) fn cargo_builds(what: &[&str]) -> PathBuf {
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet"])
-        .args(what)
-        .current_dir(root())
-        .status();
-    assert!(
-        status.expect("cargo runs").success(),
-        "{what:?} does not build"
-    );
+/// The folder where cargo puts what it builds beside the tests.
+pub(crate) fn built() -> PathBuf {
     // …/target/debug/deps/e2e-HASH -> …/target/debug
     let test = std::env::current_exe().expect("this test has a path");
     test.ancestors().nth(2).expect("target/debug").to_owned()

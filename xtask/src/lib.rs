@@ -1,16 +1,18 @@
-//! The rules between the rooms, as code that the tests in `tests/` run.
+//! The rules between the rooms, as code that the tests in `tests/` run; and the runner of all tests ([`tests`]).
 //!
 //! ARCHITECTURE.md's table is the one place where the rules are written; `cargo metadata` and the sources
 //! are what is. Each function here answers with the list of differences, empty when all is well.
 
 pub mod dependencies;
 pub mod examples;
+pub mod keep;
 pub mod layers;
 pub mod metadata;
 pub mod pairs;
 pub mod sbom;
 pub mod shared_object;
 pub mod sources;
+pub mod tests;
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,30 @@
-//! Prints the software bill of materials of the command: `scripts/sbom.sh`.
+//! `cargo run -p xtask -- WHAT`: what the scripts and the Makefile need that is longer than a line of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::sbom;
+use xtask::{keep, sbom, tests};
+
+const USAGE: &str = "usage: xtask sbom | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
-    println!("{:#}", sbom::document(&Dependencies::resolve()));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let status = match arguments.as_slice() {
+        ["sbom"] => {
+            println!("{:#}", sbom::document(&Dependencies::resolve()));
+            0
+        }
+        ["tests", options @ ..] => match tests::Options::parse(options) {
+            Some(options) => tests::run(&options),
+            None => usage(),
+        },
+        // Started by the above, for each test.
+        ["keep", seconds, program, arguments @ ..] => keep::run(seconds, program, arguments),
+        _ => usage(),
+    };
+    std::process::exit(status);
+}
+
+fn usage() -> i32 {
+    eprintln!("{USAGE}");
+    2
 }

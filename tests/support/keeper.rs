@@ -1,0 +1,305 @@
+//! The keeper: the process above a test process. Nothing that a test starts outlives it, however the test ends.
+//!
+//! The keeper is the subreaper of everything below it, so what the test leaves behind becomes its child. When the test
+//! process ends, or runs out of time, or the keeper gets SIGTERM, the keeper kills the whole tree, then removes the test's
+//! temporary folder, the mounts in it, and the test's cgroups. `front` puts one above a test program that is run by itself;
+//! `xtask` starts one for each test, and includes this file by path, as it must not link what it tests.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::evidence;
+
+/// Set for all that a keeper keeps: below it no second one is needed.
+pub const KEPT: &str = "TIPTOE_KEPT";
+/// Where a test that fails saves what it can: see `evidence`.
+pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
+/// The exit status of a test that ran out of time, as timeout(1) has it.
+pub const OUT_OF_TIME: i32 = 124;
+/// For how long a killed process may take to end.
+const DYING: Duration = Duration::from_secs(10);
+
+/// How a kept process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// The keeper killed it, because its time was over or because the keeper was asked to end.
+    Killed(i32),
+}
+
+impl End {
+    /// The exit status as a shell has it.
+    pub fn status(self) -> i32 {
+        match self {
+            End::Code(code) | End::Killed(code) => code,
+            End::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Ties the caller to its keeper, and gives each signal its default and unblocks all: a runner may have left some ignored,
+/// as nohup and background jobs do. Makes system calls only.
+///
+/// # Errors
+/// The keeper has ended already.
+pub fn before_exec(keeper: i32) -> io::Result<()> {
+    // SAFETY: prctl with these arguments touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    default_signals();
+    match parent() == keeper {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
+/// A temporary folder that the keeper called `keeper` removes in the end. Anyone may write there, as in /tmp: tests run
+/// programs as other users.
+pub fn folder() -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("tiptoe-test-{}", pid()));
+    // An earlier process that was killed may have had this number.
+    let _ = fs::remove_dir_all(&folder);
+    let made = fs::create_dir(&folder)
+        .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)));
+    made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    folder
+}
+
+/// Makes the caller the keeper of what it will start, until its parent, the process `front`, ends. A session of its own: what
+/// a terminal sends, as it is closed or for Ctrl-C, reaches the front alone.
+pub fn be_keeper(front: i32) {
+    // SAFETY: none of the calls touches memory. setsid fails only where the caller leads a session already.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+    }
+    adopt();
+    if parent() != front {
+        std::process::exit(1);
+    }
+}
+
+/// Makes the caller the process that adopts what its descendants leave behind.
+pub fn adopt() {
+    // SAFETY: prctl with these arguments touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+}
+
+/// Blocks the signals that a keeper waits for. Must come before the fork, or one could be lost.
+pub fn block_signals() {
+    let set = signals();
+    // SAFETY: the set is initialised and outlives the call; a disposition is set to its default, as children of a process
+    // that ignores SIGCHLD cannot be waited for.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Waits until `test`, a child, has ended, or until `limit` is over, or until somebody asks the caller to end. Then kills
+/// all that is below the caller and removes what the test left.
+pub fn keep(test: i32, folder: &Path, limit: Option<Duration>) -> End {
+    let end = wait_for(test, limit);
+    if let (End::Killed(_), Some(place)) = (end, std::env::var_os(EVIDENCE)) {
+        evidence::save(Path::new(&place), &below(pid()));
+    }
+    kill_all();
+    remove_cgroups(test);
+    remove_folder(folder);
+    end
+}
+
+fn wait_for(test: i32, limit: Option<Duration>) -> End {
+    let until = limit.map(|limit| Instant::now() + limit);
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let signal = match left {
+            Some(left) if left.is_zero() => return End::Killed(OUT_OF_TIME),
+            left => wait_signal(left.unwrap_or(Duration::from_secs(3600))),
+        };
+        match signal {
+            None => {}
+            Some(libc::SIGCHLD) => {
+                while let Some((pid, end)) = reap() {
+                    if pid == test {
+                        return end;
+                    }
+                }
+            }
+            Some(signal) => return End::Killed(128 + signal),
+        }
+    }
+}
+
+/// Kills and reaps everything below the caller. Prints what does not end.
+pub fn kill_all() {
+    let until = Instant::now() + DYING;
+    loop {
+        let left = below(pid());
+        if left.is_empty() {
+            return;
+        }
+        if Instant::now() > until {
+            eprintln!("keeper: these processes do not end: {left:?}");
+            return;
+        }
+        for pid in left {
+            // SAFETY: kill takes two numbers; what is below us keeps its number until we have reaped it.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        while reap().is_some() {}
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// All descendants of a process: those that have not been reaped are among them.
+pub fn below(root: i32) -> Vec<i32> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&stat);
+        // The name, in brackets, may hold anything.
+        let parent = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, of)| *of == parent)
+                .map(|(pid, _)| *pid),
+        );
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Removes the cgroups that a test process made: their names begin with its number (`Cgroup::new`).
+fn remove_cgroups(test: i32) {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mut fields = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    let Some(root) = fields.find(|fields| fields.get(2) == Some(&"cgroup2")) else {
+        return;
+    };
+    let prefix = format!("tiptoe-{test}-");
+    for entry in fs::read_dir(root[1]).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            let until = Instant::now() + DYING;
+            while entry.path().exists() && Instant::now() < until {
+                let _ = fs::write(entry.path().join("cgroup.kill"), "1");
+                remove_cgroup(&entry.path());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+fn remove_cgroup(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroup(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(path);
+}
+
+/// Removes a temporary folder, and first the mounts in it: nothing of another file system may be removed.
+fn remove_folder(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for place in mounts
+        .lines()
+        .rev()
+        .filter_map(|line| line.split(' ').nth(1))
+    {
+        if Path::new(place).starts_with(folder)
+            && let Ok(place) = std::ffi::CString::new(place)
+        {
+            // SAFETY: the path is NUL-terminated and outlives the call.
+            unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+    let _ = fs::remove_dir_all(folder);
+}
+
+fn default_signals() {
+    for signal in 1..32 {
+        // SAFETY: sets a disposition to its default; it is refused for SIGKILL and SIGSTOP.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: a signal set may be all zeros before sigemptyset fills it; it outlives the calls.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// The end of a child, and the request to end.
+fn signals() -> libc::sigset_t {
+    // SAFETY: a signal set may be all zeros before sigemptyset fills it; it outlives the calls.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        set
+    }
+}
+
+/// Waits for one of the signals of [`block_signals`], for `limit` at most.
+pub fn wait_signal(limit: Duration) -> Option<i32> {
+    let set = signals();
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    // SAFETY: both structures outlive the call, and no information about the signal is asked for.
+    let signal =
+        unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
+    (signal > 0).then_some(signal)
+}
+
+/// Reaps a child that has ended, if there is one.
+pub fn reap() -> Option<(i32, End)> {
+    let mut status = 0;
+    // SAFETY: waitpid writes the status, which outlives the call.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    if pid <= 0 {
+        return None;
+    }
+    let end = match libc::WIFSIGNALED(status) {
+        true => End::Signal(libc::WTERMSIG(status)),
+        false => End::Code(libc::WEXITSTATUS(status)),
+    };
+    Some((pid, end))
+}
+
+/// The caller's number.
+pub fn pid() -> i32 {
+    std::process::id().cast_signed()
+}
+
+/// The number of the caller's parent.
+pub fn parent() -> i32 {
+    // SAFETY: getppid has no arguments and cannot fail.
+    unsafe { libc::getppid() }
+}

@@ -1,0 +1,41 @@
+//! Turns for what a machine has one of: a lock on the very folder of the kernel's that stands for it, so that all processes
+//! find it and no file is left.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longer than any test may hold it.
+const LIMIT: Duration = Duration::from_secs(130);
+
+/// Waits until no other process holds this folder; the turn ends when the file is closed. Panics after 130 s.
+pub fn wait(folder: &str) -> File {
+    let file = File::open(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    lock(&file, folder);
+    file
+}
+
+/// The same with a file, which is created.
+pub fn wait_for_file(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(path);
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    lock(&file, &path.display().to_string());
+    file
+}
+
+fn lock(file: &File, name: &str) {
+    let until = Instant::now() + LIMIT;
+    // SAFETY: flock takes a descriptor and touches no memory.
+    while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        let error = io::Error::last_os_error();
+        let is_late = Instant::now() > until;
+        assert!(
+            error.kind() == io::ErrorKind::WouldBlock && !is_late,
+            "{name} is held by another test: {error}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

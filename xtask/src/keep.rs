@@ -1,0 +1,34 @@
+//! Runs one test below a keeper: `tests/support/keeper.rs`, which the tests' own library uses, too.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+#[path = "../../tests/support/evidence.rs"]
+mod evidence;
+#[path = "../../tests/support/keeper.rs"]
+mod keeper;
+
+pub use keeper::{adopt, kill_all};
+
+/// Runs a program for `seconds` at most. Returns its exit status as a shell has it, 124 where its time was over.
+pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
+    let limit = seconds.parse().map(Duration::from_secs);
+    let limit = limit.unwrap_or_else(|error| panic!("{seconds}: {error}"));
+    // SAFETY: getppid has no arguments and cannot fail.
+    let front = unsafe { libc::getppid() };
+    keeper::block_signals();
+    keeper::be_keeper(front);
+    let folder = keeper::folder();
+    let own = std::process::id().cast_signed();
+    let mut test = Command::new(program);
+    test.args(arguments)
+        .env(keeper::KEPT, "1")
+        .env("TMPDIR", &folder);
+    // SAFETY: the closure makes system calls only.
+    unsafe { test.pre_exec(move || keeper::before_exec(own)) };
+    let child = test
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    keeper::keep(child.id().cast_signed(), &folder, Some(limit)).status()
+}

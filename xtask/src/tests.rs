@@ -1,0 +1,146 @@
+//! Runs every test of the workspace, each in a process of its own below a keeper ([`crate::keep`]).
+//!
+//! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
+//! - Two pools. Tests that own something of which the machine has one (debug registers, system-wide events:
+//!   `tests/owners.txt`) run one at a time; all others run on as many threads as there are CPUs. The longest come first
+//!   (`tests/costs.txt`, rewritten by `--write-costs`).
+//! - A test that runs out of time, or panics, leaves its output, and the stacks of what it had started, in
+//!   `target/failed/NAME`.
+//! - A test that fails is run once more by itself when all others have ended. If it passes then, it is `flaky`: the gate
+//!   passes and its last lines say so. `--nightly` runs it no second time.
+//! - Tests marked `#[ignore = "nightly: why"]` run with `--nightly` only.
+
+mod costs;
+mod list;
+mod one;
+mod pools;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use list::Test;
+use one::Outcome;
+
+use crate::root;
+
+/// What to run.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Those marked as nightly, too, and no second try.
+    is_nightly: bool,
+    /// Whether to replace `tests/costs.txt` by what the tests took.
+    writes_costs: bool,
+    /// How often each test runs.
+    repeat: usize,
+    /// Parts of the names of tests: all tests where there are none.
+    filters: Vec<String>,
+}
+
+impl Options {
+    /// Reads the command line; `None` if it is wrong.
+    pub fn parse(words: &[&str]) -> Option<Options> {
+        let mut options = Options {
+            repeat: 1,
+            ..Options::default()
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "--nightly" => options.is_nightly = true,
+                "--write-costs" => options.writes_costs = true,
+                "--repeat" => options.repeat = words.next()?.parse().ok()?,
+                word if word.starts_with('-') => return None,
+                word => options.filters.push(word.to_owned()),
+            }
+        }
+        Some(options)
+    }
+}
+
+/// The flaky tests of the last run, a line each.
+const FLAKY: &str = "target/test-flaky";
+
+/// Where a test that fails leaves its output and more.
+pub(crate) fn failed_folder() -> PathBuf {
+    root().join("target/failed")
+}
+
+/// Builds and runs the tests; the exit status.
+pub fn run(options: &Options) -> i32 {
+    crate::keep::adopt();
+    let begin = Instant::now();
+    let Some(built) = list::build() else { return 1 };
+    println!("tests: built in {:.0} s", begin.elapsed().as_secs_f64());
+    let (mut tests, left_out) = list::tests(&built, options.is_nightly);
+    tests.retain(|test| {
+        options.filters.is_empty() || options.filters.iter().any(|part| test.name.contains(part))
+    });
+    let _ = std::fs::remove_dir_all(failed_folder());
+    let begin = Instant::now();
+    let repeated = std::iter::repeat_n(&tests, options.repeat).flatten();
+    let outcomes = pools::run(repeated.collect(), &costs::read(), &built.command);
+    let (passed, failed): (Vec<Outcome>, Vec<Outcome>) =
+        outcomes.into_iter().partition(Outcome::is_ok);
+    if options.writes_costs {
+        costs::write(&passed);
+    }
+    println!("tests: ran in {:.0} s", begin.elapsed().as_secs_f64());
+    let (flaky, failed) = match options.is_nightly {
+        true => (Vec::new(), failed),
+        false => try_again(failed, &tests, &built.command),
+    };
+    crate::keep::kill_all();
+    sum_up(&passed, &flaky, &failed, left_out)
+}
+
+/// Runs what failed once more, one test at a time: those that pass now are flaky.
+fn try_again(
+    failed: Vec<Outcome>,
+    tests: &[Test],
+    command: &std::path::Path,
+) -> (Vec<Outcome>, Vec<Outcome>) {
+    // What fails by the dozen was broken by the change.
+    const MERCY: usize = 12;
+    if failed.len() > MERCY {
+        return (Vec::new(), failed);
+    }
+    failed.into_iter().partition(|outcome| {
+        let test = tests
+            .iter()
+            .find(|test| test.name == outcome.name)
+            .expect("it ran");
+        println!("tests: {} failed; once more by itself", test.name);
+        one::run(test, command, "again").is_ok()
+    })
+}
+
+fn sum_up(passed: &[Outcome], flaky: &[Outcome], failed: &[Outcome], left_out: usize) -> i32 {
+    let mut slowest: Vec<&Outcome> = passed.iter().collect();
+    slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    for outcome in slowest.iter().take(10) {
+        println!("slow: {} ({:.1} s)", outcome.name, outcome.seconds);
+    }
+    for outcome in failed {
+        println!("failed: {outcome}");
+    }
+    let mut lines = String::new();
+    for outcome in flaky {
+        lines += &format!("{outcome}\n");
+    }
+    print!(
+        "{}",
+        lines
+            .lines()
+            .map(|line| format!("flaky: {line}\n"))
+            .collect::<String>()
+    );
+    // For the last lines of `make test`, and for `scripts/flaky.sh`.
+    let _ = std::fs::write(root().join(FLAKY), lines);
+    println!("tests: {left_out} tests run in `make nightly` only");
+    println!(
+        "{} passed, {} failed",
+        passed.len() + flaky.len(),
+        failed.len()
+    );
+    i32::from(!failed.is_empty())
+}

@@ -1,0 +1,53 @@
+//! Two pools of tests: those that own something of the machine's, one at a time, and all others.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::list::Test;
+use super::one::{self, Outcome};
+
+/// Names of tests, or the beginnings of names, one a line.
+const OWNERS: &str = "tests/owners.txt";
+
+/// Runs the tests; their outcomes, in no order.
+pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> Vec<Outcome> {
+    let owners = crate::read(OWNERS);
+    let owners: Vec<&str> = owners
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect();
+    let is_owner = |test: &&Test| owners.iter().any(|name| test.name.starts_with(name));
+    let (owning, others): (Vec<&Test>, Vec<&Test>) = tests.into_iter().partition(is_owner);
+    let queues = [owning, others].map(|tests| Mutex::new(longest_first(tests, costs)));
+    let outcomes = Mutex::new(Vec::new());
+    let turn = AtomicUsize::new(0);
+    let work = |queue: &Mutex<VecDeque<&Test>>| {
+        while let Some(test) = pop(queue) {
+            let part = turn.fetch_add(1, Relaxed).to_string();
+            let outcome = one::run(test, command, &part);
+            outcomes.lock().expect("no panic").push(outcome);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work(&queues[1]));
+        }
+        // Most of those wait more than they work.
+        scope.spawn(|| work(&queues[0]));
+    });
+    outcomes.into_inner().expect("no panic")
+}
+
+fn pop<'a>(queue: &Mutex<VecDeque<&'a Test>>) -> Option<&'a Test> {
+    queue.lock().expect("no panic").pop_front()
+}
+
+/// A test without a cost is new: it may be long.
+fn longest_first<'a>(mut tests: Vec<&'a Test>, costs: &HashMap<String, f64>) -> VecDeque<&'a Test> {
+    let cost = |test: &Test| costs.get(&test.name).copied().unwrap_or(1.0);
+    tests.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+    tests.into()
+}

@@ -17,6 +17,7 @@ mod doctor;
 mod doors;
 mod ends;
 mod foreign;
+mod harness;
 mod hinder;
 mod hooks;
 mod injection;

@@ -144,7 +144,8 @@ fn what_stays_in_a_program_is_what_the_docs_say() {
     );
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
     assert!(descriptors.flatten().all(|fd| {
-        !std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains("tiptoe"))
+        !std::fs::read_link(fd.path())
+            .is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:tiptoe"))
     }));
 
     let mut taken = |what: &str, which: &dyn Fn(&Mapping) -> bool| -> Vec<u64> {

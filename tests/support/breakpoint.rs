@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
+use std::path::Path;
 
 use crate::turn;
 
@@ -71,6 +72,8 @@ pub struct Turn(#[expect(dead_code, reason = "its lock ends with it")] File);
 impl Turn {
     /// Waits for the tests that take debug registers, of whatever checkout: all share the machine's.
     pub fn wait() -> Turn {
-        Turn(turn::wait("/sys/bus/event_source/devices/breakpoint"))
+        Turn(turn::wait(Path::new(
+            "/sys/bus/event_source/devices/breakpoint",
+        )))
     }
 }

@@ -2,11 +2,10 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::turn;
+use crate::{keeper, turn};
 
 /// A cgroup, with whatever was made in it. There is one at a time: whoever counts all cgroups sees those of others.
 #[derive(Debug)]
@@ -19,16 +18,13 @@ impl Cgroup {
     /// A new one below the root; none where that is not possible, with the reason.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let mounts = fs::read_to_string("/proc/mounts").map_err(|error| error.to_string())?;
-        let is_unified = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
-        let root = mounts.lines().find(is_unified);
-        let root = root.and_then(|line| line.split(' ').nth(1));
-        let root = root.ok_or("no cgroups of version 2")?;
+        let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;
         // Relaxed: numbers that differ are all that is wanted.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // The keeper removes what has its test's number.
-        let path = Path::new(root).join(format!("tiptoe-{}-{number}", process::id()));
-        let alone = turn::wait(root);
+        // The keeper removes cgroups of this name if this process cannot.
+        let name = std::env::var(keeper::KEPT).expect("each test program has a keeper");
+        let path = root.join(format!("{name}-{number}"));
+        let alone = turn::wait(&root);
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Cgroup {
             path,

@@ -10,11 +10,10 @@
 //! Each of the three is forked while its parent has one thread, because `PR_SET_PDEATHSIG` follows the parent's *thread*.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::keeper::{
-    KEPT, adopt, be_keeper, before_exec, block_signals, folder, keep, kill_all, pid, reap,
+    KEPT, Place, adopt, be_keeper, before_exec, block_signals, keep, kill_all, pid, reap,
     wait_signal,
 };
 
@@ -25,46 +24,48 @@ pub fn keep_this_process() {
         return;
     }
     block_signals();
+    adopt();
+    let place = Place::new();
     let front = pid();
     match fork() {
         0 => {
-            let folder = folder();
             be_keeper(front);
             let keeper = pid();
             match fork() {
-                0 => become_kept(keeper, &folder),
-                test => std::process::exit(keep(test, &folder, None).status()),
+                0 => become_kept(keeper, &place),
+                test => std::process::exit(keep(test, &place, None).status()),
             }
         }
         keeper => {
-            adopt();
-            std::process::exit(stand_in_front(keeper));
+            let status = wait_for_keeper(keeper);
+            // Nothing is left, unless somebody killed the keeper.
+            kill_all();
+            place.remove();
+            std::process::exit(status);
         }
     }
 }
 
 /// The last steps of a process that is kept, before it runs anything of its own.
-fn become_kept(keeper: i32, folder: &Path) {
+fn become_kept(keeper: i32, place: &Place) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);
     }
     // SAFETY: there is one thread, so none reads the environment.
     unsafe {
-        std::env::set_var(KEPT, "1");
-        std::env::set_var("TMPDIR", folder);
+        std::env::set_var(KEPT, &place.name);
+        std::env::set_var("TMPDIR", &place.folder);
     }
 }
 
-/// Waits for the keeper, and hands on what asks for an end.
-fn stand_in_front(keeper: i32) -> i32 {
+/// Waits until the keeper has ended, and hands SIGTERM on to it. Returns its exit status.
+fn wait_for_keeper(keeper: i32) -> i32 {
     loop {
         match wait_signal(Duration::from_secs(3600)) {
             None => {}
             Some(libc::SIGCHLD) => {
                 while let Some((pid, end)) = reap() {
                     if pid == keeper {
-                        // Nothing is left, unless somebody killed the keeper.
-                        kill_all();
                         return end.status();
                     }
                 }

@@ -7,12 +7,13 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// Set for all that a keeper keeps: below it no second one is needed.
+/// Set for all that a keeper keeps, to the name of its [`Place`]: below it no second one is needed.
 pub const KEPT: &str = "TIPTOE_KEPT";
 /// Where a test that fails saves what it can: see `evidence`.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
@@ -48,8 +49,11 @@ impl End {
 /// # Errors
 /// The keeper has ended already.
 pub fn before_exec(keeper: i32) -> io::Result<()> {
-    // SAFETY: prctl with these arguments touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // SAFETY: neither call touches memory. close_range marks what a runner has left open, so that no child inherits it.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
+    }
     default_signals();
     match parent() == keeper {
         true => Ok(()),
@@ -57,17 +61,33 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
     }
 }
 
-/// A temporary folder that the keeper called `keeper` removes in the end. Anyone may write there, as in /tmp: tests run
-/// programs as other users.
-pub fn folder() -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = std::env::temp_dir().join(format!("tiptoe-test-{}", pid()));
-    // An earlier process that was killed may have had this number.
-    let _ = fs::remove_dir_all(&folder);
-    let made = fs::create_dir(&folder)
-        .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)));
-    made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    folder
+/// What a test may leave outside of processes: files in a temporary folder of its own, and cgroups with its name.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The beginning of the names of its cgroups (`Cgroup::new`).
+    pub name: String,
+    /// Its temporary folder. Anyone may write there, as in /tmp: tests run programs as other users.
+    pub folder: PathBuf,
+}
+
+impl Place {
+    /// A new one, named for the caller.
+    pub fn new() -> Place {
+        let name = format!("tiptoe-test-{}", pid());
+        let folder = std::env::temp_dir().join(&name);
+        // An earlier process that was killed may have had this number.
+        remove_folder(&folder);
+        let made = fs::create_dir(&folder)
+            .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)));
+        made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        Place { name, folder }
+    }
+
+    /// Removes it, when no process of the test is left.
+    pub fn remove(&self) {
+        remove_cgroups(&self.name);
+        remove_folder(&self.folder);
+    }
 }
 
 /// Makes the caller the keeper of what it will start, until its parent, the process `front`, ends. A session of its own: what
@@ -103,14 +123,13 @@ pub fn block_signals() {
 
 /// Waits until `test`, a child, has ended, or until `limit` is over, or until somebody asks the caller to end. Then kills
 /// all that is below the caller and removes what the test left.
-pub fn keep(test: i32, folder: &Path, limit: Option<Duration>) -> End {
+pub fn keep(test: i32, place: &Place, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
-    if let (End::Killed(_), Some(place)) = (end, std::env::var_os(EVIDENCE)) {
-        evidence::save(Path::new(&place), &below(pid()));
+    if let (End::Killed(_), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
+        evidence::save(Path::new(&folder), &below(pid()));
     }
     kill_all();
-    remove_cgroups(test);
-    remove_folder(folder);
+    place.remove();
     end
 }
 
@@ -191,17 +210,20 @@ pub fn below(root: i32) -> Vec<i32> {
     found
 }
 
-/// Removes the cgroups that a test process made: their names begin with its number (`Cgroup::new`).
-fn remove_cgroups(test: i32) {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+/// Where cgroups of version 2 are mounted, if they are.
+pub fn cgroup_root() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let mut fields = mounts
         .lines()
         .map(|line| line.split(' ').collect::<Vec<_>>());
-    let Some(root) = fields.find(|fields| fields.get(2) == Some(&"cgroup2")) else {
-        return;
-    };
-    let prefix = format!("tiptoe-{test}-");
-    for entry in fs::read_dir(root[1]).into_iter().flatten().flatten() {
+    let root = fields.find(|fields| fields.get(2) == Some(&"cgroup2"))?;
+    Some(PathBuf::from(root[1]))
+}
+
+fn remove_cgroups(name: &str) {
+    let Some(root) = cgroup_root() else { return };
+    let prefix = format!("{name}-");
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             let until = Instant::now() + DYING;
             while entry.path().exists() && Instant::now() < until {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(130);
 
 /// Waits until no other process holds this folder; the turn ends when the file is closed. Panics after 130 s.
-pub fn wait(folder: &str) -> File {
-    let file = File::open(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
+pub fn wait(folder: &Path) -> File {
+    let file = File::open(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     lock(&file, folder);
     file
 }
@@ -22,11 +22,11 @@ pub fn wait_for_file(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path);
     let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    lock(&file, &path.display().to_string());
+    lock(&file, path);
     file
 }
 
-fn lock(file: &File, name: &str) {
+fn lock(file: &File, path: &Path) {
     let until = Instant::now() + LIMIT;
     // SAFETY: flock takes a descriptor and touches no memory.
     while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
@@ -34,7 +34,8 @@ fn lock(file: &File, name: &str) {
         let is_late = Instant::now() > until;
         assert!(
             error.kind() == io::ErrorKind::WouldBlock && !is_late,
-            "{name} is held by another test: {error}"
+            "{} is held by another test: {error}",
+            path.display()
         );
         std::thread::sleep(Duration::from_millis(5));
     }

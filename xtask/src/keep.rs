@@ -19,16 +19,16 @@ pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let front = unsafe { libc::getppid() };
     keeper::block_signals();
     keeper::be_keeper(front);
-    let folder = keeper::folder();
+    let place = keeper::Place::new();
     let own = std::process::id().cast_signed();
     let mut test = Command::new(program);
     test.args(arguments)
-        .env(keeper::KEPT, "1")
-        .env("TMPDIR", &folder);
+        .env(keeper::KEPT, &place.name)
+        .env("TMPDIR", &place.folder);
     // SAFETY: the closure makes system calls only.
     unsafe { test.pre_exec(move || keeper::before_exec(own)) };
     let child = test
         .spawn()
         .unwrap_or_else(|error| panic!("{program}: {error}"));
-    keeper::keep(child.id().cast_signed(), &folder, Some(limit)).status()
+    keeper::keep(child.id().cast_signed(), &place, Some(limit)).status()
 }

@@ -9,6 +9,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use tiptoe_kernel::{KernelProbe, UprobeSet, unprobeable};
 use tiptoe_sys::host::{Capabilities, Process};
@@ -46,7 +47,12 @@ struct Runner {
 
 impl Runner {
     fn start() -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: numbers that differ are all that is wanted.
+        let number = NEXT.fetch_add(1, Relaxed);
+        let name = format!("tiptoe-opcodes-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
         let (program, code, out) = (
             folder.join("opcodes"),
             folder.join("opcodes.code"),

@@ -83,7 +83,8 @@ impl Drop for Target {
 
 fn compile(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/target.c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("uprobes-{name}"));
+    let name = format!("tiptoe-uprobes-{name}-{}", std::process::id());
+    let program = std::env::temp_dir().join(name);
     let status = Command::new("cc")
         .args(["-O2", "-pthread", "-o"])
         .args([&program, &source])

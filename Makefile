@@ -54,6 +54,7 @@ check: ## formatting, lints, dependencies, the BPF objects
 
 tests: ## every test that is not a nightly one; FILTER="part of a name…" runs some
 	$(step) tests cargo run --quiet -p xtask -- tests $(FILTER)
+	$(step) "examples in the documentation" cargo test --quiet --workspace --doc
 
 models: ## loom: the lock-free parts, every interleaving within two preemptions; keeps what passed in tests/models.txt
 	scripts/model.sh all

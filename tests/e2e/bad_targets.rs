@@ -230,6 +230,7 @@ fn attach(pid: u32) -> Command {
 
 /// Killed at moments spread over attach, trace and detach: a report, or a sentence.
 #[test]
+#[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {
     let rounds = scaled(500).max(25);
     for round in 0..rounds {
@@ -250,6 +251,7 @@ fn a_target_that_dies_on_the_way() {
 
 /// Ctrl-C at moments spread over attach, trace and detach: the probes are gone, the program goes on.
 #[test]
+#[ignore = "nightly: interrupted at many moments"]
 fn ctrl_c_at_any_moment() {
     let program = target("hot");
     let mut target = Process::waiting(&program, &["4", "0"]);

@@ -24,6 +24,7 @@ const THREADS: [u64; 3] = [1, 100, 2_000];
 const TOOLS: [&str; 3] = ["perf_record", "perf_record_callers", "gdb"];
 
 #[test]
+#[ignore = "nightly: a bench"]
 fn watching_is_measured_in_every_way() {
     let Some(_turn) = crate::watch::turn() else {
         return;
@@ -68,6 +69,7 @@ fn watching_is_measured_in_every_way() {
 }
 
 #[test]
+#[ignore = "nightly: a bench"]
 fn switches_of_cgroups_are_simulated_in_both_ways() {
     let mut bench = command();
     bench.args(["bench", "schedule", "--ms", "1", "--json"]);

@@ -70,6 +70,7 @@ fn threads_that_are_born_every_millisecond_survive_attach_and_detach() {
 }
 
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn threads_that_are_born_all_the_time_survive_attach_and_detach() {
     births("4", "0");
 }
@@ -84,6 +85,7 @@ fn children_that_share_memory_survive_attach_and_detach() {
 
 /// Threads that are born, cancelled and signalled, children and libraries that come and go, all in one program.
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn everything_at_once_survives_attach_and_detach() {
     let plugin = target("plugin").display().to_string();
     let process = start("turmoil", &[&plugin]);
@@ -100,6 +102,7 @@ fn everything_at_once_survives_attach_and_detach() {
 /// The kernel drops the handlers of such a child, and its libc, which has no symbols, describes clone3 up to its system
 /// call only: at a trap byte the child died, and posix_spawn reported a success.
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn children_without_handlers_survive_attach_and_detach() {
     let root = match Debian::new("trixie") {
         Ok(root) => root,
@@ -116,6 +119,7 @@ fn children_without_handlers_survive_attach_and_detach() {
 
 /// Go's runtime blocks signals by system calls of its own while it makes a thread, and C code makes some beside it.
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn threads_of_go_and_c_survive_attach_and_detach() {
     let program = match go_target("births_cgo", &[]) {
         Ok(program) => program,
@@ -133,6 +137,7 @@ fn threads_of_go_and_c_survive_attach_and_detach() {
 }
 
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn threads_of_java_survive_attach_and_detach() {
     let (java, arguments) = match java_target("Births") {
         Ok(target) => target,
@@ -151,6 +156,7 @@ fn threads_of_java_survive_attach_and_detach() {
 
 /// A trap byte of its own futex call killed it: no hook sees what it blocks.
 #[test]
+#[ignore = "nightly: a storm of attaches"]
 fn a_program_that_blocks_signals_unseen_gets_no_trap_bytes() {
     let process = start("unseen", &[]);
     for _ in 0..scaled(1000) {

@@ -34,6 +34,7 @@ fn attaches_to_threads_in_malloc_the_loader_and_stdio() {
 
 /// SIGKILL at moments spread over attach, trace and detach: the target lives, with its own bytes.
 #[test]
+#[ignore = "nightly: killed at many moments"]
 fn tiptoe_may_die_at_any_moment() {
     let (process, site) = busy();
     let kills = scaled(500).max(10);
@@ -82,6 +83,7 @@ fn a_thread_below_a_call_that_was_followed_is_entered_again() {
 /// A thread that a dead tiptoe left in the loader brings the agent late: the next tiptoe waits for that one, and
 /// brings no other.
 #[test]
+#[ignore = "nightly: killed at many moments"]
 fn tiptoe_may_die_while_the_agent_is_loaded() {
     let (program, slow) = (target("loading"), target("slow"));
     let mut process = Process::waiting(&program, &[slow.to_str().expect("text")]);

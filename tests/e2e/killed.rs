@@ -48,6 +48,7 @@ fn wait_dormant(pid: u32) {
 /// Sessions of alternating kinds left three mappings each, and segments that doubled: an attach used what the last
 /// session had left, and nothing of earlier ones.
 #[test]
+#[ignore = "nightly: killed at many moments"]
 fn killed_sessions_leave_no_more_than_those_that_end_well() {
     let mut process = Process::waiting(&target("survivor"), &[&THREADS.to_string()]);
     let pid = process.pid();

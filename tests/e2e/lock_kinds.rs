@@ -187,12 +187,14 @@ fn check_all_on(release: &str) {
 
 /// glibc 2.41, where waits that can be cancelled take a path of their own.
 #[test]
+#[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_13() {
     check_all_on("trixie");
 }
 
 /// glibc 2.31, where threads are a library of their own.
 #[test]
+#[ignore = "nightly: another release of Debian"]
 fn every_kind_is_counted_on_debian_11() {
     check_all_on("bullseye");
 }

@@ -49,6 +49,7 @@ fn threads_that_wait_are_attached_to_and_let_go() {
 
 /// glibc 2.41's waits that can be cancelled, and glibc 2.31's, which are another library's.
 #[test]
+#[ignore = "nightly: another release of Debian"]
 fn threads_of_other_releases_are_attached_to_and_let_go() {
     for release in ["trixie", "bullseye"] {
         match Debian::new(release) {

@@ -50,6 +50,7 @@ fn counts_of_threads_and_names() {
 }
 
 #[test]
+#[ignore = "nightly: asserts times"]
 fn times_of_threads_and_names() {
     for (by, short, long) in [
         ("thread", &[200, 100][..], &[400, 300][..]),

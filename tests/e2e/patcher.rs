@@ -21,6 +21,7 @@ fn ends_well(process: Process) {
 
 /// Six functions, a million times out and in at full scale.
 #[test]
+#[ignore = "nightly: a storm of probes"]
 fn probes_come_and_go_under_64_threads() {
     let process = hot("64");
     let times = scaled(1_000_000).to_string();

@@ -89,6 +89,7 @@ fn sibling_calls() {
 /// More sibling calls than any table has room for: the stack does not grow, the result is right, and what finds
 /// no room is counted.
 #[test]
+#[ignore = "nightly: a million calls"]
 fn a_million_sibling_calls() {
     started(&target("ret_tail"), &["cycle"], Room::Bounded);
     attached(&target("ret_tail"), &["cycle"], Room::Bounded);
@@ -293,6 +294,7 @@ fn all_functions_of_programs_that_return_twice() {
 }
 
 #[test]
+#[ignore = "nightly: all functions of many programs"]
 fn all_functions_of_programs_that_leave_frames() {
     for mode in ["within", "layered", "threads", "builtin", "altstack"] {
         everything(&target("ret_jump"), &[mode]);

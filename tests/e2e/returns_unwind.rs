@@ -32,11 +32,13 @@ fn exceptions_leave_probed_frames() {
 
 /// libgcc's unwinder inside the program.
 #[test]
+#[ignore = "nightly: one of five builds of one program"]
 fn exceptions_with_a_statically_linked_unwinder() {
     modes(&thrower(&["-static-libgcc", "-static-libstdc++"]), THROWS);
 }
 
 #[test]
+#[ignore = "nightly: one of five builds of one program"]
 fn exceptions_in_a_stripped_program() {
     let flags = ["-static-libgcc", "-static-libstdc++", "-s", "-rdynamic"];
     check(&thrower(&flags), &["everything"]);
@@ -60,6 +62,7 @@ fn where_a_stripped_program_begins() {
 }
 
 #[test]
+#[ignore = "nightly: one of five builds of one program"]
 fn exceptions_in_other_builds() {
     let builds: &[&[&str]] = &[
         &["-no-pie", "-fno-pie"],
@@ -107,6 +110,7 @@ fn threads_end_inside_c() {
 
 /// …or by unwinding…
 #[test]
+#[ignore = "nightly: one of five builds of one program"]
 fn threads_end_inside_c_with_unwinding() {
     modes(
         &target_with("ret_cancel", &["-fexceptions"]).expect("it builds"),
@@ -164,6 +168,7 @@ fn backtraces_by_an_unwinder_that_is_loaded_later() {
 
 /// A timer's handler looks at the stack at any instruction, those of tiptoe around a probed function too.
 #[test]
+#[ignore = "nightly: long"]
 fn a_profilers_samples_are_whole() {
     let program = target("ret_trace");
     for mode in ["profiled", "profiled_threads"] {
@@ -207,6 +212,7 @@ pub fn everything(program: &Path, arguments: &[&str]) {
 }
 
 #[test]
+#[ignore = "nightly: all functions of many programs"]
 fn all_functions_of_programs_that_unwind() {
     everything(&target("ret_throw"), &["everything"]);
     everything(&target("ret_throw"), &["fibers"]);

@@ -13,7 +13,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::keeper::{
-    KEPT, Place, adopt, be_keeper, before_exec, block_signals, keep, kill_all, pid, reap,
+    KEPT, Leftovers, adopt, be_keeper, before_exec, block_signals, keep, kill_all, pid, reap,
     wait_signal,
 };
 
@@ -25,36 +25,36 @@ pub fn keep_this_process() {
     }
     block_signals();
     adopt();
-    let place = Place::new();
+    let left = Leftovers::prepare();
     let front = pid();
     match fork() {
         0 => {
             be_keeper(front);
             let keeper = pid();
             match fork() {
-                0 => become_kept(keeper, &place),
-                test => std::process::exit(keep(test, &place, None).status()),
+                0 => become_kept(keeper, &left),
+                test => std::process::exit(keep(test, &left, None).status()),
             }
         }
         keeper => {
             let status = wait_for_keeper(keeper);
             // Nothing is left, unless somebody killed the keeper.
             kill_all();
-            place.remove();
+            left.remove();
             std::process::exit(status);
         }
     }
 }
 
 /// The last steps of a process that is kept, before it runs anything of its own.
-fn become_kept(keeper: i32, place: &Place) {
+fn become_kept(keeper: i32, left: &Leftovers) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);
     }
     // SAFETY: there is one thread, so none reads the environment.
     unsafe {
-        std::env::set_var(KEPT, &place.name);
-        std::env::set_var("TMPDIR", &place.folder);
+        std::env::set_var(KEPT, &left.name);
+        std::env::set_var("TMPDIR", &left.folder);
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::evidence;
 
-/// Set for all that a keeper keeps, to the name of its [`Place`]: below it no second one is needed.
+/// Set for all that a keeper keeps, to the name of its [`Leftovers`]: below it no second one is needed.
 pub const KEPT: &str = "TIPTOE_KEPT";
 /// Where a test that fails saves what it can: see `evidence`.
 pub const EVIDENCE: &str = "TIPTOE_EVIDENCE";
@@ -63,16 +63,16 @@ pub fn before_exec(keeper: i32) -> io::Result<()> {
 
 /// What a test may leave outside of processes: files in a temporary folder of its own, and cgroups with its name.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Leftovers {
     /// The beginning of the names of its cgroups (`Cgroup::new`).
     pub name: String,
     /// Its temporary folder. Anyone may write there, as in /tmp: tests run programs as other users.
     pub folder: PathBuf,
 }
 
-impl Place {
-    /// A new one, named for the caller.
-    pub fn new() -> Place {
+impl Leftovers {
+    /// Makes the folder; both are named for the caller.
+    pub fn prepare() -> Leftovers {
         let name = format!("tiptoe-test-{}", pid());
         let folder = std::env::temp_dir().join(&name);
         // An earlier process that was killed may have had this number.
@@ -80,7 +80,7 @@ impl Place {
         let made = fs::create_dir(&folder)
             .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)));
         made.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        Place { name, folder }
+        Leftovers { name, folder }
     }
 
     /// Removes it, when no process of the test is left.
@@ -123,13 +123,13 @@ pub fn block_signals() {
 
 /// Waits until `test`, a child, has ended, or until `limit` is over, or until somebody asks the caller to end. Then kills
 /// all that is below the caller and removes what the test left.
-pub fn keep(test: i32, place: &Place, limit: Option<Duration>) -> End {
+pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
     if let (End::Killed(_), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
         evidence::save(Path::new(&folder), &below(pid()));
     }
     kill_all();
-    place.remove();
+    left.remove();
     end
 }
 

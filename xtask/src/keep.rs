@@ -12,6 +12,7 @@ mod keeper;
 pub use keeper::{adopt, kill_all};
 
 /// Runs a program for `seconds` at most. Returns its exit status as a shell has it, 124 where its time was over.
+#[expect(clippy::zombie_processes, reason = "the keeper reaps it, with all else below it")]
 pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let limit = seconds.parse().map(Duration::from_secs);
     let limit = limit.unwrap_or_else(|error| panic!("{seconds}: {error}"));
@@ -19,16 +20,16 @@ pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let front = unsafe { libc::getppid() };
     keeper::block_signals();
     keeper::be_keeper(front);
-    let place = keeper::Place::new();
+    let left = keeper::Leftovers::prepare();
     let own = std::process::id().cast_signed();
     let mut test = Command::new(program);
     test.args(arguments)
-        .env(keeper::KEPT, &place.name)
-        .env("TMPDIR", &place.folder);
+        .env(keeper::KEPT, &left.name)
+        .env("TMPDIR", &left.folder);
     // SAFETY: the closure makes system calls only.
     unsafe { test.pre_exec(move || keeper::before_exec(own)) };
     let child = test
         .spawn()
         .unwrap_or_else(|error| panic!("{program}: {error}"));
-    keeper::keep(child.id().cast_signed(), &place, Some(limit)).status()
+    keeper::keep(child.id().cast_signed(), &left, Some(limit)).status()
 }

@@ -116,6 +116,7 @@ fn what_programs_link_has_examples() {
 
 /// What a lock costs that has no hook: nothing.
 #[test]
+#[ignore = "nightly: builds with optimisations"]
 fn a_lock_without_a_hook_is_the_bare_lock() {
     let bodies = pairs::bodies(&pairs::build());
     let (count, different) = pairs::differences(&bodies);

@@ -110,6 +110,7 @@ fn a_thousand_cgroups_are_told_apart() {
 
 /// The check at each switch finds nothing amiss beside processes that are born and die; `session` demands that.
 #[test]
+#[ignore = "nightly: forks thousands of processes"]
 fn nothing_is_amiss_beside_forking_servers() {
     both_ways(beside_forking_servers);
 }
@@ -169,6 +170,7 @@ fn ends(more: Option<&str>) {
 
 /// A process whose many threads run all the time is moved from outside, as a whole, to and fro.
 #[test]
+#[ignore = "nightly: moves threads for a minute"]
 fn threads_are_moved_with_their_process() {
     both_ways(moved_threads);
 }

@@ -12,7 +12,10 @@ mod keeper;
 pub use keeper::{adopt, kill_all};
 
 /// Runs a program for `seconds` at most. Returns its exit status as a shell has it, 124 where its time was over.
-#[expect(clippy::zombie_processes, reason = "the keeper reaps it, with all else below it")]
+#[expect(
+    clippy::zombie_processes,
+    reason = "the keeper reaps it, with all else below it"
+)]
 pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let limit = seconds.parse().map(Duration::from_secs);
     let limit = limit.unwrap_or_else(|error| panic!("{seconds}: {error}"));

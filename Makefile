@@ -21,56 +21,56 @@ build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --locked --release
 
 sbom: ## what the tiptoe command is made of, at target/tiptoe.cdx.json (CycloneDX)
-	scripts/sbom.sh
+	@scripts/sbom.sh
 
 demo: ## a redis-server under load, traced, with what that cost
-	scripts/setup.sh demo
-	$(MAKE) build
-	scripts/demo.sh
+	@scripts/setup.sh demo
+	@$(MAKE) build
+	@scripts/demo.sh
 
 test: ## the gate: what every change must pass, in eight minutes on two cores
-	scripts/setup.sh test
-	$(MAKE) check tests
-	$(step) "models of what changed" scripts/model.sh changed
-	scripts/summary.sh
+	@scripts/setup.sh test
+	@$(MAKE) check tests
+	@$(step) "models of what changed" scripts/model.sh changed
+	@scripts/summary.sh
 
 nightly: ## everything: what is long, needs other releases of Debian, measures time, or repeats
-	scripts/setup.sh nightly
-	$(MAKE) check features
-	TIPTOE_TEST_LIMIT=1200 $(step) "tests, nightly ones too" cargo run --quiet -p xtask -- tests --nightly
-	$(step) "flaky tests, 20 times" scripts/flaky.sh
-	$(step) models scripts/model.sh all
-	$(MAKE) miri asan fuzz
-	scripts/summary.sh
+	@scripts/setup.sh nightly
+	@$(MAKE) check features
+	@TIPTOE_TEST_LIMIT=1200 $(step) "tests, nightly ones too" cargo run --quiet -p xtask -- tests --nightly
+	@$(step) "flaky tests, 20 times" scripts/flaky.sh
+	@$(step) models scripts/model.sh all
+	@$(MAKE) miri asan fuzz
+	@scripts/summary.sh
 
 stress: ## nightly at full scale, with ten minutes of each fuzz target
-	$(MAKE) nightly TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
+	@$(MAKE) nightly TIPTOE_TEST_SCALE=1 FUZZ_SECONDS=600 MIRI_CRATES="$(MIRI_CRATES) tiptoe-breakpoint tiptoe-patch tiptoe-schedule"
 
 check: ## formatting, lints, dependencies, the BPF objects
-	$(step) format cargo fmt --all -- --check
-	$(step) lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
-	$(step) dependencies scripts/deny.sh
-	$(step) "BPF objects" scripts/bpf.sh
+	@$(step) format cargo fmt --all -- --check
+	@$(step) lints cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	@$(step) dependencies scripts/deny.sh
+	@$(step) "BPF objects" scripts/bpf.sh
 
 tests: ## every test that is not a nightly one; FILTER="part of a name…" runs some
-	$(step) tests cargo run --quiet -p xtask -- tests $(FILTER)
-	$(step) "examples in the documentation" cargo test --quiet --workspace --doc
+	@$(step) tests cargo run --quiet -p xtask -- tests $(FILTER)
+	@$(step) "examples in the documentation" cargo test --quiet --workspace --doc
 
 models: ## loom: the lock-free parts, every interleaving within two preemptions; keeps what passed in tests/models.txt
-	scripts/model.sh all
+	@scripts/model.sh all
 
 miri: ## undefined behaviour in the pure crates
-	$(step) miri scripts/miri.sh $(MIRI_CRATES)
+	@$(step) miri scripts/miri.sh $(MIRI_CRATES)
 
 asan: ## the collector under the address sanitizer
-	$(step) "address sanitizer" scripts/asan.sh
+	@$(step) "address sanitizer" scripts/asan.sh
 
 fuzz: ## each fuzz target for FUZZ_SECONDS
-	$(step) fuzz scripts/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED)
+	@$(step) fuzz scripts/fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 features: ## what programs link: any set of features, its packages, its examples; the bill of materials
-	$(step) "features and packages" scripts/package.sh
-	$(step) "bill of materials" scripts/sbom.sh
+	@$(step) "features and packages" scripts/package.sh
+	@$(step) "bill of materials" scripts/sbom.sh
 
 clean:
 	cargo clean

@@ -6,6 +6,8 @@
 
 commit=$(git rev-parse --verify "${1:-HEAD}^{commit}")
 folder=$(mktemp -d /tmp/tiptoe-gate-XXXXXX)
+# Tests run programs of the clone as other users.
+chmod 755 "$folder"
 
 # Processes whose program or working folder is in the clone.
 left() {

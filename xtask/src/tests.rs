@@ -2,7 +2,7 @@
 //!
 //! - One build for all: `cargo test --workspace --no-run`, whose command the end-to-end tests drive (`TIPTOE_BIN`).
 //! - Two pools. Tests that own something of which the machine has one (debug registers, system-wide events:
-//!   `tests/owners.txt`) run one at a time; all others run on as many threads as there are CPUs. The longest come first
+//!   `tests/owners.txt`) run one at a time; all others run on one thread more than there are CPUs. The longest come first
 //!   (`tests/costs.txt`, rewritten by `--write-costs`).
 //! - A test that runs out of time, or panics, leaves its output, and the stacks of what it had started, in
 //!   `target/failed/NAME`.

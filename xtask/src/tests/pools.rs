@@ -30,7 +30,8 @@ pub fn run(tests: Vec<&Test>, costs: &HashMap<String, f64>, command: &Path) -> V
             outcomes.lock().expect("no panic").push(outcome);
         }
     };
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    // One more than there are CPUs: a test waits as often as it works.
+    let threads = 1 + std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queues[1]));

@@ -36,6 +36,7 @@ mod outputs;
 mod parts;
 mod patcher;
 mod places;
+mod prices;
 mod programs;
 mod ready;
 mod records;

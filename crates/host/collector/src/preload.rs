@@ -154,9 +154,20 @@ pub struct Started {
 }
 
 impl Started {
-    /// Lets it exec, and waits until it did.
+    /// Lets it exec, and waits until it did. For a command that nobody traces: else see [`Started::join`].
     pub fn proceed(mut self) -> io::Result<Child> {
-        self.proceed.write_all(&[1])?;
+        self.go()?;
+        self.join()
+    }
+
+    /// Lets it exec, and returns at once.
+    pub fn go(&mut self) -> io::Result<()> {
+        self.proceed.write_all(&[1])
+    }
+
+    /// Waits until it called exec or ended; an error if exec failed. The caller must not trace it before exec: a signal
+    /// would stop it, and a tracer that waits here does not end that stop (deadlock).
+    pub fn join(self) -> io::Result<Child> {
         drop(self.proceed);
         self.spawned
             .join()

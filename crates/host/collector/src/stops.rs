@@ -27,16 +27,30 @@ pub(crate) enum Stop {
 /// `ECHILD` where it is not traced, or is no more.
 pub(crate) fn look(tid: u32, waits: bool) -> Result<Stop, Errno> {
     let way = if waits { 0 } else { libc::WNOHANG };
+    let stop = peek(tid, way)?;
+    if stop == Stop::Ended {
+        // It stays in its process's list of threads until then.
+        wait(tid, libc::WEXITED | libc::WNOHANG)?;
+    }
+    Ok(stop)
+}
+
+/// Waits for what a child, which the calling thread traces, comes to next; its end stays for its parent's `wait`.
+///
+/// # Errors
+/// `ECHILD` where it is not traced, or its parent has waited for it.
+pub(crate) fn next_of_child(pid: u32) -> Result<Stop, Errno> {
+    peek(pid, 0)
+}
+
+/// What a thread has come to. This takes nothing away.
+fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
     // SAFETY: the two fields are those of a child's end or stop, and zero where there was none.
     let (pid, status) = unsafe { (seen.si_pid(), seen.si_status()) };
     Ok(match (pid, seen.si_code) {
         (0, _) => Stop::None,
-        (_, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) => {
-            // It stays in its process's list of threads until then.
-            wait(tid, libc::WEXITED | libc::WNOHANG)?;
-            Stop::Ended
-        }
+        (_, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) => Stop::Ended,
         _ => match status >> 8 {
             0 => Stop::Signal(status),
             event => Stop::Event(event),

@@ -224,7 +224,9 @@ mod tests {
     #[test]
     fn a_thread_that_has_just_ended_is_gone() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
+        let deadline = Instant::now() + Duration::from_secs(20);
         while !has_ended(child.id()) {
+            assert!(Instant::now() < deadline, "`true` does not end");
             std::thread::yield_now();
         }
         let stopped = Held::stop(child.id(), child.id(), Duration::ZERO).err();

@@ -3,10 +3,12 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use tiptoe_kernel::watchpoints::Snapshot;
@@ -18,7 +20,7 @@ use tiptoe_sys::host::procfs::Mapping;
 use super::place::Place;
 use crate::driver::cannot_start;
 use crate::module::{Cache, Module};
-use crate::preload;
+use crate::preload::{self, Started};
 use crate::request::{Error, RequestTarget};
 use crate::stops::{self, Stop};
 use crate::ulocks::{Names, Stacks};
@@ -60,10 +62,8 @@ impl Target {
                 let failed = |error: std::io::Error| cannot_start(command, &error);
                 let started = preload::start(&program, command, None).map_err(failed)?;
                 let pid = started.pid;
-                let seized = ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC);
-                seized.map_err(|error| failed(error.into()))?;
-                let child = started.proceed().map_err(failed)?;
-                until_exec(pid).map_err(|error| failed(error.into()))?;
+                seize(pid).map_err(|error| failed(error.into()))?;
+                let child = proceed_to_exec(started).map_err(failed)?;
                 let name = program.file_name().unwrap_or(&command[0]);
                 let mut target = Target::of(pid, Some(child), Cache::default())?;
                 target.comm = name.to_string_lossy().into_owned();
@@ -275,6 +275,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         if let Some(child) = &mut self.held {
             let _ = child.kill();
+            // Without a deadline, because nothing blocks SIGKILL.
             let _ = child.wait();
         }
     }
@@ -284,14 +285,49 @@ fn of(pid: u32) -> Pid {
     Pid::from_raw(pid as i32)
 }
 
-/// Waits until a process that was seized has called exec.
-fn until_exec(pid: u32) -> Result<(), nix::errno::Errno> {
+/// Traces a command that has not called exec, so that it stops there.
+fn seize(pid: u32) -> Result<(), Errno> {
+    ptrace::seize(of(pid), ptrace::Options::PTRACE_O_TRACEEXEC)
+}
+
+/// Lets a command call exec that this thread traces, and holds it there.
+///
+/// It is joined only then: any signal stops it before exec, also one that it ignores, such as that of a terminal whose size
+/// changed. Nobody but this thread ends that stop, and the starter, whom a join waits for, waits for exec: a deadlock.
+fn proceed_to_exec(mut started: Started) -> io::Result<Child> {
+    let pid = started.pid;
+    started.go()?;
+    let at_exec = until_exec(pid);
+    if at_exec.is_err() {
+        // SAFETY: takes two numbers. Nobody waits for a child that has not failed to call exec, so the number is its own.
+        unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+    }
+    let mut child = started.join()?;
+    if at_exec? {
+        return Ok(child);
+    }
+    let ended = child.wait()?;
+    Err(io::Error::other(format!(
+        "it ended before it called exec: {ended}"
+    )))
+}
+
+/// Waits until a process that was seized has called exec; whether it did, or ended before. There is no deadline, because a
+/// file may be on a slow disk; meanwhile a signal ends tiptoe ([`crate::phase`]).
+fn until_exec(pid: u32) -> Result<bool, Errno> {
     loop {
-        match stops::look(pid, true)? {
-            Stop::Event(libc::PTRACE_EVENT_EXEC) => return Ok(()),
-            Stop::Signal(signal) => stops::go_on(pid, signal)?,
-            Stop::Ended => return Err(nix::errno::Errno::ECHILD),
-            Stop::Event(_) | Stop::None => stops::go_on(pid, 0)?,
+        let signal = match stops::next_of_child(pid) {
+            Ok(Stop::Event(libc::PTRACE_EVENT_EXEC)) => return Ok(true),
+            Ok(Stop::Signal(signal)) => signal,
+            Ok(Stop::Event(_) | Stop::None) => 0,
+            // Its starter waits for one whose exec failed.
+            Ok(Stop::Ended) | Err(Errno::ECHILD) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        match stops::go_on(pid, signal) {
+            // It was killed in its stop: its end is next.
+            Err(Errno::ESRCH) => {}
+            gone_on => gone_on?,
         }
     }
 }
@@ -300,6 +336,10 @@ fn until_exec(pid: u32) -> Result<(), nix::errno::Errno> {
 mod tests {
     use super::*;
 
+    use std::ffi::OsString;
+    use std::path::Path;
+    use std::sync::mpsc;
+
     #[test]
     fn of_several_processes_one_is_to_be_named() {
         let pid = std::process::id();
@@ -307,5 +347,71 @@ mod tests {
         let hint = one(&[pid; 10]).unwrap_err().hint().unwrap();
         assert!(hint.starts_with(&format!("-p PID: {pid} ")), "{hint}");
         assert!(hint.ends_with(" and 2 more"), "{hint}");
+    }
+
+    /// Runs what traces a command in a thread of its own, which is the tracer; fails the test where that hangs.
+    fn with_deadline<T: Send + 'static>(
+        trace: impl FnOnce(&mpsc::Sender<u32>) -> T + Send + 'static,
+    ) -> T {
+        let ((tell, pid), (end, ended)) = (mpsc::channel(), mpsc::channel());
+        std::thread::spawn(move || end.send(trace(&tell)));
+        ended
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|hangs| {
+                for pid in pid.try_iter() {
+                    // SAFETY: takes two numbers; the child still waits for its tracer.
+                    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+                }
+                panic!("the command is not at exec: {hangs}")
+            })
+    }
+
+    /// Sends a signal to a command that is traced and has not called exec; what became of it.
+    fn signalled(program: &str, signal: i32) -> Result<bool, String> {
+        let program = program.to_owned();
+        with_deadline(move |tell| {
+            let words = [OsString::from(&program)];
+            let started = preload::start(Path::new(&program), &words, None).expect("a process");
+            let pid = started.pid;
+            tell.send(pid).expect("the test waits");
+            seize(pid).expect("it is ours");
+            // SAFETY: takes two numbers; nobody has waited for the child.
+            assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+            let mut child = proceed_to_exec(started).map_err(|error| error.to_string())?;
+            let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is held");
+            child.kill().expect("it is ours");
+            child.wait().expect("its end");
+            Ok(file != std::env::current_exe().expect("this test"))
+        })
+    }
+
+    /// Its stop and the join waited for each other.
+    #[test]
+    fn a_signal_before_exec_is_no_deadlock() {
+        for signal in [libc::SIGWINCH, libc::SIGSTOP, libc::SIGCONT, libc::SIGTSTP] {
+            assert_eq!(signalled("/bin/true", signal), Ok(true), "signal {signal}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_ends_before_exec_is_an_error() {
+        for (signal, name) in [
+            (libc::SIGTERM, "15 (SIGTERM)"),
+            (libc::SIGKILL, "9 (SIGKILL)"),
+        ] {
+            let why = signalled("/bin/true", signal).unwrap_err();
+            assert_eq!(
+                why,
+                format!("it ended before it called exec: signal: {name}")
+            );
+        }
+    }
+
+    #[test]
+    fn a_command_that_cannot_exec_says_why() {
+        for signal in [0, libc::SIGWINCH] {
+            let why = signalled("/proc/self/maps", signal).unwrap_err();
+            assert!(why.contains("Permission denied"), "{why}");
+        }
     }
 }

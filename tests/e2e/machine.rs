@@ -1,0 +1,72 @@
+//! What tiptoe takes from the machine that it shares with the program: no priority.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use tiptoe_tests::process::wait_until;
+use tiptoe_tests::{Probe, Process, target};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The field of /proc/PID/stat after the name in which a thread's nice value is (proc_pid_stat(5), field 19).
+const NICE: usize = 16;
+
+/// The nice value of each thread of a process; threads that end meanwhile are left out.
+fn nice_values(pid: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();
+    let threads = threads.into_iter().flatten().flatten();
+    threads
+        .filter_map(stat)
+        .map(|stat| {
+            let (_, fields) = stat.rsplit_once(')').expect("a name");
+            let nice = fields.split_whitespace().nth(NICE).expect("field 19");
+            nice.parse().expect("a number")
+        })
+        .collect()
+}
+
+/// The nice values that the threads of a tiptoe had until `is_over`.
+fn look(
+    tiptoe: &mut Process,
+    what: &str,
+    mut is_over: impl FnMut(&mut Process, &[i32]) -> bool,
+) -> BTreeSet<i32> {
+    let mut seen = BTreeSet::new();
+    wait_until(what, PATIENCE, || {
+        let values = nice_values(tiptoe.pid());
+        seen.extend(values.iter().copied());
+        is_over(tiptoe, &values)
+    });
+    seen
+}
+
+/// tiptoe ran at nice -15 while it attached and detached, and all the while that libraries were awaited.
+#[test]
+fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
+    let own = BTreeSet::from_iter(nice_values(std::process::id()));
+    assert_eq!(own.len(), 1, "the test's threads: {own:?}");
+    let mut process = Process::waiting(&target("hot"), &["1", "1000"]);
+    // A stopped program keeps tiptoe in each phase until it goes on.
+    process.signal(libc::SIGSTOP);
+    let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
+    let tiptoe = &mut attached.process;
+    // The second thread is the one that looks for a thread to borrow.
+    let attaching = look(tiptoe, "attaching", |_, values| values.len() > 1);
+    process.signal(libc::SIGCONT);
+    attached.wait_ready();
+    let tiptoe = &mut attached.process;
+    let tracing = look(tiptoe, "tracing", |_, _| true);
+    process.signal(libc::SIGSTOP);
+    tiptoe.signal(libc::SIGINT);
+    let detaching = look(tiptoe, "detaching", |tiptoe, _| !tiptoe.lives());
+    process.signal(libc::SIGCONT);
+    attached.finish();
+    assert_eq!(
+        [attaching, tracing, detaching],
+        [own.clone(), own.clone(), own]
+    );
+    process.go();
+    assert!(process.finish().1.success());
+}

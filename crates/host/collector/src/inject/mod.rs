@@ -23,6 +23,7 @@ mod borrow;
 mod cave;
 mod error;
 mod image;
+mod looks;
 mod masks;
 mod offer;
 mod process;

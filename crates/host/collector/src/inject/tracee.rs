@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+use super::looks::Looks;
 use super::{process, restart};
 use crate::stops::{self, Stop};
 
@@ -50,6 +51,7 @@ impl Stopping {
     pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
+        let mut looks = Looks::new();
         loop {
             match stops::look(thread, false)? {
                 // The end of a first thread is told only with that of its process.
@@ -57,7 +59,7 @@ impl Stopping {
                     true => return Err(Missed::Gone),
                     false => return Err(Missed::Late),
                 },
-                Stop::None => std::thread::yield_now(),
+                Stop::None => looks.pause(),
                 Stop::Event(_) => {
                     let held = Held { tid, held: true };
                     // What is held does not end, so that its number stays its own.

@@ -1,11 +1,11 @@
-//! What tiptoe takes from the machine that it shares with the program: no priority.
+//! What tiptoe takes from the machine that it shares with the program: no priority, and what it takes is in the report.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Probe, Process, target};
+use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::{Probe, Process, Report, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -69,4 +69,36 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     );
     process.go();
     assert!(process.finish().1.success());
+}
+
+/// What tiptoe itself used is in the report, as JSON and as text.
+#[test]
+fn the_report_says_what_tiptoe_itself_used() {
+    let process = Process::waiting(&target("hot"), &["1", "1000"]);
+    let pid = process.pid().to_string();
+    let run = |options: &[&str]| {
+        let mut command = command();
+        command.args(["probe", "add", "--duration", "20ms", "-p", &pid]);
+        let output = output(command.args(options));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let report = Report::parse(&run(&["--json"]));
+    for key in ["own_cpu_ns", "longest_stop_ns"] {
+        let value = report.value[key].as_u64();
+        assert!(value.is_some_and(|ns| ns > 0), "{key}: {:#}", report.value);
+    }
+    let text = run(&[]);
+    let mut last = text.lines().rev();
+    assert!(
+        last.next()
+            .is_some_and(|line| line.starts_with("cost of tracing: ")),
+        "{text}"
+    );
+    let own = last.next().unwrap_or_default();
+    assert!(own.starts_with("tiptoe itself used "), "{text}");
+    assert!(
+        own.contains(" of CPU time, and stopped a thread for at most "),
+        "{text}"
+    );
 }

@@ -15,6 +15,7 @@ use tiptoe_wire::Geometry;
 use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
+use crate::own::OwnUse;
 use crate::phase::{Phase, set_command};
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
@@ -37,6 +38,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     for spec in &request.specs {
         resolve::parse(spec)?;
     }
+    let own = OwnUse::begin();
     let plan = Plan::of(&request);
     let started_at = SystemTime::now();
     let mut cache = Cache::default();
@@ -75,6 +77,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     }
     let exit_status = run.wait_for_command(observer);
     run.end_waiting()?;
+    own.report(&mut run.session);
     Ok(Outcome {
         session: run.session,
         exit_status,

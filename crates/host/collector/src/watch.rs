@@ -15,6 +15,7 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
+use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::ready::Ready;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
@@ -127,6 +128,7 @@ struct Run<'a> {
 
 /// Runs a request to its end.
 pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let own = OwnUse::begin();
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let asked = place::parse_all(&request.variables)?;
@@ -183,6 +185,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let child = run.child.as_mut();
     let exit_status =
         child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    own.report(&mut session);
     Ok(Outcome {
         session,
         exit_status,

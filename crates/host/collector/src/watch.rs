@@ -62,6 +62,8 @@ const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Events of threads have to be put to rest from here: so often it is looked whether they must be.
 const REST_TICK: Duration = Duration::from_millis(1);
+/// After a turn with many hits, which the next one takes together: the ring has room for more of them.
+const FLOOD_TICK: Duration = Duration::from_millis(5);
 /// Switching them takes no more than one part in so many of the time.
 const SWITCHING: u32 = 20;
 
@@ -327,7 +329,7 @@ impl Run<'_> {
                 return Ok(());
             }
             let tick = match now - self.start {
-                _ if is_much => continue,
+                _ if is_much => FLOOD_TICK,
                 early if early < BEGINNING => EARLY_TICK,
                 _ if is_awake => REST_TICK,
                 _ => TICK,

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{Probe, Process, Report, command, target};
+use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -69,6 +69,20 @@ fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
     );
     process.go();
     assert!(process.finish().1.success());
+}
+
+/// The agent's thread ran at nice 0 in a program that had given that up.
+#[test]
+fn the_agents_thread_keeps_the_nice_value_of_its_program() {
+    let waiting = Waiting::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
+    let before = nice_values(waiting.pid);
+    let attached = Probe::new(&["add"]).attach(&[waiting.pid]);
+    attached.wait_ready();
+    let during = nice_values(waiting.pid);
+    assert_eq!([before.len(), during.len()], [1, 2], "the agent's thread");
+    assert!(during.iter().all(|nice| *nice == before[0]), "{during:?}");
+    waiting.end();
+    attached.finish();
 }
 
 /// What tiptoe itself used is in the report, as JSON and as text.

@@ -28,6 +28,7 @@ mod linked_locks;
 mod loaded;
 mod lock_kinds;
 mod locks;
+mod machine;
 mod manners;
 mod musl;
 mod names;

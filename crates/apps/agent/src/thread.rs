@@ -204,12 +204,19 @@ fn sleep_for_good() -> ! {
 
 /// Short slices: the thread has little to do and somebody waits for it, so it
 /// should run soon even where the program keeps every core busy. An earlier
-/// deadline needs no right (Linux 6.12); a higher priority does, and so the thread must not have it.
+/// deadline needs no right (Linux 6.12); a higher priority does, and so the thread keeps its program's nice value.
 fn run_soon() {
     const SLICE_NS: u64 = 100_000;
+    /// The system call returns what the nice value is below this (getpriority(2)).
+    const ABOVE: i32 = 20;
+    // SAFETY: takes and returns numbers.
+    let Ok(below) = (unsafe { call(nr::GETPRIORITY, [0; 6]) }) else {
+        return;
+    };
+    let nice = (ABOVE - below as i32).cast_unsigned();
     // struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
     let size = 48u64;
-    let attr = [size, 0, 0, SLICE_NS, 0, 0];
+    let attr = [size, 0, u64::from(nice), SLICE_NS, 0, 0];
     // SAFETY: the call concerns this thread only; the record is valid.
     let _ = unsafe { call(nr::SCHED_SETATTR, [0, attr.as_ptr() as usize, 0, 0, 0, 0]) };
 }

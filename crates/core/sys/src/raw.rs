@@ -72,6 +72,7 @@ pub mod nr {
     pub const SETNS: usize = 308;
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
+    pub const GETPRIORITY: usize = 140;
     pub const SCHED_SETATTR: usize = 314;
     pub const SECCOMP: usize = 317;
     pub const GETRANDOM: usize = 318;

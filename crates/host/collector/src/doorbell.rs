@@ -1,6 +1,6 @@
 //! Sleeping until an agent tells of something, or time is over.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A word, and the value that it has while nothing is told.
@@ -29,6 +29,13 @@ pub fn wait(bells: &[Bell], limit: Duration) {
         (true, _) => std::thread::sleep(limit),
         (false, _) => std::thread::sleep(limit.min(NAP)),
     }
+}
+
+/// Whether one of the words has another value by now.
+pub fn is_rung(bells: &[Bell]) -> bool {
+    // Relaxed: whoever serves the change reads it anew.
+    let rung = |(word, quiet): &Bell| word.load(Ordering::Relaxed) != *quiet;
+    bells.iter().any(rung)
 }
 
 /// False where the kernel does not know the call.
@@ -75,7 +82,9 @@ mod tests {
         let (rung, quiet) = (AtomicU32::new(1), AtomicU32::new(0));
         let began = Instant::now();
         wait(&[(&quiet, 0), (&rung, 0)], Duration::from_secs(60));
+        assert!(is_rung(&[(&quiet, 0), (&rung, 0)]));
         wait(&[(&quiet, 0)], Duration::from_millis(1));
+        assert!(!is_rung(&[(&quiet, 0), (&rung, 1)]));
         wait(&[], Duration::from_millis(1));
         assert!(
             began.elapsed() < Duration::from_secs(60),

@@ -15,6 +15,7 @@ use tiptoe_wire::Geometry;
 use crate::link::Link;
 use crate::module::{Cache, Module, Object};
 use crate::offer::Offer;
+use crate::own::OwnUse;
 use crate::phase::{Phase, set_command};
 use crate::preload::{self, Started};
 use crate::request::{Error, Observer, Outcome, Request, RequestTarget};
@@ -37,6 +38,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     for spec in &request.specs {
         resolve::parse(spec)?;
     }
+    let own = OwnUse::begin();
     let plan = Plan::of(&request);
     let started_at = SystemTime::now();
     let mut cache = Cache::default();
@@ -49,14 +51,9 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     };
     let mut run = Run::new((&request, &plan), (tracees, cache), child, started_at);
     run.tell_waiting(observer);
-    // A thread that loads a library waits for us.
-    let awaited = run.tracees.iter().any(|tracee| tracee.watched().is_some());
-    let soon = awaited.then(Hurry::new);
     let looped = run.watch(observer);
     Phase::Ending.begin();
-    drop(soon);
     let counted = run.stop();
-    let _soon = run.child.is_none().then(Hurry::new);
     run.look_for_foreign();
     let went = run.tracees.iter().filter_map(Tracee::came_and_went);
     run.session.notes.extend(went);
@@ -80,6 +77,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     }
     let exit_status = run.wait_for_command(observer);
     run.end_waiting()?;
+    own.report(&mut run.session);
     Ok(Outcome {
         session: run.session,
         exit_status,
@@ -120,7 +118,6 @@ pub fn enter(
 ) -> Result<(Tracee, Option<Child>), Error> {
     match target {
         RequestTarget::Pids(pids) => {
-            let _soon = Hurry::new();
             let pid = pids.first().copied().unwrap_or_default();
             Ok((Tracee::attach(pid, plan, cache)?, None))
         }
@@ -144,7 +141,6 @@ fn attach_all(
         }
     }
     let mut tracees = Vec::new();
-    let _soon = Hurry::new();
     for pid in pids {
         match Tracee::attach(*pid, plan, cache) {
             Ok(tracee) => tracees.push(tracee),
@@ -158,30 +154,6 @@ fn attach_all(
         }
     }
     Ok(tracees)
-}
-
-/// While it lives this process runs at a high priority, where it may: a target
-/// that keeps every core busy would else hold up its own attach.
-struct Hurry(i32);
-
-impl Hurry {
-    const NICE: i32 = -15;
-
-    fn new() -> Hurry {
-        // SAFETY: both calls take and return integers only.
-        unsafe {
-            let before = libc::getpriority(libc::PRIO_PROCESS, 0);
-            libc::setpriority(libc::PRIO_PROCESS, 0, Self::NICE);
-            Hurry(before)
-        }
-    }
-}
-
-impl Drop for Hurry {
-    fn drop(&mut self) {
-        // SAFETY: as in `new`.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.0) };
-    }
 }
 
 /// Starts a command with the agent in it, or, where that cannot be, under the

@@ -39,6 +39,7 @@ mod locks;
 mod measured;
 mod module;
 mod offer;
+mod own;
 mod phase;
 mod planner;
 mod preload;

@@ -15,6 +15,7 @@ use tiptoe_sys::host::kallsyms::KernelSymbols;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::{TICK, cannot_start};
+use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::preload::{self, Started};
 use crate::ready::{Counted, Ready};
@@ -123,6 +124,7 @@ struct Run<'a> {
 
 /// Runs a request to its end.
 pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let own = OwnUse::begin();
     let pids = match &request.target {
         None => None,
         Some(RequestTarget::Pids(pids)) => {
@@ -177,6 +179,7 @@ pub fn locks(request: &LockRequest, observer: &mut dyn Observer) -> Result<Outco
     let child = run.child.as_mut();
     let exit_status =
         child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    own.report(&mut session);
     Ok(Outcome {
         session,
         exit_status,

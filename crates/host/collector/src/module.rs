@@ -16,6 +16,7 @@ use tiptoe_symbol::{
 use tiptoe_sys::host::memory;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
+use crate::own;
 use crate::request::Error;
 use crate::resident::is_agent;
 
@@ -333,10 +334,9 @@ const LIBRARY_APART: u64 = 1 << 40;
 
 /// What the loader says that it would map, as ldd(1) asks it.
 fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
-    let listed = std::process::Command::new(loader)
-        .arg("--list")
-        .arg(program)
-        .output();
+    let mut list = std::process::Command::new(loader);
+    list.arg("--list").arg(program);
+    let listed = own::with_helper(|| list.output());
     let text = listed.map(|output| output.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let path = |line: &str| {

@@ -10,6 +10,7 @@ use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
 use crate::calibrate::{PriceCache, Want, scope_visit, unit_costs};
 use crate::driver::TICK;
 use crate::module::Cache;
+use crate::own;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
 use crate::totals::{Events, Prices};
 use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
@@ -17,15 +18,15 @@ use crate::tracee::{Plan, Recorded, Source, TRAP_WINDOW, Tracee};
 mod command;
 mod loading;
 mod locks;
+mod pace;
 mod scopes;
 mod under;
 
 pub use command::{has_exited, wait_for_end};
+use pace::{Pace, TURN};
 
 /// How often it looks whether a target runs another program now, or as another user.
 const EXEC_TICK: Duration = Duration::from_millis(20);
-/// How often it reads the records of calls.
-const RECORD_TICK: Duration = Duration::from_millis(1);
 /// How often it looks whether somebody else probes the same functions.
 const FOREIGN_TICK: Duration = Duration::from_millis(500);
 
@@ -48,6 +49,7 @@ pub struct Run<'a> {
     told: Duration,
     /// How often threads entered scopes and left them.
     scope_visits: u64,
+    pace: Pace,
 }
 
 impl<'a> Run<'a> {
@@ -98,6 +100,7 @@ impl<'a> Run<'a> {
             begin: None,
             told: Duration::ZERO,
             scope_visits: 0,
+            pace: Pace::new(start),
         }
     }
 
@@ -124,11 +127,7 @@ impl<'a> Run<'a> {
         self.tracees
             .iter()
             .for_each(|tracee| tracee.tell_calls(tell));
-        let tick = if self.request.record {
-            RECORD_TICK
-        } else {
-            TICK
-        };
+        let tick = if self.request.record { TURN } else { TICK };
         if self.begin.is_none() {
             self.notify_ready();
         }
@@ -167,27 +166,28 @@ impl<'a> Run<'a> {
                 }
             }
             self.tracees.iter().for_each(Tracee::pay);
-            let hasten = self.read_records();
-            self.tell_calls(observer);
+            if self.request.record && self.pace.reads_records(now) {
+                self.serve_records(now, observer);
+            }
             let stopped = self.request.stop.load(Ordering::Relaxed);
             if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
             let wake = [next, end, self.begin].into_iter().flatten().min();
             let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
-            if !hasten {
-                self.sleep(pause.max(Duration::from_micros(100)));
-            }
+            self.sleep(pause.max(Duration::from_micros(100)));
         }
     }
 
-    /// Reads what was recorded; whether it was so much that there will soon be more.
-    fn read_records(&self) -> bool {
-        let mut much = false;
+    /// Reads what was recorded, and tells it.
+    fn serve_records(&mut self, now: Instant, observer: &mut dyn Observer) {
+        let before = own::thread();
         for tracee in &self.tracees {
-            much |= tracee.read_records(self.start);
+            tracee.read_records(self.start);
         }
-        much
+        self.tell_calls(observer);
+        self.pace
+            .has_read(now, own::thread().saturating_sub(before));
     }
 
     /// Tells the calls that were read, unless counting is still to begin.

@@ -15,6 +15,7 @@ use tiptoe_sys::host::ends::Ends;
 use tiptoe_sys::host::{Process, limits};
 
 use crate::driver::cannot_start;
+use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::preload::{self, Started};
 use crate::ready::{self, Counted, Ready};
@@ -93,6 +94,7 @@ struct Once {
 
 /// Runs a request to its end.
 pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let own = OwnUse::begin();
     let started_at = SystemTime::now();
     let mut session = Session::new(words(request));
     let mut stat = Stat {
@@ -138,6 +140,7 @@ pub fn stat(request: &StatRequest<'_>, observer: &mut dyn Observer) -> Result<Ou
         cost::put(request, &mut session, &mut stat, used.switches);
     }
     session.stat = Some(stat);
+    own.report(&mut session);
     Ok(Outcome {
         session,
         exit_status,

@@ -15,6 +15,7 @@ use tiptoe_kernel::watchpoints::{Condition, Drops, Form, WatchWanted, Watchpoint
 use tiptoe_session::{Allowance, Dropped, Event, Session, Watch};
 
 use crate::driver::TICK;
+use crate::own::OwnUse;
 use crate::phase::Phase;
 use crate::ready::Ready;
 use crate::request::{Budget, Error, Observer, Outcome, RequestTarget};
@@ -61,6 +62,8 @@ const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Events of threads have to be put to rest from here: so often it is looked whether they must be.
 const REST_TICK: Duration = Duration::from_millis(1);
+/// After a turn with many hits, which the next one takes together: the ring has room for more of them.
+const FLOOD_TICK: Duration = Duration::from_millis(5);
 /// Switching them takes no more than one part in so many of the time.
 const SWITCHING: u32 = 20;
 
@@ -127,6 +130,7 @@ struct Run<'a> {
 
 /// Runs a request to its end.
 pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let own = OwnUse::begin();
     let when = request.when.as_deref();
     let conditions = when.map_or(Ok(Vec::new()), condition::parse)?;
     let asked = place::parse_all(&request.variables)?;
@@ -183,6 +187,7 @@ pub fn watch(request: &WatchRequest, observer: &mut dyn Observer) -> Result<Outc
     let child = run.child.as_mut();
     let exit_status =
         child.and_then(|child| wait_for_end(child, &request.hand_on, observer, &mut session.notes));
+    own.report(&mut session);
     Ok(Outcome {
         session,
         exit_status,
@@ -324,7 +329,7 @@ impl Run<'_> {
                 return Ok(());
             }
             let tick = match now - self.start {
-                _ if is_much => continue,
+                _ if is_much => FLOOD_TICK,
                 early if early < BEGINNING => EARLY_TICK,
                 _ if is_awake => REST_TICK,
                 _ => TICK,

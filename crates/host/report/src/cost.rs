@@ -1,8 +1,18 @@
-//! The line that every session ends with.
+//! The line that every session ends with, and the one before it: what tiptoe itself took.
 
-use tiptoe_session::{Basis, Cost, Programs};
+use tiptoe_session::{Basis, Cost, Programs, Session};
 
-use crate::number::{grouped, percent, plural, time, unit_ns};
+use crate::number::{grouped, percent, plural, seconds, time, unit_ns};
+
+/// What tiptoe itself used, beside its cost to the target: `tiptoe itself used 0.120 s of CPU time, and stopped a thread
+/// for at most 1.20ms`. `None` of sessions that do not say it.
+pub(crate) fn own_line(session: &Session) -> Option<String> {
+    let used = seconds(session.own_cpu_ns?);
+    let stop = session.longest_stop_ns.map_or_else(String::new, |ns| {
+        format!(", and stopped a thread for at most {}", time(ns as f64))
+    });
+    Some(format!("tiptoe itself used {used} of CPU time{stop}"))
+}
 
 /// What tracing cost: `cost of tracing: 0.31% of the target's CPU time (0.22 to
 /// 0.43, estimated from N hits x C ns, calibrated on this machine)`.
@@ -74,6 +84,18 @@ mod tests {
         let all = "; of all processes 30,000 runs took 3.00ms)";
         assert_eq!(cost_line(&cost), format!("{own}{all}"));
         assert!((cost.high - 0.03).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_tiptoe_itself_took_is_said_where_it_is_known() {
+        let mut session = Session::default();
+        assert_eq!(own_line(&session), None);
+        session.own_cpu_ns = Some(120_000_000);
+        let used = "tiptoe itself used 0.120 s of CPU time";
+        assert_eq!(own_line(&session).as_deref(), Some(used));
+        session.longest_stop_ns = Some(1_200_000);
+        let both = format!("{used}, and stopped a thread for at most 1.20ms");
+        assert_eq!(own_line(&session), Some(both));
     }
 
     #[test]

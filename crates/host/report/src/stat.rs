@@ -4,7 +4,7 @@
 use tiptoe_session::{Count, CountState, Counts, Session, Stat};
 
 use crate::number::{grouped, percent, plural, unit_ns};
-use crate::{printable, printable_json, printable_lines};
+use crate::{cost, printable, printable_json, printable_lines};
 
 mod csv;
 mod metric;
@@ -28,6 +28,9 @@ pub(crate) fn text(session: &Session, stat: &Stat) -> String {
     }
     for note in &session.notes {
         text += &format!("note: {}\n", printable(note));
+    }
+    if let Some(own) = cost::own_line(session) {
+        text += &format!("{own}\n");
     }
     text + &stat_cost(session, stat) + "\n"
 }

@@ -53,7 +53,9 @@ fn whole(session: &Session, options: &Options) -> String {
         Some(_) => "all CPUs' time",
         None => "the target's CPU time",
     };
-    blocks.push(notes.chain([cost::line(&session.cost, of)]).collect());
+    let own = cost::own_line(session);
+    let last = notes.chain(own).chain([cost::line(&session.cost, of)]);
+    blocks.push(last.collect());
     let blocks: Vec<String> = blocks.iter().map(|block| block.join("\n")).collect();
     blocks.join("\n\n") + "\n"
 }

@@ -16,7 +16,7 @@
 //!           "hits", "unit_ns", "unit_low_ns", "unit_high_ns",
 //!           "rejected_unit_ns"?, "calibrated"?: "now"|"cached", "programs"?: PROGRAMS},
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
-//!  "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
+//!  "own_cpu_ns"?, "longest_stop_ns"?, "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
 //!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
 //!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH, "stat"?: STAT,
 //!  "scopes"?: SCOPES, "cpus"?: NUMBER}
@@ -163,6 +163,12 @@ pub struct Session {
     pub duration_ns: u64,
     /// The CPU time that the targets used in that time.
     pub cpu_ns: u64,
+    /// The CPU time that tiptoe itself used, with its helpers, from before it went in until the report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_cpu_ns: Option<u64>,
+    /// The longest time for which a thread of a target was stopped, or borrowed to bring the agent in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_stop_ns: Option<u64>,
     /// The largest share of that which tracing might take (1.0 is all of it),
     /// where there was a limit.
     #[serde(skip_serializing_if = "Option::is_none")]

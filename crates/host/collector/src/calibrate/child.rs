@@ -9,6 +9,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::own;
+
 /// No answer takes so long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -53,12 +55,12 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         // SAFETY: the child is ours and not waited for yet, so the id is still its own.
-        unsafe {
+        own::with_helper(|| unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             while libc::waitpid(self.pid, std::ptr::null_mut(), 0) < 0
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
-        }
+        });
     }
 }
 

@@ -29,6 +29,8 @@ const STACK: u64 = 256 << 10;
 /// A thread that runs the stub.
 pub(super) struct Borrowed {
     pub tid: u32,
+    /// When it was asked to stop.
+    pub since: Instant,
     /// Where the stub lives (or will, once it has arrived).
     pub home: u64,
     /// The bytes that the stub's image replaced, to be put back if it cannot do so itself.
@@ -232,6 +234,7 @@ impl Search<'_> {
     /// Puts the stub in its place and the thread on it. The thread is the stub's from the
     /// moment its registers change, whether or not anybody is left to watch.
     fn send(&self, tid: u32, held: Held, regs: user_regs_struct) -> Result<Borrowed, Missed> {
+        let since = held.since();
         let (registers, restart) = restart::resume(&regs);
         let mut params = Params {
             magic: MAGIC,
@@ -258,6 +261,7 @@ impl Search<'_> {
                 held.send_to(regs, home + stub::from_home())?;
                 Ok(Borrowed {
                     tid,
+                    since,
                     home: *home,
                     cave: None,
                 })
@@ -274,6 +278,7 @@ impl Search<'_> {
                     })?;
                 Ok(Borrowed {
                     tid,
+                    since,
                     home: *home,
                     cave: Some((cave.address, before)),
                 })

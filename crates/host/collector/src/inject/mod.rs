@@ -23,6 +23,7 @@ mod borrow;
 mod cave;
 mod error;
 mod image;
+mod looks;
 mod masks;
 mod offer;
 mod process;
@@ -48,6 +49,7 @@ pub use masks::{Masks, Moving, Way, Words};
 pub(crate) use process::is_given_up;
 pub use tracee::thread_pointer;
 
+use crate::own;
 use borrow::{Borrowed, Ground};
 use cave::Guest;
 use offer::Offer;
@@ -204,6 +206,7 @@ fn converse(
     let entry_result = talk.u64(offset_of!(Mailbox, result))? as i64;
     let agent_base = talk.u64(offset_of!(Mailbox, base))?;
     talk.departure()?;
+    own::note_stop(borrowed.since.elapsed());
     Ok(Injected {
         data: offer.data,
         plan: offer.plan,

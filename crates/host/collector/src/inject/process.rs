@@ -88,7 +88,7 @@ pub(super) struct Process {
     memory: File,
 }
 
-/// How often the memory is looked for where the thread that shows it is just ending.
+/// How often it is looked again where the thread that was looked at is just ending.
 const TRIES: u32 = 100;
 
 /// A thread whose /proc folder shows the memory: the first, if it lives. It may end at any
@@ -135,16 +135,17 @@ impl Process {
     }
 
     /// What `look` makes of the target's /proc folder; again where the thread whose folder it
-    /// is has ended meanwhile.
+    /// is has ended meanwhile. No pause is needed, as each time another thread has ended.
     pub(super) fn look<T>(&self, look: impl Fn(PathBuf) -> io::Result<T>) -> io::Result<T> {
         let mut folder = self.proc("");
-        loop {
+        for _ in 1..TRIES {
             let found = look(folder.clone());
             match self.proc("") {
                 now if now != folder => folder = now,
                 _ => return found,
             }
         }
+        look(folder)
     }
 
     /// Takes the lock of its memory's file, until this is dropped.

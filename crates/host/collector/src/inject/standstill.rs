@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::looks::Looks;
 use super::masks::Masks;
 use super::process::{self, Process};
 use super::restart;
@@ -76,10 +77,13 @@ fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
     let until = Instant::now() + TRY;
     let process = Process::open(masks.pid).ok()?;
     let mut all = Stopped::default();
+    // Another round is needed where threads are just being born or ending: these need a CPU.
+    let mut looks = Looks::new();
     while !all.stop(masks, until)? {
         if Instant::now() > until {
             return None;
         }
+        looks.pause();
     }
     for held in all.held.values() {
         match may(held) {

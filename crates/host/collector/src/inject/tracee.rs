@@ -13,7 +13,9 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+use super::looks::Looks;
 use super::{process, restart};
+use crate::own;
 use crate::stops::{self, Stop};
 
 /// Why a thread is not held.
@@ -42,6 +44,7 @@ impl From<Errno> for Missed {
 pub(super) struct Stopping {
     pid: u32,
     tid: Pid,
+    since: Instant,
 }
 
 impl Stopping {
@@ -50,6 +53,7 @@ impl Stopping {
     pub(super) fn wait(self, until: Instant) -> Result<Held, Missed> {
         let tid = self.tid;
         let thread = tid.as_raw() as u32;
+        let mut looks = Looks::new();
         loop {
             match stops::look(thread, false)? {
                 // The end of a first thread is told only with that of its process.
@@ -57,9 +61,13 @@ impl Stopping {
                     true => return Err(Missed::Gone),
                     false => return Err(Missed::Late),
                 },
-                Stop::None => std::thread::yield_now(),
+                Stop::None => looks.pause(),
                 Stop::Event(_) => {
-                    let held = Held { tid, held: true };
+                    let held = Held {
+                        tid,
+                        held: true,
+                        since: self.since,
+                    };
                     // What is held does not end, so that its number stays its own.
                     let folder = format!("/proc/{}/task/{tid}", self.pid);
                     let is_ours = std::path::Path::new(&folder).exists();
@@ -76,6 +84,8 @@ impl Stopping {
 pub(super) struct Held {
     tid: Pid,
     held: bool,
+    /// When it was asked to stop.
+    since: Instant,
 }
 
 /// The thread pointer of a process's thread, for which it is stopped for a moment: none where it has ended, is traced by another, or
@@ -105,8 +115,14 @@ impl Held {
             Errno::EPERM if has_ended(thread) => Missed::Gone,
             errno => errno.into(),
         })?;
+        let since = Instant::now();
         ptrace::interrupt(tid)?;
-        Ok(Stopping { pid, tid })
+        Ok(Stopping { pid, tid, since })
+    }
+
+    /// When it was asked to stop.
+    pub(super) fn since(&self) -> Instant {
+        self.since
     }
 
     /// The registers at the stop.
@@ -213,6 +229,7 @@ impl Drop for Held {
             let _ = ptrace::setregs(self.tid, regs);
         }
         let _ = ptrace::detach(self.tid, None);
+        own::note_stop(self.since.elapsed());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tiptoe_session::Refusal;
 
 use super::Run;
+use super::pace::TURN;
 use crate::doorbell::{self, Bell};
 use crate::request::{Error, Observer};
 use crate::tracee::Tracee;
@@ -29,10 +30,15 @@ impl Run<'_> {
         }
     }
 
-    /// Sleeps until a library comes, or time is over.
-    pub(super) fn sleep(&self, limit: Duration) {
+    /// Sleeps until a library comes, or time is over. Where a target rings without an end only time wakes tiptoe.
+    pub(super) fn sleep(&mut self, limit: Duration) {
         let bells: Vec<Bell> = self.tracees.iter().filter_map(bell).collect();
-        doorbell::wait(&bells, limit);
+        match self.pace.is_awake() {
+            true => doorbell::wait(&bells, limit),
+            false => std::thread::sleep(limit.min(TURN)),
+        }
+        let was_rung = doorbell::is_rung(&bells);
+        self.pace.note_pause(was_rung);
     }
 
     /// Says which specs wait for a library.

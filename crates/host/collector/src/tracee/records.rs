@@ -1,4 +1,4 @@
-//! Recorded calls: each thread's ring is read every millisecond, and everything in it is
+//! Recorded calls: each thread's ring is read every 5 ms, and everything in it is
 //! a claim of the target's.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use tiptoe_event::{Reading, Records};
 use tiptoe_session::Call;
 use tiptoe_wire::Data;
-use tiptoe_wire::ring::{CELLS, Entry, Reader};
+use tiptoe_wire::ring::{Entry, Reader};
 
 use super::{Counter, Plan, Source, Tracee};
 use crate::clock::Moment;
@@ -17,10 +17,7 @@ use crate::planner::Follow;
 
 /// How often a record that is not complete is looked at before it is given up: for about
 /// a second. Its thread stands in the middle of it, or was led out of it for good.
-const PATIENCE: u32 = 1000;
-
-/// So many entries in one ring are much.
-const MUCH: usize = CELLS / 8;
+const PATIENCE: u32 = 200;
 
 /// A thread of the target's.
 #[derive(Clone)]
@@ -133,17 +130,14 @@ impl Rings {
         probe.map_or(0, |probe| probe.seen)
     }
 
-    /// Reads what is new in every ring; whether one had much.
-    fn read(&mut self, data: &Data, since: Instant, patience: u32) -> bool {
-        let mut most = 0;
+    /// Reads what is new in every ring.
+    fn read(&mut self, data: &Data, since: Instant, patience: u32) {
         for (slab, ring) in data
             .entered()
             .filter_map(|slab| Some((slab, data.ring(slab)?)))
         {
             let Ring { reader, who } = self.rings.entry(slab).or_default();
-            let mut entries = 0;
             reader.read(&ring, patience, |entry| {
-                entries += 1;
                 let call = match entry {
                     Entry::Thread { tid, comm } => {
                         let comm = counts::plain(&comm).into();
@@ -166,9 +160,7 @@ impl Rings {
                     });
                 }
             });
-            most = most.max(entries);
         }
-        most > MUCH
     }
 }
 
@@ -187,10 +179,9 @@ impl Tracee {
         }
     }
 
-    /// Reads the records that are there; `since` is the start of the session. Whether
-    /// there was much in one ring.
-    pub fn read_records(&self, since: Instant) -> bool {
-        self.read_rings(since, PATIENCE)
+    /// Reads the records that are there; `since` is the start of the session.
+    pub fn read_records(&self, since: Instant) {
+        self.read_rings(since, PATIENCE);
     }
 
     /// The same after a reading of the counters. Of a process that is no more nothing else
@@ -200,12 +191,12 @@ impl Tracee {
         self.read_rings(since, patience);
     }
 
-    fn read_rings(&self, since: Instant, patience: u32) -> bool {
+    fn read_rings(&self, since: Instant, patience: u32) {
         let (Some(rings), Some(link)) = (&mut *self.rings.borrow_mut(), &self.link) else {
-            return false;
+            return;
         };
         rings.learn(&self.counters);
-        rings.read(&link.data(), since, patience)
+        rings.read(&link.data(), since, patience);
     }
 
     /// Takes the calls that were read.

@@ -211,6 +211,7 @@ impl Attach<'_> {
                     quiet += 1;
                     sleep(PAUSE);
                 }
+                // No pause: threads that are born meanwhile would spoil more openings. `LONGEST` is the bound.
                 false => quiet = 0,
             }
         }

@@ -1,0 +1,37 @@
+//! The pauses of a wait for stopped threads.
+//!
+//! waitid(2) has no deadline and a pidfd does not report stops, so that such a wait looks again and again. A thread that
+//! runs stops within microseconds, and all that have stopped stand still until the last one has: so the first looks only
+//! yield. A thread that has no CPU takes longer; from then on each look leaves the CPUs to others.
+
+use std::time::{Duration, Instant};
+
+/// How long looks only yield.
+const YIELDING: Duration = Duration::from_micros(100);
+/// The first pause after that; each one is twice the last, so that no stop lasts twice as long as it must.
+const SHORTEST: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_micros(200);
+
+/// The looks of one wait.
+pub(super) struct Looks {
+    yields_until: Instant,
+    pause: Duration,
+}
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Self {
+            yields_until: Instant::now() + YIELDING,
+            pause: SHORTEST,
+        }
+    }
+
+    /// Waits until the next look.
+    pub(super) fn pause(&mut self) {
+        if Instant::now() < self.yields_until {
+            return std::thread::yield_now();
+        }
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST);
+    }
+}

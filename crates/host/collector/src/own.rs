@@ -1,0 +1,97 @@
+//! What tiptoe itself takes: CPU time, and the time for which threads of targets stand still.
+//!
+//! Both are of the whole process: a run takes what came since it began.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+
+// Relaxed: each is the whole message.
+/// The CPU time of children that worked for tiptoe, in ns.
+static HELPERS_NS: AtomicU64 = AtomicU64::new(0);
+/// The longest stop of a thread, in ns.
+static LONGEST_STOP_NS: AtomicU64 = AtomicU64::new(0);
+
+/// What a run takes, from here on.
+pub struct OwnUse {
+    before: Duration,
+}
+
+impl OwnUse {
+    pub fn begin() -> OwnUse {
+        LONGEST_STOP_NS.store(0, Relaxed);
+        OwnUse { before: process() }
+    }
+
+    /// Says in a session what its run took until now.
+    pub fn report(&self, session: &mut tiptoe_session::Session) {
+        let used = process().saturating_sub(self.before);
+        session.own_cpu_ns = Some(used.as_nanos() as u64);
+        let stop = LONGEST_STOP_NS.load(Relaxed);
+        session.longest_stop_ns = (stop > 0).then_some(stop);
+    }
+}
+
+/// The CPU time of all threads of tiptoe, and of its helpers.
+fn process() -> Duration {
+    used_by(UsageWho::RUSAGE_SELF) + Duration::from_nanos(HELPERS_NS.load(Relaxed))
+}
+
+/// The CPU time of the calling thread.
+pub fn thread() -> Duration {
+    used_by(UsageWho::RUSAGE_THREAD)
+}
+
+/// Runs what waits for a helper's end; no other child may be waited for meanwhile.
+pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
+    let before = used_by(UsageWho::RUSAGE_CHILDREN);
+    let result = run();
+    let used = used_by(UsageWho::RUSAGE_CHILDREN).saturating_sub(before);
+    HELPERS_NS.fetch_add(used.as_nanos() as u64, Relaxed);
+    result
+}
+
+/// Notes for how long a thread of a target has been stopped, or borrowed.
+pub fn note_stop(lasted: Duration) {
+    LONGEST_STOP_NS.fetch_max(lasted.as_nanos() as u64, Relaxed);
+}
+
+fn used_by(whom: UsageWho) -> Duration {
+    let of = |time: nix::sys::time::TimeVal| {
+        let (seconds, micros) = (time.tv_sec().unsigned_abs(), time.tv_usec().unsigned_abs());
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    // It fails for no caller of ours.
+    getrusage(whom).map_or(Duration::ZERO, |usage| {
+        of(usage.user_time()) + of(usage.system_time())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_takes_what_its_threads_take_and_its_helpers() {
+        let own = OwnUse::begin();
+        let spend = || {
+            let before = thread();
+            while thread() - before < Duration::from_millis(20) {}
+        };
+        std::thread::spawn(spend).join().expect("it ends");
+        let mut session = tiptoe_session::Session::default();
+        own.report(&mut session);
+        let alone = session.own_cpu_ns.expect("it is reported");
+        assert!(alone > 10_000_000, "{alone}");
+        let shell = || {
+            let script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+            std::process::Command::new("sh")
+                .args(["-c", script])
+                .status()
+        };
+        let helped = HELPERS_NS.load(Relaxed);
+        with_helper(shell).expect("a shell");
+        assert!(HELPERS_NS.load(Relaxed) > helped);
+    }
+}

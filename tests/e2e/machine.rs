@@ -1,0 +1,118 @@
+//! What tiptoe takes from the machine that it shares with the program: no priority, and what it takes is in the report.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use tiptoe_tests::process::{output, wait_until};
+use tiptoe_tests::{Probe, Process, Report, Waiting, command, target};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The field of /proc/PID/stat after the name in which a thread's nice value is (proc_pid_stat(5), field 19).
+const NICE: usize = 16;
+
+/// The nice value of each thread of a process; threads that end meanwhile are left out.
+fn nice_values(pid: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).ok();
+    let threads = threads.into_iter().flatten().flatten();
+    threads
+        .filter_map(stat)
+        .map(|stat| {
+            let (_, fields) = stat.rsplit_once(')').expect("a name");
+            let nice = fields.split_whitespace().nth(NICE).expect("field 19");
+            nice.parse().expect("a number")
+        })
+        .collect()
+}
+
+/// The nice values that the threads of a tiptoe had until `is_over`.
+fn look(
+    tiptoe: &mut Process,
+    what: &str,
+    mut is_over: impl FnMut(&mut Process, &[i32]) -> bool,
+) -> BTreeSet<i32> {
+    let mut seen = BTreeSet::new();
+    wait_until(what, PATIENCE, || {
+        let values = nice_values(tiptoe.pid());
+        seen.extend(values.iter().copied());
+        is_over(tiptoe, &values)
+    });
+    seen
+}
+
+/// tiptoe ran at nice -15 while it attached and detached, and all the while that libraries were awaited.
+#[test]
+fn no_thread_of_tiptoe_runs_at_a_priority_of_its_own() {
+    let own = BTreeSet::from_iter(nice_values(std::process::id()));
+    assert_eq!(own.len(), 1, "the test's threads: {own:?}");
+    let mut process = Process::waiting(&target("hot"), &["1", "1000"]);
+    // A stopped program keeps tiptoe in each phase until it goes on.
+    process.signal(libc::SIGSTOP);
+    let mut attached = Probe::new(&["add"]).attach(&[process.pid()]);
+    let tiptoe = &mut attached.process;
+    // The second thread is the one that looks for a thread to borrow.
+    let attaching = look(tiptoe, "attaching", |_, values| values.len() > 1);
+    process.signal(libc::SIGCONT);
+    attached.wait_ready();
+    let tiptoe = &mut attached.process;
+    let tracing = look(tiptoe, "tracing", |_, _| true);
+    process.signal(libc::SIGSTOP);
+    tiptoe.signal(libc::SIGINT);
+    let detaching = look(tiptoe, "detaching", |tiptoe, _| !tiptoe.lives());
+    process.signal(libc::SIGCONT);
+    attached.finish();
+    assert_eq!(
+        [attaching, tracing, detaching],
+        [own.clone(), own.clone(), own]
+    );
+    process.go();
+    assert!(process.finish().1.success());
+}
+
+/// The agent's thread ran at nice 0 in a program that had given that up.
+#[test]
+fn the_agents_thread_keeps_the_nice_value_of_its_program() {
+    let waiting = Waiting::through(&["nice", "-n", "5"], &target("hot"), &["1", "1000"]);
+    let before = nice_values(waiting.pid);
+    let attached = Probe::new(&["add"]).attach(&[waiting.pid]);
+    attached.wait_ready();
+    let during = nice_values(waiting.pid);
+    assert_eq!([before.len(), during.len()], [1, 2], "the agent's thread");
+    assert!(during.iter().all(|nice| *nice == before[0]), "{during:?}");
+    waiting.end();
+    attached.finish();
+}
+
+/// What tiptoe itself used is in the report, as JSON and as text.
+#[test]
+fn the_report_says_what_tiptoe_itself_used() {
+    let process = Process::waiting(&target("hot"), &["1", "1000"]);
+    let pid = process.pid().to_string();
+    let run = |options: &[&str]| {
+        let mut command = command();
+        command.args(["probe", "add", "--duration", "20ms", "-p", &pid]);
+        let output = output(command.args(options));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let report = Report::parse(&run(&["--json"]));
+    for key in ["own_cpu_ns", "longest_stop_ns"] {
+        let value = report.value[key].as_u64();
+        assert!(value.is_some_and(|ns| ns > 0), "{key}: {:#}", report.value);
+    }
+    let text = run(&[]);
+    let mut last = text.lines().rev();
+    assert!(
+        last.next()
+            .is_some_and(|line| line.starts_with("cost of tracing: ")),
+        "{text}"
+    );
+    let own = last.next().unwrap_or_default();
+    assert!(own.starts_with("tiptoe itself used "), "{text}");
+    assert!(
+        own.contains(" of CPU time, and stopped a thread for at most "),
+        "{text}"
+    );
+}

@@ -1,6 +1,6 @@
 //! What tiptoe itself asks of the machine it runs on.
 //!
-//! Everything but [`memory`] reads: `/proc`, `/sys`, tracefs, and system calls that
+//! Everything but [`memory`], [`destination`] and [`own_folder`] reads: `/proc`, `/sys`, tracefs, and system calls that
 //! change nothing outside this process. Process ids are those of tiptoe's own
 //! pid namespace; files of a target are opened through `/proc/PID`, so a
 //! target in another mount namespace needs no special care.
@@ -15,6 +15,7 @@ pub mod inherited;
 pub mod kallsyms;
 pub mod limits;
 pub mod memory;
+pub mod own_folder;
 pub mod perf;
 pub mod procfs;
 pub mod random;

@@ -115,7 +115,8 @@ impl Destination {
 }
 
 impl WholeFile {
-    fn new(folder: OwnedFd, name: OsString, mode: u32) -> Result<WholeFile, Refused> {
+    /// Makes a file in a folder that will have this name.
+    pub(super) fn new(folder: OwnedFd, name: OsString, mode: u32) -> Result<WholeFile, Refused> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         for _ in 0..MOST_NAMES {
             let number = RandomState::new().hash_one(process::getpid());
@@ -146,6 +147,11 @@ impl WholeFile {
     pub fn place(self) -> io::Result<()> {
         // A disk that is full may say so only now.
         self.file.sync_data()?;
+        self.rename()
+    }
+
+    /// The same for a file that may be lost.
+    pub(super) fn rename(self) -> io::Result<()> {
         Ok(fs::renameat(
             &self.folder,
             &self.temporary,

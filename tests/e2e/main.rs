@@ -35,6 +35,7 @@ mod outputs;
 mod parts;
 mod patcher;
 mod places;
+mod prices;
 mod programs;
 mod ready;
 mod records;

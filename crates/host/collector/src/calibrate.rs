@@ -24,6 +24,8 @@
 //! | trap | a forked child | `int3`, and a handler that moves the thread on |
 //! | kernel | a forked child | uprobes on three functions of this very program: one for each [`Step`] |
 //!
+//! What is measured is kept for later runs ([`cache`]), each kind of [`price`] by itself.
+//!
 //! # Invariants
 //! - Nothing outside this thread is touched: no signal handler, no code of ours
 //!   that others run, no descriptor that stays.
@@ -32,11 +34,13 @@
 //! - Every interval holds its estimate, no unit cost is below [`FLOOR_NS`], and none above the
 //!   time from one hit to the next.
 
+mod cache;
 mod child;
 mod code;
 mod curve;
 mod functions;
 mod in_process;
+mod price;
 mod program;
 mod scopes;
 mod trap;
@@ -50,11 +54,13 @@ use tiptoe_kernel::Step;
 
 use crate::clock;
 
+pub use cache::PriceCache;
 use curve::Point;
 pub use curve::{Curve, FLOOR_NS};
 use functions::LOOPS;
 use in_process::{InProcess, Shown};
 pub use scopes::scope_visit;
+use trap::Trap;
 pub use waits::futex_calls;
 
 /// What traps cost elsewhere was as much cheaper than here,
@@ -128,22 +134,21 @@ const fn cost(low_ns: f64, ns: f64, high_ns: f64) -> Cost {
     }
 }
 
-/// Measures the cost of a hit here and now. About 100 ms, and tens of ms more for
-/// each kind wanted.
-pub fn unit_costs(want: Want) -> UnitCosts {
+/// The cost of a hit, as it was measured earlier or is now: in about 100 ms, and tens of ms more for each kind wanted.
+pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
     let mut costs = UnitCosts::DEFAULT;
-    if let Ok(shown) = in_process::measure() {
+    if let Some(shown) = prices.take(|| in_process::measure().ok()) {
         costs.count = curve(&shown, |shown| shown.count);
         costs.filtered = curve(&shown, |shown| shown.filtered);
     }
     costs.reading_ns = clock::reading_ns();
     if want.trap
-        && let Ok(ns) = trap::measure()
+        && let Some(Trap(ns)) = prices.take(|| trap::measure().ok())
     {
         costs.trap = about(ns);
     }
     if want.kernel
-        && let Ok(steps) = uprobe::measure()
+        && let Some(steps) = prices.take(|| uprobe::measure().ok())
     {
         costs.kernel = KernelCosts {
             nop5: about(steps.nop),
@@ -234,7 +239,7 @@ mod tests {
         };
         for want in [Want::default(), all] {
             let start = std::time::Instant::now();
-            let costs = unit_costs(want);
+            let costs = unit_costs(want, &PriceCache::none());
             println!("{costs:#.2?} after {:.0?}", start.elapsed());
             for gap in [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e9] {
                 let [count, filtered] = [costs.count, costs.filtered].map(|curve| curve.at(gap));

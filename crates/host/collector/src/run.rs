@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tiptoe_event::Cost;
 use tiptoe_session::{Event, Interval, Part, Process, Refusal, Session};
 
-use crate::calibrate::{Want, scope_visit, unit_costs};
+use crate::calibrate::{PriceCache, Want, scope_visit, unit_costs};
 use crate::driver::TICK;
 use crate::module::Cache;
 use crate::request::{Budget, Error, Observer, Request, RequestTarget};
@@ -354,10 +354,12 @@ impl<'a> Run<'a> {
             return;
         }
         let sources = || self.tracees.iter().flat_map(|tracee| &tracee.counters);
-        let costs = unit_costs(Want {
+        let want = Want {
             trap: sources().any(|c| matches!(c.source, Source::Agent { trap: true, .. })),
             kernel: sources().any(|c| matches!(c.source, Source::Kernel(_))),
-        });
+        };
+        let kept = PriceCache::of_this_user();
+        let costs = unit_costs(want, &kept);
         let prices = Prices {
             costs,
             filtered: self.request.filter.is_some(),
@@ -391,7 +393,7 @@ impl<'a> Run<'a> {
             self.session.events.push(event);
         }
         if self.scope_visits > 0 {
-            sum = sum.plus(scope_visit().times(self.scope_visits));
+            sum = sum.plus(scope_visit(&kept).times(self.scope_visits));
             hits += self.scope_visits;
         }
         let charged = self.tracees.iter().filter_map(Tracee::charging_times);
@@ -408,6 +410,7 @@ impl<'a> Run<'a> {
         }
         self.session.cost =
             tiptoe_session::Cost::estimated(hits, prices.sum(sum), self.session.cpu_ns);
+        self.session.cost.calibrated = kept.calibrated();
         self.session.cost.rejected_unit_ns = prices.of_rejected(events).map(|cost| cost.ns);
     }
 }

@@ -22,6 +22,16 @@ impl From<tiptoe_event::Basis> for Basis {
     }
 }
 
+/// When the price of a hit was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Calibration {
+    /// All or some of it in this run.
+    Now,
+    /// In earlier runs, since the machine started.
+    Cached,
+}
+
 /// The cost of tracing, as a share of the target's CPU time (1.0 is all of it)
 /// with an interval. Each event holds its own part of it, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +57,9 @@ pub struct Cost {
     /// them, so they are in none of the numbers above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
+    /// When the prices were measured of which there is a cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Calibration>,
     /// What the kernel measured of our BPF programs, where it is they that cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
@@ -84,6 +97,7 @@ impl Cost {
             unit_low_ns: each(total.low_ns),
             unit_high_ns: each(total.high_ns),
             rejected_unit_ns: None,
+            calibrated: None,
             programs: None,
         }
     }

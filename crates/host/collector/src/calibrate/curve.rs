@@ -62,6 +62,12 @@ impl Curve {
         Curve { surroundings }
     }
 
+    /// Whether the gaps of each surrounding are in order, as [`Curve::at`] needs them.
+    pub(super) fn is_ordered(&self) -> bool {
+        let mut surroundings = self.surroundings.iter();
+        surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
+    }
+
     /// What a hit costs where the same function is hit every `gap_ns` on average: the
     /// middle one of the surroundings. Anything may lie between two hits: at best nothing,
     /// as in the hottest loop, at worst what empties all caches.

@@ -4,12 +4,15 @@ use std::arch::asm;
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use super::child::now_ns;
+use super::curve;
 use super::functions::{FUNCTIONS, LOOPS, MEMORY_WORDS, SURROUNDINGS, Surrounding};
 use super::median;
+use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
 /// How often each version is timed in each layout of each surrounding.
@@ -21,8 +24,16 @@ const BLOCK_NS: f64 = 80_000.0;
 /// Calls after a change of version that are not timed.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
+/// The yardstick's loop, of 64 functions.
+const YARDSTICK: usize = 2;
+const YARDSTICK_REPEATS: usize = 9;
+
+/// What a call may take that is not patched, and what may be added to it, in nanoseconds: less, as others disturb both.
+const PLAIN: RangeInclusive<f64> = 0.01..=1e5;
+const ADDED: RangeInclusive<f64> = -1e3..=1e5;
+
 /// What one loop showed, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Shown {
     /// How long a call took that is not patched.
     pub(super) plain: f64,
@@ -41,7 +52,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     for surrounding in SURROUNDINGS {
         let mut layouts = Vec::new();
         for layout in 0..LAYOUTS {
-            layouts.push(Bench::new(surrounding, layout)?.compare()?);
+            layouts.push(Bench::new((surrounding, layout), FUNCTIONS)?.compare()?);
         }
         for (index, of_loop) in all.iter_mut().enumerate() {
             let middle = |part: fn(&Shown) -> f64| {
@@ -55,6 +66,51 @@ pub(super) fn measure() -> io::Result<InProcess> {
         }
     }
     Ok(all)
+}
+
+/// How long a counted call takes in one loop: a small part of [`measure`], in 1 ms, by which it is seen whether what was
+/// measured still holds.
+pub(super) fn yardstick() -> io::Result<f64> {
+    let mut bench = Bench::new((Surrounding::Compute, 0), LOOPS[YARDSTICK])?;
+    bench.program.become_version(Version::Count)?;
+    let calls = bench.calls(YARDSTICK);
+    let times = (0..YARDSTICK_REPEATS).map(|_| bench.time(YARDSTICK, calls));
+    Ok(median(times.collect()))
+}
+
+/// All that [`measure`] shows, from loop to loop and surrounding to surrounding.
+impl Price for InProcess {
+    const KIND: &'static str = "counts";
+    const COUNT: usize = 3 * SURROUNDINGS.len() * LOOPS.len();
+
+    fn numbers(&self) -> Vec<f64> {
+        let shown = self.as_flattened().iter();
+        shown
+            .flat_map(|shown| [shown.plain, shown.count, shown.filtered])
+            .collect()
+    }
+
+    fn of_numbers(numbers: &[f64]) -> Option<InProcess> {
+        let mut all = InProcess::default();
+        let (numbers, []) = numbers.as_chunks::<3>() else {
+            return None;
+        };
+        let cells = all.as_flattened_mut();
+        if cells.len() != numbers.len() {
+            return None;
+        }
+        for (shown, [plain, count, filtered]) in cells.iter_mut().zip(numbers) {
+            let is_sane =
+                PLAIN.contains(plain) && [count, filtered].iter().all(|ns| ADDED.contains(ns));
+            if !is_sane {
+                return None;
+            }
+            (shown.plain, shown.count, shown.filtered) = (*plain, *count, *filtered);
+        }
+        let curves = [|shown: &Shown| shown.count, |shown: &Shown| shown.filtered];
+        let is_ordered = |added: fn(&Shown) -> f64| curve(&all, added).is_ordered();
+        curves.into_iter().all(is_ordered).then_some(all)
+    }
 }
 
 thread_local! {
@@ -72,10 +128,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(surrounding: Surrounding, layout: u8) -> io::Result<Bench> {
+    fn new(program: (Surrounding, u8), count: usize) -> io::Result<Bench> {
         Ok(Bench {
-            program: Program::new(surrounding, layout, tls_offset()?)?,
-            counters: words(FUNCTIONS),
+            program: Program::new(program, count, tls_offset()?)?,
+            counters: words(count),
             memory: words(MEMORY_WORDS),
             _this_thread: PhantomData,
         })
@@ -101,14 +157,16 @@ impl Bench {
         (now_ns() - start) / calls as f64
     }
 
+    /// How many calls take about as long as a timing.
+    fn calls(&self, index: usize) -> u64 {
+        (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
+    }
+
     /// What counting and rejecting add to each call: medians of differences to the
     /// plain version, timed in turns whose order rotates.
     fn compare(&mut self) -> io::Result<[Shown; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
-        let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| {
-            let per_call = self.time(index, WARM_UP).max(0.1);
-            (BLOCK_NS / per_call) as u64
-        });
+        let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));
         let mut taken: [[Vec<f64>; VERSIONS.len()]; LOOPS.len()] = Default::default();
         for repeat in 0..REPEATS {
             for turn in 0..VERSIONS.len() {
@@ -164,7 +222,7 @@ mod tests {
     #[test]
     fn trampolines_count_every_call_and_only_what_passes() {
         for surrounding in SURROUNDINGS {
-            let mut bench = Bench::new(surrounding, 0).expect("executable memory");
+            let mut bench = Bench::new((surrounding, 0), FUNCTIONS).expect("executable memory");
             let mut counts_after = |version| {
                 bench.program.become_version(version).expect("memory");
                 bench.run(LOOPS.len() - 1, 100 * FUNCTIONS as u64);
@@ -180,7 +238,8 @@ mod tests {
     #[test]
     fn all_versions_compute_the_same() {
         let memory_after = |version| {
-            let mut bench = Bench::new(Surrounding::Memory, 0).expect("executable memory");
+            let mut bench =
+                Bench::new((Surrounding::Memory, 0), FUNCTIONS).expect("executable memory");
             bench.program.become_version(version).expect("memory");
             bench.run(LOOPS.len() - 1, 50 * FUNCTIONS as u64);
             loaded(&bench.memory)
@@ -189,6 +248,13 @@ mod tests {
         assert_eq!(plain.iter().sum::<u64>(), 50 * FUNCTIONS as u64);
         assert!(plain == memory_after(Version::Count));
         assert!(plain == memory_after(Version::Filtered));
+    }
+
+    #[test]
+    fn the_yardstick_takes_some_time() {
+        let ns = yardstick().expect("executable memory");
+        println!("yardstick: {ns:.4} ns");
+        assert!(PLAIN.contains(&ns));
     }
 
     #[test]

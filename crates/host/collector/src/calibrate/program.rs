@@ -14,7 +14,7 @@ use tiptoe_patch::{
 };
 
 use super::code::{Code, Draft};
-use super::functions::{FUNCTIONS, LOOPS, Surrounding, function, run};
+use super::functions::{LOOPS, Surrounding, function, run};
 
 /// Which version of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,12 @@ struct Edit {
 type Placed = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes the program and all trampolines, for threads whose word is at `tls`.
-    pub(super) fn new(surrounding: Surrounding, layout: u8, tls: i32) -> io::Result<Program> {
+    /// Writes a program of so many functions and all trampolines, for threads whose word is at `tls`.
+    pub(super) fn new(
+        (surrounding, layout): (Surrounding, u8),
+        count: usize,
+        tls: i32,
+    ) -> io::Result<Program> {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
@@ -73,7 +77,7 @@ impl Program {
             hook_entry: part.start,
             ..Abi::default()
         };
-        let functions = write_functions(&mut draft, part.start + PAGE, surrounding);
+        let functions = write_functions(&mut draft, part.start + PAGE, surrounding, count);
         let entries = write_entries(&mut draft, &functions);
         let mut patcher = Patcher {
             draft,
@@ -110,7 +114,7 @@ impl Program {
     /// # Safety
     /// `memory` points to [`MEMORY_WORDS`](super::functions::MEMORY_WORDS) atomic words,
     /// and this thread's word at the `tls` given to a descriptor whose first word points
-    /// to [`FUNCTIONS`] of them.
+    /// to as many of them as there are functions.
     pub(super) unsafe fn run(&self, index: usize, laps: u64, memory: *const AtomicU64) {
         // SAFETY: `functions::run` stands at the entry, a C function of this type, in
         // code that lives as long as this value; it writes only what the caller vouches for.
@@ -144,7 +148,12 @@ fn reject_all() -> Filter {
 }
 
 /// Writes all functions from `at` on.
-fn write_functions(draft: &mut Draft, mut at: u64, surrounding: Surrounding) -> Vec<Placed> {
+fn write_functions(
+    draft: &mut Draft,
+    mut at: u64,
+    surrounding: Surrounding,
+    count: usize,
+) -> Vec<Placed> {
     let place = |index| {
         let mut code = function(index, surrounding);
         code.resize(code.len().next_multiple_of(ALIGN), FILLER);
@@ -153,10 +162,10 @@ fn write_functions(draft: &mut Draft, mut at: u64, surrounding: Surrounding) -> 
         at += code.len() as u64;
         (address, code)
     };
-    (0..FUNCTIONS).map(place).collect()
+    (0..count).map(place).collect()
 }
 
-/// Writes the loops that call them, behind the last one.
+/// Writes the loops that call them, behind the last one. A loop of more than there are calls all.
 fn write_entries(draft: &mut Draft, functions: &[Placed]) -> [u64; LOOPS.len()] {
     let addresses: Vec<u64> = functions.iter().map(|(address, _)| *address).collect();
     let mut end = functions
@@ -164,7 +173,7 @@ fn write_entries(draft: &mut Draft, functions: &[Placed]) -> [u64; LOOPS.len()] 
         .map_or(0, |(address, code)| address + code.len() as u64);
     LOOPS.map(|some| {
         let at = end.next_multiple_of(ALIGN as u64);
-        let code = run(at, &addresses[..some]);
+        let code = run(at, &addresses[..some.min(addresses.len())]);
         draft.write(at, &code);
         end = at + code.len() as u64;
         at

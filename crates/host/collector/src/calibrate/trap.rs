@@ -5,17 +5,35 @@ use std::io;
 
 use super::child::{Child, now_ns};
 use super::median;
+use super::price::{self, Price};
 
 /// Hits in each of [`REPEATS`] measurements.
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
 /// Nanoseconds for each hit.
-pub(super) fn measure() -> io::Result<f64> {
+#[derive(Debug)]
+pub(super) struct Trap(pub(super) f64);
+
+impl Price for Trap {
+    const KIND: &'static str = "trap";
+    const COUNT: usize = 1;
+
+    fn numbers(&self) -> Vec<f64> {
+        vec![self.0]
+    }
+
+    fn of_numbers(numbers: &[f64]) -> Option<Trap> {
+        price::bounded(numbers).map(|[ns]| Trap(ns))
+    }
+}
+
+/// Measures it.
+pub(super) fn measure() -> io::Result<Trap> {
     // SAFETY: `hits` calls sigaction, sigprocmask and clock_gettime, and what is here.
     let mut child = unsafe { Child::start(hits) }?;
     let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(0)).collect();
-    Ok(median(all?))
+    Ok(Trap(median(all?)))
 }
 
 /// Installs the handler, in the child alone, and runs into the breakpoint.
@@ -75,7 +93,7 @@ mod tests {
             }
         };
         let before = handler();
-        let ns = measure().expect("a child that traps");
+        let Trap(ns) = measure().expect("a child that traps");
         assert!(ns.is_finite() && ns > 0.0);
         assert_eq!(handler(), before);
     }

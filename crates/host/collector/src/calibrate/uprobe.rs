@@ -11,6 +11,7 @@ use tiptoe_sys::host::procfs::path_of;
 
 use super::child::{Child, now_ns};
 use super::median;
+use super::price::{self, Price};
 
 const REPEATS: usize = 5;
 
@@ -23,6 +24,24 @@ pub(super) struct Steps {
     pub(super) push: f64,
     /// On an instruction that it runs out of line, stepping.
     pub(super) single_step: f64,
+}
+
+impl Price for Steps {
+    const KIND: &'static str = "uprobes";
+    const COUNT: usize = 3;
+
+    fn numbers(&self) -> Vec<f64> {
+        vec![self.nop, self.push, self.single_step]
+    }
+
+    fn of_numbers(numbers: &[f64]) -> Option<Steps> {
+        let [nop, push, single_step] = price::bounded(numbers)?;
+        Some(Steps {
+            nop,
+            push,
+            single_step,
+        })
+    }
 }
 
 /// A place to probe, and how often to go there in one measurement.

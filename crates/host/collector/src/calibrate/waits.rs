@@ -16,6 +16,8 @@ use tiptoe_stack::{Base, Frame, Rule, row};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{WIDTH, head};
 
+use super::cache::PriceCache;
+use super::price::{self, Price};
 use crate::clock;
 
 const TURNS: u64 = 20_000;
@@ -43,8 +45,30 @@ pub struct Calls {
     pub wake: Cost,
 }
 
-/// Measures it.
-pub fn futex_calls() -> Calls {
+impl Price for Calls {
+    const KIND: &'static str = "waits";
+    const COUNT: usize = 9;
+
+    fn numbers(&self) -> Vec<f64> {
+        price::numbers_of([self.wait, self.passed_over, self.wake])
+    }
+
+    fn of_numbers(numbers: &[f64]) -> Option<Calls> {
+        let [wait, passed_over, wake] = price::costs(numbers)?;
+        Some(Calls {
+            wait,
+            passed_over,
+            wake,
+        })
+    }
+}
+
+/// What they take.
+pub fn futex_calls(prices: &PriceCache) -> Calls {
+    prices.take(|| Some(measure())).unwrap_or_else(measure)
+}
+
+fn measure() -> Calls {
     let words = || -> Vec<AtomicU64> { (0..WIDTH).map(|_| AtomicU64::new(0)).collect() };
     let (own, shared) = (words(), words());
     let [own, shared] = [&own, &shared].map(|words| Words::new(words));
@@ -120,7 +144,7 @@ mod tests {
             wait,
             passed_over,
             wake,
-        } = futex_calls();
+        } = measure();
         for cost in [wait, passed_over, wake] {
             assert!(0.0 < cost.low_ns && cost.low_ns <= cost.ns, "{cost:?}");
             assert!(cost.ns <= cost.high_ns, "{cost:?}");

@@ -4,7 +4,7 @@ use tiptoe_event::{Cost as Between, Via};
 use tiptoe_session::{Cost, Locks, Programs};
 
 use super::Run;
-use crate::calibrate::{futex_calls, scope_visit};
+use crate::calibrate::{PriceCache, futex_calls, scope_visit};
 use crate::module::Module;
 use crate::request::Error;
 use crate::tracee::Tracee;
@@ -50,7 +50,8 @@ impl Run<'_> {
         self.session.cost = match self.tracees.iter().all(Tracee::is_in_kernel) {
             true => Cost::measured(programs, cpu_ns),
             false => {
-                let costs = futex_calls();
+                let kept = PriceCache::of_this_user();
+                let costs = futex_calls(&kept);
                 // A hold has a hook at both ends, as a wait has.
                 let holds = locks.holds.iter().map(|hold| hold.count);
                 let waits = holds.fold(locks.waits, u64::saturating_add);
@@ -62,13 +63,17 @@ impl Run<'_> {
                 let cost = timed.plus(counted).plus(costs.wake.times(locks.wakes));
                 let cost = match self.scope_visits {
                     0 => cost,
-                    visits => cost.plus(scope_visit().times(visits)),
+                    visits => cost.plus(scope_visit(&kept).times(visits)),
                 };
                 let ns = run_ns as f64;
                 let calls = waits
                     .saturating_add(locks.wakes)
                     .saturating_add(self.scope_visits);
-                Cost::estimated(calls, cost.plus(Between::between(ns, ns, ns)), cpu_ns)
+                let cost = cost.plus(Between::between(ns, ns, ns));
+                Cost {
+                    calibrated: kept.calibrated(),
+                    ..Cost::estimated(calls, cost, cpu_ns)
+                }
             }
         };
         true

@@ -1,0 +1,167 @@
+//! PriceCache that an earlier run measured.
+//!
+//! Measuring takes longer than many programs run. So each kind of price is kept in a file of its own, in a folder that only
+//! this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same CPUs until the next boot.
+//!
+//! What is read is doubted: a file that is not exactly as one is written, of this key, with numbers that a measurement may
+//! give, is ignored. A price may be old, too: the host of a virtual machine changes, clock rates do, or other threads share
+//! the core. So each file has the [`yardstick`] beside its price, a short loop's time for each call; where that takes
+//! another time now, beyond [`FAMILY`], the price is measured anew. A cache that cannot be used is no error.
+
+use std::arch::x86_64::__cpuid;
+use std::cell::{Cell, OnceCell};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tiptoe_session::Calibration;
+use tiptoe_sys::host::own_folder::OwnFolder;
+
+use super::in_process::yardstick;
+use super::price::{Price, decode, encode};
+
+/// How many times as long, or as short, the yardstick may take where a price still holds.
+const FAMILY: f64 = 1.25;
+/// No file is longer: 46 numbers of 24 characters, and the key.
+const MOST_BYTES: usize = 4096;
+/// The boot that prices hold for.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The prices that this user's earlier runs measured, and how many this one did.
+pub struct PriceCache {
+    folder: Option<PathBuf>,
+    key: String,
+    yardstick: OnceCell<Option<f64>>,
+    calibrated: Cell<Option<Calibration>>,
+}
+
+impl PriceCache {
+    /// Those in this user's cache folder.
+    pub fn of_this_user() -> PriceCache {
+        let [xdg, home] = ["XDG_CACHE_HOME", "HOME"].map(std::env::var_os);
+        // SAFETY: the call returns a number and cannot fail.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        let key = key().ok();
+        PriceCache {
+            folder: key.as_ref().and(folder(xdg, home, is_root)),
+            key: key.unwrap_or_default(),
+            yardstick: OnceCell::new(),
+            calibrated: Cell::new(None),
+        }
+    }
+
+    /// A cache that keeps nothing.
+    #[cfg(test)]
+    pub(super) fn none() -> PriceCache {
+        PriceCache {
+            folder: None,
+            key: String::new(),
+            yardstick: OnceCell::new(),
+            calibrated: Cell::new(None),
+        }
+    }
+
+    /// How those that were taken are known; `None` if none was.
+    pub fn calibrated(&self) -> Option<Calibration> {
+        self.calibrated.get()
+    }
+
+    /// The price that is kept, or else the one that is measured, which is kept from now on. `None` if it cannot be measured.
+    pub(super) fn take<P: Price>(&self, measure: impl FnOnce() -> Option<P>) -> Option<P> {
+        if let Some(price) = self.read() {
+            self.calibrated
+                .set(self.calibrated.get().or(Some(Calibration::Cached)));
+            return Some(price);
+        }
+        let price = measure()?;
+        self.calibrated.set(Some(Calibration::Now));
+        self.keep(&price);
+        Some(price)
+    }
+
+    /// What is kept of a kind, where it still holds.
+    fn read<P: Price>(&self) -> Option<P> {
+        let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
+        let text = folder.read(P::KIND, MOST_BYTES).ok()?;
+        let (then, price) = decode(&self.key, &text)?;
+        is_in_family(then, self.yardstick()?).then_some(price)
+    }
+
+    /// Keeps a price, where that is possible.
+    fn keep<P: Price>(&self, price: &P) {
+        let Some(path) = &self.folder else { return };
+        let Some(yardstick) = self.yardstick() else {
+            return;
+        };
+        let text = encode(&self.key, yardstick, price);
+        // What no later run would take is not worth writing.
+        if decode::<P>(&self.key, text.as_bytes()).is_none() {
+            return;
+        }
+        if let Ok(folder) = OwnFolder::make(path) {
+            // No error: the next run measures as this one did.
+            let _ = folder.write(P::KIND, text.as_bytes());
+        }
+    }
+
+    /// The yardstick's time, which is measured once in each run.
+    fn yardstick(&self) -> Option<f64> {
+        *self.yardstick.get_or_init(|| yardstick().ok())
+    }
+}
+
+/// Where prices are kept, by the values of `XDG_CACHE_HOME` and `HOME`; what is not absolute is ignored (XDG Base Directory
+/// Specification).
+fn folder(xdg: Option<OsString>, home: Option<OsString>, is_root: bool) -> Option<PathBuf> {
+    let absolute =
+        |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = match (absolute(xdg), is_root) {
+        (Some(xdg), _) => xdg,
+        (None, true) => PathBuf::from("/var/cache"),
+        (None, false) => absolute(home)?.join(".cache"),
+    };
+    Some(base.join("tiptoe"))
+}
+
+/// Which runs a price holds for: lines of the boot, the CPUs' model, and this very tiptoe.
+fn key() -> io::Result<String> {
+    let boot = std::fs::read_to_string(BOOT)?;
+    let (cpu, this) = (cpu_model(), file_identity(Path::new("/proc/self/exe"))?);
+    let (boot, version) = (boot.trim(), env!("CARGO_PKG_VERSION"));
+    Ok(format!("boot {boot}\ncpu {cpu}\ntiptoe {version} {this}\n"))
+}
+
+/// The file that a path leads to: another build is another one, or was written at another time, which nobody can choose.
+/// A hash of it would take longer than the calls that it saves.
+fn file_identity(path: &Path) -> io::Result<String> {
+    let file = path.metadata()?;
+    let (device, inode, len) = (file.dev(), file.ino(), file.len());
+    let (s, ns) = (file.ctime(), file.ctime_nsec());
+    Ok(format!("{device:x}:{inode:x} {len} {s}.{ns:09}"))
+}
+
+/// The processor's brand, family, model and stepping, as it says itself (CPUID leaves 1 and 0x8000_0002 to 4).
+fn cpu_model() -> String {
+    let mut brand = Vec::new();
+    if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
+        for leaf in 0x8000_0002..=0x8000_0004 {
+            let found = __cpuid(leaf);
+            for register in [found.eax, found.ebx, found.ecx, found.edx] {
+                brand.extend(register.to_le_bytes());
+            }
+        }
+    }
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    let brand: String = brand.into_iter().filter(is_plain).map(char::from).collect();
+    format!("{:08x} {}", __cpuid(1).eax, brand.trim())
+}
+
+/// Whether what took so long then may take so long now.
+fn is_in_family(then: f64, now: f64) -> bool {
+    now <= then * FAMILY && then <= now * FAMILY
+}
+
+#[cfg(test)]
+#[path = "cache/tests.rs"]
+mod tests;

@@ -1,0 +1,102 @@
+//! A price as the numbers that are kept of it, and as text.
+//!
+//! ```text
+//! tiptoe prices 1
+//! boot BOOT_ID
+//! cpu MODEL
+//! tiptoe VERSION FILE
+//! KIND
+//! YARDSTICK
+//! NUMBER...
+//! end
+//! ```
+//!
+//! There is one text for a price: what differs in a byte is none.
+
+use std::fmt::Write as _;
+
+use tiptoe_event::Cost;
+
+/// The first line: the form of all that follows.
+pub(super) const FORM: &str = "tiptoe prices 1";
+/// The last line. A file without it was cut short.
+const END: &str = "end\n";
+
+/// What a kind of price is kept as.
+pub(super) trait Price: Sized {
+    /// The name of its file.
+    const KIND: &'static str;
+    /// How many numbers it is.
+    const COUNT: usize;
+
+    /// The numbers.
+    fn numbers(&self) -> Vec<f64>;
+
+    /// From so many numbers, all finite; `None` if no measurement gives these.
+    fn of_numbers(numbers: &[f64]) -> Option<Self>;
+}
+
+/// A file's text.
+pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
+    let mut text = format!("{FORM}\n{key}{}\n", P::KIND);
+    for number in std::iter::once(yardstick).chain(price.numbers()) {
+        // The shortest text that is read as this very number. A string takes all that is written to it.
+        let _ = writeln!(text, "{number:?}");
+    }
+    text + END
+}
+
+/// The yardstick and the price of a file's text, if that is what [`encode`] makes for this key.
+pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let rest = text.strip_prefix(FORM)?.strip_prefix('\n')?;
+    let rest = rest.strip_prefix(key)?.strip_prefix(P::KIND)?;
+    let numbers = rest.strip_prefix('\n')?.strip_suffix(END)?;
+    let numbers: Vec<f64> = numbers.lines().map(number).collect::<Option<_>>()?;
+    let (yardstick, price) = numbers.split_first()?;
+    let is_whole = (1e-3..1e6).contains(yardstick) && price.len() == P::COUNT;
+    let price = is_whole.then(|| P::of_numbers(price))??;
+    (encode(key, *yardstick, &price).as_bytes() == text.as_bytes()).then_some((*yardstick, price))
+}
+
+fn number(line: &str) -> Option<f64> {
+    line.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// Nanoseconds, so many, each of which one hit may take.
+pub(super) fn bounded<const N: usize>(numbers: &[f64]) -> Option<[f64; N]> {
+    let numbers: [f64; N] = numbers.try_into().ok()?;
+    let is_sane = |ns: &f64| (1e-3..=1e7).contains(ns);
+    numbers.iter().all(is_sane).then_some(numbers)
+}
+
+/// Costs, so many, each as its lower end, its estimate and its upper end.
+pub(super) fn costs<const N: usize>(numbers: &[f64]) -> Option<[Cost; N]> {
+    let (numbers, []) = numbers.as_chunks::<3>() else {
+        return None;
+    };
+    let mut costs = [Cost::default(); N];
+    if numbers.len() != N {
+        return None;
+    }
+    for (cost, numbers) in costs.iter_mut().zip(numbers) {
+        let [low_ns, ns, high_ns] = bounded::<3>(numbers)?;
+        *cost = Cost {
+            ns,
+            low_ns,
+            high_ns,
+        };
+        if !(low_ns <= ns && ns <= high_ns) {
+            return None;
+        }
+    }
+    Some(costs)
+}
+
+/// Their numbers.
+pub(super) fn numbers_of<const N: usize>(costs: [Cost; N]) -> Vec<f64> {
+    let costs = costs.iter();
+    costs
+        .flat_map(|cost| [cost.low_ns, cost.ns, cost.high_ns])
+        .collect()
+}

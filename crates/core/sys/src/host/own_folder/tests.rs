@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::process::id;
 use std::{format, thread};
 
+/// What somebody does to a path.
+type Change = fn(&Path);
+
 /// Another user than any that runs tests.
 const OTHER: u32 = 65_534;
 
@@ -78,7 +81,7 @@ fn what_is_written_is_read() {
 /// Whatever has the file's name: it is not read, nothing waits for it, and it is replaced.
 #[test]
 fn what_is_not_a_file_of_ones_own_is_not_read() {
-    let odd: [(&str, fn(&Path)); 7] = [
+    let odd: [(&str, Change); 7] = [
         ("for all to write", |path| chmod(path, 0o666)),
         ("for all to read", |path| chmod(path, 0o644)),
         ("setuid", |path| chmod(path, 0o4600)),
@@ -126,7 +129,7 @@ fn a_folder_that_is_there_already_is_not_written_to() {
 
 #[test]
 fn a_folder_that_is_not_only_ones_own_is_not_used() {
-    let odd: [(&str, fn(&Path)); 6] = [
+    let odd: [(&str, Change); 6] = [
         ("others may enter", |path| chmod(path, 0o711)),
         ("others may write", |path| chmod(path, 0o777)),
         ("link", |path| {

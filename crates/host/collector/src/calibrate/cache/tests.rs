@@ -15,6 +15,9 @@ use crate::calibrate::waits::Calls;
 
 const KEY: &str = "boot 1\ncpu 2\ntiptoe 3\n";
 
+/// What somebody does to a file.
+type Change = fn(&Path);
+
 /// A cache in a folder of its own, which is removed when the test is over.
 struct Scratch(PathBuf);
 
@@ -149,7 +152,7 @@ fn a_cache_that_cannot_be_used_is_no_error() {
 
 #[test]
 fn what_others_may_have_written_is_not_read() {
-    let odd: [(&str, fn(&Path)); 6] = [
+    let odd: [(&str, Change); 6] = [
         ("for all to write", |path| {
             fs::set_permissions(path, Permissions::from_mode(0o666)).expect("ours");
         }),

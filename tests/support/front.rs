@@ -55,6 +55,8 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     unsafe {
         std::env::set_var(KEPT, &left.name);
         std::env::set_var("TMPDIR", &left.folder);
+        // Prices are measured once for all tests, and nothing of this machine's changes.
+        std::env::set_var("XDG_CACHE_HOME", crate::root().join("target/test-cache"));
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod debian;
 pub mod foreign;
 pub mod futexes;
+pub mod heard;
 pub mod memory;
 pub mod process;
 pub mod ready;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tiptoe_tests::{Debian, Probe, Process, go_target, java_target, scaled, skipped, target};
 
+use crate::watch::turn_of;
+
 /// Starts a target that says `ready`.
 fn start(name: &str, arguments: &[&str]) -> Process {
     start_program(&target(name), arguments)
@@ -34,6 +36,7 @@ fn instruments(function: &str, variable: &str) -> Vec<Probe> {
 fn attach_often(process: &Process, instruments: &[Probe], times: u64) {
     for time in 0..times {
         for instrument in instruments {
+            let _turn = turn_of(instrument);
             let attached = instrument.clone().with(&["--duration", "0.02"]);
             let attached = attached.attach(&[process.pid()]);
             if time % 3 == 2 {

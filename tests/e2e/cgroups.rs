@@ -20,27 +20,19 @@ const CALLS: &str = "syscalls:sys_enter_getppid";
 /// What is asked for besides, for both ways.
 const BOTH_WAYS: [Option<&str>; 2] = [None, Some(AT_SWITCHES)];
 
-/// Counts both ways, and again where the kernel hid the end of a task, as some machines' do now and then: what that one
-/// did is told by nobody.
+/// Counts both ways.
 fn both_ways(count: fn(Option<&str>)) {
-    for more in BOTH_WAYS {
-        let is_told = || match std::panic::catch_unwind(|| count(more)) {
-            Err(why) if why.is::<Hidden>() => false,
-            Err(why) => std::panic::resume_unwind(why),
-            Ok(()) => true,
-        };
-        assert!((0..6).any(|_| is_told()), "ends of tasks are hidden");
-    }
+    BOTH_WAYS.into_iter().for_each(count);
 }
 
-/// Why a count is not whole.
-struct Hidden;
-
-/// Leaves a count that is not whole, for [`both_ways`].
-fn leave_if_hidden(session: &Value) {
-    if session["notes"].to_string().contains("ends of tasks") {
-        std::panic::resume_unwind(Box::new(Hidden));
+/// Whether the kernel hid the end of a task, as some machines' do now and then: what that one did is told by nobody.
+fn is_hidden(session: &Value) -> bool {
+    let notes = session["notes"].to_string();
+    let hidden = notes.contains("ends of tasks");
+    if hidden {
+        skipped("an exact count by cgroup", &notes);
     }
+    hidden
 }
 
 /// A cgroup for a test; none where it cannot run, which it says.
@@ -139,11 +131,19 @@ fn assert_close(counted: f64, expected: f64, what: &str) {
 }
 
 #[test]
-fn cpu_time_is_that_of_the_kernel() {
-    both_ways(cpu_time);
+fn each_cgroup_has_cpu_time() {
+    both_ways(|more| {
+        cpu_time(more, |counted, _, name| assert!(counted > 0.0, "{name}"));
+    });
 }
 
-fn cpu_time(more: Option<&str>) {
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn cpu_time_is_that_of_the_kernel() {
+    both_ways(|more| cpu_time(more, assert_close));
+}
+
+fn cpu_time(more: Option<&str>, check: fn(f64, f64, &str)) {
     let Some(within) = cgroup() else { return };
     // They share both CPUs, with one that gives way all the time, and one that comes and goes.
     let all = [
@@ -156,14 +156,16 @@ fn cpu_time(more: Option<&str>) {
     let events = events_and("task-clock,context-switches", more);
     let session = tasks(&within, &events, &all);
     assert_way(&session, more);
-    leave_if_hidden(&session);
+    if is_hidden(&session) {
+        return;
+    }
     for name in ["a", "b", "c"] {
         let counted = value(
             &session,
             Some(&format!("{}/{name}", within.name())),
             "task-clock",
         );
-        assert_close(counted, Cgroup::usage_ns(&within.path().join(name)), name);
+        check(counted, Cgroup::usage_ns(&within.path().join(name)), name);
     }
 }
 
@@ -205,7 +207,9 @@ fn page_faults(more: Option<&str>) {
     let events = events_and("page-faults,minor-faults,major-faults", more);
     let session = tasks(&within, &events, &all);
     assert_way(&session, more);
-    leave_if_hidden(&session);
+    if is_hidden(&session) {
+        return;
+    }
     let name = |cgroup: &str| format!("{}/{cgroup}", within.name());
     for (cgroup, faults) in [("a", 20_500.0), ("b", 4_700.0)] {
         assert_eq!(
@@ -251,6 +255,7 @@ fn sums_are_whole() {
 
 /// The counter of a CPU is not stopped for any cgroup, however often these change.
 #[test]
+#[ignore = "nightly: asserts a time"]
 fn the_clock_of_a_cpu_never_stops() {
     let Some(within) = cgroup() else { return };
     let options = [
@@ -315,7 +320,22 @@ fn intervals(output: &Output) -> Vec<Value> {
 /// What was made meanwhile is told for as long as it was there, not since the counting began.
 #[test]
 fn a_new_cgroups_time_begins_when_it_is_made() {
-    let Some(within) = cgroup() else { return };
+    if let Some((own, whole)) = times_of_a_new_cgroup() {
+        assert!(own < whole, "{own} of {whole}");
+    }
+}
+
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn a_new_cgroup_has_no_time_of_before() {
+    if let Some((own, whole)) = times_of_a_new_cgroup() {
+        assert!(own < whole - 400_000_000, "{own} of {whole}");
+    }
+}
+
+/// How long a cgroup that was made after 450 ms was counted, and all.
+fn times_of_a_new_cgroup() -> Option<(u64, u64)> {
+    let within = cgroup()?;
     let name = format!("{}/late", within.name());
     let mut tiptoe = stat(&["-e", "task-clock", "-I", "100", "--for-each-cgroup"]);
     tiptoe.args([&format!("{}/l*", within.name()), "--"]);
@@ -337,7 +357,7 @@ fn a_new_cgroups_time_begins_when_it_is_made() {
     let told: u64 = each.iter().map(|(own, _)| own).sum();
     let (all, whole) = both(&session["stat"]["counts"]).expect("it is in the sums");
     assert!(told <= all, "{told} of {all}");
-    assert!(all < whole - 400_000_000, "{all} of {whole}");
+    Some((all, whole))
 }
 
 /// tiptoe may die at any moment: nothing stays in the kernel, and the next one counts.

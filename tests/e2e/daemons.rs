@@ -56,7 +56,6 @@ fn a_daemon_is_counted_exactly() {
     let attached = Probe::new(&["work"]).attach(&[process.pid()]);
     site.wait_probed();
     process.go();
-    std::thread::sleep(Duration::from_millis(200));
     let expected = ends_well(process);
     let report = attached.finish();
     report.assert_exact(&expected);
@@ -90,13 +89,11 @@ fn a_daemon_that_tiptoe_started_has_its_code_back() {
     let program = target("daemon");
     for end in [libc::SIGINT, libc::SIGKILL] {
         let mut probe = tiptoe_tests::command();
-        probe.args(["probe", "work", "--budget", "off", "--duration", "1s", "--"]);
+        probe.args(["probe", "work", "--budget", "off", "--"]);
         let mut waiting = Waiting::start(probe.arg(&program).arg("drops"), &program);
         assert!(patched_bytes(waiting.pid) > 0, "it is probed");
         waiting.process.go();
-        if end == libc::SIGKILL {
-            waiting.process.signal(end);
-        }
+        waiting.process.signal(end);
         wait_restored(waiting.pid, end == libc::SIGKILL);
         comes_and_goes(waiting.pid);
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_tests::foreign::Place;
 use tiptoe_tests::process::wait_until;
+use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Expected, Foreign, Probe, Process, Report, Site, command, scaled, target_with};
 
 /// What each of the functions of `firsts` begins with.
@@ -65,9 +66,9 @@ impl Load {
         Probe::new(&self.functions)
     }
 
-    fn wait_probed(&self) -> Vec<Vec<u8>> {
-        self.sites.iter().for_each(Site::wait_probed);
-        sleep(Duration::from_millis(50));
+    /// What all functions hold once a tiptoe's probes stand on them.
+    fn wait_probed(&self, ours: &Attached) -> Vec<Vec<u8>> {
+        ours.wait_ready();
         self.sites.iter().map(Site::now).collect()
     }
 
@@ -143,11 +144,13 @@ fn on_top_of_ours() {
         return;
     };
     let ours = load.probe().attach(&load.pids());
-    let patched = load.wait_probed();
+    let patched = load.wait_probed(&ours);
     load.disturb(scaled(1000));
     let last: Vec<_> = load.places.iter().map(Place::arm).collect();
-    sleep(Duration::from_millis(700));
-    assert_eq!(load.dead(&last), [""; 0]);
+    // tiptoe looks now and then, and puts back what has lost its probe.
+    wait_until("no dead probe", Duration::from_secs(60), || {
+        load.dead(&last).is_empty()
+    });
     drop(last);
     load.wait_for(&patched);
     load.ends_well();
@@ -217,7 +220,7 @@ fn left_when_we_leave() {
     };
     for _ in 0..scaled(100) {
         let ours = load.probe().attach(&load.pids());
-        let patched = load.wait_probed();
+        let patched = load.wait_probed(&ours);
         let foreign: Vec<_> = load.places.iter().map(Place::arm).collect();
         ours.interrupt();
         let trapped = FIRSTS
@@ -250,7 +253,7 @@ fn inside_of_ours() {
     };
     let original = site.now();
     let ours = Probe::new(&[function]).attach(&[process.pid()]);
-    site.wait_probed();
+    ours.wait_ready();
     let patched = site.now();
     for _ in 0..scaled(100) {
         let foreign = place.clone().behind(4).arm();
@@ -262,7 +265,7 @@ fn inside_of_ours() {
         site.wait_for(&patched);
     }
     process.go();
-    sleep(Duration::from_millis(100));
+    // Each of the threads calls each function before it looks whether its input is closed.
     let (_, status) = process.finish();
     assert!(status.success(), "the program: {status}");
     let report = ours.finish();

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use tiptoe_tests::process::output;
+use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::{Probe, Process, Site, command, scaled, target};
+
+/// How long something may take to be seen on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn busy() -> (Process, Site) {
     let (program, plugin) = (target("busy"), target("plugin"));
@@ -13,6 +16,12 @@ fn busy() -> (Process, Site) {
     let site = Site::new(process.pid(), &program, "called");
     process.go();
     (process, site)
+}
+
+/// Returns when all threads of the program have called once more.
+fn called(process: &mut Process) {
+    process.go();
+    assert_eq!(process.line(), "called");
 }
 
 #[test]
@@ -88,12 +97,21 @@ fn tiptoe_may_die_while_the_agent_is_loaded() {
     let (program, slow) = (target("loading"), target("slow"));
     let mut process = Process::waiting(&program, &[slow.to_str().expect("text")]);
     let site = Site::new(process.pid(), &program, "called");
+    // The first thread waits for the one in the loader to end.
+    wait_until("the first thread", LIMIT, || {
+        !futexes(process.pid()).is_empty()
+    });
+    let before = futexes(process.pid());
     let dead = Probe::new(&["called"]).attach(&[process.pid()]);
-    std::thread::sleep(Duration::from_secs(1));
+    wait_until("a thread that waits for the loader", LIMIT, || {
+        futexes(process.pid()).iter().any(|at| !before.contains(at))
+    });
     dead.process.signal(libc::SIGKILL);
     drop(dead);
     let next = Probe::new(&["called"]).attach(&[process.pid()]);
-    std::thread::sleep(Duration::from_secs(2));
+    wait_until("the next tiptoe at the program", LIMIT, || {
+        has_open(next.process.pid(), &format!("/proc/{}/", process.pid()))
+    });
     process.go();
     site.wait_probed();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
@@ -105,6 +123,43 @@ fn tiptoe_may_die_while_the_agent_is_loaded() {
     assert_eq!(report.via("agent"), 1, "{:#}", report.value);
     let (_, status) = process.finish();
     assert!(status.success(), "{status}");
+}
+
+/// Where the threads of a program wait for a futex.
+fn futexes(pid: u32) -> BTreeSet<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let calls = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("syscall")).ok());
+    let words = calls.filter_map(|call| {
+        let mut words = call.split(' ').map(str::to_owned);
+        let is_futex = words.next()? == libc::SYS_futex.to_string();
+        words.next().filter(|_| is_futex)
+    });
+    words.collect()
+}
+
+/// Whether a process has a file open whose path begins so.
+fn has_open(pid: u32, path: &str) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let mut files = files.into_iter().flatten().flatten();
+    files.any(|file| {
+        let link = std::fs::read_link(file.path());
+        link.is_ok_and(|link| link.to_string_lossy().starts_with(path))
+    })
+}
+
+/// How often the agent's thread has slept.
+fn agent_sleeps(pid: u32) -> Option<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let status = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let mut agents = status.filter(|status| status.starts_with("Name:\ttiptoe-agent\n"));
+    let agent = agents.next()?;
+    let mut lines = agent.lines();
+    let sleeps = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    sleeps?.trim().parse().ok()
 }
 
 /// A handler that is due when the borrowed thread goes back jumps out of it, or ends the thread: tiptoe took it for one
@@ -132,9 +187,19 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();
     let attached = Probe::new(&["called"]).attach(&[process.pid()]);
-    site.wait_probed();
+    attached.wait_ready();
     attached.process.signal(libc::SIGSTOP);
-    std::thread::sleep(Duration::from_millis(500));
+    let tiptoe = format!("/proc/{}/status", attached.process.pid());
+    wait_until("tiptoe to stop", LIMIT, || {
+        let status = std::fs::read_to_string(&tiptoe).expect("it lives");
+        status.contains("State:\tT")
+    });
+    // The agent has looked whether tiptoe is there, more than once.
+    let sleeps = agent_sleeps(process.pid()).expect("an agent");
+    wait_until("the agent to look", LIMIT, || {
+        agent_sleeps(process.pid()) >= Some(sleeps + 3)
+    });
+    called(&mut process);
     assert!(process.lives() && site.is_probed());
     attached.process.signal(libc::SIGCONT);
     assert!(attached.interrupt().count("called") > 0);
@@ -143,11 +208,10 @@ fn a_stopped_tiptoe_keeps_its_probes() {
 
 #[test]
 fn the_target_may_die_while_traced() {
-    let (process, site) = busy();
+    let (mut process, _) = busy();
     let attached = Probe::new(&["called"]).attach(&[process.pid()]);
-    site.wait_probed();
-    // It has to be called before it dies.
-    std::thread::sleep(Duration::from_millis(300));
+    attached.wait_ready();
+    called(&mut process);
     process.signal(libc::SIGKILL);
     assert!(attached.finish().count("called") > 0);
 }
@@ -156,10 +220,11 @@ fn the_target_may_die_while_traced() {
 /// threw each other out, a thread's descriptor and its frames, for 8 ns a followed call.
 #[test]
 fn no_two_of_the_agents_mappings_begin_at_the_same_place_of_256_mb() {
-    let (process, site) = busy();
+    let (mut process, _) = busy();
     let attached = Probe::new(&["uretprobe:called"]).attach(&[process.pid()]);
-    site.wait_probed();
-    std::thread::sleep(Duration::from_millis(300)); // it is called, and has frames
+    attached.wait_ready();
+    // Now its threads have frames.
+    called(&mut process);
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it lives");
     let starts = maps.lines().filter_map(|line| {
         let start = u64::from_str_radix(line.split_once('-')?.0, 16).ok()?;

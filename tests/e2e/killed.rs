@@ -5,6 +5,8 @@ use std::time::Duration;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Probe, Process, scaled, target};
 
+use crate::watch::turn_of;
+
 const THREADS: usize = 4;
 /// Mappings that may be more: two arenas, and what segments of other lengths divide. A trampoline that records is a new
 /// one where the counters before its ring have become more.
@@ -56,6 +58,7 @@ fn killed_sessions_leave_no_more_than_those_that_end_well() {
     let modes = modes();
     // Twice in a row, because segments have two places that take turns.
     for mode in modes.iter().flat_map(|mode| [mode, mode]) {
+        let _turn = turn_of(mode);
         let attached = mode.clone().with(&["--duration", "0.2"]).attach(&[pid]);
         attached.process.finish();
     }
@@ -63,7 +66,9 @@ fn killed_sessions_leave_no_more_than_those_that_end_well() {
     let (maps, space) = size(pid);
     for kill in 0..scaled(1000) {
         let moment = kill * 7_919 % 300;
-        let attached = modes[kill as usize % modes.len()].attach(&[pid]);
+        let mode = &modes[kill as usize % modes.len()];
+        let _turn = turn_of(mode);
+        let attached = mode.attach(&[pid]);
         std::thread::sleep(Duration::from_millis(moment));
         attached.process.signal(libc::SIGKILL);
         drop(attached);

@@ -126,10 +126,7 @@ fn one_that_was_there_is_followed() {
     let rounds = scaled(1000).max(20).to_string();
     let mut process = Process::waiting(&target("loads"), &["2", &rounds, "1", &library]);
     let attached = Probe::new(&["libloaded.so:loaded_*"]).attach(&[process.pid()]);
-    wait_until("the agent", Duration::from_secs(20), || {
-        has_agent(process.pid())
-    });
-    std::thread::sleep(Duration::from_millis(200));
+    attached.wait_ready();
     process.go();
     let (output, status) = process.finish();
     assert!(status.success(), "{status}: {output}");

@@ -113,18 +113,32 @@ fn a_slow_holder_is_named() {
     assert!(site.starts_with("slow_holder:quick+"), "{row:#}");
     let blamed = row["blame"][0]["callsite"].as_str().unwrap_or_default();
     assert!(blamed.starts_with("slow_holder:slow_holder+"), "{row:#}");
+    let total = row["total_ns"].as_u64().unwrap_or(0);
+    let blamed = row["blame"].as_array().into_iter().flatten();
+    let blamed = blamed.filter_map(|blame| blame["total_ns"].as_u64());
+    let worst = blamed.max().expect("somebody held it");
+    assert_eq!(row["blame"][0]["total_ns"], worst, "{row:#}");
+    // The program's own clock runs from before the call until after it.
+    let own = run.expected().0["waited_ns"];
+    assert!(total > 0 && total <= own, "{total} of {own}");
+}
+
+/// How much of the waits is the slow holder's, and how near they are to what the program measured.
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn a_slow_holder_has_most_of_the_time() {
+    let run = Probe::lock().run(&target("slow_holder"), &["300"]);
+    let row = &rows(run.good())[0];
     let share = row["blame"][0]["total_ns"].as_u64().unwrap_or(0) * 2;
-    assert!(share > row["total_ns"].as_u64().unwrap_or(0), "{row:#}");
-    // What the program measured itself.
+    let total = row["total_ns"].as_u64().unwrap_or(0);
+    assert!(share > total, "{row:#}");
     let own: u64 = run.expected().0["waited_ns"];
-    let told = row["total_ns"].as_u64().unwrap_or(0);
-    assert!(told <= own && told > own / 2, "{told} of {own}");
+    assert!(total <= own && total > own / 2, "{total} of {own}");
 }
 
 /// A process that hangs is asked who waits for whom; nothing is patched.
 #[test]
 fn a_deadlock_is_found() {
-    let began = std::time::Instant::now();
     let mut program = Process::waiting(&target("deadlock"), &[]);
     program.go();
     assert_eq!(program.line(), "stuck");
@@ -145,14 +159,7 @@ fn a_deadlock_is_found() {
         assert_eq!(wait["type"], "mutex", "{now:#}");
         let site = wait["callsite"].as_str().unwrap_or_default();
         assert!(site.starts_with("deadlock:take+"), "{now:#}");
-        // All three slept before it said so, which is 50 ms ago and more.
-        let asleep = wait["asleep_ns"]
-            .as_u64()
-            .expect("this kernel says how long");
-        assert!(
-            asleep > 10_000_000 && asleep < began.elapsed().as_nanos() as u64,
-            "{now:#}"
-        );
+        assert!(wait["asleep_ns"].is_u64(), "how long: {now:#}");
     }
     let rings = now["deadlocks"].as_array().expect("a ring");
     assert_eq!(rings.len(), 1, "{now:#}");
@@ -162,28 +169,27 @@ fn a_deadlock_is_found() {
 }
 
 /// Locks without a name are told by where they lie, while the program runs as at one moment, and
-/// a rwlock by how many read.
+/// a rwlock by how many read. A thread that ran when tiptoe came has its stack named all the same.
 #[test]
 fn locks_are_told_by_where_they_lie() {
     let name = format!("tiptoe-locks-{}", std::process::id());
     let path = std::env::temp_dir().join(&name);
     let file = path.to_str().expect("a name");
-    let mut program = Process::waiting(&target("lock_places"), &[file]);
+    let mut program = Process::start(Command::new(target("lock_places")).arg(file));
+    assert_eq!(program.line(), "ready");
+    let first = program.pid();
+    let ours = Probe::lock().attach(&[first]);
+    ours.wait_ready();
     program.go();
     let said = program.line();
-    let holder: u32 = said.trim_start_matches("held ").parse().expect("a number");
-    let first = program.pid();
-    // On a machine under load one of the five may just be between two waits.
-    let all_five = |arguments: &[&str], part: &str, list: &str| {
-        let ask = Probe::lock().with(arguments);
-        let ask = || ask.attach_and_wait(&[first]).good().value[part][list].clone();
-        let five = |told: &Value| told.as_array().expect("a list").len() == 5;
-        let told = (0..50).map(|_| ask()).find(five);
-        told.expect("all five are waiting at once, in one of fifty looks")
-    };
-    let now = &all_five(&["--now"], "now", "waits");
-    let rows = all_five(&["--duration", "0.3"], "locks", "rows");
-    for told in [now, &rows] {
+    let holder = said.strip_prefix("waited ").expect(&said).to_owned();
+    let rows = ours.interrupt().value["locks"]["rows"].clone();
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let now = Probe::lock().with(&["--now"]).attach_and_wait(&[first]);
+    let now = now.good().value["now"]["waits"].clone();
+    assert_eq!(now.as_array().map(Vec::len), Some(5), "{now:#}");
+    for told in [&now, &rows] {
         let told = told.as_array().expect("waits").iter();
         let told: Vec<&str> = told.filter_map(|wait| wait["lock"].as_str()).collect();
         let places = [
@@ -214,11 +220,34 @@ fn locks_are_told_by_where_they_lie() {
     let writes = rows
         .find(|row| row["type"] == "rwlock")
         .expect("one writes");
+    assert!(writes["slept"].as_u64() >= Some(3), "{writes:#}");
     assert_eq!(writes["readers"]["average"], 2.0, "{writes:#}");
     assert_eq!(writes["readers"]["most"], 2, "{writes:#}");
     program.close();
     assert!(program.finish().1.success());
     std::fs::remove_file(&path).expect("it was there");
+}
+
+/// How long they have slept, which is 50 ms and more as they slept before the program said so.
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn a_deadlock_has_its_age() {
+    let began = std::time::Instant::now();
+    let mut program = Process::waiting(&target("deadlock"), &[]);
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let now = Probe::lock().with(&["--now"]);
+    let now = now.attach_and_wait(&[program.pid()]);
+    let now = &now.good().value["now"];
+    for wait in now["waits"].as_array().expect("they wait") {
+        let asleep = wait["asleep_ns"]
+            .as_u64()
+            .expect("this kernel says how long");
+        assert!(
+            asleep > 10_000_000 && asleep < began.elapsed().as_nanos() as u64,
+            "{now:#}"
+        );
+    }
 }
 
 /// How many read while one waits to write, and while one waits to read behind him.
@@ -262,13 +291,11 @@ fn holds_are_timed() {
     };
     let [count, total_ns] = held("slow_holder:slow_holder+");
     assert_eq!(count, run.expected().0["holds"]);
+    // The program's own clock runs within its hold.
     let own = run.expected().0["held_ns"];
-    assert!(
-        own <= total_ns && total_ns < own + own / 4,
-        "{total_ns} of {own}"
-    );
-    let [count, total_ns] = held("slow_holder:quick+");
-    assert!(count > 0 && total_ns < own / 4, "{total_ns}");
+    assert!(own <= total_ns, "{total_ns} of {own}");
+    let [count, _] = held("slow_holder:quick+");
+    assert!(count > 0);
     for (name, why) in [
         ("no_such", "no variable"),
         ("0x10", "nothing can be written"),
@@ -282,6 +309,31 @@ fn holds_are_timed() {
             run.stderr
         );
     }
+}
+
+/// How near the times of holds are to what the program measured.
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn holds_are_timed_closely() {
+    let run = Probe::lock()
+        .with(&["--hold", "cache_lock"])
+        .run(&target("slow_holder"), &["300"]);
+    let holds = run.good().value["locks"]["holds"].as_array();
+    let total_ns = |site: &str| {
+        let mut holds = holds.expect("holds").iter();
+        let is_it = |hold: &&Value| {
+            hold["callsite"]
+                .as_str()
+                .is_some_and(|at| at.starts_with(site))
+        };
+        let hold = holds.find(is_it).expect(site);
+        hold["total_ns"].as_u64().expect("a time")
+    };
+    let own = run.expected().0["held_ns"];
+    let slow = total_ns("slow_holder:slow_holder+");
+    assert!(own <= slow && slow < own + own / 4, "{slow} of {own}");
+    let quick = total_ns("slow_holder:quick+");
+    assert!(quick < own / 4, "{quick} of {own}");
 }
 
 /// Every hold is counted, whatever takes the lock: calls that wait or have a time-out, a condition's wait.

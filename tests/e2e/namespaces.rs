@@ -129,7 +129,9 @@ fn tiptoe_in_a_container_refuses_one_within() {
     if !is_root() {
         return skipped("a container", "needs root");
     }
-    const WITHIN: &str = "unshare --pid --fork sleep 60 & sleep 0.5; exec \"$0\" lock --via kernel -p $(pgrep -nx sleep)";
+    // Until its child has become another program it is no `sleep`.
+    const WITHIN: &str = "unshare --pid --fork sleep 60 & until pid=$(pgrep -x sleep -P $!); do sleep 0.01; done; \
+                          exec \"$0\" lock --via kernel -p $pid";
     let mut tiptoe = Command::new("unshare");
     tiptoe.args([
         "--pid",

@@ -60,7 +60,8 @@ fn a_command_that_is_counted_later_begins_before_the_signal() {
         "--ready-fd",
         "3",
     ];
-    let script = r#"cat "$0"; while [ ! -s "$0" ]; do :; done; echo then; cat "$0""#;
+    // It ends when tiptoe has.
+    let script = r#"cat "$0"; while [ ! -s "$0" ] && kill -0 $PPID; do sleep 0.01; done; echo then; cat "$0""#;
     let ran = with_file(
         &file,
         &[&delayed[..], &["--", "sh", "-c", script, name]].concat(),

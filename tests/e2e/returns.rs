@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use tiptoe_tests::truth::{Room, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, sampled, scaled, target, target_with};
@@ -262,8 +261,9 @@ fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
     process.go();
     for ask in EVERY.iter().cycle().take(3 * EVERY.len()) {
         let attached = ask.probe(&functions).attach(&[process.pid()]);
-        sites.iter().for_each(Site::wait_probed);
-        std::thread::sleep(Duration::from_millis(100));
+        attached.wait_ready();
+        process.go();
+        assert_eq!(process.line(), "called");
         let report = attached.interrupt();
         assert!(report.count("add") > 0, "{ask:?}: {:#}", report.value);
         sites.iter().for_each(Site::wait_original);

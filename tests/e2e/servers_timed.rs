@@ -6,11 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tiptoe_tests::process::wait_until;
+use tiptoe_tests::process::{output, wait_until};
 use tiptoe_tests::truth::{Room, Truth};
 use tiptoe_tests::{Probe, Process, Report, Site, installed, scaled, skipped, target};
+
+/// How long a server may let a client wait.
+const ANSWER: Duration = Duration::from_secs(20);
 
 /// Where a server has its socket and its files; gone when the test is.
 struct Folder(PathBuf);
@@ -41,7 +44,11 @@ impl Folder {
             stream = UnixStream::connect(self.path("socket")).ok();
             stream.is_some()
         });
-        stream.expect("connected")
+        let stream = stream.expect("connected");
+        let [read, written] = [UnixStream::set_read_timeout, UnixStream::set_write_timeout]
+            .map(|set| set(&stream, Some(ANSWER)));
+        read.and(written).expect("our own socket");
+        stream
     }
 
     /// The process that wrote its number into `pid`.
@@ -50,11 +57,31 @@ impl Folder {
         text.trim().parse().ok()
     }
 
+    /// Ends the server that wrote its number, with its workers.
+    fn end_all(&self) {
+        self.end();
+        let until = Instant::now() + ANSWER;
+        while self.pid().is_some() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Asks the server that wrote its number to end.
     fn end(&self) {
         if let Some(pid) = self.pid() {
             // SAFETY: kill takes two numbers; the server removes the file before it ends.
             unsafe { libc::kill(pid as i32, libc::SIGTERM) };
+        }
+    }
+}
+
+/// Ends a server whose test fails, which would wait for it else, or leave it behind.
+struct EndOnPanic<F: Fn()>(F);
+
+impl<F: Fn()> Drop for EndOnPanic<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)();
         }
     }
 }
@@ -117,6 +144,11 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
     std::thread::scope(|scope| {
         let socket = folder.text("socket");
         let server = scope.spawn(move || start(&socket));
+        let _end = EndOnPanic(|| {
+            let asked = UnixStream::connect(folder.path("socket"));
+            // One that does not listen any more has ended.
+            let _ = asked.and_then(|mut server| server.write_all(b"quit\n"));
+        });
         // It waits for a line to the end, inside of calls.
         let _idle = folder.connect();
         let answers = conversations(&folder, rounds);
@@ -131,8 +163,8 @@ fn serve<R: Send>(name: &str, start: impl FnOnce(&str) -> R + Send) -> (Vec<Vec<
 fn a_server_whose_threads_throw() {
     let program = target("serves");
     let (expected, alone) = serve("alone", |socket| {
-        let output = Command::new(&program).arg(socket).output();
-        String::from_utf8(output.expect("it runs").stdout).expect("text")
+        let output = output(Command::new(&program).arg(socket));
+        String::from_utf8(output.stdout).expect("text")
     });
     let specs = ["*", "libc.so.6:*", "libstdc++*:*", "libgcc_s*:*"];
     let probe = Probe::new(&specs).with(&["--latency"]);
@@ -234,6 +266,7 @@ fn untraced(nginx: &Path) -> Vec<Vec<u8>> {
     let folder = website("untraced");
     let mut command = Command::new(nginx);
     let _process = Process::start(command.args(folder.nginx("master_process off;")));
+    let _end = EndOnPanic(|| folder.end_all());
     let answers = fetch(&folder);
     assert!(answers[4].starts_with(b"HTTP/1.1 200") && answers[4].len() > 3_000_000);
     assert!(answers[5].starts_with(b"HTTP/1.1 404"));
@@ -259,6 +292,7 @@ fn nginx_from_its_start() {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             probe.run(&nginx, &arguments)
         });
+        let _end = EndOnPanic(|| folder.end_all());
         fetch_rounds(&folder, &expected);
         folder.end();
         run.join().expect("it ends")
@@ -277,6 +311,7 @@ fn a_running_worker_of_nginx() {
     let folder = website("attached");
     let mut command = Command::new(&nginx);
     let process = Process::start(command.args(folder.nginx("worker_processes 1;")));
+    let _end = EndOnPanic(|| folder.end_all());
     assert!(fetch(&folder) == expected);
     let master = process.pid();
     let children = format!("/proc/{master}/task/{master}/children");

@@ -59,21 +59,29 @@ fn check_counts(report: &Report, counts: Option<[u64; 2]>) {
 
 #[test]
 fn waits_beyond_the_budget_are_counted_and_estimated() {
-    let (report, own, counts) = watched("0.2%");
+    let (report, _, counts) = watched("0.2%");
     check_counts(&report, counts);
     assert_eq!(report.value["budget"], 0.002);
+    for lock in ["even", "odd"] {
+        let row = row(&report, lock);
+        let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
+        assert!(0 < timed && timed < slept, "{row:#}");
+        assert!(stood(row) > 0 && number(row, "total_ns") > 0, "{row:#}");
+    }
+}
+
+/// What these stand for is about as much as there is.
+#[test]
+#[ignore = "nightly: asserts times and shares"]
+fn estimates_are_near() {
+    let (report, own, _) = watched("0.2%");
     for lock in ["even", "odd"] {
         let row = row(&report, lock);
         let [slept, timed] = ["slept", "timed"].map(|what| number(row, what));
         // Each of them in its turn, however these follow each other.
         assert!(slept / 130 < timed && timed < slept / 2, "{row:#}");
         // Each stands for others, more or less as many as there are.
-        let stood: u64 = row["blame"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|blame| number(blame, "count"))
-            .sum();
+        let stood = stood(row);
         assert!(stood > slept / 2 && stood < 2 * slept, "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
         // A few waits between two looks may stand for many, or be passed over.
@@ -98,8 +106,25 @@ fn without_a_budget_all_waits_are_timed() {
         let row = row(&report, lock);
         assert_eq!(number(row, "slept"), total(&row["histogram"]), "{row:#}");
         let (told, own) = (number(row, "total_ns"), own.0[lock]);
+        // The program's own clock runs from before each call until after it.
+        assert!(told > 0 && told <= own, "{told} of {own}");
+    }
+}
+
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn without_a_budget_the_times_are_whole() {
+    let (report, own, _) = watched("off");
+    for lock in ["even", "odd"] {
+        let (told, own) = (number(row(&report, lock), "total_ns"), own.0[lock]);
         assert!(told <= own && told > own / 3, "{told} of {own}");
     }
+}
+
+/// How many waits have a waker.
+fn stood(row: &Value) -> u64 {
+    let blame = row["blame"].as_array().into_iter().flatten();
+    blame.map(|blame| number(blame, "count")).sum()
 }
 
 /// How many times a histogram holds.

@@ -50,16 +50,33 @@ fn contended(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64;
     (report, counts)
 }
 
-/// The same until both agree, three times at most: while another test's tiptoe is preempted within a change of a BPF
-/// map, the kernel runs no program on that CPU, and a call that comes then is perf's alone.
-fn contended_undisturbed(ours: &Probe, program: &Path, arguments: &[&str]) -> (Report, [u64; 2]) {
-    let mut tries = (0..3).map(|_| contended(ours, program, arguments));
-    let agree = |(report, counts): &(Report, [u64; 2])| report.lock_calls() == counts.map(Some);
-    let first = tries.next().expect("the first of three");
-    match agree(&first) {
-        true => first,
-        false => tries.find(agree).unwrap_or(first),
-    }
+/// What a report says of calls that the kernel did not count for it: while another test's tiptoe is preempted within a
+/// change of a BPF map, the kernel runs no program on that CPU, and a call that comes then is perf's alone.
+const MISSED: &str = "the kernel did not run the program";
+
+/// How many runs of its programs are missing.
+fn missed(report: &Report) -> u64 {
+    let drops = report.value["locks"]["drops"].as_array().into_iter();
+    let missed = drops.flatten().filter(|dropped| is_missed(dropped));
+    missed.filter_map(|dropped| dropped["count"].as_u64()).sum()
+}
+
+fn is_missed(dropped: &Value) -> bool {
+    let reason = dropped["reason"].as_str();
+    reason.is_some_and(|reason| reason.contains(MISSED))
+}
+
+/// Every call was counted, but for those that the report itself says the kernel did not run its programs for.
+#[track_caller]
+fn assert_counted(report: &Report, counts: [u64; 2], what: &str) {
+    let told = report.lock_calls().map(|count| count.unwrap_or(0));
+    let short = [0, 1].map(|which| counts[which].checked_sub(told[which]));
+    let short = short[0].zip(short[1]).map(|(waits, wakes)| waits + wakes);
+    assert!(
+        short.is_some_and(|short| short <= missed(report)),
+        "{what}: {told:?} of {counts:?}: {:#}",
+        report.value
+    );
 }
 
 /// No more waits than these may be those for threads to end: in a short run no two of them may have
@@ -69,16 +86,17 @@ const JOINS: u64 = 4;
 /// All calls, each where it belongs, and nobody lost one.
 fn check(kind: &str, (report, [waits, wakes]): &(Report, [u64; 2]), is: &str, named: &str) {
     let locks = &report.value["locks"];
-    assert_eq!(
-        report.lock_calls(),
-        [*waits, *wakes].map(Some),
+    assert_counted(report, [*waits, *wakes], kind);
+    assert!(
+        locks["unfinished"].as_u64() <= Some(missed(report)),
         "{kind}: {:#}",
         report.value
     );
-    assert_eq!(locks["unfinished"], 0, "{kind}: {:#}", report.value);
-    // Each call has a lock of its own there.
+    let drops = locks["drops"].as_array().map_or(&[][..], Vec::as_slice);
+    // Each call has a lock of its own there. A wait whose end was missed has none.
+    let is_amiss = |dropped: &Value| !is_missed(dropped) && missed(report) == 0;
     assert!(
-        kind == "once" || locks["drops"].is_null(),
+        kind == "once" || !drops.iter().any(is_amiss),
         "{kind}: {:#}",
         report.value
     );
@@ -119,7 +137,7 @@ fn every_kind_is_counted_as_perf_counts_it() {
         };
         let rounds = rounds.to_string();
         let arguments = [kind, &rounds];
-        let asked = contended_undisturbed(&through_kernel(), &target("contended"), &arguments);
+        let asked = contended(&through_kernel(), &target("contended"), &arguments);
         check(kind, &asked, is, named);
         assert_eq!(asked.0.value["locks"]["via"], "kernel");
         assert!(
@@ -127,7 +145,7 @@ fn every_kind_is_counted_as_perf_counts_it() {
             "{}",
             notes(&asked.0)
         );
-        let found = contended_undisturbed(&Probe::lock(), &stat, &arguments);
+        let found = contended(&Probe::lock(), &stat, &arguments);
         check(kind, &found, is, named);
         assert!(
             notes(&found.0).contains("statically linked"),
@@ -182,12 +200,26 @@ fn a_slow_holder_is_named() {
         let holder = format!("{name}:slow_holder+");
         assert!(blamed.starts_with(&holder), "{row:#}");
         let own: u64 = run.expected().0["waited_ns"];
+        // The program's own clock runs from before each call until after it.
         let told = row["total_ns"].as_u64().unwrap_or(0);
-        assert!(told <= own && told > own / 2, "{told} of {own}");
+        assert!(told > 0 && told <= own, "{told} of {own}");
         let calls = |key: &str| row[key].as_u64().unwrap_or(0);
         let all = calls("slept") + calls("at_once");
         assert!(all >= calls("episodes"), "{row:#}");
     }
+}
+
+/// How much of what the program measured itself the waits are.
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn a_slow_holder_has_most_of_the_time() {
+    if !is_possible() {
+        return;
+    }
+    let run = through_kernel().run(&target("slow_holder"), &["300"]);
+    let told = rows(run.good())[0]["total_ns"].as_u64().unwrap_or(0);
+    let own: u64 = run.expected().0["waited_ns"];
+    assert!(told <= own && told > own / 2, "{told} of {own}");
 }
 
 /// The lock by its variable, and where in libc it is given back.
@@ -284,8 +316,6 @@ fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
         assert!(program.line().starts_with("done "));
         let [waits, wakes] = kernel.counts();
         let report = ours.interrupt();
-        let locks = &report.value["locks"];
-        let told = [&locks["waits"], &locks["wakes"]].map(|count| count.as_u64().unwrap_or(0));
         let row = rows(&report).iter().find(|row| {
             row["lock"]
                 .as_str()
@@ -301,14 +331,14 @@ fn what_is_left_out_of_the_patching_is_seen_all_the_same() {
         );
         assert_eq!(row.is_some(), seen, "{:#}", report.value);
         if seen {
-            assert_eq!(told, [waits, wakes], "{:#}", report.value);
+            assert_counted(&report, [waits, wakes], via);
             assert!(
                 notes(&report).contains("futex:contended:inlined"),
                 "{}",
                 notes(&report)
             );
         } else {
-            assert!(told[0] < waits, "{:#}", report.value);
+            assert!(report.lock_calls()[0] < Some(waits), "{:#}", report.value);
         }
     }
 }

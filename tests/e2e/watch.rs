@@ -1,9 +1,8 @@
 //! `tiptoe watch`: each access is counted once, in whatever thread; values are those that were stored.
 
-use std::time::Duration;
-
 use serde_json::Value;
 use tiptoe_tests::breakpoint::Turn;
+use tiptoe_tests::heard::Heard;
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::{Probe, Process, Ready, Report, Run, command, is_root, scaled, skipped, target};
 
@@ -18,8 +17,23 @@ pub(crate) fn turn() -> Option<Turn> {
     None
 }
 
+/// The turn that an instrument needs: a watch takes debug registers, which the tests of watches count on.
+pub(crate) fn turn_of(instrument: &Probe) -> Option<Turn> {
+    let is_watch = format!("{instrument:?}").contains("Some(\"watch\")");
+    is_watch.then(Turn::wait)
+}
+
 pub(crate) fn watch(options: &[&str]) -> Probe {
     Probe::watch().with(options)
+}
+
+/// Watches a running program, with a talk and a trace that can be waited for.
+pub(crate) fn heard(options: &[&str], pid: u32) -> Heard {
+    let mut command = command();
+    command
+        .args(["watch", "--json", "--budget", "off"])
+        .args(options);
+    Heard::start(command.args(["-p", &pid.to_string()]))
 }
 
 /// The target runs in this mode, watched from its first instruction on.
@@ -200,19 +214,30 @@ fn every_access_has_a_line() {
     let rounds = scaled(500_000);
     let (lines, report) = traced(&["owner", "--budget", "off"], "race", rounds);
     is_whole(&report);
-    let (mut counts, mut last) = ([0, 0], 0);
+    let mut counts = [0, 0];
     for line in lines {
         let function = line["at"].as_str().expect("a place");
         let which = usize::from(function.starts_with("watched:store_two+"));
         assert_eq!(line["new"], (which + 1).to_string(), "{line:#}");
         assert_eq!(line["racy"], false, "{line:#}");
         counts[which] += 1;
+        assert!(line["at_ns"].is_u64(), "{line:#}");
+    }
+    assert_eq!(counts, [rounds, rounds]);
+}
+
+/// Each tick's lines are in order, and one tick comes behind the other but for what is under way.
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn lines_are_in_order() {
+    let Some(_turn) = turn() else { return };
+    let (lines, _) = traced(&["owner", "--budget", "off"], "race", scaled(500_000));
+    let mut last = 0;
+    for line in lines {
         let at = line["at_ns"].as_u64().expect("a time");
-        // Each tick's lines are in order, and one tick comes behind the other but for what is under way.
         assert!(at + 10_000_000 > last, "{line:#}");
         last = at;
     }
-    assert_eq!(counts, [rounds, rounds]);
 }
 
 #[test]
@@ -248,8 +273,20 @@ fn a_hot_variable_does_not_stop_its_program() {
     let cpus = std::thread::available_parallelism().expect("CPUs").get() as u64;
     let most = (number("windows") + 1) * (number("hits") + cpus);
     assert!((number("hits")..=most).contains(&seen), "{seen} of {most}");
+    assert!(said(&run, "hits") > seen, "it has gone on");
+}
+
+/// Those that are seen are a sample of all: a tenth comes from one place, within four standard deviations; and they are
+/// few.
+#[test]
+#[ignore = "nightly: asserts a share"]
+fn a_hot_variable_is_sampled_evenly() {
+    let Some(_turn) = turn() else { return };
+    let watched = Probe::watch_within("1%").with(&["stats.hits"]);
+    let run = watched.run(&target("watched"), &["hot", "1000"]);
+    let report = run.good();
+    let seen = hits(report, 0);
     assert!(said(&run, "hits") > 100 * seen, "it has gone on");
-    // A tenth of them: within four standard deviations.
     let share = row(report, "seldom")["count"].as_u64().expect("a count") as f64 / seen as f64;
     let deviation = (0.1 * 0.9 / seen as f64).sqrt();
     assert!((share - 0.1).abs() < 4.0 * deviation, "{share} of {seen}");
@@ -284,14 +321,14 @@ fn a_variable_behind_a_pointer_is_followed() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "kernel-task"] {
         let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
-        let watched = watch(&["head->next", "--via", via]).attach(&[program.pid()]);
+        let watched = heard(&["head->next", "--via", via, "--trace"], program.pid());
         watched.wait_ready();
-        program.go();
-        for _ in 0..3 {
-            // tiptoe looks a hundred times.
-            std::thread::sleep(Duration::from_secs(1));
+        for object in 1..=3 {
             program.go();
+            // The object's number is stored in it until it is seen there.
+            watched.wait_written(&format!("\"new\":\"{object:#x}\""));
         }
+        program.go();
         let report = watched.finish();
         // Besides, those of the allocator, as an object is freed.
         assert_eq!(
@@ -316,7 +353,7 @@ fn memory_that_goes_away_ends_its_watch() {
     let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);
     watched.wait_ready();
     program.go();
-    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(program.line(), "written");
     program.go();
     let report = watched.finish();
     assert!(hits(&report, 0) > 0, "{:#}", report.value);
@@ -441,7 +478,14 @@ fn a_debugger_keeps_its_registers() {
     // It holds three while it lets the program go on.
     debugger.args(["-ex", "echo armed\\n", "-ex", "continue"]);
     let mut debugger = Process::start(&mut debugger);
-    while !debugger.line().contains("armed") {}
+    loop {
+        let line = debugger.line();
+        // A line that is empty may be gdb's; at its end all are.
+        assert!(!line.is_empty() || debugger.lives(), "gdb ended");
+        if line.contains("armed") {
+            break;
+        }
+    }
     let held = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
         status.contains("State:\tS")

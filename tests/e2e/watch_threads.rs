@@ -1,14 +1,13 @@
 //! `tiptoe watch` by breakpoints of each thread: all threads have theirs once, however they come and go.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 use tiptoe_tests::breakpoint::{Access, Breakpoint};
 use tiptoe_tests::tiptoe::Attached;
 use tiptoe_tests::{Probe, Process, Report, Run, scaled, target};
 
-use crate::watch::{check_hot, hits, is_whole, row, rows, said, turn, watch};
+use crate::watch::{check_hot, heard, hits, is_whole, row, rows, said, turn, watch};
 
 const BY_THREAD: [&str; 2] = ["--via", "kernel-task"];
 
@@ -276,10 +275,10 @@ fn a_thread_that_ends_takes_only_its_variable_along() {
     for via in ["kernel", "kernel-task"] {
         let mut program = ready("owners", 1);
         let options = ["own", "stats.hits", "--thread", "second", "--via", via];
-        let watched = watch(&options).attach(&[program.pid()]);
+        let watched = heard(&options, program.pid());
         watched.wait_ready();
         program.go();
-        std::thread::sleep(Duration::from_millis(300));
+        watched.wait_for("its thread ended");
         program.go();
         assert_eq!(program.line(), "ready");
         program.go();

@@ -12,6 +12,7 @@ pub mod foreign;
 mod front;
 pub mod futexes;
 pub mod keeper;
+pub mod heard;
 pub mod memory;
 pub mod process;
 pub mod ready;

@@ -1,5 +1,6 @@
 // cflags: -O2 -pthread -ldl
-// busy PLUGIN [wait]: threads that stand in malloc, the loader and stdio nearly always, until stdin closes.
+// busy PLUGIN [wait]: threads that stand in malloc, the loader and stdio nearly always, until stdin closes. Says `called`
+// at each line of stdin, when all of them have called once more.
 #include "common.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -30,14 +31,27 @@ static void by_stdio(void) {
 static void (*const ways[])(void) = {by_malloc, by_loader, by_stdio, by_malloc};
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
+static atomic_uint_least64_t made[WAYS];
+
 static void *work(void *way) {
     uint64_t calls = 0;
     while (!atomic_load_explicit(&stopped, memory_order_relaxed)) {
         ways[(uint64_t)way]();
         CHECK(called((int)calls) == (int)calls + 1);
         calls++;
+        atomic_store(&made[(uint64_t)way], calls);
     }
     return (void *)calls;
+}
+
+// One call may be under way, so it waits for two.
+static void wait_for_calls(void) {
+    uint64_t before[WAYS];
+    for (int i = 0; i < WAYS; i++) before[i] = atomic_load(&made[i]);
+    for (int i = 0; i < WAYS; i++)
+        while (atomic_load(&made[i]) < before[i] + 2) usleep(1000);
+    puts("called");
+    fflush(stdout);
 }
 
 int main(int argc, char **argv) {
@@ -48,7 +62,8 @@ int main(int argc, char **argv) {
     plugin = argv[1];
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i < WAYS; i++) CHECK(pthread_create(&ids[i], NULL, work, (void *)i) == 0);
-    while (read(0, &byte, 1) > 0) {}
+    while (read(0, &byte, 1) > 0)
+        if (byte == '\n') wait_for_calls();
     atomic_store(&stopped, 1);
     for (int i = 0; i < WAYS; i++) {
         void *calls;

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 // A function that stands as itself in the binary, and whose calls are never merged.
@@ -39,6 +41,31 @@ static inline void wait_for_start(int argc, char **argv) {
     puts("ready");
     fflush(stdout);
     CHECK(read(0, line, sizeof line) > 0);
+}
+
+// A program without an end of its own dies with the process that started it.
+static inline void die_with_parent(void) {
+    pid_t parent = getppid();
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    if (getppid() != parent) _exit(1);
+}
+
+// Waits until a thread of this process sleeps in this system call, whose first argument is within `size` bytes from
+// `object` on; any is, where that is NULL. Allocates nothing.
+static inline void until_asleep(pid_t thread, long call, const void *object, size_t size) {
+    char path[64], text[96];
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)thread);
+    for (;; usleep(1000)) {
+        int file = open(path, O_RDONLY);
+        ssize_t length = file < 0 ? -1 : read(file, text, sizeof text - 1);
+        CHECK(length > 0 && close(file) == 0);
+        text[length] = 0;
+        char *rest;
+        long number = strtol(text, &rest, 10);
+        if (rest == text || number != call) continue;
+        uintptr_t at = strtoull(rest, NULL, 16), first = (uintptr_t)object;
+        if (!object || (at >= first && at < first + size)) return;
+    }
 }
 
 // The number at `index` of the arguments, else `otherwise`.

@@ -1,12 +1,13 @@
 // cflags: -O2 -pthread
 // hot THREADS CALLS [wait]: every thread calls every function CALLS times and checks each result.
-// CALLS 0: until stdin closes.
+// CALLS 0: until stdin closes. Says `called` at each line of stdin then, when every thread has called all of them again.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
 static atomic_int stopped;
 static uint64_t calls;
+static atomic_uint_least64_t made[256];
 
 PROBED int add(int a, int b) { KEEP(); return a + b; }
 
@@ -50,30 +51,44 @@ static void once(uint64_t i) {
     CHECK(choose((int)(i % 8)) == choices[i % 8]);
 }
 
-static void *work(void *result) {
-    uint64_t i = 0;
-    while (calls ? i < calls : !atomic_load_explicit(&stopped, memory_order_relaxed)) once(i++);
-    *(uint64_t *)result = i;
+static void *work(void *which) {
+    uint64_t i = 0, thread = (uint64_t)which;
+    while (calls ? i < calls : !atomic_load_explicit(&stopped, memory_order_relaxed)) {
+        once(i++);
+        if (i % 16 == 0) atomic_store_explicit(&made[thread], i, memory_order_relaxed);
+    }
+    atomic_store(&made[thread], i);
     return NULL;
+}
+
+// A round may be under way, so it waits until each thread has noted its rounds twice.
+static void wait_for_calls(uint64_t threads) {
+    static uint64_t before[256];
+    for (uint64_t i = 0; i < threads; i++) before[i] = atomic_load(&made[i]);
+    for (uint64_t i = 0; i < threads; i++)
+        while (atomic_load(&made[i]) < before[i] + 32) usleep(1000);
+    puts("called");
+    fflush(stdout);
 }
 
 // Calls of `down` in `n` rounds: one, two, three, one, …
 static uint64_t downs(uint64_t n) { return n / 3 * 6 + (n % 3 > 0) + (n % 3 > 1) * 2; }
 
 int main(int argc, char **argv) {
-    uint64_t threads = number(argc, argv, 1, 2), rounds = 0, recursive = 0, done[256];
+    uint64_t threads = number(argc, argv, 1, 2), rounds = 0, recursive = 0;
     pthread_t ids[256];
     char byte;
     calls = number(argc, argv, 2, 100000);
     CHECK(threads <= 256);
     wait_for_start(argc, argv);
-    for (uint64_t i = 0; i < threads; i++) CHECK(pthread_create(&ids[i], NULL, work, &done[i]) == 0);
-    if (calls == 0) while (read(0, &byte, 1) > 0) {}
+    for (uint64_t i = 0; i < threads; i++) CHECK(pthread_create(&ids[i], NULL, work, (void *)i) == 0);
+    while (calls == 0 && read(0, &byte, 1) > 0)
+        if (byte == '\n') wait_for_calls(threads);
     atomic_store(&stopped, 1);
     for (uint64_t i = 0; i < threads; i++) {
         CHECK(pthread_join(ids[i], NULL) == 0);
-        rounds += done[i];
-        recursive += downs(done[i]);
+        rounds += made[i];
+        recursive += downs(made[i]);
     }
     expect("add", rounds);
     expect("down", recursive);

@@ -1,17 +1,22 @@
 // cflags: -O2 -pthread
-// lock_places FILE [wait]: a thread holds locks that lie here and there, and others wait for one each, 20 ms at a time:
-// in the heap, in its stack and in the first thread's, in FILE; and one wants to write where two threads read. Says
-// `held` then, with the number of that thread, and ends when its stdin closes.
+// lock_places FILE [wait]: a thread holds locks that lie here and there: in the heap, in its stack and in the first
+// thread's, in FILE; and two threads read under a rwlock of the heap. The holder spins until the next line of stdin. From
+// then on it sleeps, and five threads wait for one lock each, three times for 20 ms and more. It says `waited` then, with
+// the number of the holder. After one more line they wait without an end, and it says `stuck`. Ends when its stdin closes.
 #include "common.h"
-#include <fcntl.h>
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 
+enum { LOCKS = 4, WAITERS = LOCKS + 1, WAITS = 3 };
+
 static pthread_rwlock_t *shared_rwlock;
-static pthread_barrier_t all_hold;
+static pthread_barrier_t all_hold, all_begin, all_waited, all_go;
+static atomic_int is_spinning = 1;
+static pid_t holder, waiters[WAITERS];
+static pthread_mutex_t *locks[LOCKS];
 
 PROBED int wait_for(pthread_mutex_t *lock, const struct timespec *end) {
     int taken = pthread_mutex_timedlock(lock, end);
@@ -25,16 +30,38 @@ PROBED int wait_to_write(const struct timespec *end) {
     return taken;
 }
 
-// For the mutex, else to write.
-static void *waits(void *lock) {
-    for (;;) {
-        struct timespec end;
-        clock_gettime(CLOCK_REALTIME, &end);
-        end.tv_nsec += 20000000;
-        end.tv_sec += end.tv_nsec / 1000000000;
-        end.tv_nsec %= 1000000000;
-        CHECK((lock ? wait_for(lock, &end) : wait_to_write(&end)) == ETIMEDOUT);
+// How often this thread has slept.
+static long sleeps(void) {
+    struct rusage used;
+    CHECK(getrusage(RUSAGE_THREAD, &used) == 0);
+    return used.ru_nvcsw;
+}
+
+// For the mutex of this number, else to write.
+static void wait_ms(intptr_t which, uint64_t ms) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    uint64_t ns = (uint64_t)end.tv_nsec + ms * 1000000;
+    end.tv_sec += (time_t)(ns / 1000000000);
+    end.tv_nsec = (long)(ns % 1000000000);
+    CHECK((which < LOCKS ? wait_for(locks[which], &end) : wait_to_write(&end)) == ETIMEDOUT);
+}
+
+static void *waits(void *number) {
+    intptr_t which = (intptr_t)number;
+    waiters[which] = (pid_t)syscall(SYS_gettid);
+    pthread_barrier_wait(&all_hold);
+    pthread_barrier_wait(&all_begin);
+    // Where the machine is busy a wait may be over before it has begun.
+    for (int slept = 0; slept < WAITS;) {
+        long before = sleeps();
+        wait_ms(which, 20);
+        if (sleeps() > before) slept++;
     }
+    pthread_barrier_wait(&all_waited);
+    pthread_barrier_wait(&all_go);
+    wait_ms(which, 3600 * 1000);
+    return NULL;
 }
 
 static void *reads(void *none) {
@@ -44,29 +71,54 @@ static void *reads(void *none) {
     return none;
 }
 
-static void start(void *(*body)(void *), void *lock) {
+static void start(void *(*body)(void *), void *argument) {
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, body, lock) == 0);
+    CHECK(pthread_create(&thread, NULL, body, argument) == 0);
 }
 
-static void *holds(void *others) {
-    pthread_mutex_t mine = PTHREAD_MUTEX_INITIALIZER, **locks = others;
+static void *holds(void *none) {
+    pthread_mutex_t mine = PTHREAD_MUTEX_INITIALIZER;
     prctl(PR_SET_NAME, "holder");
+    holder = (pid_t)syscall(SYS_gettid);
     locks[0] = &mine;
-    for (int i = 0; i < 4; i++) CHECK(pthread_mutex_lock(locks[i]) == 0);
-    for (int i = 0; i < 4; i++) start(waits, locks[i]);
-    start(waits, NULL);
-    usleep(50000);
-    printf("held %ld\n", syscall(SYS_gettid));
-    fflush(stdout);
+    for (int i = 0; i < LOCKS; i++) CHECK(pthread_mutex_lock(locks[i]) == 0);
+    pthread_barrier_wait(&all_hold);
+    while (atomic_load_explicit(&is_spinning, memory_order_relaxed)) {}
     for (;;) pause();
-    return NULL;
+    return none;
+}
+
+// What speaks and listens is none of those whose stacks hold locks: these sleep whenever it speaks. It maps no memory
+// after `ready`.
+static void *speaks(void *none) {
+    char line[64];
+    puts("ready");
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+    atomic_store(&is_spinning, 0);
+    until_asleep(holder, SYS_pause, NULL, 0);
+    pthread_barrier_wait(&all_begin);
+    pthread_barrier_wait(&all_waited);
+    until_asleep(holder, SYS_pause, NULL, 0);
+    until_asleep(getpid(), SYS_pause, NULL, 0);
+    printf("waited %d\n", holder);
+    fflush(stdout);
+    CHECK(read(0, line, sizeof line) > 0);
+    pthread_barrier_wait(&all_go);
+    for (int i = 0; i < LOCKS; i++) until_asleep(waiters[i], SYS_futex, locks[i], sizeof *locks[i]);
+    until_asleep(waiters[LOCKS], SYS_futex, shared_rwlock, sizeof *shared_rwlock);
+    until_asleep(holder, SYS_pause, NULL, 0);
+    until_asleep(getpid(), SYS_pause, NULL, 0);
+    puts("stuck");
+    fflush(stdout);
+    while (read(0, line, sizeof line) > 0) {}
+    _exit(0);
+    return none;
 }
 
 int main(int argc, char **argv) {
     pthread_mutex_t first_stack = PTHREAD_MUTEX_INITIALIZER;
-    char byte;
-    wait_for_start(argc, argv);
+    CHECK(argc > 1);
     int file = open(argv[1], O_RDWR | O_CREAT, 0600);
     CHECK(file >= 0 && ftruncate(file, 4096) == 0);
     void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -75,12 +127,18 @@ int main(int argc, char **argv) {
     CHECK(pthread_mutex_init(mapped, NULL) == 0 && pthread_mutex_init(heap, NULL) == 0);
     shared_rwlock = malloc(sizeof *shared_rwlock);
     CHECK(pthread_rwlock_init(shared_rwlock, NULL) == 0);
-    CHECK(pthread_barrier_init(&all_hold, NULL, 3) == 0);
+    CHECK(pthread_barrier_init(&all_hold, NULL, WAITERS + 4) == 0);
+    CHECK(pthread_barrier_init(&all_begin, NULL, WAITERS + 1) == 0);
+    CHECK(pthread_barrier_init(&all_waited, NULL, WAITERS + 1) == 0);
+    CHECK(pthread_barrier_init(&all_go, NULL, WAITERS + 1) == 0);
+    locks[1] = &first_stack;
+    locks[2] = mapped;
+    locks[3] = heap;
     start(reads, NULL);
     start(reads, NULL);
+    start(holds, NULL);
+    for (intptr_t i = 0; i < WAITERS; i++) start(waits, (void *)i);
     pthread_barrier_wait(&all_hold);
-    pthread_mutex_t *locks[4] = {NULL, &first_stack, mapped, heap};
-    start(holds, locks);
-    while (read(0, &byte, 1) > 0) {}
-    _exit(0);
+    start(speaks, NULL);
+    for (;;) pause();
 }

@@ -1,6 +1,6 @@
-//! lock_server REQUESTS [traced]: a server of eight connections that keeps a store and a journal under locks of
+//! lock_server REQUESTS [traced|until-closed]: a server of eight connections that keeps a store and a journal under locks of
 //! `tiptoe-lock`, and as many clients, each of which makes so many requests. With `traced` it begins when tiptoe asks
-//! for its locks. Tells then what waits its locks have counted themselves.
+//! for its locks; with `until-closed` it ends when its stdin closes, if it has not ended before. Tells then what waits its locks have counted themselves.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -111,6 +111,13 @@ fn main() {
             assert!(Instant::now() < until, "nobody asks for locks");
             sleep(Duration::from_millis(1));
         }
+    }
+    if arguments.get(2).is_some_and(|word| word == "until-closed") {
+        thread::spawn(|| {
+            // What cannot be read is closed as well.
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            std::process::exit(0);
+        });
     }
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = listener.local_addr().expect("its address").port();

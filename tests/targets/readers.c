@@ -3,12 +3,13 @@
 #include "common.h"
 #include <pthread.h>
 #include <semaphore.h>
-#include <unistd.h>
+#include <sys/syscall.h>
 
 static pthread_rwlock_t book = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 static pthread_barrier_t all_read, round_over;
-static sem_t enough, late;
+static sem_t enough, late, woken;
 static int rounds;
+static pid_t writer, late_reader;
 
 static void *reads(void *none) {
     for (int i = 0; i < rounds; i++) {
@@ -22,8 +23,10 @@ static void *reads(void *none) {
 }
 
 static void *reads_late(void *none) {
+    late_reader = (pid_t)syscall(SYS_gettid);
     for (int i = 0; i < rounds; i++) {
         CHECK(sem_wait(&late) == 0);
+        sem_post(&woken);
         CHECK(pthread_rwlock_rdlock(&book) == 0);
         CHECK(pthread_rwlock_unlock(&book) == 0);
         pthread_barrier_wait(&round_over);
@@ -32,6 +35,7 @@ static void *reads_late(void *none) {
 }
 
 static void *writes(void *none) {
+    writer = (pid_t)syscall(SYS_gettid);
     for (int i = 0; i < rounds; i++) {
         pthread_barrier_wait(&all_read);
         CHECK(pthread_rwlock_wrlock(&book) == 0);
@@ -55,10 +59,10 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < rounds; i++) {
         pthread_barrier_wait(&all_read);
-        // Time to sleep for who writes, and then for who reads late.
-        usleep(3000);
-        CHECK(sem_post(&late) == 0);
-        usleep(3000);
+        // The thread that writes sleeps at the lock, and then the one that reads late.
+        until_asleep(writer, SYS_futex, &book, sizeof book);
+        CHECK(sem_post(&late) == 0 && sem_wait(&woken) == 0);
+        until_asleep(late_reader, SYS_futex, &book, sizeof book);
         for (int r = 0; r < readers; r++) CHECK(sem_post(&enough) == 0);
         pthread_barrier_wait(&round_over);
     }

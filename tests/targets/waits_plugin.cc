@@ -3,6 +3,7 @@
 #include "common.h"
 #include <chrono>
 #include <future>
+#include <sys/syscall.h>
 #include <thread>
 
 extern "C" PROBED __attribute__((flatten)) void wait_in_plugin(std::promise<void> &promise) {
@@ -21,4 +22,19 @@ extern "C" PROBED void wait_often(int turns) {
         wait_in_plugin(promise);
         teller.join();
     }
+}
+
+// One that lasts until a line of stdin comes. Says `waits` when it has begun.
+extern "C" PROBED void wait_until_told(void) {
+    std::promise<void> promise;
+    std::thread teller([&] {
+        char line[64];
+        until_asleep(getpid(), SYS_futex, NULL, 0);
+        puts("waits");
+        fflush(stdout);
+        CHECK(read(0, line, sizeof line) >= 0);
+        promise.set_value();
+    });
+    wait_in_plugin(promise);
+    teller.join();
 }

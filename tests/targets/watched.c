@@ -237,7 +237,7 @@ static void again(char **argv) {
     _exit(1);
 }
 
-// A place that is there from the beginning, until a second line comes.
+// A place that is there from the beginning, until a second line comes. Says when it has written there.
 static long *place;
 
 static void map_place(void) {
@@ -249,19 +249,27 @@ static void map_place(void) {
 static void unmapped(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     char byte;
+    *(volatile long *)place += 1;
+    puts("written");
+    fflush(stdout);
     while (poll(&input, 1, 1) == 0) *(volatile long *)place += 1;
     CHECK(munmap(place, 4096) == 0);
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Another object each time that a line comes, and a hundred writes to it when the next one does.
+// Another object each time that a line comes, and a hundred writes to it when the next one does. Until then its number is
+// stored there again and again: whoever sees that watches the object.
+PROBED void announce(uintptr_t number) { *(struct node *volatile *)&head->next = (struct node *)number; }
+
 static void moved(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
     char byte;
     for (int object = 0; object < (int)rounds; object++) {
         struct node *before = head;
         head = calloc(1, sizeof *head);
         CHECK(head != NULL);
         if (object) free(before);
+        while (poll(&input, 1, 1) == 0) announce((uintptr_t)object + 1);
         while (read(0, &byte, 1) > 0 && byte != '\n') {}
         for (int i = 0; i < 100; i++) *(struct node *volatile *)&head->next = &nodes[i & 1];
     }

@@ -145,7 +145,6 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);
     let length = bytes.len();
-    let start = Instant::now();
     let image = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
     let kept: usize = image
         .functions()
@@ -154,11 +153,17 @@ fn overlapping_names_have_a_budget() {
         .map(|name| name.len())
         .sum();
     println!(
-        "{} functions, {kept} bytes of names, {:?}",
-        image.functions().len(),
-        start.elapsed()
+        "{} functions, {kept} bytes of names",
+        image.functions().len()
     );
     assert_eq!(image.functions().len(), 4096);
     assert!(kept <= 4 * length);
+}
+
+#[test]
+#[ignore = "nightly: asserts a time"]
+fn overlapping_names_are_read_soon() {
+    let start = Instant::now();
+    overlapping_names_have_a_budget();
     assert!(start.elapsed() < Duration::from_secs(20));
 }

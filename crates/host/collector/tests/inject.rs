@@ -95,6 +95,15 @@ impl Target {
         self.child.id()
     }
 
+    /// Waits until its first thread sleeps in a system call.
+    fn wait_asleep(&self) {
+        let path = format!("/proc/{}/syscall", self.pid());
+        self.control.wait("a call", |_| {
+            let call = fs::read_to_string(&path).expect("it lives");
+            call.starts_with(|first: char| first.is_ascii_digit())
+        });
+    }
+
     /// Stops a looping target and checks what it says of itself.
     fn finish(mut self) {
         let rounds = self.control.get(1);

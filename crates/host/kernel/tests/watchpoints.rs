@@ -3,6 +3,7 @@
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
 
+use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use skipped::skipped;
@@ -16,6 +17,16 @@ const THREADS: u64 = 20;
 const STORES: u64 = 50;
 /// No machine takes a thousand hits in this time.
 const ALLOWED_NS: u64 = 100_000;
+
+/// While it is open no other test takes debug registers: `tests/support/breakpoint.rs` locks this file, too.
+fn turn() -> File {
+    let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(&path);
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.lock().expect("a lock");
+    file
+}
 
 /// The rows of what these threads store, one after the other: `STORES` times 7, and once their number.
 fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watchpoints)> {
@@ -70,6 +81,7 @@ fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watch
 
 #[test]
 fn all_stores_of_all_threads_are_counted() {
+    let _turn = turn();
     let Some((rows, set)) = stored(|_| ()) else {
         return;
     };
@@ -95,6 +107,7 @@ fn all_stores_of_all_threads_are_counted() {
 
 #[test]
 fn threads_have_breakpoints_of_their_own() {
+    let _turn = turn();
     let Some((rows, set)) = stored(|wanted| wanted.form = Form::Tasks) else {
         return;
     };
@@ -110,6 +123,7 @@ fn threads_have_breakpoints_of_their_own() {
 
 #[test]
 fn only_what_is_wanted_is_counted() {
+    let _turn = turn();
     let nine = |wanted: &mut WatchWanted| {
         wanted.only_changed = true;
         wanted.by_thread = true;
@@ -140,6 +154,7 @@ fn only_what_is_wanted_is_counted() {
 
 #[test]
 fn an_allowance_is_kept_by_all_cpus_together() {
+    let _turn = turn();
     let Some((rows, mut set)) = stored(|wanted| wanted.allowed_ns = Some(ALLOWED_NS)) else {
         return;
     };

@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Planned, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, ByLock, Names, Noted, Stacks};
+use crate::ulocks::{self, ByLock, Names, Noted};
 
 /// Bytes of a `syscall`, and of a call of the function that has it.
 const BACK: [u64; 2] = [2, 5];
@@ -138,14 +138,17 @@ impl Tracee {
         }
     }
 
-    /// Looks what is mapped where, for names, and for libraries that have come.
+    /// Looks what is mapped where, for names, and for libraries that have come; and where threads have their stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
         let maps = self.process.maps()?;
-        let known = self.watched_locks.names.as_ref();
-        if known.is_some() && self.has_left_kernel() {
+        if self.watched_locks.names.is_some() && self.has_left_kernel() {
             return Ok(());
         }
-        if known.is_some_and(|names| names.maps == maps) {
+        let threads = self.process.threads()?;
+        if let Some(names) = &mut self.watched_locks.names
+            && names.maps == maps
+        {
+            names.stacks.look(self.process, &threads, &maps);
             return Ok(());
         }
         let modules: Vec<Module> = cache.modules(self.process, &maps)?;
@@ -156,13 +159,17 @@ impl Tracee {
         self.step_over(&modules)?;
         let mut sites = self.watched_locks.sites.clone();
         sites.extend(self.later.known.iter().copied());
-        let threads = self.process.threads()?;
+        // A thread that slept at an earlier look may run now.
+        let known = self.watched_locks.names.take();
+        let mut stacks = known.map(|names| names.stacks).unwrap_or_default();
+        stacks.forget_ended(&threads);
+        stacks.look(self.process, &threads, &maps);
         self.watched_locks.names = Some(Names {
             modules,
             maps,
             sites,
             jumps: RefCell::default(),
-            stacks: Stacks::of(self.process, &threads),
+            stacks,
         });
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What stands at an address: code, and locks.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tiptoe_patch::transfers;
@@ -17,34 +17,67 @@ use crate::planner::is_of_libc;
 /// The bits of [`tiptoe_wire::futex::entry::VIA`] that are an address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
-/// Where the stacks of threads are: an address in each, with the thread.
+/// Where the stacks of threads are.
 #[derive(Clone, Debug, Default)]
-pub struct Stacks(BTreeMap<u64, String>);
+pub struct Stacks {
+    /// An address in each, with the thread.
+    frames: BTreeMap<u64, String>,
+    /// Of the threads that were looked at and live, by their numbers.
+    looked_at: BTreeMap<u32, u64>,
+}
 
 impl Stacks {
-    /// Those of threads that sleep.
-    pub fn of(process: Process, threads: &[u32]) -> Stacks {
-        let mut stacks = Stacks::default();
-        for tid in threads {
-            // One that is no more has no stack.
-            if let Ok(Some(sp)) = process.thread_stack_pointer(*tid) {
-                let comm = process.thread_comm(*tid).unwrap_or_default();
-                stacks.add(sp, &format!("{tid} {comm}"));
+    /// Adds the stacks of threads that sleep and whose stacks are not known. The kernel does not say where a thread that
+    /// runs has its stack, so such a thread has to be looked at again.
+    pub fn look(&mut self, process: Process, threads: &[u32], maps: &[Mapping]) {
+        let living: BTreeSet<u32> = threads.iter().copied().collect();
+        self.looked_at.retain(|tid, _| living.contains(tid));
+        for tid in living {
+            if self.looked_at.contains_key(&tid) {
+                continue;
+            }
+            // A thread that has ended has no stack.
+            if let Ok(Some(sp)) = process.thread_stack_pointer(tid) {
+                let comm = process.thread_comm(tid).unwrap_or_default();
+                self.forget_those_in(sp, maps);
+                self.add(sp, &format!("{tid} {comm}"));
+                self.looked_at.insert(tid, sp);
             }
         }
-        stacks
+    }
+
+    /// Forgets the stacks of threads that have ended, because other memory may be mapped there.
+    pub fn forget_ended(&mut self, threads: &[u32]) {
+        self.looked_at.retain(|tid, _| threads.contains(tid));
+        let kept: BTreeSet<u64> = self.looked_at.values().copied().collect();
+        self.frames.retain(|frame, _| kept.contains(frame));
+    }
+
+    /// Forgets who had the memory around an address before, because stacks are used again.
+    fn forget_those_in(&mut self, sp: u64, maps: &[Mapping]) {
+        let behind = maps.partition_point(|mapping| mapping.start <= sp);
+        let mapping = behind.checked_sub(1).map(|index| &maps[index]);
+        let Some(mapping) = mapping.filter(|mapping| mapping.path.is_none()) else {
+            return;
+        };
+        let here = self.frames.range(mapping.start..mapping.end);
+        let is_of_living = |frame: &u64| self.looked_at.values().any(|sp| sp == frame);
+        let ended: Vec<u64> = here.map(|(frame, _)| *frame).collect();
+        for frame in ended.iter().filter(|frame| !is_of_living(frame)) {
+            self.frames.remove(frame);
+        }
     }
 
     /// A thread has a frame here.
     pub fn add(&mut self, frame: u64, thread: &str) {
-        self.0.insert(frame, thread.to_owned());
+        self.frames.insert(frame, thread.to_owned());
     }
 
     /// Whose stack a mapping is.
     fn whose(&self, mapping: &Mapping) -> Option<&str> {
         // What has a name of its own may hold the stacks of several: the heap does.
         let is_stack = mapping.path.as_deref().is_none_or(|path| path == "[stack]");
-        let mut within = self.0.range(mapping.start..mapping.end);
+        let mut within = self.frames.range(mapping.start..mapping.end);
         let (_, thread) = within.next().filter(|_| is_stack)?;
         Some(thread)
     }

@@ -38,6 +38,8 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     let modules = Cache::default().modules(process, &maps)?;
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| denied(pid, &error))?;
     let threads = process.threads()?;
+    let mut stacks = Stacks::default();
+    stacks.look(process, &threads, &maps);
     let look = Look {
         process,
         names: Names {
@@ -45,7 +47,7 @@ pub fn now(pid: u32) -> Result<Session, Error> {
             maps,
             sites: Vec::new(),
             jumps: RefCell::default(),
-            stacks: Stacks::of(process, &threads),
+            stacks,
         },
         memory,
     };

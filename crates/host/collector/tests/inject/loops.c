@@ -7,8 +7,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -65,6 +67,9 @@ static void *run(void *arg) {
 
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
+    // It has no end of its own, and a test that is killed ends nothing.
+    pid_t parent = getppid();
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) return 6;
     int fd = open(argv[1], O_RDWR);
     control = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);

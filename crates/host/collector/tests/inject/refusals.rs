@@ -160,7 +160,8 @@ fn refusals_say_why() {
     let source = folder().join("static.c");
     fs::write(
         &source,
-        "#include <unistd.h>\nint main(void) { return pause(); }",
+        "#include <signal.h>\n#include <sys/prctl.h>\n#include <unistd.h>\n\
+         int main(void) { return prctl(PR_SET_PDEATHSIG, SIGKILL) || pause(); }",
     )
     .expect("source");
     let program = folder().join("static");
@@ -172,9 +173,9 @@ fn refusals_say_why() {
         .status();
     assert!(cc.expect("cc").success());
     let mut child = Command::new(program).spawn().expect("static");
-    std::thread::sleep(Duration::from_millis(50));
-    let error = attach(child.id(), None, PATIENT).expect_err("static");
+    let attached = attach(child.id(), None, PATIENT);
     child.kill().expect("kill");
     child.wait().expect("wait");
+    let error = attached.expect_err("static");
     assert!(matches!(error, InjectError::Static { .. }), "{error}");
 }

@@ -5,7 +5,7 @@ use super::*;
 /// Injects while the target waits, and hands over what its call came to.
 fn wait_in(call: &str, ms: i64, deadline: Duration, wake: impl Fn(&mut Target)) -> (i64, i64) {
     let mut target = Target::start("waits", &[call, &ms.to_string()], 4);
-    std::thread::sleep(Duration::from_millis(50));
+    target.wait_asleep();
     let injected = attach(target.pid(), None, deadline).unwrap_or_else(|e| panic!("{call}: {e}"));
     check(&injected, 1);
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_signal_during_the_injection_is_not_lost() {
     let (agent, _) = agent();
     for call in ["pause", "poll", "read", "epoll"] {
         let target = Target::start("waits", &[call, "-1"], 4);
-        std::thread::sleep(Duration::from_millis(50));
+        target.wait_asleep();
         let pid = target.pid();
         inject_with(pid, &agent, &mut |_, _| {
             signal(pid, libc::SIGUSR1);

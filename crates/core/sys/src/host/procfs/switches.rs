@@ -60,17 +60,28 @@ mod tests {
     #[test]
     fn sleeping_is_a_switch() {
         // A process of one thread: this one's threads come and go with its tests, and take their switches along.
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "while sleep 0.001; do :; done"])
+        // It ends with this one, whose panic ends it too.
+        let child = std::process::Command::new("sh")
+            .args(["-c", "while kill -0 $PPID && sleep 0.001; do :; done"])
             .spawn()
+            .map(Ended)
             .unwrap();
-        let process = Process::new(child.id()).unwrap();
+        let process = Process::new(child.0.id()).unwrap();
         let before = process.switches().unwrap();
         while process.switches().unwrap() <= before {
             std::thread::yield_now();
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
+    }
+
+    /// Ended when dropped.
+    struct Ended(std::process::Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            // Both fail only if it is gone already.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     #[test]

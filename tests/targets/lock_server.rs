@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::thread::{self, sleep, yield_now};
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ fn count() {
 }
 
 /// Answers a connection's requests: `get KEY`, `put KEY VALUE`.
-fn serve(connection: TcpStream) {
+fn serve(connection: UnixStream) {
     let mut answers = connection.try_clone().expect("a descriptor");
     for line in BufReader::new(connection).lines() {
         let line = line.expect("a request");
@@ -87,8 +87,7 @@ fn serve(connection: TcpStream) {
 }
 
 /// Makes requests: every other one is to write.
-fn load(port: u16, client: u64, requests: u64) {
-    let mut connection = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+fn load(mut connection: UnixStream, client: u64, requests: u64) {
     let answers = connection.try_clone().expect("a descriptor");
     let mut answers = BufReader::new(answers).lines();
     for request in 0..requests {
@@ -119,13 +118,11 @@ fn main() {
             std::process::exit(0);
         });
     }
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let port = listener.local_addr().expect("its address").port();
     thread::scope(|scope| {
         for client in 0..CONNECTIONS {
-            scope.spawn(move || load(port, client, requests));
-            let (connection, _) = listener.accept().expect("a client");
-            scope.spawn(|| serve(connection));
+            let (near, far) = UnixStream::pair().expect("two sockets");
+            scope.spawn(move || load(near, client, requests));
+            scope.spawn(|| serve(far));
         }
     });
     assert_eq!(*COUNT.lock(), CONNECTIONS * requests);

@@ -66,7 +66,7 @@ fn compare_times(row: &Value, own: &dyn Fn(&str) -> u64, count: u64) {
     }
 }
 
-fn compare(times: fn(&Value, &dyn Fn(&str) -> u64, u64)) {
+fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     let run = traced(&[]);
     let (report, own) = (run.good(), run.expected().0);
     let mut contended = 0;

@@ -252,3 +252,10 @@ fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
     );
     attached.finish();
 }
+
+/// The byte before the end of a single step was taken for a trap byte that had been executed: the instruction there ran
+/// twice. Steps in trampolines were shown as the program's.
+#[test]
+fn a_program_that_steps_itself_runs_each_instruction_once() {
+    check(&target("steps"), &[]);
+}

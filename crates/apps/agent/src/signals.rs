@@ -21,7 +21,7 @@
 //! | a breakpoint of ours ([`crate::watches`]) | a note of it; the thread goes on |
 //! | a trap byte of ours | the trampoline, whatever the program blocks or ignores |
 //! | a single step of the program's own, in code of ours | nothing, or its handler, which sees the original's address ([`step`]) |
-//! | a fault of the program's own | its handler, or death; also where it blocks the signal |
+//! | a fault of the program's own | its handler; death where it blocks the signal, as it does in that handler |
 //! | sent, and open in the wait that the thread is in | the handler; the wait ends with EINTR |
 //! | sent, and wanted by a sigtimedwait | its result |
 //! | sent, and blocked | held back; a wait with a mask of its own goes on |

@@ -188,12 +188,14 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program asked for, where `mask` is in force.
+/// Does with a signal what the program asked for, where `mask` is in force. As the kernel does, it calls no handler for
+/// a fault whose signal is blocked, also by that very handler: the handler would meet the same fault for ever.
 fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
     let fault = info.is_fault();
     match action.handler {
         SIG_IGN if !fault => {}
+        _ if fault && mask & bit(signal as usize) != 0 => die(signal, info, fault),
         SIG_DFL | SIG_IGN => die(signal, info, fault),
         _ => {
             if action.flags & SA_RESETHAND != 0 {

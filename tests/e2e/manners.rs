@@ -130,3 +130,17 @@ fn the_agent_is_none_of_the_programs_libraries() {
     let run = Probe::new(&["*:*"]).run(&target("hot"), &["2", "1000"]);
     run.good().assert_exact(&run.expected());
 }
+
+/// Trampolines followed the first word of whatever the thread had in the place of libc's thread-local block: the program
+/// crashed, or was written into. The agent leaves before that, and the report says so.
+#[test]
+fn a_thread_with_storage_of_its_own_is_left_alone() {
+    let program = target("own_storage");
+    for mode in ["none", "child", "set"] {
+        let run = Probe::new(&["own"]).run(&program, &[mode]);
+        let report = run.good();
+        report.assert_exact(&run.expected());
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("thread-local storage"), "{mode}: {notes}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tiptoe_tests::{Probe, Report, skipped, target};
+use tiptoe_tests::{Expected, Probe, Process, Report, skipped, target};
 
 /// Who may be asked.
 const WAYS: [&str; 3] = ["auto", "agent", "kernel"];
@@ -117,4 +117,62 @@ fn exec_under_the_kernel_is_told() {
         let notes = run.good().value["notes"].to_string();
         assert_eq!(notes.contains("ran another program"), told, "{notes}");
     }
+}
+
+/// The second of two probes within one jump went to the kernel, whose trap byte made the jump lead anywhere: SIGSEGV. Each is
+/// counted, or refused with the other one's name.
+#[test]
+fn two_probes_in_one_window() {
+    let program = target("windows");
+    for specs in [
+        ["window", "window+2"],
+        ["window+2", "window"],
+        ["window", "window+3"],
+        ["window+3", "window+2"],
+        ["window", "window+6"],
+    ] {
+        for via in ["auto", "agent", "kernel"] {
+            let run = Probe::new(&specs).with(&["--via", via]).run(&program, &[]);
+            let report = run.good();
+            let mut counted = 0;
+            for name in ["window", "window+0x2", "window+0x3", "window+0x6"] {
+                if report.event(name).is_some() {
+                    assert_eq!(report.count(name), 1000, "{specs:?} via {via}: {name}");
+                    counted += 1;
+                }
+            }
+            let refusals = report.refusals();
+            assert_eq!(counted + refusals.len(), 2, "{specs:?} via {via}");
+            assert!(counted > 0, "{specs:?} via {via}: {refusals:?}");
+            let names = |why: &String| why.contains("the patch of uprobe:windows:window");
+            assert!(refusals.keys().all(names), "{specs:?}: {refusals:?}");
+            assert!(via != "kernel" || refusals.is_empty(), "{refusals:?}");
+        }
+    }
+}
+
+/// The same of one tiptoe after another: the second one's probe went into the first one's jump.
+#[test]
+fn a_second_tiptoe_within_the_first_ones_window() {
+    let program = target("windows");
+    let mut process = Process::waiting(&program, &["1000"]);
+    let first = Probe::new(&["window"]).attach(&[process.pid()]);
+    first.wait_ready();
+    for spec in ["window+2", "window+3"] {
+        let second = Probe::new(&[spec]).with(&["--via", "kernel", "--duration", "0.01"]);
+        let run = second.attach_and_wait(&[process.pid()]);
+        assert_eq!(run.status, 2, "{spec}: {}", run.stderr);
+        let why = "inside of a patch in the process's memory";
+        assert!(run.stderr.contains(why), "{spec}: {}", run.stderr);
+    }
+    // Together with one that is well, which counts on while the program runs.
+    let second = Probe::new(&["window+2", "window+6"]).attach(&[process.pid()]);
+    second.wait_ready();
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "the program: {status}");
+    first.finish().assert_exact(&Expected::parse(&output));
+    let report = second.finish();
+    assert_eq!(report.count("window+0x6"), 1000, "{:#}", report.value);
+    assert_eq!(report.refusals().len(), 1, "{:#}", report.value);
 }

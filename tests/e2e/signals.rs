@@ -252,3 +252,28 @@ fn a_thread_that_meets_an_inner_trap_byte_goes_on() {
     );
     attached.finish();
 }
+
+/// The byte before the end of a single step was taken for a trap byte that had been executed: the instruction there ran
+/// twice. Steps in trampolines were shown as the program's.
+#[test]
+fn a_program_that_steps_itself_runs_each_instruction_once() {
+    check(&target("steps"), &[]);
+}
+
+/// The handler was called for a fault whose signal was blocked, and for its own faults for ever.
+#[test]
+fn faults_of_blocked_signals_kill() {
+    let program = target("refaults");
+    for signal in ["ill", "trap"] {
+        for how in ["", ",other", ",blocked", ",blocked,other", ",nodefer"] {
+            let how = format!("{signal}{how}");
+            let alone = std::process::Command::new(&program).arg(&how).output();
+            let alone = alone.expect("the target runs");
+            let killed = alone.status.signal().map(|signal| 128 + signal);
+            let run = Probe::new(&["fault"]).run(&program, &[&how]);
+            assert_eq!(run.stdout, alone.stdout, "{how}: {}", run.stderr);
+            let status = killed.or(alone.status.code());
+            assert_eq!(Some(run.status), status, "{how}: {}", run.stderr);
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //! a wait for signals is then prepared ([`waits`]).
 
 use tiptoe_sys::raw::{gettid, nr, syscall6};
+use tiptoe_wire::Left;
 use tiptoe_wire::calls::intercepted;
 
 use crate::asm::tiptoe_clone_cleared;
@@ -118,6 +119,13 @@ fn intercept(what: u32, frame: &mut Frame) {
 /// Makes the program ready for what its call does.
 fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
+    const ARCH_SET_FS: u64 = 0x1002;
+    if number == nr::ARCH_PRCTL {
+        if frame.rdi == ARCH_SET_FS {
+            before_storage(frame.rsi);
+        }
+        return;
+    }
     // Counted as seccomp(2) does: the strict mode, and a filter, which stands in rdx.
     let mode = match number {
         nr::PRCTL if frame.rdi == PR_SET_SECCOMP => frame.rsi.wrapping_sub(1),
@@ -133,18 +141,28 @@ fn before(number: usize, frame: &Frame) {
 /// A filter may forbid what the agent does in any thread, or kill for it.
 fn before_seccomp() {
     if let Some(shared) = shared::at_home() {
-        thread::leave(shared);
+        thread::leave(shared, Left::Seccomp);
+    }
+}
+
+/// A thread goes on with another thread-local block. In one that is not libc's no word is ours: a trampoline would follow
+/// whatever is there, and count into the program's memory.
+fn before_storage(block: u64) {
+    if tls::is_laid_out(block) {
+        // SAFETY: libc made this block, and its thread does not run on it yet.
+        unsafe { tls::give_words(block) };
+    } else if let Some(shared) = shared::at_home() {
+        thread::leave(shared, Left::Storage);
     }
 }
 
 /// A child that will share this memory must not find its parent's slab.
 fn before_child(number: usize, frame: &Frame) {
     if matches!(number, nr::CLONE | nr::CLONE3) {
-        watches::births::before();
         if let Some(block) = block_of_child(number, frame) {
-            // SAFETY: libc is about to make a thread with this block.
-            unsafe { tls::give_words(block) };
+            before_storage(block);
         }
+        watches::births::before();
     }
     if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
         && let Some(shared) = shared::get()
@@ -181,9 +199,8 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// The control block of the thread that a call of libc's makes, if it makes one.
+/// The control block of the child that a call makes, if it is not its parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
-    const CLONE_THREAD: u64 = 0x1_0000;
     const CLONE_SETTLS: u64 = 0x8_0000;
     let (flags, block) = match number {
         nr::CLONE => (frame.rdi, frame.r8),
@@ -192,8 +209,7 @@ fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
             (flags, block)
         }
     };
-    let wanted = CLONE_THREAD | CLONE_SETTLS;
-    (flags & wanted == wanted && block != 0).then_some(block)
+    (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
 /// The call as the program wrote it.

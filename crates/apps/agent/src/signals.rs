@@ -20,7 +20,8 @@
 //! |---|---|
 //! | a breakpoint of ours ([`crate::watches`]) | a note of it; the thread goes on |
 //! | a trap byte of ours | the trampoline, whatever the program blocks or ignores |
-//! | a fault of the program's own | its handler, or death; also where it blocks the signal |
+//! | a single step of the program's own, in code of ours | nothing, or its handler, which sees the original's address ([`step`]) |
+//! | a fault of the program's own | its handler; death where it blocks the signal, as it does in that handler |
 //! | sent, and open in the wait that the thread is in | the handler; the wait ends with EINTR |
 //! | sent, and wanted by a sigtimedwait | its result |
 //! | sent, and blocked | held back; a wait with a mask of its own goes on |
@@ -81,6 +82,7 @@ mod fd;
 mod heirs;
 mod home;
 mod pending;
+mod step;
 mod threads;
 mod trap;
 mod wait;
@@ -138,6 +140,19 @@ pub struct Info {
     errno: i32,
     code: i32,
     rest: [u32; 29],
+}
+
+impl Info {
+    /// Whether a perf event raised it, which the kernel sends: it waits where the program blocks the signal.
+    fn is_of_perf_event(&self) -> bool {
+        const TRAP_PERF: i32 = 6;
+        (self.signal, self.code) == (5, TRAP_PERF)
+    }
+
+    /// Whether the thread itself raised it, so that the kernel lets nobody block or ignore it.
+    fn is_fault(&self) -> bool {
+        self.code > 0 && !self.is_of_perf_event()
+    }
 }
 
 /// ucontext_t, as far as it is looked into.

@@ -55,6 +55,25 @@ impl Text for SelfMemory {
     }
 }
 
+/// Reads where nothing may be mapped, and without a descriptor: any thread may.
+pub fn read_directly(address: u64, bytes: &mut [u8]) -> bool {
+    // SAFETY: the buffer is ours for its whole length.
+    unsafe {
+        directly(
+            nr::PROCESS_VM_READV,
+            address,
+            bytes.as_mut_ptr() as usize,
+            bytes.len(),
+        )
+    }
+}
+
+/// The same of words.
+pub fn read_words<const COUNT: usize>(address: u64) -> Option<[u64; COUNT]> {
+    let mut words = [[0; 8]; COUNT];
+    read_directly(address, words.as_flattened_mut()).then(|| words.map(u64::from_ne_bytes))
+}
+
 /// Writes where it may be written, as data may; else it is code, and is let be written.
 fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let from = bytes.as_ptr() as usize;

@@ -78,10 +78,10 @@ pub fn start(shared: &'static Shared) -> Result<(), Errno> {
 }
 
 /// Has the thread end the session as a detach does, and waits until it is gone: before
-/// the program takes system calls away that the agent needs.
-pub fn leave(shared: &Shared) {
+/// the program takes system calls away that the agent needs, or the words of a thread.
+pub fn leave(shared: &Shared, why: Left) {
     if let Some(data) = shared.data() {
-        data.set_left(Left::Seccomp);
+        data.set_left(why);
     }
     shared.leave.store(true, Ordering::Relaxed); // published by `retire`
     retire(shared);

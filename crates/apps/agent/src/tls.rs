@@ -23,6 +23,8 @@ use tiptoe_sys::raw::gettid;
 use tiptoe_uprobe::claim::Descriptor;
 use tiptoe_wire::tls::NUMBER_SHIFT;
 
+use crate::text;
+
 global_asm!(
     ".section .tdata,\"awT\",@progbits",
     ".p2align 3",
@@ -125,6 +127,18 @@ pub fn beginnings() -> [u64; 2] {
         core::ptr::from_ref(&NOBODY) as u64,
         core::ptr::from_ref(&NOFRAMES) as u64 + 4096,
     ]
+}
+
+/// Whether a block is one that the program's C library has laid out, by what it holds of its own address: at its beginning,
+/// and in glibc's once more. Nothing may be mapped there.
+pub fn is_laid_out(block: u64) -> bool {
+    let own = thread_block();
+    // SAFETY: the calling thread's block, of which these are the first words in each C library.
+    let [_, _, own_again, own_next] = unsafe { *(own as *const [u64; 4]) };
+    // In musl's block these two lead to other threads, or where there are none to itself.
+    let is_glibcs = own_again == own && own_next != own;
+    let words: Option<[u64; 3]> = text::read_words(block);
+    words.is_some_and(|[begin, _, again]| begin == block && (again == block || !is_glibcs))
 }
 
 /// Gives a thread that is about to be born, whose block is there, its words, if libc has not: it may have laid out the

@@ -256,7 +256,8 @@ extern "C" fn show(context: *mut u8, walk: &Walk) -> i32 {
     unsafe { core::mem::transmute::<usize, Show>(walk.show as usize)(context, walk.argument) }
 }
 
-fn is_ours(shared: &Shared, address: u64) -> bool {
+/// Whether an address is in code of ours: the agent, a trampoline or a thunk.
+pub fn is_ours(shared: &Shared, address: u64) -> bool {
     unsafe extern "C" {
         static __ehdr_start: u8;
         static etext: u8;

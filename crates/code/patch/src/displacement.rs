@@ -105,6 +105,16 @@ pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
+/// Whether an instruction whose first bytes were `original` is inside of a patch that was written over its beginning: each
+/// inner head of a patch is made to trap. A patch that begins there is none, nor is a trap of somebody else's: they are
+/// an `int3`, a jump or a call, of which an inner head is none.
+pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
+    const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
+    let [first, second] = now;
+    let pair = needs_second(first) && second == SECOND && original[1] != SECOND;
+    pair || first != original[0] && !FIRSTS_OF_PATCHES.contains(&first)
+}
+
 /// The displacements allowed, byte by byte, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
@@ -158,6 +168,17 @@ impl Displacement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel was given a probe inside of another tiptoe's jump.
+    #[test]
+    fn inner_heads_are_known_by_their_bytes() {
+        let pushes = [0x55, 0x48];
+        assert!(is_head_patched([0x06, 0x48], pushes));
+        assert!(is_head_patched([0xff, 0xff], [0xff, 0x25]));
+        let others = [[0x55, 0x48], [0xcc, 0x48], [0xe9, 0x12], [0xeb, 0x12]];
+        assert!(others.iter().all(|now| !is_head_patched(*now, pushes)));
+        assert!(!is_head_patched([0xff, 0xff], [0xff, 0xff]));
+    }
 
     #[test]
     fn bands_are_the_trap_bytes() {

@@ -79,7 +79,7 @@ mod values;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
 pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding, transfers};
-pub use displacement::is_trap_byte;
+pub use displacement::{is_head_patched, is_trap_byte};
 pub use futex::{FutexSite, Notice, any_futex_site, futex_sites};
 pub use hits::{Apart, Hits};
 pub use plan::{Head, Island, Patch, Planner, Telling};

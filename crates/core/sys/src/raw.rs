@@ -51,6 +51,7 @@ pub mod nr {
     pub const RT_SIGSUSPEND: usize = 130;
     pub const MUNLOCK: usize = 150;
     pub const PRCTL: usize = 157;
+    pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;

@@ -54,6 +54,9 @@ pub enum Left {
     Seccomp = 1,
     /// It has taken other rights from itself, or namespaces in which no thread of the agent's can begin.
     Confined = 2,
+    /// It was about to run a thread on a thread-local block that its C library has not laid out, in which trampolines would find
+    /// whatever is there.
+    Storage = 3,
 }
 
 /// What the planner must know of an agent.
@@ -185,7 +188,7 @@ impl<'a> Data<'a> {
 
     /// Why the agent has left by itself, as it says. (tiptoe)
     pub fn left(&self) -> Option<Left> {
-        [Left::Seccomp, Left::Confined]
+        [Left::Seccomp, Left::Confined, Left::Storage]
             .into_iter()
             .find(|why| *why as u64 == self.words.load(LEFT))
     }

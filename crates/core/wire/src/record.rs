@@ -16,6 +16,8 @@ pub struct Head {
     pub offset: u8,
     /// Offset from the trampoline's first byte where a thread found there goes on.
     pub resume: u16,
+    /// No instruction begins there: a trap byte inside the first one guards the site.
+    pub is_guard: bool,
 }
 
 /// What a site needs beyond its bytes.
@@ -170,7 +172,8 @@ impl Site {
         words[7] = u64::from_le_bytes(self.island_patched);
         words[11] = self.code_len as u64 | (self.body as u64) << 16 | (self.told as u64) << 48;
         for (index, head) in self.heads.iter().enumerate() {
-            let bits = head.offset as u64 | (head.resume as u64) << 8;
+            let bits =
+                head.offset as u64 | (head.resume as u64) << 8 | u64::from(head.is_guard) << 24;
             if let Some(word) = words.get_mut(8 + index / 2) {
                 *word |= bits << (32 * (index % 2));
             }
@@ -203,6 +206,7 @@ impl Site {
             *head = Head {
                 offset: bits as u8,
                 resume: (bits >> 8) as u16,
+                is_guard: bits >> 24 & 1 == 1,
             };
         }
         site.is_sound().then_some(site)
@@ -226,10 +230,12 @@ mod tests {
         heads[1] = Head {
             offset: 1,
             resume: 40,
+            is_guard: true,
         };
         heads[2] = Head {
             offset: 4,
             resume: 0xffff,
+            is_guard: false,
         };
         Site {
             address: 0x5555_0000_1234,

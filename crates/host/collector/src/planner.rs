@@ -342,6 +342,7 @@ fn writes(patch: Patch) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
+    let copy = patch.copy;
     let mut site = Site {
         address: patch.site,
         trampoline: patch.trampoline,
@@ -360,6 +361,7 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         *to = Head {
             offset: head.offset,
             resume: head.resume,
+            is_guard: head.offset != 0 && head.resume == copy,
         };
     }
     if let Some(island) = &patch.island {

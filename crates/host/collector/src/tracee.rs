@@ -36,6 +36,7 @@ mod later;
 mod locks;
 mod meter;
 mod outside;
+mod patches;
 mod plan;
 mod reads;
 mod records;

@@ -6,6 +6,7 @@ use tiptoe_sys::raw;
 use tiptoe_sys::raw::gettid;
 
 use super::pending::{send_to_thread, take_pending};
+use super::step;
 use super::wait::Wait;
 use super::{
     ARGUMENTS, Action, Believed, Context, Info, OURS, RIP, SA_NODEFER, SA_RESETHAND, SIG_DFL,
@@ -36,12 +37,11 @@ pub struct Trapped {
 impl Trapped {
     /// `None` of any other signal.
     fn of(info: &Info, context: &Context) -> Option<Trapped> {
-        const TRAP_PERF: i32 = 6;
         const ASYNC: u32 = 1;
         /// Where a ucontext has %rax, %rcx and so on.
         const NUMBERS: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
         const EFL: usize = 17;
-        if (info.signal, info.code) != (5, TRAP_PERF) {
+        if !info.is_of_perf_event() {
             return None;
         }
         let [_, address, address_above, data, data_above, _, flags, ..] = info.rest;
@@ -57,6 +57,14 @@ impl Trapped {
     }
 }
 
+/// Whether it is of a byte that traps where it is executed: `int3`, or what is no instruction. The kernel gives no other
+/// signal these codes. A single step or a breakpoint may end anywhere, so that the byte before it says nothing.
+fn is_of_trap_byte(info: &Info) -> bool {
+    const SI_KERNEL: i32 = 0x80;
+    const ILL_ILLOPN: i32 = 2;
+    [(5, SI_KERNEL), (4, ILL_ILLOPN)].contains(&(info.signal, info.code))
+}
+
 /// Whether it is of a debug trap for which the processor gave no reason: not a breakpoint, not a single step.
 fn has_no_reason(info: &Info) -> bool {
     const TRAP_BRKPT: i32 = 1;
@@ -67,23 +75,24 @@ fn has_no_reason(info: &Info) -> bool {
 pub(super) extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel passes both, valid until the handler returns.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
-    let breakpoint = Trapped::of(info, context);
-    if breakpoint.as_ref().is_some_and(watches::hit) {
+    if Trapped::of(info, context).is_some_and(|trapped| watches::hit(&trapped)) {
         return;
     }
     if has_no_reason(info) && watches::take_stray(context.register(RIP)) {
         return;
     }
     info.restore();
-    if info.code > 0 && breakpoint.is_none() && redirect(signal, context) {
+    if is_of_trap_byte(info) && redirect(signal, context) {
         return;
     }
     let Some(believed) = believed(signal as usize) else {
         return;
     };
-    if info.code > 0 {
+    if info.is_fault() {
         let mask = context.mask | tls::blocked();
-        chain(believed, signal, info, context, mask);
+        step::shown(info, context, |context| {
+            chain(believed, signal, info, context, mask);
+        });
     } else {
         sent(believed, info, context);
     }
@@ -179,12 +188,14 @@ fn ask_rearm(shared: &shared::Shared) {
     }
 }
 
-/// Does with a signal what the program asked for, where `mask` is in force.
+/// Does with a signal what the program asked for, where `mask` is in force. As the kernel does, it calls no handler for
+/// a fault whose signal is blocked, also by that very handler: the handler would meet the same fault for ever.
 fn chain(believed: &Believed, signal: i32, info: &Info, context: &mut Context, mask: u64) {
     let action = believed.action();
-    let fault = info.code > 0;
+    let fault = info.is_fault();
     match action.handler {
         SIG_IGN if !fault => {}
+        _ if fault && mask & bit(signal as usize) != 0 => die(signal, info, fault),
         SIG_DFL | SIG_IGN => die(signal, info, fault),
         _ => {
             if action.flags & SA_RESETHAND != 0 {

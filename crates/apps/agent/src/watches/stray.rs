@@ -4,10 +4,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use tiptoe_sys::raw::{call, getpid, nr};
-
 use super::{SLOT, hits};
 use crate::shared;
+use crate::text;
 
 const INT1: u8 = 0xf1;
 
@@ -27,13 +26,8 @@ pub fn take_stray(ip: u64) -> bool {
     true
 }
 
-/// The byte at an address, as the kernel reads it: nothing may be mapped there.
+/// The byte at an address, where nothing may be mapped.
 fn byte(address: u64) -> Option<u8> {
-    let mut byte = 0_u8;
-    let to = [&raw mut byte as usize, 1];
-    let from = [address as usize, 1];
-    let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
-    // SAFETY: one byte goes into `byte`, and only if the other one is mapped.
-    let read = unsafe { call(nr::PROCESS_VM_READV, [getpid() as usize, to, 1, from, 1, 0]) };
-    (read == Ok(1)).then_some(byte)
+    let mut byte = [0];
+    text::read_directly(address, &mut byte).then_some(byte[0])
 }

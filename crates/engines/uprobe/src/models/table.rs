@@ -24,6 +24,7 @@ fn site(address: u64) -> Site {
     let head = Head {
         offset: 0,
         resume: 7,
+        is_guard: false,
     };
     Site {
         address,

@@ -60,6 +60,7 @@ impl Shape {
             site.heads[index] = Head {
                 offset,
                 resume: 100 + u16::from(offset),
+                is_guard: false,
             };
             if offset > 0 {
                 site.patched[usize::from(offset)] = [INT3, ILLEGAL][index % 2];
@@ -96,6 +97,7 @@ impl Shape {
                 site.heads[1] = Head {
                     offset: 1,
                     resume: 200,
+                    is_guard: true,
                 };
                 site.head_count += 1;
                 site.patched[1] = ILLEGAL;

@@ -21,6 +21,7 @@ const HOOKED: &[u32] = &[
     272, 308, // unshare, setns
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab
     157, 317, // prctl, seccomp: may put the program under a filter
+    158, // arch_prctl: another thread-local block
 ];
 
 /// The instruction.

@@ -203,6 +203,10 @@ impl Tracee {
                 (_, reason) => left.push((probe, reason)),
             }
         }
+        for (probe, reason) in &mut left {
+            // Names are known here, the planner has addresses.
+            *reason = self.displaced_by(probe).or(reason.take());
+        }
         Ok(left)
     }
 

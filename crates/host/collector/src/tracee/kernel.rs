@@ -14,9 +14,6 @@ use crate::request::Error;
 use crate::resolve::Probe;
 use crate::words::counted;
 
-/// Bytes of the jump that a hook is.
-const HOOK: u64 = 5;
-
 impl Tracee {
     /// Has the kernel count what the agent could not, once it has put back all that it did;
     /// `error` is what it met.
@@ -64,7 +61,7 @@ impl Tracee {
             return Ok(());
         }
         let probes = self.entries_only(probes)?;
-        let probes = self.beside_hooks(probes);
+        let probes = self.beside_patches(probes)?;
         let probes = self.probeable(probes)?;
         if probes.is_empty() {
             return Ok(());
@@ -144,24 +141,6 @@ impl Tracee {
         Ok(entries)
     }
 
-    /// The probes less those that the kernel would put on a hook of the agent's: it runs the
-    /// file's instruction in its place.
-    fn beside_hooks(&mut self, probes: Vec<Candidate>) -> Vec<Candidate> {
-        const WHY: &str = "the agent's own hook stands there, which a probe of the kernel's would \
-                           undo (`--via kernel` counts it)";
-        let covers = |probe: &Probe| {
-            let mut hooks = self.hooks.iter();
-            hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
-        };
-        let (on_hooks, good): (Vec<_>, Vec<_>) =
-            probes.into_iter().partition(|(probe, _)| covers(probe));
-        let refusals = on_hooks
-            .into_iter()
-            .map(|(probe, _)| (probe.event, WHY.to_owned()));
-        self.refused.extend(refusals);
-        good
-    }
-
     /// The probes less those whose instruction the kernel cannot run: it says so of code
     /// that is mapped already, and silently counts nothing in a program that starts later.
     fn probeable(&mut self, probes: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
@@ -216,7 +195,7 @@ impl Tracee {
 }
 
 /// A probe, and why the agent left it.
-type Candidate = (Probe, Option<String>);
+pub(super) type Candidate = (Probe, Option<String>);
 
 /// Each event with its own reason, or else this one.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {

@@ -1,0 +1,68 @@
+//! A program that steps itself: it sets its own trap flag, and each instruction raises SIGTRAP.
+//!
+//! The thread then steps through trampolines and the agent as well. The program must see the addresses that it would
+//! see without us: of each instruction that it has, once.
+//!
+//! | the step ended at | the program's handler |
+//! |---|---|
+//! | an instruction of the program's | is called |
+//! | the copy of one that a patch displaced | is called, and sees the original's address |
+//! | any other instruction of ours | is not called |
+//!
+//! *Cost*: a step in a trampoline looks through all sites.
+
+use tiptoe_wire::Site;
+
+use super::{Context, Info, RIP};
+use crate::shared::{self, Shared};
+use crate::unwind;
+
+/// Where a step ended.
+enum End {
+    Program,
+    /// In the copy of the instruction at this address.
+    Copy(u64),
+    Ours,
+}
+
+/// Has the program see a fault, with the address that it would have without us.
+pub(super) fn shown(info: &Info, context: &mut Context, see: impl FnOnce(&mut Context)) {
+    let here = context.register(RIP);
+    match end(info, here) {
+        End::Program => see(context),
+        End::Ours => {}
+        End::Copy(original) => {
+            context.set_register(RIP, original);
+            see(context);
+            // The handler may have sent the thread elsewhere, or the session may have ended.
+            if context.register(RIP) == original && super::owned() {
+                context.set_register(RIP, here);
+            }
+        }
+    }
+}
+
+fn end(info: &Info, here: u64) -> End {
+    const TRAP_TRACE: i32 = 2;
+    let is_step = (info.signal, info.code) == (5, TRAP_TRACE);
+    let shared = shared::get().filter(|shared| is_step && unwind::is_ours(shared, here));
+    let Some(shared) = shared else {
+        return End::Program;
+    };
+    copied(shared, here).map_or(End::Ours, End::Copy)
+}
+
+/// The address of the instruction whose copy begins here. The first one of a site is none: the thread has seen it at the
+/// site, before it jumped.
+fn copied(shared: &Shared, here: u64) -> Option<u64> {
+    let mut sites = (0..shared.table.len()).filter_map(|index| shared.table.site(index));
+    let site = sites.find(|site| code(site).contains(&here))?;
+    let is_here = |resume: u16| site.trampoline + u64::from(resume) == here;
+    let mut heads = site.heads().iter();
+    let head = heads.find(|head| head.offset != 0 && !head.is_guard && is_here(head.resume))?;
+    Some(site.address + u64::from(head.offset))
+}
+
+fn code(site: &Site) -> core::ops::Range<u64> {
+    site.trampoline..site.trampoline + u64::from(site.code_len)
+}

@@ -1,0 +1,103 @@
+//! Where the kernel gets no probe: on bytes of patches. It runs the file's instruction in the place of what is patched
+//! there, and its trap byte inside of a jump sends the next hit anywhere.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tiptoe_patch::is_head_patched;
+use tiptoe_sys::host::procfs::{Mapping, Process};
+
+use super::Tracee;
+use super::kernel::Candidate;
+use crate::module::key_of;
+use crate::request::Error;
+use crate::resolve::Probe;
+
+/// Bytes of the jump that a hook is.
+const HOOK: u64 = 5;
+
+impl Tracee {
+    /// The probes less those on a byte of a patch: of the agent's, or of another's in this process, where that is not the
+    /// patch's first byte.
+    pub(super) fn beside_patches(
+        &mut self,
+        probes: Vec<Candidate>,
+    ) -> Result<Vec<Candidate>, Error> {
+        const HOOKED: &str = "the agent's own hook stands there, which a probe of the kernel's would \
+                              undo (`--via kernel` counts it)";
+        const PATCHED: &str = "it is inside of a patch in the process's memory, such as another tiptoe's, which a \
+                               probe of the kernel's would break";
+        let text = Text::of(self.process);
+        let on_hook = |probe: &Probe| {
+            let mut hooks = self.hooks.iter();
+            hooks.any(|hook| (*hook..hook + HOOK).contains(&probe.address()))
+        };
+        let against = |probe: &Probe| {
+            let own = self.displaced_by(probe);
+            let hook = || on_hook(probe).then(|| HOOKED.to_owned());
+            let other = || text.is_patched_at(probe).then(|| PATCHED.to_owned());
+            own.or_else(hook).or_else(other)
+        };
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for (probe, own) in probes {
+            match against(&probe) {
+                Some(why) => bad.push((probe.event, why)),
+                None => good.push((probe, own)),
+            }
+        }
+        match bad.first() {
+            Some((event, why)) if good.is_empty() && self.link.is_none() => {
+                Err(Error::new(format!("cannot probe {event}: {why}")))
+            }
+            _ => {
+                self.refused.extend(bad);
+                Ok(good)
+            }
+        }
+    }
+
+    /// Which other probe of this run displaces the instruction, as the reason of a refusal.
+    pub(super) fn displaced_by(&self, probe: &Probe) -> Option<String> {
+        let address = probe.address();
+        let covers = |at: u64, len: u8| (at..at + u64::from(len)).contains(&address);
+        let mut placed = self.sites.iter().zip(&self.counters);
+        let (_, other) = placed.find(|(site, _)| covers(site.address, site.len))?;
+        Some(format!(
+            "the patch of {} covers it: probe one of the two in a run, or both with `--via kernel`",
+            other.event
+        ))
+    }
+}
+
+/// A process's code as it is in memory.
+struct Text {
+    maps: Vec<Mapping>,
+    memory: Option<File>,
+}
+
+impl Text {
+    fn of(process: Process) -> Text {
+        Text {
+            maps: process.maps().unwrap_or_default(),
+            memory: File::open(format!("/proc/{}/mem", process.pid())).ok(),
+        }
+    }
+
+    /// Whether the instruction is inside of a patch, after its first byte. Not of a program that has not begun: nothing
+    /// of its is mapped.
+    fn is_patched_at(&self, probe: &Probe) -> bool {
+        let address = probe.address();
+        let is_there =
+            |mapping: &Mapping| mapping.contains(address) && key_of(mapping) == probe.object.key;
+        let now = self.memory.as_ref().and_then(|memory| {
+            self.maps.iter().find(|mapping| is_there(mapping))?;
+            let mut bytes = [0; 2];
+            memory.read_exact_at(&mut bytes, address).ok()?;
+            Some(bytes)
+        });
+        let code = probe.object.code_from(address.wrapping_sub(probe.bias));
+        let original = code.and_then(<[u8]>::first_chunk);
+        now.zip(original)
+            .is_some_and(|(now, original)| is_head_patched(now, *original))
+    }
+}

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_sys::raw::futex;
 use tiptoe_wire::{Clock, Copy, Data, Geometry, Hello, Library, Map, Plan, Site, State, scopes};
 
@@ -113,11 +113,11 @@ impl Link {
         self.geometry
     }
 
-    /// The agent is in this process, in the memory that it has now.
-    pub fn is_in(&self, process: Process) {
+    /// The agent is in this process, in the memory of this program.
+    pub fn is_in(&self, process: Process, program: RunningProgram) {
         // Who cannot look at the process waits the longer.
         if self.pulse.get().is_none()
-            && let Ok(pulse) = Pulse::of(process)
+            && let Ok(pulse) = Pulse::of(process, program)
         {
             let _ = self.pulse.set(pulse);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Scopes, Step, UprobeSet};
-use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::host::procfs::{Process, RunningProgram};
 use tiptoe_wire::{Left, Site};
 
 use crate::inject::Masks;
@@ -96,6 +96,8 @@ pub struct Place {
 pub struct Tracee {
     /// The process.
     pub process: Process,
+    /// The program that it ran when it was attached.
+    program: RunningProgram,
     /// Its name when it was attached.
     pub comm: String,
     /// Its command line.
@@ -159,6 +161,7 @@ impl Tracee {
         let words = process.command_line().unwrap_or_default().into_iter();
         Tracee {
             process,
+            program: process.running_program().unwrap_or_default(),
             comm: process.comm().unwrap_or_default(),
             command: words
                 .map(|word| word.to_string_lossy().into_owned())

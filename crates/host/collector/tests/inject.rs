@@ -13,7 +13,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
-use tiptoe_collector::inject::{Inject, InjectError, Injected, Resident, inject};
+use tiptoe_collector::inject::{
+    Inject, InjectError, Injected, Masks, Moving, Resident, Words, inject,
+};
+use tiptoe_sys::host::procfs::Process;
 
 #[path = "inject/refusals.rs"]
 mod refusals;
@@ -197,8 +200,12 @@ fn request<'a>(
     agent: &'a [u8],
     prepare: &'a mut dyn FnMut(&OwnedFd, &OwnedFd) -> std::io::Result<()>,
 ) -> Inject<'a> {
+    let process = Process::new(pid);
     Inject {
         pid,
+        program: process
+            .and_then(Process::running_program)
+            .unwrap_or_default(),
         agent,
         entry_offset: 0,
         resident: &|| Resident::None,

@@ -9,12 +9,14 @@ mod files;
 mod find;
 mod maps;
 mod mounts;
+mod program;
 mod stat;
 mod status;
 mod switches;
 
 pub use files::path_of;
 pub use maps::{Device, Mapping, Perms};
+pub use program::RunningProgram;
 pub use status::{SignalSet, Status};
 pub use switches::{switches_of_all, tasks_of_all};
 

@@ -181,6 +181,9 @@ impl Search<'_> {
     fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
         for _ in 0..MAX_FILES {
             let held = Held::stop(self.process.pid, tid, PATIENCE)?;
+            if self.process.is_left_by(tid) {
+                return Err(Missed::Gone);
+            }
             let regs = held.registers()?;
             self.check_thread(tid, &held, &regs)?;
             if !self.loads {

@@ -15,6 +15,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use tiptoe_sys::host::procfs::RunningProgram;
 use tiptoe_wire::tls;
 
 use super::process::{self, Process};
@@ -41,6 +42,8 @@ pub struct Words {
 pub struct Masks {
     /// The process.
     pub pid: u32,
+    /// The program that it runs: another one, after an exec, is not touched.
+    pub program: RunningProgram,
     /// A thread that is none of the program's.
     pub spare: Option<u32>,
     /// Where the agent's code starts and ends.
@@ -90,7 +93,7 @@ impl Masks {
     /// each page while all threads stand still for the first write there. The addresses must be inside an
     /// instruction, where nobody else writes.
     pub fn own_pages(&self, addresses: impl Iterator<Item = u64>) {
-        let Ok(process) = Process::open(self.pid) else {
+        let Ok(process) = Process::open(self.pid, &self.program) else {
             return;
         };
         for address in addresses {

@@ -15,6 +15,10 @@
 //! starts without touching any text. No byte of any segment of a file is ever changed; for
 //! some microseconds the unused rest of one text page is.
 //!
+//! The program may call exec at any time, also of a file that gives it more rights, while another process keeps the old
+//! memory. So a thread that is held is looked at again before its registers change: what a program has in its memory
+//! must not decide where another one goes on.
+//!
 //! What is not covered: a program whose borrowed thread holds a lock of its own that a library
 //! constructor in another thread waits for, under the loader's lock, waits with it for ever. No
 //! stack shows that.
@@ -42,7 +46,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use tiptoe_sys::host::{Error, procfs};
+use tiptoe_sys::host::Error;
+use tiptoe_sys::host::procfs::{self, RunningProgram};
 
 pub use error::InjectError;
 pub use masks::{Masks, Moving, Way, Words};
@@ -71,6 +76,8 @@ pub type Prepare<'a> = dyn FnMut(&OwnedFd, &OwnedFd) -> io::Result<()> + 'a;
 pub struct Inject<'a> {
     /// The process.
     pub pid: u32,
+    /// The program that it runs; it may have called exec meanwhile.
+    pub program: RunningProgram,
     /// The agent, a shared object.
     pub agent: &'a [u8],
     /// Where `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64` is, from the load base on.
@@ -115,7 +122,7 @@ pub struct Injected {
 
 /// Brings the agent into a running process.
 pub fn inject(request: Inject<'_>) -> Result<Injected, InjectError> {
-    let process = Process::open(request.pid)?;
+    let process = Process::open(request.pid, &request.program)?;
     let entered = enter(request, &process);
     // Whatever failed then, this is why.
     entered.map_err(|error| match process.lives() {

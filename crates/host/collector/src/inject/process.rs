@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tiptoe_sys::host::procfs;
+use tiptoe_sys::host::procfs::{self, RunningProgram};
 
 use super::InjectError;
 
@@ -85,6 +85,8 @@ pub(super) struct Status {
 /// The target, seen from outside.
 pub(super) struct Process {
     pub pid: u32,
+    /// The program whose memory this is.
+    program: RunningProgram,
     memory: File,
 }
 
@@ -105,21 +107,31 @@ fn view(pid: u32) -> Result<u32, InjectError> {
 }
 
 impl Process {
-    /// Opens the target's memory; says why not.
-    pub(super) fn open(pid: u32) -> Result<Self, InjectError> {
+    /// Opens the memory of a process that runs this program; says why not.
+    pub(super) fn open(pid: u32, program: &RunningProgram) -> Result<Self, InjectError> {
         for _ in 0..TRIES {
             let view = view(pid)?;
+            let before = runs(pid, view);
+            if before.is_some_and(|now| now.differs(program)) {
+                return Err(InjectError::Died { pid });
+            }
             let memory = fs::OpenOptions::new()
                 .read(true)
                 .write(true)
                 .open(format!("/proc/{view}/mem"));
             // A thread that ends lets go of the memory first: then there is none behind it.
             let maps = fs::read(format!("/proc/{view}/maps"));
-            match memory {
-                Ok(memory) if maps.is_ok_and(|maps| !maps.is_empty()) => {
-                    return Ok(Self { pid, memory });
+            // Only an exec changes it: where it is as before, the memory is that program's.
+            let program = before.filter(|now| now.is_known() && runs(pid, view) == Some(*now));
+            match (memory, program) {
+                (Ok(memory), Some(program)) if maps.is_ok_and(|maps| !maps.is_empty()) => {
+                    return Ok(Self {
+                        pid,
+                        program,
+                        memory,
+                    });
                 }
-                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                (Err(error), _) if error.raw_os_error() != Some(libc::ESRCH) => {
                     return Err(InjectError::os(pid, "open of /proc/PID/mem", error));
                 }
                 _ => std::thread::sleep(Duration::from_millis(1)),
@@ -173,9 +185,15 @@ impl Process {
     }
 
     /// Whether any of its threads lives and it still has the memory that was opened: a process that called exec has
-    /// another one.
+    /// another one, and runs another program.
     pub(super) fn lives(&self) -> bool {
-        !is_given_up(&self.memory) && view(self.pid).is_ok()
+        !is_given_up(&self.memory) && view(self.pid).is_ok_and(|view| !self.is_left_by(view))
+    }
+
+    /// Whether a thread runs another program than the one whose memory was opened. What is held cannot call exec, so
+    /// that the answer holds as long as the thread is held.
+    pub(super) fn is_left_by(&self, tid: u32) -> bool {
+        runs(self.pid, tid).is_some_and(|now| now.differs(&self.program))
     }
 
     /// The mappings, in order of address.
@@ -273,6 +291,12 @@ impl Process {
             && file.read_exact_at(&mut disk, mapping.offset).is_ok()
             && memory == disk
     }
+}
+
+/// The program that a thread of a process runs.
+fn runs(pid: u32, tid: u32) -> Option<RunningProgram> {
+    let process = procfs::Process::new(pid).ok()?;
+    process.program_of_thread(tid).ok()
 }
 
 /// Whether a file of /proc/PID/mem shows memory that no process has any more: there is nothing at an end of it that is

@@ -43,7 +43,7 @@ pub(super) fn run<R: Send>(
         if let Some(result) = attempt(masks, (may, each), &mut act) {
             return Some(result);
         }
-        if Instant::now() > until || Process::open(masks.pid).is_err() {
+        if Instant::now() > until || Process::open(masks.pid, &masks.program).is_err() {
             return None;
         }
         std::thread::sleep(PAUSE);
@@ -75,7 +75,7 @@ struct Stopped {
 
 fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
     let until = Instant::now() + TRY;
-    let process = Process::open(masks.pid).ok()?;
+    let process = Process::open(masks.pid, &masks.program).ok()?;
     let mut all = Stopped::default();
     // Another round is needed where threads are just being born or ending: these need a CPU.
     let mut looks = Looks::new();
@@ -84,6 +84,11 @@ fn stop_all(masks: &Masks, may: May, each: Each) -> Option<Vec<Held>> {
             return None;
         }
         looks.pause();
+    }
+    // It may have called exec since its memory was opened. From now on it cannot, and its threads share one memory.
+    let one = all.held.keys().next();
+    if one.is_some_and(|tid| process.is_left_by(*tid)) {
+        return None;
     }
     for held in all.held.values() {
         match may(held) {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
-use tiptoe_sys::host::procfs::Process;
+use tiptoe_sys::host::procfs::{Process, RunningProgram};
 
 use super::{Link, PATIENCE};
 use crate::inject::is_given_up;
@@ -23,20 +23,27 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// The process that an agent is in.
 pub(super) struct Pulse {
     process: Process,
-    /// Its memory, as it is now: another program has another one.
+    /// The program that the agent is in.
+    program: RunningProgram,
+    /// Its memory: another program has another one.
     memory: File,
 }
 
 impl Pulse {
-    pub(super) fn of(process: Process) -> io::Result<Pulse> {
+    pub(super) fn of(process: Process, program: RunningProgram) -> io::Result<Pulse> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
-        Ok(Pulse { process, memory })
+        Ok(Pulse {
+            process,
+            program,
+            memory,
+        })
     }
 
     /// Whether the memory that the agent is in is gone. Then this returns once everybody can see why: a process that
     /// ends has no memory for a moment before `is_gone` says so, and another program has some.
     pub(super) fn is_over(&self, is_gone: &dyn Fn() -> bool) -> bool {
-        if !is_given_up(&self.memory) {
+        // Another process may keep the memory, and do in it as the agent does.
+        if !is_given_up(&self.memory) && !self.is_another_program() {
             return false;
         }
         let until = Instant::now() + SILENCE;
@@ -45,6 +52,11 @@ impl Pulse {
             std::thread::sleep(PAUSE);
         }
         true
+    }
+
+    fn is_another_program(&self) -> bool {
+        let now = self.process.program_of_thread(self.process.pid());
+        now.is_ok_and(|now| now.differs(&self.program))
     }
 
     /// Whether the thread runs, or would if there were a CPU for it.
@@ -114,7 +126,8 @@ mod tests {
         let plan = memfd(c"plan", Plan::BYTES).expect("memory");
         let link = Link::new(data, plan, geometry, &Terms::default(), Box::new(|| false));
         let link = link.expect("segments");
-        link.is_in(Process::current());
+        let process = Process::current();
+        link.is_in(process, process.running_program().expect("our own"));
         assert!(link.ask(Request::Go, 0).is_err());
         let asked = link.plan().sequence();
         assert!(link.ask(Request::Detach, 0).is_err());

@@ -44,7 +44,7 @@ impl Tracee {
                 false => format!("the agent in process {pid} did not greet"),
             })
         })?;
-        link.is_in(self.process);
+        link.is_in(self.process, self.program);
         // Where threads come and go a list of them may lack some.
         let agent = || agent_thread(self.process, link.data().thread());
         self.agent_thread = (0..LISTS).find_map(|_| agent());
@@ -171,6 +171,7 @@ impl Tracee {
         }
         Ok(Masks {
             pid: self.process.pid(),
+            program: self.program,
             spare: self.agent_thread,
             agent_code: agent_code(maps),
             signals: SIGILL_AND_SIGTRAP,

@@ -25,6 +25,12 @@ impl Tracee {
         !std::path::Path::new(&thread).exists() && another() && another()
     }
 
+    /// Whether it runs another program than when it was attached, as the kernel has it.
+    pub(super) fn runs_another_program(&self) -> bool {
+        let now = self.process.running_program();
+        now.is_ok_and(|now| now.differs(&self.program))
+    }
+
     /// Why tracing ended before the program did, if so: what it did, and what follows.
     pub fn ended_by(&self) -> Option<(&'static str, &'static str)> {
         if self.has_execed() || self.has_left_kernel() {

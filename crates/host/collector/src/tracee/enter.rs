@@ -145,6 +145,7 @@ impl Tracee {
             let mut link = None;
             let injected = inject::inject(Inject {
                 pid,
+                program: self.program,
                 agent: plan.agent,
                 entry_offset: agent.entry,
                 resident: &|| agent.resident(self.process),
@@ -155,7 +156,7 @@ impl Tracee {
                 prepare: &mut |data, plan_fd| {
                     let (data, plan_fd) = (data.try_clone()?, plan_fd.try_clone()?);
                     let opened = Link::new(data, plan_fd, geometry, &terms, gone(pid))?;
-                    opened.is_in(self.process);
+                    opened.is_in(self.process, self.program);
                     link = Some(opened);
                     Ok(())
                 },

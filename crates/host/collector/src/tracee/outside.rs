@@ -30,14 +30,19 @@ impl Tracee {
     pub(super) fn put_back(&self, link: &Link) {
         link.silence();
         let path = format!("/proc/{}/mem", self.process.pid());
+        let Ok(memory) = File::options().read(true).write(true).open(&path) else {
+            return;
+        };
+        // The threads are held only if they run this program still, whose memory was opened before.
+        if self.runs_another_program() {
+            return;
+        }
         let sites = &self.later.known;
         let restore = || {
-            if let Ok(memory) = File::options().read(true).write(true).open(&path) {
-                let sites = sites.iter();
-                let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));
-                // What is not mapped any more has no bytes to be put back.
-                sites.for_each(|site| drop(restore(&memory, site)));
-            }
+            let sites = sites.iter();
+            let sites = sites.filter(|site| !site.flags.has(SiteFlags::STAYS));
+            // What is not mapped any more has no bytes to be put back.
+            sites.for_each(|site| drop(restore(&memory, site)));
         };
         if let Some(masks) = self.masks_now(link) {
             let _ = masks.give_back(restore);

@@ -1,10 +1,11 @@
 // Two threads that spend their lives in one kind of library call and check its results.
 // argv: the control page's file, the kind. Words of the page: stop, rounds, errors, ready,
-// the first thread is to end.
+// the first thread is to end (or, of "keeps", the thread that calls exec).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <signal.h>
@@ -65,6 +66,29 @@ static void *run(void *arg) {
     return 0;
 }
 
+static int becomes_at_a_byte(void *argv) {
+    char byte;
+    if (read(0, &byte, 1) != 1) return 6;
+    char *spin[] = {((char **)argv)[0], ((char **)argv)[1], "spin", 0};
+    execv("/proc/self/exe", spin);
+    return 5;
+}
+
+// The first thread waits in vfork for a process that keeps this memory when another thread calls exec. The other one is
+// none of libc's, so that neither is borrowed.
+static int keep(char **argv) {
+    static char stack[1 << 16] __attribute__((aligned(16)));
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    pid_t program = getpid();
+    control[4] = clone(becomes_at_a_byte, stack + sizeof stack, flags, argv);
+    if (vfork() == 0) {
+        control[3] = program;
+        while (!control[0] && getppid() == program) usleep(1000);
+        _exit(0);
+    }
+    return 7;
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     // It has no end of its own, and a test that is killed ends nothing.
@@ -75,6 +99,7 @@ int main(int argc, char **argv) {
     close(fd);
     kind = argv[2];
     null = fopen("/dev/null", "w");
+    if (!strcmp(kind, "keeps")) return keep(argv);
     pthread_t thread;
     if (pthread_create(&thread, 0, run, (void *)1)) return 3;
     control[3] = getpid();

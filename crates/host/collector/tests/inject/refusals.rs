@@ -65,6 +65,70 @@ fn a_target_that_calls_exec_is_said_to_have_done_so() {
     target.finish();
 }
 
+/// How often a thread has stopped, and gone on.
+fn switches(pid: u32, tid: i64) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+    let counts = counts.filter_map(|line| line.rsplit('\t').next()?.parse::<u64>().ok());
+    counts.sum()
+}
+
+/// The old program's memory was still there, as another process shared it. So the stub was written to the old memory and
+/// a thread of the next program sent to its address: a program that may call exec of one with more rights chose where that
+/// goes on.
+#[test]
+fn a_thread_of_the_next_program_is_not_sent_where_the_old_one_says() {
+    let mut target = Target::start("loops", &["keeps"], 3);
+    let (pid, thread) = (target.pid(), target.control.get(4));
+    let mut go = target.child.stdin.take().expect("it is piped");
+    let before = switches(pid, thread);
+    let control = &target.control;
+    let error = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // It is stopped, and let go, by each look for a thread to be borrowed.
+            let is_searched = |_: &Control| switches(pid, thread) > before + 1;
+            control.wait("the search for a thread", is_searched);
+            control.set(3, 0);
+            go.write_all(b"!").expect("it reads");
+        });
+        inject(Inject {
+            resident: &|| Resident::Entry(4096),
+            deadline: Duration::from_secs(5),
+            ..request(pid, b"", &mut |_, _| Ok(()))
+        })
+    });
+    let error = error.expect_err("another program");
+    control.wait("the next program", |control| control.get(3) != 0);
+    target.finish();
+    assert!(matches!(error, InjectError::Died { .. }), "{error}");
+}
+
+/// Registers, masks and words of the next program were changed, at addresses which the one before had chosen.
+#[test]
+fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
+    let target = Target::start("loops", &["becomes"], 3);
+    let process = Process::new(target.pid()).expect("it lives");
+    let masks = Masks {
+        pid: target.pid(),
+        program: process.running_program().expect("it lives"),
+        spare: None,
+        agent_code: [0, 0],
+        signals: 0,
+        words: Words {
+            tls: 0,
+            generation: 1,
+            beginnings: [0, 0],
+        },
+    };
+    assert_eq!(masks.hold(|| ()), Ok(()));
+    target.control.set(3, 0);
+    target.control.set(4, 1);
+    let next = |control: &Control| control.get(3) != 0;
+    target.control.wait("the next program", next);
+    assert_eq!(masks.hold(|| ()), Err(Moving));
+    target.finish();
+}
+
 /// Whoever may read a process's list of mappings could keep tiptoe out by a lock of that.
 #[test]
 fn a_lock_of_the_list_of_mappings_keeps_nobody_out() {

@@ -1,0 +1,105 @@
+//! Which program a process runs, so that an exec is noticed.
+//!
+//! A number of a process, and a descriptor of its memory, do not say so: exec keeps the number, and the memory of the
+//! old program stays as long as another process shares it (`CLONE_VM`, vfork). That other process may go on to change
+//! it, as if the old program still ran.
+
+use std::prelude::rust_2024::*;
+
+use std::time::Duration;
+
+use super::Process;
+use super::stat::field_of;
+use crate::host::error::Result;
+
+/// Fields of `/proc/PID/stat`, counted from 1 as in proc(5).
+const START_CODE: usize = 26;
+const START_STACK: usize = 28;
+const START_DATA: usize = 45;
+/// The kernel has this, or 0, in place of an address that it does not show.
+const HIDDEN: u64 = 1;
+/// How often a program is looked at that exec is just about to begin.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Where the kernel put a program's code, data and stack when it began.
+///
+/// An exec chooses all three anew, at random; the program that calls it cannot know them before. Where randomisation
+/// is off for the whole machine, a program of the same shape may get the same ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunningProgram([u64; 3]);
+
+impl RunningProgram {
+    fn of_stat(stat: &[u8]) -> RunningProgram {
+        let fields = [START_CODE, START_STACK, START_DATA];
+        let address = |field| field_of(stat, field).filter(|address| *address > HIDDEN);
+        RunningProgram(fields.map(|field| address(field).unwrap_or(0)))
+    }
+
+    /// Whether all is known: not of a process that has ended, is about to begin, or may not be traced.
+    pub fn is_known(&self) -> bool {
+        self.0.iter().all(|address| *address != 0)
+    }
+
+    /// Whether both are known to be two programs.
+    pub fn differs(&self, other: &RunningProgram) -> bool {
+        let mut pairs = self.0.iter().zip(&other.0);
+        pairs.any(|(one, another)| *one != 0 && *another != 0 && one != another)
+    }
+}
+
+impl Process {
+    /// The program that it runs now; all of it, if it comes to be known soon.
+    pub fn running_program(self) -> Result<RunningProgram> {
+        let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
+        for _ in 1..TRIES {
+            match look() {
+                Ok(program) if !program.is_known() => std::thread::sleep(PAUSE),
+                found => return found,
+            }
+        }
+        look()
+    }
+
+    /// The program that one of its threads runs now, as far as that is known.
+    pub fn program_of_thread(self, tid: u32) -> Result<RunningProgram> {
+        Ok(RunningProgram::of_stat(
+            &self.read(&format!("task/{tid}/stat"))?,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn an_exec_is_another_program_although_the_number_stays() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go; exec cat"]);
+        // SAFETY: the call takes numbers; the forked child only executes the shell then.
+        unsafe {
+            shell.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            })
+        };
+        let mut child = shell.stdin(Stdio::piped()).spawn().unwrap();
+        let process = Process::new(child.id()).unwrap();
+        let first = process.running_program().unwrap();
+        assert!(first.is_known());
+        assert_eq!(process.program_of_thread(child.id()).unwrap(), first);
+        assert!(!first.differs(&first) && !first.differs(&RunningProgram::default()));
+        let mut go = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut go, b"\n").unwrap();
+        while process.comm().unwrap() != "cat" {
+            std::thread::yield_now();
+        }
+        assert!(process.running_program().unwrap().differs(&first));
+        drop(go);
+        child.wait().unwrap();
+        assert!(!RunningProgram::default().is_known());
+    }
+}

@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::host::{Error, procfs};
 
 pub use error::InjectError;
-pub use masks::{Masks, Moving, Way, Words};
+pub use masks::{Masks, Unready, Way, Words};
 pub(crate) use process::is_given_up;
 pub use tracee::thread_pointer;
 

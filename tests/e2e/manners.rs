@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tiptoe_tests::{Probe, Process, is_root, skipped, target};
+use tiptoe_tests::{Expected, Probe, Process, is_root, skipped, target};
 
 use crate::counts::check;
 
@@ -143,4 +143,21 @@ fn a_thread_with_storage_of_its_own_is_left_alone() {
         let notes = report.value["notes"].to_string();
         assert!(notes.contains("thread-local storage"), "{mode}: {notes}");
     }
+}
+
+/// tiptoe wrote its words into the block of such a thread when it attached.
+#[test]
+fn a_thread_that_has_storage_of_its_own_is_left_alone() {
+    let program = target("own_storage");
+    let mut process = Process::waiting(&program, &["thread"]);
+    let attached = Probe::new(&["own"]).attach(&[process.pid()]);
+    attached.wait_ready();
+    process.go();
+    let (output, status) = process.finish();
+    assert!(status.success(), "the program: {status}");
+    let report = attached.finish();
+    report.assert_exact(&Expected::parse(&output));
+    assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("thread-local storage"), "{notes}");
 }

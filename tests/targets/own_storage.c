@@ -3,7 +3,7 @@
 //   none    a child without a block
 //   child   a child with a block of its own
 //   set     this very thread, for a while
-// With -DBY_CALL or -DBY_INSTRUCTION it does the last without libc, which can be seen in its file.
+//   thread  a thread from its birth on, before the start
 #include "common.h"
 #include <asm/prctl.h>
 #include <sched.h>
@@ -15,11 +15,11 @@ enum { WORDS = 1 << 16, CALLS = 100 };
 // Each word of the block leads to one that leads to what would be counted in.
 static uint64_t block[1024], middle[1], counters[WORDS];
 
-PROBED int own(void) { KEEP(); return 7; }
+PROBED int own(int x) { KEEP(); return x * 3 + 7; }
 
 static void call(void) {
     for (int i = 0; i < CALLS; i++)
-        if (own() != 7) __builtin_trap();
+        if (own(i) != i * 3 + 7) __builtin_trap();
 }
 
 static void check_untouched(void) {
@@ -27,13 +27,14 @@ static void check_untouched(void) {
     for (int i = 0; i < WORDS; i++) CHECK(counters[i] == 0);
 }
 
+// Inline, so that each has a number that can be seen.
 static inline __attribute__((always_inline)) long raw(long number, long first, long second) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second) : "rcx", "r11", "memory");
     return result;
 }
 
-static void child(void *storage) {
+static __attribute__((noinline)) void child(void *storage) {
     int status;
     // glibc's `clone` wants a function and a stack.
     long pid = syscall(SYS_clone, CLONE_SETTLS | SIGCHLD, 0, 0, 0, storage);
@@ -46,37 +47,45 @@ static void child(void *storage) {
     CHECK(pid > 0 && wait(&status) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 77);
 }
 
-// What is set is a constant only where the file is to tell.
-static volatile long back_to = ARCH_SET_FS;
-
-static void set(void *storage) {
+static __attribute__((noinline)) void set(void *storage) {
     unsigned long before;
     CHECK(syscall(SYS_arch_prctl, ARCH_GET_FS, &before) == 0);
-#if defined BY_CALL
-    raw(SYS_arch_prctl, ARCH_SET_FS, (long)storage);
-    call();
-#elif defined BY_INSTRUCTION
-    if (getauxval(AT_HWCAP2) & 2) __asm__ volatile("wrfsbase %0" ::"r"(storage) : "memory");
-    call();
-#else
     if (syscall(SYS_arch_prctl, ARCH_SET_FS, storage) == 0) call();
-#endif
-    raw(SYS_arch_prctl, back_to, (long)before);
+    raw(SYS_arch_prctl, ARCH_SET_FS, (long)before);
+}
+
+static volatile int started, ended;
+
+static int run(void *unused) {
+    (void)unused;
+    while (!started) raw(SYS_sched_yield, 0, 0);
+    call();
+    ended = 1;
+    raw(SYS_exit, 0, 0);
+    return 0;
+}
+
+static __attribute__((noinline)) void thread(int argc, char **argv) {
+    static char stack[1 << 16] __attribute__((aligned(16)));
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS;
+    CHECK(clone(run, stack + sizeof stack, flags, NULL, NULL, block + 512) > 0);
+    wait_for_start(argc, argv);
+    started = 1;
+    while (!ended) sched_yield();
+    check_untouched();
+    expect("own", CALLS);
 }
 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     middle[0] = (uint64_t)counters;
     for (int i = 0; i < 1024; i++) block[i] = (uint64_t)middle;
+    if (!strcmp(mode, "thread")) return thread(argc, argv), 0;
     call();
     if (!strcmp(mode, "none")) child(NULL);
     if (!strcmp(mode, "child")) child(block + 512);
     if (!strcmp(mode, "set")) set(block + 512);
     check_untouched();
-#if defined BY_CALL || defined BY_INSTRUCTION
-    expect("own", 2 * CALLS); // the kernel counts all
-#else
     expect("own", CALLS);
-#endif
     return 0;
 }

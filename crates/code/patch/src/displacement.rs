@@ -105,9 +105,9 @@ pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
-/// Whether an instruction whose first bytes were `original` is inside of a patch that was written over its beginning: each
-/// inner head of a patch is made to trap. A patch that begins there is none, nor is a trap of somebody else's: they are
-/// an `int3`, a jump or a call, of which an inner head is none.
+/// Whether an instruction whose first bytes were `original` is inside of a patch: each inner head of a patch is made to
+/// trap. A patch that begins there is no such one, nor is somebody else's trap: these begin with an `int3`, a jump or a
+/// call, none of which covers an inner head.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;

@@ -54,8 +54,8 @@ pub enum Left {
     Seccomp = 1,
     /// It has taken other rights from itself, or namespaces in which no thread of the agent's can begin.
     Confined = 2,
-    /// It was about to run a thread on a thread-local block that its C library has not laid out, in which trampolines would find
-    /// whatever is there.
+    /// It was about to run a thread on a thread-local block that its C library has not laid out: trampolines would
+    /// follow whatever is there.
     Storage = 3,
 }
 

@@ -35,6 +35,8 @@ pub struct Words {
     pub generation: u32,
     /// What its first word and that of its frames begin with.
     pub beginnings: [u64; 2],
+    /// The C library is glibc.
+    pub is_glibc: bool,
 }
 
 /// The signals of one process.
@@ -57,9 +59,14 @@ pub struct Masks {
 /// A hooked system call: its site, and the address after the call.
 pub type Way = (u64, u64);
 
-/// The threads of a process that could not all be stopped, or did not get past a call.
+/// Why the threads of a process were not had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moving;
+pub enum Unready {
+    /// They could not all be stopped, or did not get past a call.
+    Moving,
+    /// One runs on a thread-local block that is not its C library's: there are no words of the agent's in it.
+    Storage,
+}
 
 impl Masks {
     /// Runs `act` while all threads of the program stand still, and has none of them block the signals from then on.
@@ -70,23 +77,30 @@ impl Masks {
         ways: &[Way],
         restorer: Option<u64>,
         act: impl FnOnce() -> R + Send,
-    ) -> Result<R, Moving> {
-        let late = AtomicBool::new(false);
+    ) -> Result<R, Unready> {
+        let (late, foreign) = (AtomicBool::new(false), AtomicBool::new(false));
         let look = |held: &Held, process: &Process| {
             let at = held.registers()?.rip;
             if ways.iter().any(|(site, behind)| *site < at && at < *behind) {
                 late.store(true, Relaxed); // read once all threads of ours that write it are over
             }
+            if !self.words.give(process, held.registers()?.fs_base) {
+                foreign.store(true, Relaxed); // as above
+                return Ok(());
+            }
             self.free(held, process, restorer)
         };
-        let result = standstill::run(self, &anywhere, &look, act).ok_or(Moving)?;
+        let result = standstill::run(self, &anywhere, &look, act).ok_or(Unready::Moving)?;
         for _ in 0..ROUNDS {
+            if foreign.load(Relaxed) {
+                return Err(Unready::Storage);
+            }
             if !late.swap(false, Relaxed) {
                 return Ok(result);
             }
-            standstill::run(self, &anywhere, &look, || ()).ok_or(Moving)?;
+            standstill::run(self, &anywhere, &look, || ()).ok_or(Unready::Moving)?;
         }
-        Err(Moving)
+        Err(Unready::Moving)
     }
 
     /// Makes the pages at these addresses the process's own, whose bytes stay as they are: else the kernel copies
@@ -106,8 +120,8 @@ impl Masks {
     }
 
     /// Runs `act` while all threads of the program stand still.
-    pub fn hold<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Moving> {
-        standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(Moving)
+    pub fn hold<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
+        standstill::run(self, &anywhere, &|_, _| Ok(()), act).ok_or(Unready::Moving)
     }
 
     /// Runs `act` while all threads of the program stand still, and has each block what it believes to block.
@@ -115,7 +129,7 @@ impl Masks {
     /// A thread within the agent's signal handler must leave it first, because the handler's return brings back a
     /// mask without the signals. No thread is changed before all of them have: it could be within a hook that changes
     /// its mask, and would not notice that the signals are about to be given back.
-    pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Moving> {
+    pub fn give_back<R: Send>(&self, act: impl FnOnce() -> R + Send) -> Result<R, Unready> {
         let [start, end] = self.agent_code;
         let is_outside = |held: &Held| Ok(!(start..end).contains(&held.registers()?.rip));
         let block = |held: &Held, process: &Process| {
@@ -127,7 +141,7 @@ impl Masks {
                 _ => held.set_signal_mask(held.signal_mask()? | believed),
             }
         };
-        standstill::run(self, &is_outside, &block, act).ok_or(Moving)
+        standstill::run(self, &is_outside, &block, act).ok_or(Unready::Moving)
     }
 
     /// Whether a thread blocks any of the signals now.
@@ -140,7 +154,6 @@ impl Masks {
     fn free(&self, held: &Held, process: &Process, restorer: Option<u64>) -> Result<(), Missed> {
         let mask = held.signal_mask()?;
         let mut regs = held.registers()?;
-        self.words.give(process, regs.fs_base);
         if waits::replace_mask(self, process, &mut regs) {
             held.set_registers(regs)?;
         }
@@ -174,7 +187,11 @@ impl Words {
     }
 
     /// Gives a thread its words, if libc has not: it may have laid out the thread's block before it loaded the agent.
-    fn give(&self, process: &Process, block: u64) {
+    /// Returns whether libc has laid it out at all: nothing is written into another one.
+    fn give(&self, process: &Process, block: u64) -> bool {
+        if !self.is_laid_out(process, block) {
+            return false;
+        }
         let at = self.at(block, 0);
         if process.read_u64(at).is_ok_and(|word| word == 0) {
             let [first, frames] = self.beginnings.map(u64::to_le_bytes);
@@ -182,6 +199,17 @@ impl Words {
             let _ = process.write(self.at(block, tls::FRAMES), &frames);
             let _ = process.write(at, &first);
         }
+        true
+    }
+
+    /// Whether a block holds its own address where the C library puts it. A thread that ends may have none any more.
+    fn is_laid_out(&self, process: &Process, block: u64) -> bool {
+        let mut words = [[0; 8]; 3];
+        if process.read(block, words.as_flattened_mut()).is_err() {
+            return block != 0;
+        }
+        let [begin, _, again] = words.map(u64::from_le_bytes);
+        begin == block && (again == block || !self.is_glibc)
     }
 
     fn word(&self, bits: u64) -> u64 {

@@ -179,6 +179,7 @@ impl Tracee {
                 tls,
                 generation: generation as u32,
                 beginnings: [first, frames],
+                is_glibc: maps.iter().any(is_glibc),
             },
         })
     }
@@ -315,6 +316,15 @@ impl Tracee {
         }
         Ok(probes)
     }
+}
+
+/// Whether glibc is mapped there.
+fn is_glibc(mapping: &Mapping) -> bool {
+    let name = mapping.file().and_then(|path| path.file_name());
+    name.is_some_and(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("libc.so.6") || name.starts_with("libc-2.")
+    })
 }
 
 /// Adds probes; one whose place is there already becomes another name of it.

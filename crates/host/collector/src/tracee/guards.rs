@@ -6,7 +6,7 @@
 //! write does not do.
 
 use super::arm::{addresses_of, patch, write_trampolines};
-use crate::inject::{Masks, Moving, Way};
+use crate::inject::{Masks, Unready, Way};
 use crate::link::Link;
 use crate::planner::{Plan, Planned};
 use crate::request::Error;
@@ -79,9 +79,12 @@ pub(super) fn put_on(
     Ok(armed)
 }
 
-fn cannot_stop(_: Moving) -> Error {
-    Error::new(
-        "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die \
-         at a trap byte",
-    )
+fn cannot_stop(why: Unready) -> Error {
+    Error::new(match why {
+        Unready::Moving => {
+            "not all of its threads could be stopped for a moment, and one that blocks SIGTRAP would die \
+             at a trap byte"
+        }
+        Unready::Storage => "a thread runs on thread-local storage that is not its C library's",
+    })
 }

@@ -17,8 +17,8 @@ use crate::resolve::Probe;
 const HOOK: u64 = 5;
 
 impl Tracee {
-    /// The probes less those on a byte of a patch: of the agent's, or of another's in this process, where that is not the
-    /// patch's first byte.
+    /// The probes less those on a byte of a patch of the agent's, and those on a byte of anybody's patch in this process
+    /// other than its first.
     pub(super) fn beside_patches(
         &mut self,
         probes: Vec<Candidate>,

@@ -135,8 +135,12 @@ fn a_plan_that_asks_for_more_than_patches_is_refused() {
     let mut waiting = Process::waiting(&target("ifunc"), &["10"]);
     let pid = waiting.pid();
     let mut segments = None;
+    let process = tiptoe_sys::host::Process::new(pid);
     let injected = inject(Inject {
         pid,
+        program: process
+            .and_then(tiptoe_sys::host::Process::running_program)
+            .expect("it lives"),
         agent,
         entry_offset: address_of(agent, "tiptoe_agent_entry"),
         resident: &|| Resident::None,

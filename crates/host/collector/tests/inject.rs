@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use object::{Object as _, ObjectSymbol as _};
 use tiptoe_collector::inject::{
-    Inject, InjectError, Injected, Masks, Moving, Resident, Words, inject,
+    Inject, InjectError, Injected, Masks, Resident, Unready, Words, inject,
 };
 use tiptoe_sys::host::procfs::Process;
 

@@ -118,6 +118,7 @@ fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
             tls: 0,
             generation: 1,
             beginnings: [0, 0],
+            is_glibc: true,
         },
     };
     assert_eq!(masks.hold(|| ()), Ok(()));
@@ -125,7 +126,7 @@ fn the_next_program_is_not_held_in_the_place_of_the_old_one() {
     target.control.set(4, 1);
     let next = |control: &Control| control.get(3) != 0;
     target.control.wait("the next program", next);
-    assert_eq!(masks.hold(|| ()), Err(Moving));
+    assert_eq!(masks.hold(|| ()), Err(Unready::Moving));
     target.finish();
 }
 

@@ -1,0 +1,80 @@
+//! Variables whose address changes, and memory that goes away.
+
+use tiptoe_tests::{Process, target};
+
+use crate::watch::{heard, hits, row, turn, watch};
+
+#[test]
+fn a_variable_behind_a_pointer_is_followed() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task"] {
+        let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
+        let watched = heard(&["head->next", "--via", via, "--trace"], program.pid());
+        watched.wait_ready();
+        for object in 1..=3 {
+            program.go();
+            // The object's number is stored in it until it is seen there.
+            watched.wait_written(&format!("\"new\":\"{object:#x}\""));
+        }
+        program.go();
+        let report = watched.finish();
+        // Besides, those of the allocator, as an object is freed.
+        assert_eq!(
+            row(&report, "moved")["count"],
+            300,
+            "{via}: {:#}",
+            report.value
+        );
+        let notes = report.value["notes"].to_string();
+        assert!(
+            notes.contains("`watched:head->next` moved 3 times"),
+            "{notes}"
+        );
+        program.finish();
+    }
+}
+
+#[test]
+fn memory_that_goes_away_ends_its_watch() {
+    let Some(_turn) = turn() else { return };
+    let mut program = Process::waiting(&target("watched"), &["unmapped", "1"]);
+    let watched = watch(&["0x700000000000:8"]).attach(&[program.pid()]);
+    watched.wait_ready();
+    program.go();
+    assert_eq!(program.line(), "written");
+    program.go();
+    let report = watched.finish();
+    assert!(hits(&report, 0) > 0, "{:#}", report.value);
+    let notes = report.value["notes"].to_string();
+    assert!(
+        notes.contains("`0x700000000000` ended") && notes.contains("it was unmapped"),
+        "{notes}"
+    );
+    assert!(program.finish().1.success());
+}
+
+/// What is at an address may be another object later: an allocator that writes there tells.
+#[test]
+fn an_object_that_is_freed_is_told() {
+    let Some(_turn) = turn() else { return };
+    for via in ["kernel", "kernel-task"] {
+        let mut program = Process::waiting(&target("watched"), &["freed", "1"]);
+        program.go();
+        let place = program.line();
+        let variable = format!("{place}:8");
+        let watched = watch(&[&variable, "--via", via]).attach(&[program.pid()]);
+        watched.wait_ready();
+        program.go();
+        assert!(program.finish().1.success());
+        let report = watched.finish();
+        assert_eq!(
+            row(&report, "touch")["count"],
+            8,
+            "{via}: {:#}",
+            report.value
+        );
+        let notes = report.value["notes"].to_string();
+        let freed = format!("`{place}` was accessed by `free`");
+        assert!(notes.contains(&freed), "{via}: {:#}", report.value);
+    }
+}

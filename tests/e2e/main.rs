@@ -62,5 +62,6 @@ mod values_timed;
 mod watch;
 mod watch_agent;
 mod watch_before;
+mod watch_large;
 mod watch_threads;
 mod without_agent;

@@ -68,6 +68,34 @@ fn watching_is_measured_in_every_way() {
     }
 }
 
+/// Nothing printed how long an interruption takes.
+#[test]
+#[ignore = "nightly: a bench"]
+fn an_interruption_is_measured_in_each_phase() {
+    let Some(_turn) = crate::watch::turn() else {
+        return;
+    };
+    let mut bench = command();
+    bench.args(["bench", "interrupt", "--rounds", "1", "--json"]);
+    let output = output(&mut bench);
+    assert!(output.status.success(), "{output:?}");
+    let table: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    let rows = table["rows"].as_array().expect("rows").iter();
+    let name = |row: &Value, key: &str| row[key].as_str().expect("a word").to_owned();
+    let cases: Vec<[String; 2]> = rows
+        .map(|row| ["case", "site"].map(|key| name(row, key)))
+        .collect();
+    let all = [
+        ["preparing", "probe"],
+        ["counting", "probe"],
+        ["counting", "lock"],
+        ["counting", "watch"],
+        ["counting", "stat"],
+        ["ending", "probe"],
+    ];
+    assert_eq!(cases, all, "{table:#}");
+}
+
 #[test]
 #[ignore = "nightly: a bench"]
 fn switches_of_cgroups_are_simulated_in_both_ways() {

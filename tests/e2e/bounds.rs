@@ -12,14 +12,18 @@ use tiptoe_tests::{Process, command, is_root, skipped, target};
 const MOST_MEMORY: i64 = 1_000_000_000;
 
 /// A folder for a program of its own, removed at the end.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let name = format!("tiptoe-bounds-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("a folder");
         Folder(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     /// `hot` without symbols, whose debug file is `hot.debug` in the same folder: that many zeros.
@@ -51,7 +55,7 @@ fn probe(process: &Process, spec: &str) -> Command {
 }
 
 /// What it said, its exit status, and the most memory that it had, in bytes.
-fn measured(mut child: Child) -> (String, i32, i64) {
+pub(crate) fn measured(mut child: Child) -> (String, i32, i64) {
     let mut said = child.stderr.take().expect("a pipe");
     let said = std::io::read_to_string(&mut said).expect("text");
     let mut status = 0;

@@ -62,6 +62,7 @@ mod values_timed;
 mod watch;
 mod watch_agent;
 mod watch_before;
+mod watch_large;
 mod watch_moves;
 mod watch_threads;
 mod without_agent;

@@ -3,6 +3,8 @@
 //!
 //! The tables are read through the kernel, and every number in them is bounded: the program may have changed them.
 
+use core::ops::Range;
+
 use tiptoe_sys::raw::{call, nr};
 use tiptoe_uprobe::feed::{Line, Lines};
 use tiptoe_uprobe::patcher::Text;
@@ -23,14 +25,71 @@ const MOST: u64 = 1 << 20;
 const MOST_SEGMENTS: u64 = 64;
 const MOST_TAGS: u64 = 256;
 
-/// Whether the loader calls this address to choose a function.
-pub fn is_resolver(text: &impl Text, address: u64) -> bool {
-    let tables = start_of_file(address).and_then(|start| Tables::read(text, start));
-    tables.is_some_and(|tables| tables.name(text, address))
+/// Resolvers of one file that are kept; those of one with more are looked for anew each time.
+const MOST_KEPT: usize = 256;
+
+/// The resolvers of the file that was asked about last: a request names those of a file one after the other, and libc has
+/// over a hundred.
+pub struct Resolvers<'t, T> {
+    text: &'t T,
+    /// The mapping that the last address is in.
+    code: Range<u64>,
+    tables: Option<Tables>,
+    kept: [u64; MOST_KEPT],
+    /// How many there are, of which the first are kept.
+    count: usize,
 }
 
-/// Where the file begins that has code at an address.
-fn start_of_file(address: u64) -> Option<u64> {
+impl<'t, T: Text> Resolvers<'t, T> {
+    /// Of no file yet.
+    pub fn new(text: &'t T) -> Resolvers<'t, T> {
+        Resolvers {
+            text,
+            code: 0..0,
+            tables: None,
+            kept: [0; MOST_KEPT],
+            count: 0,
+        }
+    }
+
+    /// Whether the loader calls this address to choose a function.
+    pub fn have(&mut self, address: u64) -> bool {
+        if !self.code.contains(&address) {
+            self.read(address);
+        }
+        match self.kept.get(..self.count) {
+            Some(kept) => kept.contains(&address),
+            None => self.tables.as_ref().is_some_and(|tables| {
+                let is_it = |resolver| resolver == address;
+                tables.any_resolver(self.text, is_it)
+            }),
+        }
+    }
+
+    /// Goes on to the file that has code at an address.
+    fn read(&mut self, address: u64) {
+        (self.code, self.tables, self.count) = (0..0, None, 0);
+        let Some((start, code)) = file_of(address) else {
+            return;
+        };
+        self.code = code;
+        self.tables = Tables::read(self.text, start);
+        if let Some(tables) = &self.tables {
+            let (kept, count) = (&mut self.kept, &mut self.count);
+            tables.any_resolver(self.text, |resolver| {
+                if let Some(place) = kept.get_mut(*count) {
+                    *place = resolver;
+                }
+                *count += 1;
+                // More than are kept need not be counted.
+                *count > MOST_KEPT
+            });
+        }
+    }
+}
+
+/// Where the file begins that has code at an address, and the mapping of that code.
+fn file_of(address: u64) -> Option<(u64, Range<u64>)> {
     let list = File::open(Which::Maps)?;
     let lines = Lines::new(|buffer: &mut [u8]| {
         let into = buffer.as_mut_ptr() as usize;
@@ -44,7 +103,7 @@ fn start_of_file(address: u64) -> Option<u64> {
         }
         if (line.start..line.end).contains(&address) {
             let is_code = line.executable && line.file.inode != 0 && line.file == first.file;
-            return is_code.then_some(first.start);
+            return is_code.then_some((first.start, line.start..line.end));
         }
     }
     None
@@ -124,26 +183,25 @@ impl Tables {
         None
     }
 
-    /// Whether a symbol, or a relocation, says that there is a resolver at this address.
-    fn name(&self, text: &impl Text, address: u64) -> bool {
+    /// Whether one of the resolvers that symbols and relocations name is such a one.
+    fn any_resolver(&self, text: &impl Text, mut is_one: impl FnMut(u64) -> bool) -> bool {
         const IFUNC: u8 = 10;
         const IRELATIVE: u32 = 37;
-        let here = |value: Option<u64>| {
-            value.is_some_and(|value| value.wrapping_add(self.bias) == address)
-        };
-        let is_symbol = |symbol: &[u8]| {
+        let mut here =
+            |value: Option<u64>| value.is_some_and(|value| is_one(value.wrapping_add(self.bias)));
+        let mut is_symbol = |symbol: &[u8]| {
             symbol.get(4).is_some_and(|info| info & 0xf == IFUNC) && here(word(symbol, 8))
         };
-        let is_relocation = |relocation: &[u8]| {
+        let symbols = self.count_symbols(text).unwrap_or(0);
+        if any(text, self.symbols, symbols, &mut is_symbol) {
+            return true;
+        }
+        let mut is_relocation = |relocation: &[u8]| {
             word(relocation, 8).is_some_and(|info| info as u32 == IRELATIVE)
                 && here(word(relocation, 16))
         };
-        let symbols = self.count_symbols(text).unwrap_or(0);
-        any(text, self.symbols, symbols, is_symbol)
-            || self
-                .relocations
-                .into_iter()
-                .any(|(at, len)| any(text, at, len / ENTRY as u64, is_relocation))
+        let mut tables = self.relocations.into_iter();
+        tables.any(|(at, len)| any(text, at, len / ENTRY as u64, &mut is_relocation))
     }
 
     /// How many symbols there are: the tables of hashes say so, each in its way.
@@ -174,7 +232,7 @@ impl Tables {
 }
 
 /// Whether one of `count` entries from an address on is such a one.
-fn any(text: &impl Text, at: u64, count: u64, is_one: impl Fn(&[u8]) -> bool) -> bool {
+fn any(text: &impl Text, at: u64, count: u64, is_one: &mut impl FnMut(&[u8]) -> bool) -> bool {
     let mut room = [0; ENTRY * AT_ONCE];
     let (mut next, mut left) = (at, count.min(MOST) as usize);
     while at != 0 && left > 0 {
@@ -185,7 +243,7 @@ fn any(text: &impl Text, at: u64, count: u64, is_one: impl Fn(&[u8]) -> bool) ->
         if !text.read(next, entries) {
             return false;
         }
-        if entries.chunks_exact(ENTRY).any(&is_one) {
+        if entries.chunks_exact(ENTRY).any(&mut *is_one) {
             return true;
         }
         next = next.saturating_add((some * ENTRY) as u64);

@@ -13,7 +13,7 @@ use crate::calls;
 use crate::clockwork::tiptoe_time_entry;
 use crate::memory;
 use crate::ports;
-use crate::resolvers::is_resolver;
+use crate::resolvers::Resolvers;
 use crate::shared::{MAX_THUNKS, Shared};
 use crate::signals;
 use crate::space;
@@ -378,9 +378,10 @@ fn toggle(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 /// Calls resolvers of indirect functions: pure code that picks an address; 0 where there is none.
 fn resolve(plan: &Plan, data: &Data, count: usize) -> u64 {
     let text = SelfMemory::open();
+    let mut resolvers = Resolvers::new(&text);
     for index in 0..count {
         let address = plan.address(index);
-        let chosen = is_resolver(&text, address).then(|| {
+        let chosen = resolvers.have(address).then(|| {
             // SAFETY: the loader calls it in the same way; it takes no arguments and returns a code address.
             let resolver: extern "C" fn() -> u64 =
                 unsafe { core::mem::transmute(address as usize) };

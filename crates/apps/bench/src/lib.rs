@@ -15,6 +15,7 @@ mod cgroup;
 mod coverage;
 mod driver;
 mod error;
+mod interrupt;
 mod lock;
 mod options;
 mod private;
@@ -72,6 +73,11 @@ pub fn list() -> &'static [Bench] {
             name: "attach",
             about: "how long attaching to and detaching from many functions takes",
             run: attach::run,
+        },
+        Bench {
+            name: "interrupt",
+            about: "how long it takes from SIGINT to the end of tiptoe, in each phase of a trace (goal: 200 ms)",
+            run: interrupt::run,
         },
         Bench {
             name: "resolve",

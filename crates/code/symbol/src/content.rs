@@ -80,6 +80,11 @@ impl Content {
         self.read_bytes_at(range.start, size).ok()
     }
 
+    /// Fills a piece with the bytes from `at` on, of which none are kept.
+    pub(crate) fn fill(&self, at: u64, piece: &mut [u8]) -> Option<()> {
+        self.file.pieces.read(at, piece)
+    }
+
     /// Notes that something was not read.
     pub(crate) fn leave_out(&self) {
         self.file.exceeded.set(true);

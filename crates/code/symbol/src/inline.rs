@@ -1,21 +1,20 @@
 //! Functions that the compiler put into others, and lines of source: what debug information tells of an instruction.
 
-use std::borrow::Cow;
-
 use addr2line::Context;
-use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
+use gimli::{Dwarf, SectionId};
 
 use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::demangle::demangle;
 use crate::elf;
 use crate::image::Image;
-use crate::variable::{Files, MAX_UNITS, unpacked};
-
-type Slice<'d> = EndianSlice<'d, LittleEndian>;
+use crate::reader::{Part, Section};
+use crate::variable::{Files, MAX_UNITS};
 
 /// More functions within each other are not told.
 const MOST: usize = 32;
+/// The number of a shared file's first section; one file has fewer.
+const SHARED: u16 = 1 << 10;
 
 /// What is known of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub struct Origin {
 }
 
 /// The debug information of an image, to be asked for instructions.
-pub struct Origins<'d>(Option<Context<Slice<'d>>>);
+pub struct Origins<'d>(Option<Context<Part<'d>>>);
 
 impl Image {
     /// Asks where instructions of this image, whose `bytes` are the same that it was read from, come from. What
@@ -39,11 +38,9 @@ impl Image {
         ask: impl FnOnce(&Origins<'_>) -> R,
     ) -> R {
         let files = Files::find(bytes, source);
-        let own = Sections::read(files.described(bytes));
-        let shared = files.shared().map(Sections::read);
-        let mut dwarf = own.dwarf();
-        if let Some(shared) = &shared {
-            dwarf.set_sup(shared.dwarf());
+        let mut dwarf = dwarf(files.described(bytes), 0);
+        if let Some(shared) = files.shared() {
+            dwarf.set_sup(self::dwarf(shared, SHARED));
         }
         // addr2line keeps something of each unit.
         let mut units = dwarf.units();
@@ -90,37 +87,22 @@ impl Origins<'_> {
     }
 }
 
-/// The sections that addr2line reads, of one file.
-struct Sections<'d>(Vec<(SectionId, Cow<'d, [u8]>)>);
-
-impl<'d> Sections<'d> {
-    fn read(bytes: &'d Content) -> Sections<'d> {
-        let Some(file) = elf::parse(bytes) else {
-            return Sections(Vec::new());
-        };
-        let all = [
-            SectionId::DebugAbbrev,
-            SectionId::DebugAddr,
-            SectionId::DebugAranges,
-            SectionId::DebugInfo,
-            SectionId::DebugLine,
-            SectionId::DebugLineStr,
-            SectionId::DebugRanges,
-            SectionId::DebugRngLists,
-            SectionId::DebugStr,
-            SectionId::DebugStrOffsets,
-            SectionId::DebugTypes,
-        ];
-        let section = |id: SectionId| Some((id, unpacked(&file, bytes, id.name())?));
-        Sections(all.into_iter().filter_map(section).collect())
-    }
-
-    fn dwarf(&self) -> Dwarf<Slice<'_>> {
-        let section = |id: SectionId| -> Result<Slice<'_>, gimli::Error> {
-            let found = self.0.iter().find(|(found, _)| *found == id);
-            let bytes = found.map_or(&[][..], |(_, bytes)| bytes);
-            Ok(EndianSlice::new(bytes, LittleEndian))
-        };
-        Dwarf::load(section).unwrap_or_default()
+/// The sections of a file, whose numbers follow `first`.
+fn dwarf(bytes: &Content, first: u16) -> Dwarf<Part<'_>> {
+    let file = elf::parse(bytes);
+    let mut numbers = first..;
+    let mut part = |id: SectionId| {
+        let section = file
+            .as_ref()
+            .map(|file| Section::of(file, bytes, id.name()));
+        Part::all(
+            section.unwrap_or_default(),
+            numbers.next().unwrap_or(u16::MAX),
+        )
+    };
+    let load = |id: SectionId| Ok::<_, std::convert::Infallible>(part(id));
+    match Dwarf::load(load) {
+        Ok(dwarf) => dwarf,
+        Err(never) => match never {},
     }
 }

@@ -43,6 +43,7 @@ mod image;
 mod inline;
 mod layout;
 mod merge;
+mod reader;
 mod slots;
 mod tables;
 pub mod variable;

@@ -3,7 +3,7 @@
 //! Tables of abbreviations are cut where the next one begins, so that overlapping ones do not
 //! cost their product.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -21,6 +21,13 @@ pub(super) type Value<'d> = AttributeValue<Slice<'d>>;
 /// More units are not read.
 pub(crate) const MAX_UNITS: usize = 500_000;
 
+/// Tables of abbreviations that are kept have no more bytes: in memory they take ten times as much, and units are read one
+/// after the other.
+const MOST_KEPT: usize = 4 << 20;
+/// How often tables are dropped that may have to be read again: then all are kept, so that units which take turns with
+/// their tables do not cost the product.
+const MOST_DROPS: u32 = 1 << 10;
+
 /// A unit: what one compiler's run left, or a part that several have in common.
 pub(super) struct Unit<'d> {
     pub(super) header: UnitHeader<Slice<'d>>,
@@ -29,7 +36,6 @@ pub(super) struct Unit<'d> {
 
 /// What the first entry of a unit says of all others.
 pub(super) struct Root<'d> {
-    pub(super) abbreviations: Rc<Abbreviations>,
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,
     pub(super) addresses: Option<usize>,
@@ -44,6 +50,8 @@ pub(super) struct File<'d> {
     /// Where tables of abbreviations begin, ascending.
     tables: Vec<usize>,
     abbreviations: RefCell<HashMap<usize, Option<Rc<Abbreviations>>>>,
+    /// The bytes of the tables that are kept, and how often they may be dropped.
+    kept: Cell<(usize, u32)>,
 }
 
 impl<'d> File<'d> {
@@ -76,6 +84,7 @@ impl<'d> File<'d> {
             in_info,
             tables,
             abbreviations: RefCell::default(),
+            kept: Cell::new((0, MOST_DROPS)),
         }
     }
 
@@ -109,12 +118,11 @@ impl<'d> File<'d> {
             string_offsets: base(dw::DW_AT_str_offsets_base),
             addresses: base(dw::DW_AT_addr_base).or_else(|| base(dw::DW_AT_GNU_addr_base)),
             is_skeleton,
-            abbreviations,
         })
     }
 
     /// The table that begins there, and ends where the next one begins.
-    fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
+    pub(super) fn abbreviations(&self, start: usize) -> Option<Rc<Abbreviations>> {
         if let Some(known) = self.abbreviations.borrow().get(&start) {
             return known.clone();
         }
@@ -133,7 +141,15 @@ impl<'d> File<'d> {
                 .ok()
                 .map(Rc::new)
         });
-        self.abbreviations.borrow_mut().insert(start, read.clone());
+        let mut tables = self.abbreviations.borrow_mut();
+        let (mut bytes, mut drops) = self.kept.get();
+        bytes += section.map_or(0, <[u8]>::len);
+        if bytes > MOST_KEPT && drops > 0 {
+            tables.clear();
+            (bytes, drops) = (0, drops - 1);
+        }
+        self.kept.set((bytes, drops));
+        tables.insert(start, read.clone());
         read
     }
 }

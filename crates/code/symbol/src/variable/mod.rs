@@ -38,8 +38,8 @@ use crate::content::Content;
 use crate::debug::DebugSource;
 use crate::image::Image;
 pub(crate) use file::MAX_UNITS;
+pub(crate) use sections::Files;
 use sections::Sections;
-pub(crate) use sections::{Files, unpacked};
 use units::Units;
 
 pub use error::VariableError;

@@ -5,11 +5,14 @@
 //! place in `.debug_str`, where all places that have the text sought were found before.
 
 use gimli::constants as dw;
-use gimli::{Abbreviation, AttributeSpecification, AttributeValue, DwTag, EntriesRaw};
+use gimli::{
+    Abbreviation, Abbreviations, AttributeSpecification, AttributeValue, DwTag, EntriesRaw,
+};
 
 use super::error::VariableError;
 use super::file::{Slice, Value};
 use super::units::{Die, Entry, Units};
+use crate::reader::Section;
 
 /// Entries deeper than this are passed over.
 const MAX_DEPTH: usize = 64;
@@ -72,14 +75,63 @@ impl<'s> Sought<'s> {
 }
 
 /// Where in a table of strings one ends that is this text, or ends with it.
-fn places(strings: &[u8], text: &[u8]) -> Vec<usize> {
-    let (mut found, mut start) = (Vec::new(), 0);
-    for string in strings.split(|&byte| byte == 0) {
-        let end = start + string.len();
-        found.extend(string.ends_with(text).then(|| end - text.len()));
-        start = end + 1;
+fn places(strings: &Section<'_>, text: &[u8]) -> Vec<usize> {
+    let mut ends = Ends::of(text);
+    strings.each_part(|part| ends.pass(part));
+    ends.finish()
+}
+
+/// Looks for ends of strings in a table that is seen part by part.
+struct Ends<'t> {
+    text: &'t [u8],
+    /// How many bytes have passed.
+    at: usize,
+    /// The end of the string that a part before began, no longer than the text.
+    tail: Vec<u8>,
+    found: Vec<usize>,
+}
+
+impl<'t> Ends<'t> {
+    fn of(text: &'t [u8]) -> Ends<'t> {
+        Ends {
+            text,
+            at: 0,
+            tail: Vec::new(),
+            found: Vec::new(),
+        }
     }
-    found
+
+    fn pass(&mut self, part: &[u8]) {
+        let mut rest = part;
+        while let Some(end) = rest.iter().position(|&byte| byte == 0) {
+            self.extend(&rest[..end]);
+            self.end();
+            self.at += 1;
+            rest = &rest[end + 1..];
+        }
+        self.extend(rest);
+    }
+
+    /// Goes on with a string.
+    fn extend(&mut self, more: &[u8]) {
+        let most = self.text.len();
+        self.at += more.len();
+        self.tail
+            .extend_from_slice(&more[more.len().saturating_sub(most)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(most));
+    }
+
+    /// Ends a string.
+    fn end(&mut self) {
+        let is_one = self.tail == self.text;
+        self.found.extend(is_one.then(|| self.at - self.text.len()));
+        self.tail.clear();
+    }
+
+    fn finish(mut self) -> Vec<usize> {
+        self.end();
+        self.found
+    }
 }
 
 /// The entries of a unit, one after the other, each with the places of those above it.
@@ -115,8 +167,11 @@ impl<'u> Cursor<'u, '_> {
 }
 
 impl<'d> Units<'d> {
-    fn cursor(&self, file: usize, unit: usize) -> Option<Cursor<'_, 'd>> {
-        let abbreviations = self.abbreviations(file, unit)?;
+    fn cursor<'u>(
+        &self,
+        (file, unit): (usize, usize),
+        abbreviations: &'u Abbreviations,
+    ) -> Option<Cursor<'u, 'd>> {
         let header = &self.unit(file, unit)?.header;
         let raw = header.entries_raw(abbreviations, None).ok()?;
         let path = Vec::new();
@@ -130,7 +185,10 @@ impl<'d> Units<'d> {
         sought: &Sought<'_>,
         mut show: impl FnMut(&Entry<'d>, &[usize]) -> Result<(), VariableError>,
     ) -> Result<(), VariableError> {
-        let Some(mut cursor) = self.cursor(file, unit) else {
+        let Some(abbreviations) = self.abbreviations(file, unit) else {
+            return Ok(());
+        };
+        let Some(mut cursor) = self.cursor((file, unit), &abbreviations) else {
             return Ok(());
         };
         let mut entry = Entry::at(Die {
@@ -180,7 +238,10 @@ impl<'d> Units<'d> {
 
     /// The places of the entries above one, found by reading its unit up to there.
     pub(super) fn above(&self, die: Die) -> Result<Vec<usize>, VariableError> {
-        let Some(mut cursor) = self.cursor(die.file, die.unit) else {
+        let Some(abbreviations) = self.abbreviations(die.file, die.unit) else {
+            return Ok(Vec::new());
+        };
+        let Some(mut cursor) = self.cursor((die.file, die.unit), &abbreviations) else {
             return Ok(Vec::new());
         };
         while let Some((offset, kind)) = cursor.next() {
@@ -205,7 +266,12 @@ mod tests {
 
     #[test]
     fn names_are_found_where_strings_end() {
-        assert_eq!(places(b"x\0ab\0cab\0abc\0ab", b"ab"), [2, 6, 13]);
-        assert_eq!(places(b"", b"ab"), []);
+        let strings = b"x\0ab\0cab\0abc\0ab";
+        for size in 1..=strings.len() {
+            let mut ends = Ends::of(b"ab");
+            strings.chunks(size).for_each(|part| ends.pass(part));
+            assert_eq!(ends.finish(), [2, 6, 13], "in parts of {size}");
+        }
+        assert_eq!(places(&Section::default(), b"ab"), []);
     }
 }

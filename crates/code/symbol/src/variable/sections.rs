@@ -7,15 +7,12 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use object::read::{CompressionFormat, Object as _, ObjectSection as _};
+use object::read::{Object as _, ObjectSection as _};
 
 use crate::content::Content;
 use crate::debug::{self, DebugSource};
+use crate::reader::{Section, unpacked};
 use crate::{elf, image};
-
-/// A section may unpack to this many times its size in the file (and [`MAX_MORE`] more).
-const MAX_RATIO: u64 = 32;
-const MAX_MORE: u64 = 16 << 20;
 
 /// The sections of one file, empty where it has none.
 #[derive(Default)]
@@ -23,7 +20,8 @@ pub(super) struct Sections<'d> {
     pub(super) info: Cow<'d, [u8]>,
     pub(super) types: Cow<'d, [u8]>,
     pub(super) abbrev: Cow<'d, [u8]>,
-    pub(super) strings: Cow<'d, [u8]>,
+    /// A third of all debug information.
+    pub(super) strings: Section<'d>,
     pub(super) line_strings: Cow<'d, [u8]>,
     pub(super) string_offsets: Cow<'d, [u8]>,
     pub(super) addresses: Cow<'d, [u8]>,
@@ -40,28 +38,12 @@ impl<'d> Sections<'d> {
             info: section(".debug_info"),
             types: section(".debug_types"),
             abbrev: section(".debug_abbrev"),
-            strings: section(".debug_str"),
+            strings: Section::of(&file, bytes, ".debug_str"),
             line_strings: section(".debug_line_str"),
             string_offsets: section(".debug_str_offsets"),
             addresses: section(".debug_addr"),
         }
     }
-}
-
-/// A section of a file with this content, unpacked within its budget; `None` where it does not suffice.
-pub(crate) fn unpacked<'d>(
-    file: &object::read::File<'d, &'d Content>,
-    content: &Content,
-    name: &str,
-) -> Option<Cow<'d, [u8]>> {
-    let packed = file.section_by_name(name)?.compressed_data().ok()?;
-    if packed.format != CompressionFormat::None {
-        let most = (packed.data.len() as u64).saturating_mul(MAX_RATIO) + MAX_MORE;
-        // What a section claims beyond all bounds is beyond the budget too.
-        let claimed = packed.uncompressed_size;
-        content.spend(if claimed <= most { claimed } else { u64::MAX })?;
-    }
-    packed.decompress().ok()
 }
 
 /// The files beside the program's own.

@@ -4,8 +4,10 @@
 //! entries and their attributes that is proportional to the bytes there are, and whoever reads
 //! on after it was spent gets an error. Names are never looked at beyond [`MAX_NAME`].
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use gimli::constants as dw;
 use gimli::{
@@ -16,6 +18,7 @@ use gimli::{
 use super::error::VariableError;
 use super::file::{File, Root, Slice, Unit, Value, header_length, slice};
 use super::sections::Sections;
+use crate::reader::Section;
 
 /// Longer names are cut off.
 const MAX_NAME: usize = 4 << 10;
@@ -171,14 +174,14 @@ impl<'d> Units<'d> {
         die: Die,
         mut show: impl FnMut(Entry<'d>, usize) -> Result<bool, VariableError>,
     ) -> Result<(), VariableError> {
-        let Some((unit, root)) = self
+        let Some((unit, abbreviations)) = self
             .unit(die.file, die.unit)
-            .zip(self.root(die.file, die.unit))
+            .zip(self.abbreviations(die.file, die.unit))
         else {
             return Ok(());
         };
         let start = UnitOffset(die.offset);
-        let Ok(mut raw) = unit.header.entries_raw(&root.abbreviations, Some(start)) else {
+        let Ok(mut raw) = unit.header.entries_raw(&abbreviations, Some(start)) else {
             return Ok(());
         };
         while !raw.is_empty() {
@@ -215,13 +218,15 @@ impl<'d> Units<'d> {
     }
 
     /// Each file's table of strings.
-    pub(super) fn strings(&self) -> impl Iterator<Item = &[u8]> {
-        self.files.iter().map(|file| &*file.sections.strings)
+    pub(super) fn strings(&self) -> impl Iterator<Item = &Section<'d>> {
+        self.files.iter().map(|file| &file.sections.strings)
     }
 
     /// The kinds of entries that a unit has.
-    pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<&Abbreviations> {
-        Some(&self.root(file, unit)?.abbreviations)
+    pub(super) fn abbreviations(&self, file: usize, unit: usize) -> Option<Rc<Abbreviations>> {
+        self.root(file, unit)?;
+        let of = self.files.get(file)?;
+        of.abbreviations(of.units.get(unit)?.header.debug_abbrev_offset().0)
     }
 
     /// The entry that an attribute refers to.
@@ -273,7 +278,9 @@ impl<'d> Units<'d> {
 
     /// Whether a name is this one.
     pub(super) fn is(&self, die: Die, name: Value<'d>, wanted: &str) -> bool {
-        let text = self.text(die.file, die.unit, name).unwrap_or_default();
+        let most = wanted.len() + 1;
+        let text = self.text(die.file, die.unit, name, most);
+        let text = text.unwrap_or_default();
         text.get(..wanted.len()) == Some(wanted.as_bytes())
             && matches!(text.get(wanted.len()), None | Some(0))
     }
@@ -285,26 +292,35 @@ impl<'d> Units<'d> {
     }
 
     fn owned(&self, file: usize, unit: usize, name: Value<'d>) -> Option<String> {
-        let text = self.text(file, unit, name)?;
-        let window = &text[..text.len().min(MAX_NAME)];
-        let end = window
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(window.len());
+        let text = self.text(file, unit, name, MAX_NAME)?;
+        let end = text.iter().position(|&byte| byte == 0);
+        let text = &text[..end.unwrap_or(text.len())];
         // Many entries may share one long name.
-        self.spend(end / 4).ok()?;
-        Some(String::from_utf8_lossy(&window[..end]).into_owned())
+        self.spend(text.len() / 4).ok()?;
+        Some(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Where a text begins; it goes on until a zero, or the end.
-    fn text(&self, file: usize, unit: usize, value: Value<'d>) -> Option<&'d [u8]> {
+    /// A text, which ends with a zero or with what is returned, that is no more than `most` bytes.
+    fn text(
+        &self,
+        file: usize,
+        unit: usize,
+        value: Value<'d>,
+        most: usize,
+    ) -> Option<Cow<'d, [u8]>> {
         let of = self.files.get(file)?;
-        let strings = |file: usize, at: usize| self.files.get(file)?.sections.strings.get(at..);
+        let cut = |text: &'d [u8]| Cow::Borrowed(&text[..text.len().min(most)]);
+        let strings = |file: usize, at: usize| {
+            let strings = &self.files.get(file)?.sections.strings;
+            strings.string(at, most).map(Cow::Owned)
+        };
         match value {
-            AttributeValue::String(text) => Some(text.slice()),
+            AttributeValue::String(text) => Some(cut(text.slice())),
             AttributeValue::DebugStrRef(offset) => strings(file, offset.0),
             AttributeValue::DebugStrRefSup(offset) => strings(1, offset.0),
-            AttributeValue::DebugLineStrRef(offset) => of.sections.line_strings.get(offset.0..),
+            AttributeValue::DebugLineStrRef(offset) => {
+                of.sections.line_strings.get(offset.0..).map(cut)
+            }
             AttributeValue::DebugStrOffsetsIndex(index) => {
                 let base = self.root(file, unit)?.string_offsets;
                 let format = of.units.get(unit)?.header.format();

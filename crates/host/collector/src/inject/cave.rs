@@ -82,7 +82,7 @@ pub(super) fn free_address(mappings: &[Mapping]) -> Option<u64> {
     let gaps = mappings.windows(2).map(|pair| (pair[0].end, pair[1].start));
     let user = gaps.filter(|(_, end)| *end < 1 << 47);
     let (start, end) = user.max_by_key(|(start, end)| end.saturating_sub(*start))?;
-    let (low, high) = (start.midpoint(end), end - NEAR);
+    let (low, high) = (start.midpoint(end), end.saturating_sub(NEAR));
     let [random] = random::words();
     (low < high).then(|| (low + random % (high - low)) & !(PAGE - 1))
 }
@@ -140,4 +140,26 @@ fn homes(process: &Process, mappings: &[Mapping]) -> impl Iterator<Item = u64> {
 fn has_left(process: &Process, home: u64) -> u32 {
     let left = home + PAGE + offset_of!(Mailbox, left) as u64;
     process.read_u32(left).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that maps nearly all of its addresses made a subtraction overflow, which ended tiptoe.
+    #[test]
+    fn a_program_whose_only_gap_is_low_has_no_free_address() {
+        let free = |lines: [&str; 2]| {
+            let mappings = lines.map(|line| Mapping::parse(line).expect("a line"));
+            free_address(&mappings)
+        };
+        let first = "10000-20000 r--p 00000000 00:00 0";
+        let low = free([first, "200000000-7fffffffe000 ---p 00000000 00:00 0"]);
+        assert_eq!(low, None);
+        let usual = free([
+            first,
+            "7f0000000000-7f0000001000 r-xp 00000000 08:01 7 /lib/a.so",
+        ]);
+        assert!(usual.is_some_and(|at| (1 << 45..0x7f00_0000_0000).contains(&at)));
+    }
 }

@@ -37,7 +37,7 @@ impl Status {
 }
 
 impl Mapping {
-    fn parse(line: &str) -> Option<Self> {
+    pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(6, ' ');
         let (start, end) = words.next()?.split_once('-')?;
         let permissions = words.next()?.as_bytes().try_into().ok()?;

@@ -1,0 +1,195 @@
+//! `tiptoe bench interrupt`: how long it takes from SIGINT to the end of tiptoe, in each phase of a trace.
+//!
+//! | case | the phase |
+//! |---|---|
+//! | `preparing` | it reads a debug file of 1 GB, before the agent enters |
+//! | `counting` | it counts, by each instrument; it detaches and reports then |
+//! | `ending` | a second SIGINT follows the first at once |
+//!
+//! The goal is 200 ms in each. `preparing` takes as long as an attach may still go on that is nearly done.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::table::{Row, Table};
+use crate::workshop::{Program, Workshop, failed};
+
+/// It waits; nothing in it is hit.
+const PROGRAM: &str = "\
+#include <stdio.h>
+volatile long counted;
+__attribute__((noinline)) void count(void) { counted++; }
+int main(void) {
+    char line[64];
+    while (fgets(line, sizeof line, stdin)) {
+        count();
+        puts(\"0\");
+        fflush(stdout);
+    }
+    return 0;
+}
+";
+/// As long as a debug file may be to be summed up.
+const DEBUG_FILE: u64 = 1 << 30;
+/// How each instrument is asked to count.
+const INSTRUMENTS: [(&str, &[&str]); 4] = [
+    ("probe", &["probe", "count"]),
+    ("lock", &["lock"]),
+    ("watch", &["watch", "counted:8"]),
+    ("stat", &["stat"]),
+];
+
+/// Measures all phases; an instrument that cannot count here is named.
+pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+    let mut table = Table {
+        bench: "interrupt",
+        ..Table::default()
+    };
+    let workshop = Workshop::new("interrupt", PROGRAM)?;
+    let program = workshop.start(None)?;
+    let debug = link_to_zeros(&workshop)?;
+    let stripped = workshop.start(None)?;
+    let rounds = |once: &dyn Fn() -> Result<f64, Error>| {
+        (0..options.rounds)
+            .map(|_| once())
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let preparing = rounds(&|| {
+        let mut tiptoe = Tiptoe::start(INSTRUMENTS[0].1, &stripped)?;
+        tiptoe.wait_until_it_reads(&debug)?;
+        tiptoe.interrupt(1)
+    })?;
+    table
+        .rows
+        .push(Row::new("preparing", &preparing, "ms").at("probe"));
+    let counting = |words: &[&str], times| {
+        rounds(&|| {
+            let mut tiptoe = Tiptoe::start(words, &program)?;
+            tiptoe.wait_until_it_counts()?;
+            tiptoe.interrupt(times)
+        })
+    };
+    for (name, words) in INSTRUMENTS {
+        match counting(words, 1) {
+            Ok(times) => table.rows.push(Row::new("counting", &times, "ms").at(name)),
+            Err(error) => table.notes.push(format!("skipped: {name} ({error})")),
+        }
+    }
+    let ending = counting(INSTRUMENTS[0].1, 2)?;
+    table
+        .rows
+        .push(Row::new("ending", &ending, "ms").at("probe"));
+    Ok(table)
+}
+
+/// Takes the symbols out of the program, and has it name a debug file of zeros.
+fn link_to_zeros(workshop: &Workshop) -> Result<PathBuf, Error> {
+    let writing = || failed("writing a debug file");
+    let (program, debug) = ("program", "program.debug");
+    let folder = workshop.folder().canonicalize().map_err(writing())?;
+    let path = folder.join(debug);
+    std::fs::write(&path, "none\n").map_err(writing())?;
+    let mut objcopy = Command::new("objcopy");
+    objcopy.args([
+        "--strip-all",
+        "--add-gnu-debuglink",
+        debug,
+        program,
+        "stripped",
+    ]);
+    let status = objcopy.current_dir(&folder).status();
+    let status = status.map_err(failed("running `objcopy`"))?;
+    if !status.success() {
+        return Err(Error::Compile("`objcopy` failed".to_owned()));
+    }
+    // The program that runs keeps the file that it has.
+    std::fs::rename(folder.join("stripped"), folder.join(program)).map_err(writing())?;
+    let file = File::create(&path).map_err(writing())?;
+    file.set_len(DEBUG_FILE).map_err(writing())?;
+    Ok(path)
+}
+
+/// This command, tracing. It ends with this value.
+struct Tiptoe {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Tiptoe {
+    fn start(words: &[&str], program: &Program) -> Result<Tiptoe, Error> {
+        let starting = || failed("starting tiptoe");
+        let mut command = Command::new(std::env::current_exe().map_err(starting())?);
+        command.args(words).args(["-p", &program.pid().to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.stderr(Stdio::piped()).spawn().map_err(starting())?;
+        let Some(said) = child.stderr.take() else {
+            unreachable!("it is piped");
+        };
+        Ok(Tiptoe {
+            child,
+            said: BufReader::new(said),
+        })
+    }
+
+    fn wait_until_it_counts(&mut self) -> Result<(), Error> {
+        let mut last = String::new();
+        loop {
+            let mut line = String::new();
+            let read = self.said.read_line(&mut line);
+            if read.map_err(failed("reading from tiptoe"))? == 0 {
+                return Err(Error::Answer(last.trim().to_owned()));
+            }
+            if line.starts_with("counting:") {
+                return Ok(());
+            }
+            last = line;
+        }
+    }
+
+    fn wait_until_it_reads(&mut self, file: &Path) -> Result<(), Error> {
+        let folder = format!("/proc/{}/fd", self.child.id());
+        loop {
+            let open = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+            let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+            if open.any(|open| open == file) {
+                return Ok(());
+            }
+            if self
+                .child
+                .try_wait()
+                .map_err(failed("waiting for tiptoe"))?
+                .is_some()
+            {
+                return Err(Error::Answer("it ended".to_owned()));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Milliseconds from the last of so many signals to the end.
+    fn interrupt(mut self, times: u32) -> Result<f64, Error> {
+        let signalling = |error: rustix::io::Errno| failed("interrupting tiptoe")(error.into());
+        let mut from = Instant::now();
+        for _ in 0..times {
+            from = Instant::now();
+            kill_process(Pid::from_child(&self.child), Signal::INT).map_err(signalling)?;
+        }
+        self.child.wait().map_err(failed("waiting for tiptoe"))?;
+        Ok(from.elapsed().as_secs_f64() * 1e3)
+    }
+}
+
+impl Drop for Tiptoe {
+    fn drop(&mut self) {
+        // It fails only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -27,7 +27,7 @@ pub(crate) fn watch(options: &[&str]) -> Probe {
     Probe::watch().with(options)
 }
 
-/// Watches a running program, with a talk and a trace that can be waited for.
+/// Watches a running program, with a talk that can be waited for.
 pub(crate) fn heard(options: &[&str], pid: u32) -> Heard {
     let mut command = command();
     command
@@ -321,15 +321,22 @@ fn a_variable_behind_a_pointer_is_followed() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "kernel-task"] {
         let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
-        let watched = heard(&["head->next", "--via", via, "--trace"], program.pid());
-        watched.wait_ready();
+        let mut watch = command();
+        watch.args(["watch", "head->next", "--via", via, "--trace"]);
+        watch.args(["--json", "--budget", "off"]);
+        watch.args(["-p", &program.pid().to_string()]);
+        let (mut watch, ready) = Ready::of(&mut watch, Process::start);
+        ready.wait();
         for object in 1..=3 {
             program.go();
-            // The object's number is stored in it until it is seen there.
-            watched.wait_written(&format!("\"new\":\"{object:#x}\""));
+            // Its number is stored in the object until that is seen there.
+            let number = format!("{object:#x}");
+            while Report::parse(&watch.line()).value["new"] != *number {}
         }
         program.go();
-        let report = watched.finish();
+        let (rest, status) = watch.finish();
+        assert!(status.success(), "{status}");
+        let report = Report::parse(rest.lines().next_back().expect("a report"));
         // Besides, those of the allocator, as an object is freed.
         assert_eq!(
             row(&report, "moved")["count"],

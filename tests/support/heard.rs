@@ -57,22 +57,12 @@ impl Heard {
         std::fs::read_to_string(&self.talk).expect("our own file")
     }
 
-    /// What its report's file has so far.
-    pub fn written(&self) -> String {
-        std::fs::read_to_string(&self.report).unwrap_or_default()
-    }
-
     /// Waits until it has said this.
     pub fn wait_for(&self, words: &str) {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits until its report's file has this.
-    pub fn wait_written(&self, words: &str) {
-        wait_until(words, LIMIT, || self.written().contains(words));
-    }
-
-    /// Waits for its end and takes its report, which is the last line of the file.
+    /// Waits for its end and takes its report.
     pub fn finish(self) -> Report {
         let Heard {
             process,
@@ -86,7 +76,6 @@ impl Heard {
         assert!(status.success(), "tiptoe ended with {status}: {said}");
         let text = std::fs::read_to_string(&report).expect("a report");
         let _ = std::fs::remove_file(&report);
-        let last = text.trim_end().lines().next_back();
-        Report::parse(last.expect("a report"))
+        Report::parse(&text)
     }
 }

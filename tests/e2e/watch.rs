@@ -27,7 +27,7 @@ pub(crate) fn watch(options: &[&str]) -> Probe {
     Probe::watch().with(options)
 }
 
-/// Watches a running program, with a talk and a trace that can be waited for.
+/// Watches a running program, with a talk that can be waited for.
 pub(crate) fn heard(options: &[&str], pid: u32) -> Heard {
     let mut command = command();
     command

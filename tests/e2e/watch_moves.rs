@@ -1,23 +1,30 @@
 //! Variables whose address changes, and memory that goes away.
 
-use tiptoe_tests::{Process, target};
+use tiptoe_tests::{Process, Ready, Report, command, target};
 
-use crate::watch::{heard, hits, row, turn, watch};
+use crate::watch::{hits, row, turn, watch};
 
 #[test]
 fn a_variable_behind_a_pointer_is_followed() {
     let Some(_turn) = turn() else { return };
     for via in ["kernel", "kernel-task"] {
         let mut program = Process::waiting(&target("watched"), &["moved", "3"]);
-        let watched = heard(&["head->next", "--via", via, "--trace"], program.pid());
-        watched.wait_ready();
+        let mut watch = command();
+        watch.args(["watch", "head->next", "--via", via, "--trace"]);
+        watch.args(["--json", "--budget", "off"]);
+        watch.args(["-p", &program.pid().to_string()]);
+        let (mut watch, ready) = Ready::of(&mut watch, Process::start);
+        ready.wait();
         for object in 1..=3 {
             program.go();
-            // The object's number is stored in it until it is seen there.
-            watched.wait_written(&format!("\"new\":\"{object:#x}\""));
+            // Its number is stored in the object until that is seen there.
+            let number = format!("{object:#x}");
+            while Report::parse(&watch.line()).value["new"] != *number {}
         }
         program.go();
-        let report = watched.finish();
+        let (rest, status) = watch.finish();
+        assert!(status.success(), "{status}");
+        let report = Report::parse(rest.lines().next_back().expect("a report"));
         // Besides, those of the allocator, as an object is freed.
         assert_eq!(
             row(&report, "moved")["count"],

@@ -24,8 +24,8 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Starts a command of tiptoe's. Its stdout goes to a file, by a shell: what `-o` names is there at the end only.
-    pub fn start(command: &Command) -> Heard {
+    /// Starts a command of tiptoe's that has all of its arguments but those of its outputs.
+    pub fn start(command: &mut Command) -> Heard {
         static TURN: AtomicU32 = AtomicU32::new(0);
         // Relaxed: numbers that differ are all that is wanted.
         let turn = TURN.fetch_add(1, Relaxed);
@@ -34,12 +34,11 @@ impl Heard {
             std::env::temp_dir().join(name)
         };
         let (talk, report) = (file("talk"), file("report"));
-        let mut shell = Command::new("sh");
-        shell.args(["-c", r#"exec "$@" >"$REPORT""#, "sh"]);
-        shell.arg(command.get_program()).args(command.get_args());
-        shell.env("REPORT", &report);
-        shell.stderr(File::create(&talk).expect("a temporary folder"));
-        let (process, ready) = Ready::of(&mut shell, Process::start);
+        // An earlier run that was killed may have had this number.
+        let _ = std::fs::remove_file(&report);
+        command.stderr(File::create(&talk).expect("a temporary folder"));
+        command.arg("-o").arg(&report);
+        let (process, ready) = Ready::of(command, Process::start);
         Heard {
             process,
             ready,
@@ -58,22 +57,12 @@ impl Heard {
         std::fs::read_to_string(&self.talk).expect("our own file")
     }
 
-    /// What it has written so far.
-    pub fn written(&self) -> String {
-        std::fs::read_to_string(&self.report).unwrap_or_default()
-    }
-
     /// Waits until it has said this.
     pub fn wait_for(&self, words: &str) {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits until it has written this.
-    pub fn wait_written(&self, words: &str) {
-        wait_until(words, LIMIT, || self.written().contains(words));
-    }
-
-    /// Waits for its end and takes its report, the last line that it has written.
+    /// Waits for its end and takes its report.
     pub fn finish(self) -> Report {
         let Heard {
             process,
@@ -87,7 +76,6 @@ impl Heard {
         assert!(status.success(), "tiptoe ended with {status}: {said}");
         let text = std::fs::read_to_string(&report).expect("a report");
         let _ = std::fs::remove_file(&report);
-        let last = text.trim_end().lines().next_back();
-        Report::parse(last.expect("a report"))
+        Report::parse(&text)
     }
 }

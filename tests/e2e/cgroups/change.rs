@@ -226,7 +226,8 @@ fn moved_threads(more: Option<&str>, check: fn(f64, f64, &str)) {
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \
          while kill -0 $PPID; do sleep 0.1; done 2>/dev/null | {hot} 8 0 & \
          echo $! > {from}/cgroup.procs; used {from} 0; echo $! > {to}/cgroup.procs; used {to} 0; \
-         before=$(usage {from}); echo $! > {from}/cgroup.procs; used {from} $before; kill $!; wait $!; true",
+         before=$(usage {from}); echo $! > {from}/cgroup.procs; used {from} $before; kill $!; \
+         until grep -q 'populated 0' {from}/cgroup.events; do sleep 0.01; done",
         hot = target("hot").display(),
         from = places[0].display(),
         to = places[1].display(),

@@ -102,6 +102,17 @@ enum Events {
     Tasks(Tasks, Rest),
 }
 
+impl Events {
+    /// Returns when each CPU on which an event is has taken an interrupt: the kernel reads an event on its own CPU.
+    fn reach_cpus(&self) -> std::io::Result<()> {
+        match self {
+            Events::None => Ok(()),
+            Events::Wide(wide) => wide.reach_cpus(),
+            Events::Tasks(tasks, _) => tasks.reach_cpus(),
+        }
+    }
+}
+
 /// Whether events of threads rest, as the window's allowance is used up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
@@ -270,7 +281,9 @@ impl Watchpoints {
             }
         }
         let served = [(index as u32, watchpoint.at)];
-        before::end_gap(&mut self.bpf, &self.memory, &served)?;
+        before::end_gap(&mut self.bpf, &self.memory, &served, || {
+            self.events.reach_cpus()
+        })?;
         Ok(window)
     }
 
@@ -311,7 +324,9 @@ impl Watchpoints {
             wide.start(self.allowance.is_some())?;
         }
         let served = self.served();
-        before::end_gap(&mut self.bpf, &self.memory, &served)
+        before::end_gap(&mut self.bpf, &self.memory, &served, || {
+            self.events.reach_cpus()
+        })
     }
 
     /// Begins the next window; what became of the one before.
@@ -339,7 +354,9 @@ impl Watchpoints {
             }
         }
         if did_rest {
-            before::end_gap(&mut self.bpf, &self.memory, &served)?;
+            before::end_gap(&mut self.bpf, &self.memory, &served, || {
+                self.events.reach_cpus()
+            })?;
         }
         Ok(window)
     }

@@ -46,7 +46,12 @@ impl Held {
             Since::Hit(since) => since == number,
             // Memory had its value already.
             Since::Read { ns, .. } if hit.time_ns < ns => return None,
-            Since::Read { number: since, ns } => since == number && hit.time_ns > ns + DELAY_NS,
+            // A hit that stores what memory said may be the one whose store memory had: nothing bounds how much later a
+            // hit is written down, where a virtual machine stops its CPU in between.
+            Since::Read { number: since, ns } => {
+                let is_later = hit.time_ns > ns + DELAY_NS && new != Some(self.value);
+                since == number && is_later
+            }
         };
         let before = (is_known && !is_gap).then_some(self.value);
         *self = match new {
@@ -92,6 +97,9 @@ mod tests {
         assert_eq!(held.replace(&hit(999, 0, false), Some(4)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
         assert_eq!(held.replace(&later, Some(6)), Some(5));
+        // Memory may have had this very store, whose hit came late.
+        let mut held = read;
+        assert_eq!(held.replace(&later, Some(5)), None);
         let mut held = read;
         assert_eq!(held.replace(&hit(1_001, 0, false), Some(6)), None);
         assert_eq!(held.replace(&later, Some(7)), Some(6));

@@ -10,7 +10,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::Array;
@@ -24,9 +23,6 @@ use crate::programs::map_mut;
 const GAP: u64 = 0;
 const FIRST: u64 = 1;
 const FOLLOWED: u64 = 2;
-
-/// A hit is told some microseconds behind its store, so a store that memory shows already is told within this time.
-const DELAY: Duration = Duration::from_micros(50);
 
 /// The process's memory.
 #[derive(Debug)]
@@ -56,10 +52,15 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> 
 }
 
 /// All events of these variables are on: what they hold is read, and is so where no hit came meanwhile.
+///
+/// Memory shows a store before the hit is told, by microseconds, or by milliseconds where a virtual machine stops that CPU
+/// in between. So `reach_cpus` must return only after each CPU on which the events are has taken an interrupt: the trap
+/// of a store comes before any interrupt that comes later.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &Memory,
     variables: &[(u32, Breakpoint)],
+    reach_cpus: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), Error> {
     let mut before = Vec::new();
     for (index, at) in variables {
@@ -70,9 +71,9 @@ pub(super) fn end_gap(
             .map_err(told)?;
         before.push((*index, value.map(|_| hits)));
     }
-    std::thread::sleep(DELAY);
+    let is_reached = reach_cpus().is_ok();
     for (index, before) in before {
-        let is_so = before == Some(hits(bpf, index)?);
+        let is_so = is_reached && before == Some(hits(bpf, index)?);
         let known = if is_so { FOLLOWED } else { FIRST };
         words(bpf, "known")?.set(index, known, 0).map_err(told)?;
     }

@@ -26,7 +26,9 @@ impl Watchpoints {
             Err(error) => (Events::Wide(self.at_cpus()?), Some(error)),
         };
         self.events = events;
-        before::end_gap(&mut self.bpf, &self.memory, &served)?;
+        before::end_gap(&mut self.bpf, &self.memory, &served, || {
+            self.events.reach_cpus()
+        })?;
         failure.map_or(Ok(()), Err)
     }
 

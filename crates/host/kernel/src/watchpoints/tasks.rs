@@ -158,6 +158,15 @@ impl Tasks {
         Ok(())
     }
 
+    /// Reads an event of every thread on the CPU on which that runs, if it does.
+    pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
+        let mut firsts = self
+            .openings
+            .iter()
+            .filter_map(|opening| opening.events.first());
+        firsts.try_for_each(|event| event.read().map(drop))
+    }
+
     fn events(&self) -> impl Iterator<Item = &PerfEvent> {
         self.openings.iter().flat_map(|opening| &opening.events)
     }

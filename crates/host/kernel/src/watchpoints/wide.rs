@@ -113,6 +113,12 @@ impl Wide {
         Ok(())
     }
 
+    /// Reads every event on its CPU.
+    pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
+        let mut events = self.0.iter();
+        events.try_for_each(|armed| armed.event.read().map(drop))
+    }
+
     fn of(&self, slot: usize) -> impl Iterator<Item = &Armed> {
         self.0.iter().filter(move |armed| armed.slot == slot)
     }

@@ -2,8 +2,10 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -338,12 +340,17 @@ fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
         .arg(program)
         .output();
     let text = listed.map(|output| output.stdout).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let path = |line: &str| {
-        let (_, path) = line.split_once(" => ")?;
-        Some(PathBuf::from(path.split(" (0x").next()?.trim()))
-    };
-    text.lines().filter_map(path).collect()
+    text.split(|byte| *byte == b'\n')
+        .filter_map(listed_path)
+        .collect()
+}
+
+/// `libc.so.6 => /lib/libc.so.6 (0x7f…)`: bytes, because a path need not be text.
+fn listed_path(line: &[u8]) -> Option<PathBuf> {
+    let arrow = line.windows(4).position(|four| four == b" => ")?;
+    let path = &line[arrow + 4..];
+    let end = path.windows(4).rposition(|four| four == b" (0x")?;
+    Some(OsStr::from_bytes(&path[..end]).into())
 }
 
 impl Cache {

@@ -31,6 +31,7 @@
 mod content;
 mod debug;
 mod demangle;
+mod dynamic;
 mod elf;
 mod error;
 mod find;

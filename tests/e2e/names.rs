@@ -102,3 +102,24 @@ fn names_of_go_with_a_single_colon_are_found() {
         assert!(!run.good().events().is_empty(), "{spec}: {}", run.stderr);
     }
 }
+
+/// 100 of 1,100 calls were counted, and the rest was unsaid.
+#[test]
+fn places_where_a_function_is_inlined_are_said() {
+    for via in ["agent", "kernel"] {
+        let run = Probe::new(&["hot", "all"])
+            .with(&["--via", via])
+            .run(&target("inlined"), &["100"]);
+        run.good().assert_exact(&run.expected());
+        let event = run.good().event("hot").expect("the event");
+        assert_eq!(
+            event["notes"][0], "1 inlined place is not counted",
+            "{event:#}"
+        );
+        let other = run.good().event("all").expect("the event");
+        assert!(
+            other["notes"].is_null() || other["notes"] == serde_json::json!([]),
+            "{other:#}"
+        );
+    }
+}

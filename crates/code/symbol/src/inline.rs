@@ -12,7 +12,7 @@ use crate::elf;
 use crate::image::Image;
 use crate::variable::{Files, MAX_UNITS, unpacked};
 
-type Slice<'d> = EndianSlice<'d, LittleEndian>;
+pub(crate) type Slice<'d> = EndianSlice<'d, LittleEndian>;
 
 /// More functions within each other are not told.
 const MOST: usize = 32;
@@ -91,10 +91,10 @@ impl Origins<'_> {
 }
 
 /// The sections that addr2line reads, of one file.
-struct Sections<'d>(Vec<(SectionId, Cow<'d, [u8]>)>);
+pub(crate) struct Sections<'d>(Vec<(SectionId, Cow<'d, [u8]>)>);
 
 impl<'d> Sections<'d> {
-    fn read(bytes: &'d Content) -> Sections<'d> {
+    pub(crate) fn read(bytes: &'d Content) -> Sections<'d> {
         let Some(file) = elf::parse(bytes) else {
             return Sections(Vec::new());
         };
@@ -115,7 +115,13 @@ impl<'d> Sections<'d> {
         Sections(all.into_iter().filter_map(section).collect())
     }
 
-    fn dwarf(&self) -> Dwarf<Slice<'_>> {
+    /// How long a section is.
+    pub(crate) fn len_of(&self, id: SectionId) -> usize {
+        let found = self.0.iter().find(|(found, _)| *found == id);
+        found.map_or(0, |(_, bytes)| bytes.len())
+    }
+
+    pub(crate) fn dwarf(&self) -> Dwarf<Slice<'_>> {
         let section = |id: SectionId| -> Result<Slice<'_>, gimli::Error> {
             let found = self.0.iter().find(|(found, _)| *found == id);
             let bytes = found.map_or(&[][..], |(_, bytes)| bytes);

@@ -42,6 +42,7 @@ mod header;
 mod hint;
 mod image;
 mod inline;
+mod inlined;
 mod layout;
 mod merge;
 mod slots;

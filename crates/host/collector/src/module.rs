@@ -39,6 +39,7 @@ pub struct Object {
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
     ports: OnceCell<Option<Range<u64>>>,
+    inlined: OnceCell<HashMap<u64, u32>>,
 }
 
 /// The first function that a program takes from the C library that it is linked with.
@@ -157,6 +158,7 @@ impl Object {
             is_go: OnceCell::new(),
             linked_libc: OnceCell::new(),
             ports: OnceCell::new(),
+            inlined: OnceCell::new(),
         })
     }
 
@@ -227,6 +229,16 @@ impl Object {
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.origins(&content, &self.source, ask)
+    }
+
+    /// In how many places the compiler put a function into others, as far as debug information says.
+    pub fn inlined_places(&self, function: &Function) -> u32 {
+        let look = || {
+            let content = self.content().unwrap_or_default();
+            self.image.inlined_places(&content, &self.source)
+        };
+        let places = self.inlined.get_or_init(look);
+        places.get(&function.address).copied().unwrap_or(0)
     }
 
     /// How its functions are left.

@@ -283,7 +283,9 @@ fn add(
         let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
-            notes: Vec::new(),
+            notes: inlined(spec, &module.object, &function)
+                .into_iter()
+                .collect(),
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
@@ -300,6 +302,19 @@ fn add(
         }
     }
     note_stripped(resolved, spec, module);
+}
+
+/// That calls of a function which was asked for by its name have no place of their own. Of a glob's many functions
+/// nobody asks for each.
+fn inlined(spec: &Spec, object: &Object, function: &Function) -> Option<String> {
+    if !matches!(spec.function, Wanted::Name(_)) || spec.offset != 0 {
+        return None;
+    }
+    match object.inlined_places(function) {
+        0 => None,
+        1 => Some("1 inlined place is not counted".to_owned()),
+        places => Some(format!("{places} inlined places are not counted")),
+    }
 }
 
 fn unsuitable(function: &Function) -> Option<&'static str> {

@@ -247,22 +247,32 @@ fn a_command_and_a_full_device() {
     }
 }
 
-/// `ulimit -f` below a segment's size is a sentence, not a signal.
+/// `ulimit -f` below a segment's size is a sentence, not a signal, and says which limit it is and what to do: with a
+/// command, with a process, and where it is the report that is too long.
 #[test]
 fn files_may_not_grow() {
-    let output = Command::new("prlimit")
-        .arg("--fsize=1000000")
-        .arg(command().get_program())
-        .args(["probe", "add", "--"])
-        .arg(target("hot"))
-        .output()
-        .expect("prlimit runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(
-        said.starts_with("error: ") && said.contains("File too large"),
-        "{said}"
-    );
+    let waiting = Process::waiting(&target("hot"), &["1", "0"]);
+    let pid = waiting.pid().to_string();
+    let program = target("hot").display().to_string();
+    let report = std::env::temp_dir().join(format!("tiptoe-fsize-{pid}"));
+    let report = report.display().to_string();
+    for (limit, arguments) in [
+        ("1000000", &["probe", "add", "--", &program][..]),
+        ("1000000", &["probe", "add", "--via", "agent", "-p", &pid]),
+        ("10", &["stat", "-o", &report, "--", "true"]),
+    ] {
+        let output = Command::new("prlimit")
+            .arg(format!("--fsize={limit}"))
+            .arg(command().get_program())
+            .args(arguments)
+            .output()
+            .expect("prlimit runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let why = format!("File too large: the limit on file sizes is {limit} bytes here");
+        assert!(said.contains("error: ") && said.contains(&why), "{said}");
+        assert!(said.contains("`ulimit -f unlimited`"), "{said}");
+    }
 }
 
 /// Gigabytes of counters that nobody wrote would be zeroes in a core dump.

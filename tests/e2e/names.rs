@@ -1,6 +1,11 @@
 //! Under which names functions are reported: no two of them look like one.
 
-use tiptoe_tests::{Probe, target};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Probe, Run, go_target, skipped, target};
 
 #[test]
 fn overloads_are_counted_apart() {
@@ -19,4 +24,102 @@ fn the_selected_implementation_is_named() {
     let event = run.good().event("twice").expect("the event");
     assert_eq!(event["event"], "uprobe:ifunc:twice");
     assert_eq!(event["notes"][0], "selected chosen", "{event:#}");
+}
+
+/// Counts with these specs alone, and asserts that each is the calls of one function.
+fn check_each(specs: &[&str], calls: u64) {
+    let run = Probe::new(specs).run(&target("abi_tags"), &[&calls.to_string()]);
+    let events = run.good().events();
+    assert_eq!(events.len(), specs.len(), "{:#}", run.good().value);
+    for event in events {
+        assert_eq!(event["count"], calls, "{event:#}");
+    }
+}
+
+/// A function that returns `std::string` is `f[abi:cxx11]`: it was found neither as `f`, nor by the name that the
+/// hint gave.
+#[test]
+fn names_with_tags_of_an_abi_are_found_as_written_and_as_shown() {
+    check_each(
+        &[
+            "tagged",
+            "shop::Box::label",
+            "main::{lambda(int)#1}::operator()(int)",
+        ],
+        300,
+    );
+    check_each(&["tagged(int)", "shop::Box::label()"], 30);
+    check_each(
+        &[
+            "tagged[abi:cxx11]",
+            "abi_tags:shop::Box::label[abi:cxx11]() const",
+        ],
+        20,
+    );
+    check_each(&["tag*[abi:cxx11]", "*::label"], 20);
+    for under in ["tagged", "tagged[abi:cxx11]"] {
+        let run = Probe::new(&["shop::Box::label"])
+            .with(&["--under", under])
+            .run(&target("abi_tags"), &["10"]);
+        assert_eq!(run.good().count("shop::Box::label[abi:cxx11]"), 0);
+    }
+}
+
+/// A library's file name need not be text, nor without colons; `[` is no set in it.
+#[test]
+fn libraries_of_any_name_are_found() {
+    let folder = std::env::temp_dir().join(format!("tiptoe-odd-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    for (name, spec) in [
+        (&b"a:b.so"[..], "a:b.so:plugin_work"),
+        (b"a[1]:b.so", "a[1]:b.so:plugin_work"),
+        (b"\xffodd.so", "*odd.so:plugin_work"),
+        (b"\xffodd.so", "\u{fffd}odd.so:plugin_work"),
+        (b"new\nline.so", "new?line.so:plugin_work"),
+    ] {
+        let library = folder.join(OsStr::from_bytes(name));
+        fs::copy(target("plugin"), &library).expect("a copy");
+        let (mut command, report) = Probe::new(&[spec]).launch(&target("dlopens"));
+        let run = Run::new(output(command.arg(&library).arg("5")), &report);
+        let events = run.good().events();
+        assert_eq!(events.len(), 1, "{spec}: {:#}", run.good().value);
+        assert_eq!(events[0]["count"], 10, "{spec}");
+    }
+    fs::remove_dir_all(&folder).expect("the folder");
+}
+
+/// Go's own functions are `type:.eq…` and `go:…`.
+#[test]
+fn names_of_go_with_a_single_colon_are_found() {
+    let program = match go_target("parks", &[]) {
+        Ok(program) => program,
+        Err(why) => return skipped("a program of Go's", &why),
+    };
+    for spec in ["type:.eq.*", "parks:type:.eq.*"] {
+        let run = Probe::new(&[spec])
+            .with(&["--via", "kernel"])
+            .run(&program, &["2", "2"]);
+        assert!(!run.good().events().is_empty(), "{spec}: {}", run.stderr);
+    }
+}
+
+/// 100 of 1,100 calls were counted, and the rest was unsaid.
+#[test]
+fn places_where_a_function_is_inlined_are_said() {
+    for via in ["agent", "kernel"] {
+        let run = Probe::new(&["hot", "all"])
+            .with(&["--via", via])
+            .run(&target("inlined"), &["100"]);
+        run.good().assert_exact(&run.expected());
+        let event = run.good().event("hot").expect("the event");
+        assert_eq!(
+            event["notes"][0], "1 inlined place is not counted",
+            "{event:#}"
+        );
+        let other = run.good().event("all").expect("the event");
+        assert!(
+            other["notes"].is_null() || other["notes"] == serde_json::json!([]),
+            "{other:#}"
+        );
+    }
 }

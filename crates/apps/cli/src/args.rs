@@ -51,8 +51,10 @@ pub enum Command {
 const PROBE_HELP: &str = "\
 Events: [uprobe:|uretprobe:][BINARY:]FUNCTION[+OFFSET]
   dictFind                   a function of the program itself
-  'libssl*:SSL_*'            globs, of libraries and of functions
-  libstdc++.so.6:std::*      demangled C++ and Rust names
+  'libssl*:SSL_*'            globs, of libraries and of functions: '*' stands for any
+                             text, '?' for one character, all else for itself
+  libstdc++.so.6:std::*      demangled C++ and Rust names, with or without parameters
+                             and [abi:…]; a ':' in a name needs no quoting
   redis-server:0x4f2a0       a function without a name
   uretprobe:dictFind         its returns in place of its entries
 Libraries that are loaded later are probed before their code runs, in process; with

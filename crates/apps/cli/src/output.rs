@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tiptoe_report::Options;
 use tiptoe_sys::host::destination::{Destination, Refused, WholeFile};
+use tiptoe_sys::host::limits::explain_file_size;
 
 use crate::failure::Failure;
 use crate::terminal;
@@ -50,7 +51,7 @@ impl Output {
             Output::Direct(file, path) => (whole(file, report), path),
             Output::Whole(file, path) => (place(file, report), path),
         };
-        written.map_err(|error| cannot_write(&path, &error))
+        written.map_err(|error| cannot_write(&path, &explain_file_size(error)))
     }
 
     /// Where lines go that come before the report.

@@ -55,8 +55,13 @@ fn cpp(name: &str) -> Option<Demangled> {
         .no_return_type()
         .recursion_limit(MAX_DEPTH);
     let bare = full.no_params();
+    let mut bare = bounded(|out| symbol.structured_demangle(out, &bare))?;
+    // Only of a lambda the qualifier stays, without the parameters that it stands behind.
+    if bare.ends_with("operator() const") {
+        bare.truncate(bare.len() - " const".len());
+    }
     Some(Demangled {
-        bare: bounded(|out| symbol.structured_demangle(out, &bare))?,
+        bare,
         full: bounded(|out| symbol.structured_demangle(out, &full))?,
     })
 }
@@ -105,6 +110,47 @@ pub(crate) fn without_arguments(bare: &str) -> Option<&str> {
         }
     }
     None
+}
+
+/// `ns::f` for `ns::f[abi:cxx11]`: without the tags of an ABI, which stand in no source.
+pub(crate) fn without_tags(name: &str) -> Cow<'_, str> {
+    const TAG: &str = "[abi:";
+    let mut rest = name;
+    let mut bare = String::new();
+    while let Some((before, tag)) = rest.split_once(TAG) {
+        let Some((_, after)) = tag.split_once(']') else {
+            break;
+        };
+        bare += before;
+        rest = after;
+    }
+    match bare.is_empty() {
+        true => Cow::Borrowed(name),
+        false => Cow::Owned(bare + rest),
+    }
+}
+
+/// `T::f(int)` for `T::f(int) const`: without what stands behind the parameters.
+fn without_qualifiers(full: &str) -> Option<&str> {
+    let end = full.rfind(')')? + 1;
+    (end < full.len()).then(|| &full[..end])
+}
+
+impl Demangled {
+    /// Each text by which the function may be asked for, without white space: with and without parameters, what
+    /// stands behind them, and tags of an ABI.
+    pub(crate) fn forms(&self) -> Vec<Cow<'_, str>> {
+        let mut forms = Vec::new();
+        let qualified = without_qualifiers(&self.full);
+        for form in [Some(&*self.bare), Some(&*self.full), qualified] {
+            let Some(form) = form else { continue };
+            forms.push(squeeze(form));
+            if let Cow::Owned(bare) = without_tags(form) {
+                forms.push(Cow::Owned(squeeze(&bare).into_owned()));
+            }
+        }
+        forms
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +210,43 @@ mod tests {
         assert_eq!(without_arguments("<T as U>"), None);
         assert_eq!(without_arguments("ns::f"), None);
         assert_eq!(without_arguments("ns::operator>"), None);
+    }
+
+    /// A function that returns `std::string`, and a lambda, were found by no name that stands in a source.
+    #[test]
+    fn forms_are_without_tags_of_an_abi_and_qualifiers() {
+        for (mangled, forms) in [
+            (
+                "_Z1fB5cxx11i",
+                &["f[abi:cxx11]", "f", "f[abi:cxx11](int)", "f(int)"][..],
+            ),
+            (
+                "_ZNK2ns3Box5labelB5cxx11Ev",
+                &[
+                    "ns::Box::label",
+                    "ns::Box::label[abi:cxx11]",
+                    "ns::Box::label()",
+                    "ns::Box::label()const",
+                ],
+            ),
+            (
+                "_ZZ4mainENKUliE_clEi",
+                &[
+                    "main::{lambda(int)#1}::operator()(int)",
+                    "main::{lambda(int)#1}::operator()",
+                ],
+            ),
+            ("_ZN2ns1fEi", &["ns::f", "ns::f(int)"]),
+        ] {
+            let found = demangle(mangled).expect(mangled);
+            let all = found.forms();
+            for form in forms {
+                assert!(all.iter().any(|has| has == form), "{form}: {all:?}");
+            }
+        }
+        assert_eq!(without_tags("f[abi:a][abi:b]<g[abi:c]>"), "f<g>");
+        assert_eq!(without_tags("f[abi:a"), "f[abi:a");
+        assert_eq!(without_tags("operator[]"), "operator[]");
     }
 
     #[test]

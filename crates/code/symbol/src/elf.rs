@@ -12,6 +12,7 @@ use tiptoe_stack::compile::Section;
 
 use crate::content::Content;
 use crate::debug::DebugLink;
+use crate::dynamic::Dynamic;
 use crate::error::{Error, damaged};
 use crate::header::{Class, Header, Machine};
 use crate::layout::{Layout, Segment};
@@ -81,13 +82,18 @@ fn contents<E: Elf>(
         });
     }
     let file = File::<E>::parse(bytes).map_err(damaged("headers"))?;
-    let header = header(&file, class, machine);
     let layout = layout(&file);
+    let loaded = Dynamic::read(&file, &layout, bytes);
+    let header = header(&file, loaded.as_ref(), class, machine);
+    let dynsym = match &loaded {
+        Some(loaded) => tables::loaded_symbols(loaded, &layout, file.endian()),
+        None => tables::symbols(&file, file.elf_dynamic_symbol_table(), bytes),
+    };
     Ok(Contents {
         symtab: tables::symbols(&file, file.elf_symbol_table(), bytes),
-        dynsym: tables::symbols(&file, file.elf_dynamic_symbol_table(), bytes),
-        slots: slots::read(&file, bytes),
-        eh_frame: eh_frame(&file, bytes, &layout, &header),
+        dynsym,
+        slots: slots::read(&file, loaded.as_ref(), bytes),
+        eh_frame: eh_frame(&file, bytes, &layout, class, machine),
         mini_debug_info: section(&file, bytes, b".gnu_debugdata").map(|(data, _)| data),
         thread_segment: thread_segment(&file),
         header,
@@ -113,13 +119,21 @@ fn is_bounded<E: Elf>(bytes: &Content) -> bool {
     })
 }
 
-fn header<E: Elf>(file: &File<'_, E>, class: Class, machine: Machine) -> Header {
+fn header<E: Elf>(
+    file: &File<'_, E>,
+    loaded: Option<&Dynamic<'_, E>>,
+    class: Class,
+    machine: Machine,
+) -> Header {
     let endian = file.endian();
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(String::from);
     let mut segments = file.elf_program_headers().iter();
     let interpreter = segments.find_map(|s| s.interpreter(endian, file.data()).ok()?);
     let link = file.gnu_debuglink().ok().flatten();
-    let (soname, pie) = dynamic(file);
+    let (soname, pie) = match loaded {
+        Some(loaded) => loaded_names(loaded),
+        None => dynamic(file),
+    };
     Header {
         class,
         machine,
@@ -157,6 +171,13 @@ fn dynamic<E: Elf>(file: &File<'_, E>) -> (Option<String>, bool) {
         }
     }
     (soname, pie)
+}
+
+/// The same of a file without section headers.
+fn loaded_names<E: Elf>(loaded: &Dynamic<'_, E>) -> (Option<String>, bool) {
+    let soname = loaded.value(elf::DT_SONAME).and_then(|at| loaded.text(at));
+    let flags = loaded.value(elf::DT_FLAGS_1).unwrap_or(0);
+    (soname.map(String::from), flags & elf::DF_1_PIE.0 != 0)
 }
 
 fn layout<E: Elf>(file: &File<'_, E>) -> Layout {
@@ -249,7 +270,7 @@ pub(crate) fn read_eh_frame(bytes: &Content) -> Option<Section<'_>> {
 
 fn eh_frame_of<E: Elf>(bytes: &Content, class: Class, machine: Machine) -> Option<Section<'_>> {
     let file = File::<E>::parse(bytes).ok()?;
-    eh_frame(&file, bytes, &layout(&file), &header(&file, class, machine))
+    eh_frame(&file, bytes, &layout(&file), class, machine)
 }
 
 /// Finds the unwind section by name, or through its index where the file has
@@ -258,9 +279,10 @@ fn eh_frame<'d, E: Elf>(
     file: &File<'d, E>,
     bytes: &'d Content,
     layout: &Layout,
-    header: &Header,
+    class: Class,
+    machine: Machine,
 ) -> Option<Section<'d>> {
-    let word = if header.class == Class::Elf64 { 8 } else { 4 };
+    let word = if class == Class::Elf64 { 8 } else { 4 };
     let named = section(file, bytes, b".eh_frame").filter(|(data, _)| !data.is_empty());
     let (data, address) = named.or_else(|| indexed_eh_frame(file, bytes, layout, word))?;
     if data.len() > MAX_EH_FRAME {
@@ -271,7 +293,7 @@ fn eh_frame<'d, E: Elf>(
         bytes: data,
         address,
         word,
-        x86_64: header.machine == Machine::X86_64,
+        x86_64: machine == Machine::X86_64,
     })
 }
 
@@ -300,6 +322,15 @@ fn indexed_eh_frame<'d, E: Elf>(
 pub(crate) fn build_id(bytes: &Content) -> Option<Vec<u8>> {
     let file = parse(bytes)?;
     file.build_id().ok().flatten().map(<[u8]>::to_vec)
+}
+
+/// Whether a file tells more than a stripped one: by a symbol table, or debug information.
+pub(crate) fn has_debug(bytes: &Content) -> bool {
+    let Some(file) = parse(bytes) else {
+        return false;
+    };
+    let has_section = |name| file.section_by_name(name).is_some();
+    file.symbols().next().is_some() || has_section(".debug_info") || has_section(".zdebug_info")
 }
 
 /// Whether a section (by index) holds code.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tiptoe_event::number;
 
-use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments};
+use crate::demangle::{Demangled, demangle, is_mangled, squeeze, without_arguments, without_tags};
 use crate::error::Error;
 use crate::function::{Function, Kind, Source, is_whole};
 use crate::glob;
@@ -37,10 +37,10 @@ impl Image {
     ///
     /// - `0xADDRESS`: the function at this link-time address, known or not;
     /// - with `*` or `?`: all whose name fits, mangled or demangled, with or
-    ///   without parameters; `*` crosses `::`, functions without a name count
+    ///   without parameters, what stands behind them (`const`), and tags of an ABI; `*` crosses `::`, functions without a name count
     ///   by their address, split-off cold parts are left out;
     /// - else a name: a symbol as it is, or failing that a C++ or Rust name demangled, with
-    ///   or without parameters and template arguments. Several functions may
+    ///   or without these and template arguments. Several functions may
     ///   share one: local functions, overloads, and the copies that a compiler
     ///   makes (`f.isra.0` is found as `f` where there is no `f`).
     pub fn find(&self, spec: &str) -> Result<Vec<Cow<'_, Function>>, Error> {
@@ -107,7 +107,8 @@ impl Image {
             }
         }
         let wanted = squeeze(name);
-        let part = required_part(name);
+        let tagless = without_tags(name);
+        let part = required_part(&tagless);
         let fits = |symbol: &str| {
             is_mangled(symbol)
                 && is_whole(symbol)
@@ -158,9 +159,8 @@ impl Image {
             glob::matches(pattern, symbol)
                 || is_mangled(symbol)
                     && demangle(symbol).is_some_and(|form| {
-                        [&form.bare, &form.full]
-                            .iter()
-                            .any(|text| glob::matches(&squeezed, &squeeze(text)))
+                        let mut forms = form.forms().into_iter();
+                        forms.any(|text| glob::matches(&squeezed, text.as_bytes()))
                     })
         };
         let any_fits = |f: &&Function| match f.names.is_empty() {
@@ -258,9 +258,11 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
 
 /// Whether a demangled function may be asked for by this text (without spaces).
 fn is_called(form: &Demangled, wanted: &str) -> bool {
-    squeeze(&form.bare) == wanted
-        || squeeze(&form.full) == wanted
-        || without_arguments(&form.bare).is_some_and(|bare| squeeze(bare) == wanted)
+    let is_wanted =
+        |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);
+    form.forms().iter().any(|text| text == wanted)
+        || is_wanted(&form.bare)
+        || is_wanted(&without_tags(&form.bare))
 }
 
 /// A part of the name that its mangled form must contain: the last identifier,

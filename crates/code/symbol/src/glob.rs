@@ -1,14 +1,11 @@
 //! Patterns for whole names: `*` stands for any text, `?` for one character.
 
-/// Whether the text is a pattern rather than a name.
-pub fn is_glob(text: &str) -> bool {
-    text.contains(['*', '?'])
-}
+pub use tiptoe_event::is_glob;
 
-/// Whether the pattern fits the whole text. Time is at most the product of the
-/// two lengths, memory constant.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+/// Whether the pattern fits the whole text, which is a name or the bytes of one that is not UTF-8. Time is at most the
+/// product of the two lengths, memory constant.
+pub fn matches(pattern: &str, text: impl AsRef<[u8]>) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_ref());
     let (mut p, mut t) = (0, 0);
     // Where to go on when a literal does not fit: behind the last star, with
     // one more byte of text given to that star.
@@ -19,7 +16,14 @@ pub fn matches(pattern: &str, text: &str) -> bool {
                 p += 1;
                 retry = Some((p, t));
             }
-            Some(&byte) if byte == b'?' || byte == text[t] => {
+            Some(b'?') => {
+                p += 1;
+                t += 1 + text[t + 1..]
+                    .iter()
+                    .take_while(|byte| is_inside(**byte))
+                    .count();
+            }
+            Some(&byte) if byte == text[t] => {
                 p += 1;
                 t += 1;
             }
@@ -33,6 +37,11 @@ pub fn matches(pattern: &str, text: &str) -> bool {
         }
     }
     pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+/// Whether a byte of UTF-8 is not the first of its character.
+fn is_inside(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 #[cfg(test)]
@@ -54,6 +63,11 @@ mod tests {
         check("?", "", false);
         check("", "", true);
         check("", "a", false);
+        check("gr??e", "größe", true);
+        check("gr?e", "größe", false);
+        check("[ab]", "a", false);
+        check("f[abi:*]", "f[abi:cxx11]", true);
+        assert!(matches("lib?.so", b"lib\xff.so") && matches("*", b"\xff\xfe"));
     }
 
     #[test]

@@ -252,7 +252,7 @@ fn by_name(functions: &[Function]) -> Vec<(u32, u32)> {
     index
 }
 
-/// The first separate debug file that belongs to the image: it carries the
+/// The first separate debug file that belongs to the image: it has symbols or debug information, and carries the
 /// same build-id, or, found by its name, the check sum that the link asks for. And
 /// whether one was refused, because it is beyond the limits.
 pub(crate) fn debug_file(
@@ -270,8 +270,15 @@ pub(crate) fn debug_file(
     });
     let found = found.or_else(|| {
         let link = header.debug_link.as_ref()?;
-        debug::by_link(source, link).into_iter().find_map(|path| {
+        let own = source.image_path();
+        let others = debug::by_link(source, link).into_iter();
+        // A link may have the program's own name, and the program its own build-id.
+        let mut others = others.filter(|path| Some(&**path) != own);
+        others.find_map(|path| {
             let content = source.read(&path)?;
+            if !elf::has_debug(&content) {
+                return None;
+            }
             let same = same_id(&content) || debug::crc32(&content) == Some(link.crc);
             refused |= !same && content.is_exceeded();
             same.then_some((path, content))

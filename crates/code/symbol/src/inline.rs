@@ -88,7 +88,7 @@ impl Origins<'_> {
 }
 
 /// The sections of a file, whose numbers follow `first`.
-fn dwarf(bytes: &Content, first: u16) -> Dwarf<Part<'_>> {
+pub(crate) fn dwarf(bytes: &Content, first: u16) -> Dwarf<Part<'_>> {
     let file = elf::parse(bytes);
     let mut numbers = first..;
     let mut part = |id: SectionId| {

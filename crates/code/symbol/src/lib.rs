@@ -31,6 +31,7 @@
 mod content;
 mod debug;
 mod demangle;
+mod dynamic;
 mod elf;
 mod error;
 mod find;
@@ -41,6 +42,7 @@ mod header;
 mod hint;
 mod image;
 mod inline;
+mod inlined;
 mod layout;
 mod merge;
 mod reader;

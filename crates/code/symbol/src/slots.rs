@@ -6,12 +6,12 @@
 //! slot per imported name, in the same image a slot per resolver. Whoever can
 //! read the process's memory learns the choice from any of them.
 
-use object::Object;
 use object::elf;
-use object::read::SymbolIndex;
 use object::read::elf::{Rela, SectionHeader as _, Sym};
+use object::{Endianness, Object};
 
 use crate::content::Content;
+use crate::dynamic::Dynamic;
 use crate::elf::{Elf, File};
 use crate::tables::Strings;
 
@@ -76,21 +76,33 @@ impl Slots {
     }
 }
 
-/// Collects the slots from the relocations of an x86-64 file.
-pub(crate) fn read<'d, E: Elf>(file: &File<'d, E>, bytes: &'d Content) -> Slots {
-    let endian = file.endian();
+/// Collects the slots from the relocations of an x86-64 file; `loaded` are its tables if it has no section headers.
+pub(crate) fn read<'d, E: Elf>(
+    file: &File<'d, E>,
+    loaded: Option<&Dynamic<'d, E>>,
+    bytes: &'d Content,
+) -> Slots {
     let mut slots = Slots::default();
     if !file.is_64() {
         return slots;
     }
-    let mut strings = Strings::of(file, file.elf_dynamic_symbol_table(), bytes);
+    let endian = file.endian();
+    let symbols = loaded.map_or(file.elf_dynamic_symbol_table().symbols(), |l| l.symbols);
+    let strings = || Strings::of(file, file.elf_dynamic_symbol_table(), bytes);
+    let mut names: Names<'_, E> = Names {
+        symbols,
+        strings: loaded.map_or_else(strings, |loaded| Strings::new(loaded.strings)),
+        endian,
+    };
     let mut left = MAX_RELOCATIONS;
-    for section in file.elf_section_table().iter() {
-        let Ok(Some((relocations, _))) = section.rela(endian, bytes) else {
-            continue;
-        };
+    let sections = file.elf_section_table().iter();
+    let sections = sections.filter_map(|section| Some(section.rela(endian, bytes).ok()??.0));
+    let loaded = loaded
+        .into_iter()
+        .flat_map(|l| l.relocations.iter().copied());
+    for relocations in sections.chain(loaded) {
         for relocation in &relocations[..relocations.len().min(left)] {
-            slots.add(file, relocation, &mut strings);
+            slots.add(relocation, &mut names);
         }
         left = left.saturating_sub(relocations.len());
     }
@@ -99,33 +111,42 @@ pub(crate) fn read<'d, E: Elf>(file: &File<'d, E>, bytes: &'d Content) -> Slots 
     slots
 }
 
+/// The symbols that relocations are about.
+struct Names<'d, E: Elf> {
+    symbols: &'d [E::Sym],
+    strings: Strings<'d>,
+    endian: Endianness,
+}
+
+impl<'d, E: Elf> Names<'d, E> {
+    /// The symbol of a relocation; `None` if it has none.
+    fn symbol(&self, relocation: &E::Rela) -> Option<&'d E::Sym> {
+        let index = relocation.r_sym(self.endian, false) as usize;
+        self.symbols.get(index).filter(|_| index != 0)
+    }
+}
+
 impl Slots {
-    fn add<'d, E: Elf>(
-        &mut self,
-        file: &File<'d, E>,
-        relocation: &E::Rela,
-        strings: &mut Strings<'d>,
-    ) {
-        let endian = file.endian();
+    fn add<E: Elf>(&mut self, relocation: &E::Rela, names: &mut Names<'_, E>) {
+        let endian = names.endian;
         let slot = relocation.r_offset(endian).into();
         let addend: i64 = relocation.r_addend(endian).into();
         match relocation.r_type(endian, false) {
             elf::R_X86_64_IRELATIVE => self.resolved.push((addend.cast_unsigned(), slot)),
             elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
-                let index = SymbolIndex(relocation.r_sym(endian, false) as usize);
-                let Ok(symbol) = file.elf_dynamic_symbol_table().symbol(index) else {
+                let Some(symbol) = names.symbol(relocation) else {
                     return;
                 };
-                let name = strings.get(symbol.st_name(endian));
+                let name = names.strings.get(symbol.st_name(endian));
                 self.imported
                     .extend(name.map(|name| (Box::from(name), slot)));
             }
             elf::R_X86_64_DTPMOD64 => {
-                let own = thread_local(file, relocation);
+                let own = thread_local(names, relocation);
                 self.modules.extend(own.map(|_| slot));
             }
             elf::R_X86_64_TPOFF64 => {
-                let own = thread_local(file, relocation);
+                let own = thread_local(names, relocation);
                 let place = own.map(|at| at.wrapping_add_signed(addend));
                 self.thread_offsets.extend(place.map(|place| (slot, place)));
             }
@@ -135,13 +156,12 @@ impl Slots {
 }
 
 /// Where in the image's own block the symbol of a relocation is; `None` if it is another's.
-fn thread_local<E: Elf>(file: &File<'_, E>, relocation: &E::Rela) -> Option<u64> {
-    let endian = file.endian();
-    let index = SymbolIndex(relocation.r_sym(endian, false) as usize);
-    if index.0 == 0 {
+fn thread_local<E: Elf>(names: &Names<'_, E>, relocation: &E::Rela) -> Option<u64> {
+    let endian = names.endian;
+    if relocation.r_sym(endian, false) == 0 {
         return Some(0);
     }
-    let symbol = file.elf_dynamic_symbol_table().symbol(index).ok()?;
+    let symbol = names.symbol(relocation)?;
     let own = symbol.st_shndx(endian) != elf::SHN_UNDEF;
     own.then(|| symbol.st_value(endian).into())
 }

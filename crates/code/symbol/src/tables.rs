@@ -1,11 +1,14 @@
 //! The symbol tables: which names stand at which addresses.
 
+use object::Endianness;
 use object::elf;
 use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader as _, Sym, SymbolTable};
 
 use crate::content::Content;
+use crate::dynamic::Dynamic;
 use crate::elf::{Elf, File, is_code};
+use crate::layout::Layout;
 
 /// Longer names are not kept.
 const MAX_NAME: usize = 16 << 10;
@@ -60,9 +63,14 @@ impl<'d> Strings<'d> {
         let strings = section
             .and_then(|s| s.data(file.endian(), bytes))
             .unwrap_or_default();
+        Strings::new(strings)
+    }
+
+    /// These.
+    pub(crate) fn new(bytes: &'d [u8]) -> Strings<'d> {
         Strings {
-            bytes: strings,
-            budget: (strings.len().saturating_mul(4) + (64 << 10)).min(MAX_NAMES),
+            bytes,
+            budget: (bytes.len().saturating_mul(4) + (64 << 10)).min(MAX_NAMES),
         }
     }
 
@@ -84,10 +92,38 @@ pub(crate) fn symbols<'d, E: Elf>(
     table: &SymbolTable<'d, E, &'d Content>,
     bytes: &'d Content,
 ) -> Symbols<'d> {
-    let endian = file.endian();
-    let mut strings = Strings::of(file, table, bytes);
+    let is_in_code = |index, symbol: &E::Sym| {
+        let section = table.symbol_section(file.endian(), symbol, index);
+        let section = section.ok().flatten();
+        section.is_some_and(|section| is_code(file, section))
+    };
+    let strings = Strings::of(file, table, bytes);
+    collect::<E>(table.enumerate(), strings, file.endian(), is_in_code)
+}
+
+/// Reads the table of a file without section headers.
+pub(crate) fn loaded_symbols<'d, E: Elf>(
+    loaded: &Dynamic<'d, E>,
+    layout: &Layout,
+    endian: Endianness,
+) -> Symbols<'d> {
+    let is_in_code = |_, symbol: &E::Sym| {
+        let address = symbol.st_value(endian).into();
+        layout.executable_segment(address).is_some()
+    };
+    let symbols = (0..).map(SymbolIndex).zip(loaded.symbols);
+    let strings = Strings::new(loaded.strings);
+    collect::<E>(symbols, strings, endian, is_in_code)
+}
+
+fn collect<'d, E: Elf>(
+    symbols: impl Iterator<Item = (SymbolIndex, &'d E::Sym)>,
+    mut strings: Strings<'d>,
+    endian: Endianness,
+    is_in_code: impl Fn(SymbolIndex, &E::Sym) -> bool,
+) -> Symbols<'d> {
     let mut found = Symbols::default();
-    for (index, symbol) in table.enumerate() {
+    for (index, symbol) in symbols {
         if symbol.st_shndx(endian) == elf::SHN_UNDEF {
             continue;
         }
@@ -106,13 +142,15 @@ pub(crate) fn symbols<'d, E: Elf>(
                     thread_local: kind == elf::STT_TLS,
                 }));
             }
-            kind if is_function(file, table, index, symbol) => found.functions.push(Symbol {
-                name: named(&mut strings),
-                address: symbol.st_value(endian).into(),
-                size: symbol.st_size(endian).into(),
-                local: symbol.st_bind() == elf::STB_LOCAL,
-                ifunc: kind == elf::STT_GNU_IFUNC,
-            }),
+            kind if is_function::<E>(symbol, || is_in_code(index, symbol)) => {
+                found.functions.push(Symbol {
+                    name: named(&mut strings),
+                    address: symbol.st_value(endian).into(),
+                    size: symbol.st_size(endian).into(),
+                    local: symbol.st_bind() == elf::STB_LOCAL,
+                    ifunc: kind == elf::STT_GNU_IFUNC,
+                })
+            }
             _ => {}
         }
     }
@@ -120,22 +158,11 @@ pub(crate) fn symbols<'d, E: Elf>(
 }
 
 /// Functions say so; a label of hand-written assembly counts where it is
-/// global and stands in a section of code.
-fn is_function<'d, E: Elf>(
-    file: &File<'d, E>,
-    table: &SymbolTable<'d, E, &'d Content>,
-    index: SymbolIndex,
-    symbol: &E::Sym,
-) -> bool {
+/// global and stands in code.
+fn is_function<E: Elf>(symbol: &E::Sym, is_in_code: impl Fn() -> bool) -> bool {
     match symbol.st_type() {
         elf::STT_FUNC | elf::STT_GNU_IFUNC => true,
-        elf::STT_NOTYPE if symbol.st_bind() != elf::STB_LOCAL => {
-            let section = table.symbol_section(file.endian(), symbol, index);
-            section
-                .ok()
-                .flatten()
-                .is_some_and(|section| is_code(file, section))
-        }
+        elf::STT_NOTYPE => symbol.st_bind() != elf::STB_LOCAL && is_in_code(),
         _ => false,
     }
 }

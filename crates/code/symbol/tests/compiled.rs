@@ -306,3 +306,54 @@ fn other_files_are_refused() {
     let bytes = fs::read(&program.path).unwrap();
     assert_eq!(parse(&bytes), Error::NotLoadable { elf_type: 1 });
 }
+
+/// The program beside itself has the link's name and its own build-id, and no symbols.
+#[test]
+fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
+    let Some(program) = cpp() else { return };
+    let folder = program.path(".debug");
+    fs::create_dir(&folder).unwrap();
+    let debug = program.objcopy(&["--only-keep-debug"], &program.path, ".debug/prog");
+    let Some(debug) = debug else { return };
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    let stripped = program.objcopy(&["--strip-all", &link], &program.path, "stripped");
+    let Some(stripped) = stripped else { return };
+    fs::rename(stripped, &program.path).unwrap();
+    let image = image(&program.path).unwrap();
+    assert!(!image.is_stripped());
+    assert_eq!(
+        image.debug_file(),
+        Some(debug.canonicalize().unwrap().as_path())
+    );
+    assert_eq!(count(&image, "local"), 1);
+}
+
+/// Programs run without section headers: what they export, and what the loader fills in, is found as the loader does.
+#[test]
+fn a_file_without_section_headers_has_its_dynamic_symbols() {
+    for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {
+        let options = ["-O2", "-shared", "-fPIC", "-Wl,-soname,libown.so.1", hash];
+        let Some(program) = compile("g++", "lib.cpp", CPP, &options) else {
+            return;
+        };
+        let whole = image(&program.path).unwrap();
+        let mut bytes = fs::read(&program.path).unwrap();
+        bytes[40..48].fill(0); // where section headers are
+        bytes[58..64].fill(0); // how long, how many, and which has the names
+        let bare = Image::parse(&bytes.into(), &NoDebugFiles).unwrap();
+        assert_eq!(bare.header().soname.as_deref(), Some("libown.so.1"));
+        for spec in ["ns::f(int)", "plain", "other", "chosen", "main"] {
+            let [one, other] = [&whole, &bare].map(|image| image.find(spec).unwrap()[0].address);
+            assert_eq!(one, other, "{spec} {hash}");
+        }
+        assert_eq!(count(&bare, "local"), 0);
+        let imports = |image: &Image| {
+            let all = image.imports().map(|(name, slot)| (name.to_owned(), slot));
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(imports(&bare), imports(&whole));
+        assert!(!imports(&bare).is_empty());
+        let chosen = &whole.find("chosen").unwrap()[0];
+        assert_eq!(bare.ifunc_slots(chosen), whole.ifunc_slots(chosen));
+    }
+}

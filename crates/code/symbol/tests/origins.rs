@@ -112,3 +112,36 @@ fn damage_is_survived() {
         origins(&path, &bytes, "outer");
     }
 }
+
+/// Calls that were compiled into their callers were uncounted, and unsaid.
+#[test]
+fn places_where_a_function_is_inlined_are_counted() {
+    const PARTLY: &str = "\
+volatile int sink;
+extern \"C\" int partly(int x);
+static inline __attribute__((always_inline)) int body(int x) { sink = x; return x + 1; }
+extern \"C\" int partly(int x) { return body(x); }
+extern \"C\" __attribute__((noinline)) int one(int n) { return partly(n) + 1; }
+extern \"C\" __attribute__((noinline)) int two(int n) { return partly(n) ^ 5; }
+extern \"C\" __attribute__((noinline)) int never(int n) { sink = n; return n; }
+int main(int n, char **) {
+    int (*volatile f)(int) = partly;
+    return one(n) + two(n) + never(n) + f(n);
+}
+";
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let folder = TempDir::new().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (source, program) = (path("partly.cc"), path("partly"));
+        fs::write(&source, PARTLY).expect("a file");
+        if tool("g++", &["-O2", version, "-o", &program, &source]).is_none() {
+            return;
+        }
+        let content = fs::read(&program).expect("a file").into();
+        let source = Disk::of(&program);
+        let image = Image::parse(&content, &source).expect("ELF");
+        let places = image.inlined_places(&content, &source);
+        let of = |name: &str| places.get(&image.find(name).expect(name)[0].address);
+        assert_eq!((of("partly"), of("never")), (Some(&2), None), "{places:?}");
+    }
+}

@@ -8,10 +8,15 @@
 //! OPTION   = NAME ["=" VALUE]
 //! ```
 //!
+//! A glob, of either, holds `*` for any text or `?` for one character; each other character is itself, `[` too,
+//! because names such as `f[abi:cxx11]`, `main.Map[int]` and `operator[]` have it.
+//!
 //! A return has no offset: it is the whole function's, wherever it returns from.
 //!
-//! A `:` that belongs to a `::` never splits, so `ns::f` and
-//! `libstdc++.so.6:std::foo*` mean what they look like. A [`Spec`] borrows the
+//! A `:` that belongs to a `::`, or is between brackets that are closed, never splits, so `ns::f`, `f[abi:cxx11]` and
+//! `libstdc++.so.6:std::foo*` mean what they look like. Other names with a single colon (Go's `type:.eq.main.T`, a
+//! library `a:b.so`) cannot be told from a binary and a function by their text: [`Spec::readings`] has all ways to
+//! read a spec, and who knows the names takes the first that means something. A [`Spec`] borrows the
 //! text it was read from, and its `Display` is the *resolved* form, which always
 //! names the kind (`uprobe:redis-server:dictFind`) and reads back as the same value.
 //!
@@ -144,6 +149,12 @@ impl<'a> Spec<'a> {
         spec_parse::parse(text)
     }
 
+    /// All ways to read a spec, the one of [`parse`](Spec::parse) first: with each of its single colons behind the
+    /// binary, and without a binary.
+    pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
+        spec_parse::readings(text)
+    }
+
     /// The entry of a named function: how a driver writes down what a glob resolved to.
     pub fn uprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
@@ -181,13 +192,7 @@ impl fmt::Display for Spec<'_> {
     }
 }
 
-/// Whether a name is a pattern: it holds `*`, `?`, or a `[` that opens a set.
-/// The `[]` of `operator[]` opens none.
+/// Whether a name is a pattern: it holds `*` or `?`.
 pub fn is_glob(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.iter().enumerate().any(|(at, byte)| match byte {
-        b'*' | b'?' => true,
-        b'[' => bytes.get(at + 1) != Some(&b']'),
-        _ => false,
-    })
+    text.contains(['*', '?'])
 }

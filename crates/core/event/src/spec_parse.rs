@@ -80,17 +80,44 @@ impl<'a> Rest<'a> {
 
 /// Reads one spec; see the grammar in [`crate::spec`].
 pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
-    if let Some(at) = text.find(char::is_control) {
-        return Err(SpecError {
+    let (kind, rest) = head(text)?;
+    read(kind, rest, single_colon(rest.text, 0))
+}
+
+/// All ways to read one; see [`Spec::readings`].
+pub(crate) fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, SpecError>> {
+    let (first, head) = match head(text) {
+        Ok(head) => (None, Some(head)),
+        Err(error) => (Some(Err(error)), None),
+    };
+    let all = head.into_iter().flat_map(|(kind, rest)| {
+        let colons = core::iter::successors(single_colon(rest.text, 0), move |at| {
+            single_colon(rest.text, at + 1)
+        });
+        let colons = colons.take_while(move |_| kind.is_probe()).map(Some);
+        let all = colons.chain(core::iter::once(None));
+        all.map(move |colon| read(kind, rest, colon))
+    });
+    first.into_iter().chain(all)
+}
+
+/// The kind, and what follows it.
+fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
+    match text.find(char::is_control) {
+        Some(at) => Err(SpecError {
             at,
             fault: SpecFault::ControlCharacter,
-        });
+        }),
+        None => Ok(split_kind(Rest { text, at: 0 })),
     }
-    let (kind, rest) = split_kind(Rest { text, at: 0 });
+}
+
+/// Reads what follows a kind, with the colon behind the binary.
+fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
     if !kind.is_probe() {
         return unparsed(kind, rest);
     }
-    let (binary, rest) = split_binary(rest)?;
+    let (binary, rest) = split_binary(rest, colon)?;
     let (rest, options) = split_options(rest)?;
     let (function, offset) = split_offset(rest)?;
     if !split_options(function)?.1.is_empty() {
@@ -128,26 +155,40 @@ fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
     })
 }
 
-/// The first `:` that is no part of a `::`. Of a longer run of an odd number,
-/// the first stands alone: `bin:::f` is the function `::f`.
-fn single_colon(text: &str) -> Option<usize> {
+/// The first `:` from a byte on that is no part of a `::`, and not between brackets that are closed. Of a longer run of
+/// an odd number, the first stands alone: `bin:::f` is the function `::f`.
+fn single_colon(text: &str, from: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
     let mut at = 0;
-    while let Some(found) = text[at..].find(':') {
-        let start = at + found;
-        let run = text[start..]
-            .bytes()
-            .take_while(|byte| *byte == b':')
-            .count();
-        if run % 2 == 1 {
-            return Some(start);
+    while let Some(&byte) = bytes.get(at) {
+        let run = bytes[at..].iter().take_while(|b| **b == b':').count();
+        match run % 2 {
+            1 if at >= from => return Some(at),
+            _ => at = closing(&bytes[at..], byte).map_or(at + run.max(1), |len| at + len),
         }
-        at = start + run;
     }
     None
 }
 
+/// How many bytes an opening bracket and its closing one span; `None` if this is none, or is not closed.
+fn closing(text: &[u8], open: u8) -> Option<usize> {
+    let close = match open {
+        b'[' => b']',
+        b'(' => b')',
+        b'{' => b'}',
+        _ => return None,
+    };
+    let mut depth = 0_usize;
+    let end = text.iter().position(|byte| {
+        depth += usize::from(*byte == open);
+        depth -= usize::from(*byte == close);
+        depth == 0
+    });
+    end.map(|end| end + 1)
+}
+
 fn split_kind(rest: Rest<'_>) -> (Kind, Rest<'_>) {
-    let named = single_colon(rest.text).and_then(|colon| {
+    let named = single_colon(rest.text, 0).and_then(|colon| {
         let (word, behind) = rest.split_around(colon);
         let kind = Kind::ALL
             .into_iter()
@@ -157,8 +198,11 @@ fn split_kind(rest: Rest<'_>) -> (Kind, Rest<'_>) {
     named.unwrap_or((Kind::Uprobe, rest))
 }
 
-fn split_binary(rest: Rest<'_>) -> Result<(Option<&str>, Rest<'_>), SpecError> {
-    let Some(colon) = single_colon(rest.text) else {
+fn split_binary(
+    rest: Rest<'_>,
+    colon: Option<usize>,
+) -> Result<(Option<&str>, Rest<'_>), SpecError> {
+    let Some(colon) = colon else {
         return Ok((None, rest));
     };
     let (binary, function) = rest.split_around(colon);

@@ -95,7 +95,7 @@ pub struct UnitCosts {
 /// What a kernel uprobe costs, by how the kernel gets the instruction there done.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelCosts {
-    nop5: Cost,
+    nop: Cost,
     emulated: Cost,
     single: Cost,
 }
@@ -104,7 +104,7 @@ impl KernelCosts {
     /// On an instruction that is done so.
     pub fn of(&self, step: Step) -> Cost {
         match step {
-            Step::Nop5 => self.nop5,
+            Step::Nop => self.nop,
             Step::Emulated => self.emulated,
             Step::Single => self.single,
         }
@@ -119,7 +119,7 @@ impl UnitCosts {
         reading_ns: 12.0,
         trap: cost(600.0, 1_200.0, 5_000.0),
         kernel: KernelCosts {
-            nop5: cost(150.0, 300.0, 1_000.0),
+            nop: cost(150.0, 300.0, 1_000.0),
             emulated: cost(300.0, 600.0, 1_500.0),
             single: cost(1_000.0, 4_500.0, 25_000.0),
         },
@@ -151,7 +151,7 @@ pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
         && let Some(steps) = prices.take(|| uprobe::measure().ok())
     {
         costs.kernel = KernelCosts {
-            nop5: about(steps.nop),
+            nop: about(steps.nop),
             emulated: about(steps.push),
             single: about(steps.single_step),
         };
@@ -247,7 +247,7 @@ mod tests {
                 sound(count);
                 sound(filtered);
             }
-            for step in [Step::Nop5, Step::Emulated, Step::Single] {
+            for step in [Step::Nop, Step::Emulated, Step::Single] {
                 sound(costs.kernel.of(step));
             }
             sound(costs.trap);

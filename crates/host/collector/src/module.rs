@@ -2,8 +2,10 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -38,6 +40,7 @@ pub struct Object {
     is_go: OnceCell<bool>,
     linked_libc: OnceCell<Option<u64>>,
     ports: OnceCell<Option<Range<u64>>>,
+    inlined: OnceCell<HashMap<u64, u32>>,
 }
 
 /// The first function that a program takes from the C library that it is linked with.
@@ -156,6 +159,7 @@ impl Object {
             is_go: OnceCell::new(),
             linked_libc: OnceCell::new(),
             ports: OnceCell::new(),
+            inlined: OnceCell::new(),
         })
     }
 
@@ -226,6 +230,16 @@ impl Object {
     pub fn origins<R>(&self, ask: impl FnOnce(&Origins<'_>) -> R) -> R {
         let content = self.content().unwrap_or_default();
         self.image.origins(&content, &self.source, ask)
+    }
+
+    /// In how many places the compiler put a function into others, as far as debug information says.
+    pub fn inlined_places(&self, function: &Function) -> u32 {
+        let look = || {
+            let content = self.content().unwrap_or_default();
+            self.image.inlined_places(&content, &self.source)
+        };
+        let places = self.inlined.get_or_init(look);
+        places.get(&function.address).copied().unwrap_or(0)
     }
 
     /// How its functions are left.
@@ -338,12 +352,17 @@ fn listed_libraries(loader: &Path, program: &Path) -> Vec<PathBuf> {
     list.arg("--list").arg(program);
     let listed = own::with_helper(|| list.output());
     let text = listed.map(|output| output.stdout).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let path = |line: &str| {
-        let (_, path) = line.split_once(" => ")?;
-        Some(PathBuf::from(path.split(" (0x").next()?.trim()))
-    };
-    text.lines().filter_map(path).collect()
+    text.split(|byte| *byte == b'\n')
+        .filter_map(listed_path)
+        .collect()
+}
+
+/// `libc.so.6 => /lib/libc.so.6 (0x7f…)`: bytes, because a path need not be text.
+fn listed_path(line: &[u8]) -> Option<PathBuf> {
+    let arrow = line.windows(4).position(|four| four == b" => ")?;
+    let path = &line[arrow + 4..];
+    let end = path.windows(4).rposition(|four| four == b" (0x")?;
+    Some(OsStr::from_bytes(&path[..end]).into())
 }
 
 impl Cache {

@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_sys::host::random;
 use tiptoe_wire::passed::{self, Key, seals};
 
@@ -37,7 +38,7 @@ pub fn memfd(name: &std::ffi::CStr, len: u64) -> io::Result<OwnedFd> {
     }
     // SAFETY: a fresh descriptor that nobody else owns.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.set_len(len)?;
+    file.set_len(len).map_err(explain_file_size)?;
     seal(file.as_raw_fd(), libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
     Ok(OwnedFd::from(file))
 }

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
 use tiptoe_event::ShellWord;
-use tiptoe_event::spec::{self, Function as Wanted, Kind, Spec};
-use tiptoe_symbol::{Function, Kind as CodeKind};
+use tiptoe_event::spec::{Function as Wanted, Kind, Spec};
+use tiptoe_symbol::{Function, Kind as CodeKind, glob};
 use tiptoe_sys::host::procfs::Process;
 
 use crate::module::{Module, Object, started_as};
@@ -115,8 +116,14 @@ fn resolve_all(
     let mut waiting = Vec::new();
     for text in specs {
         let spec = parse(text)?;
-        let wanted = (&spec, follow(&spec));
-        let found = find(&mut resolved, &mut seen, wanted, process, modules);
+        let mut find = |spec: &Spec| {
+            let wanted = (spec, follow(spec));
+            find(&mut resolved, &mut seen, wanted, process, modules)
+        };
+        let found = find(&spec).or_else(|error| {
+            let found = other_readings(text).any(|spec| find(&spec).is_ok());
+            if found { Ok(()) } else { Err(error) }
+        });
         match found {
             Ok(()) => resolved.met.push(text.clone()),
             Err(_) if wait && later::may_come(&spec, process, modules) => waiting.push(text),
@@ -186,6 +193,13 @@ pub fn parse(text: &str) -> Result<Spec<'_>, Error> {
     Ok(spec)
 }
 
+/// What else a spec may mean, if it means nothing as it is read first: another colon is the one behind the binary, or
+/// all of them belong to the function's name.
+fn other_readings(text: &str) -> impl Iterator<Item = Spec<'_>> {
+    let others = Spec::readings(text).skip(1).flatten();
+    others.filter(|spec| spec.options.is_empty())
+}
+
 fn wanted(spec: &Spec) -> String {
     match spec.function {
         Wanted::Name(name) | Wanted::Glob(name) | Wanted::Unparsed(name) => name.to_owned(),
@@ -194,24 +208,25 @@ fn wanted(spec: &Spec) -> String {
 }
 
 /// Whether a module is the binary that is meant: as given, by soname, by
-/// its last path component, through links, and the program by its comm.
+/// its last path component, by the name that is shown, through links, and the program by its comm.
 pub fn matches(binary: Option<&str>, process: Process, module: &Module) -> bool {
     let Some(binary) = binary else {
         return module.is_program;
     };
     let soname = module.object.image.header().soname.as_deref();
-    let base = module.path.file_name().and_then(|name| name.to_str());
-    let full = module.path.to_str();
-    if spec::is_glob(binary) {
-        let pattern = glob::Pattern::new(binary);
-        let fits = |name: &str| pattern.as_ref().is_ok_and(|pattern| pattern.matches(name));
-        return [soname, base, full].into_iter().flatten().any(fits);
+    let base = module.path.file_name().map(OsStrExt::as_bytes);
+    // Bytes, because a file's name need not be text.
+    let names = [
+        soname.map(str::as_bytes),
+        base,
+        Some(module.path.as_os_str().as_bytes()),
+        Some(module.name.as_bytes()),
+    ];
+    let mut names = names.into_iter().flatten();
+    if glob::is_glob(binary) {
+        return names.any(|name| glob::matches(binary, name));
     }
-    if [soname, base, full]
-        .into_iter()
-        .flatten()
-        .any(|name| name == binary)
-    {
+    if names.any(|name| name == binary.as_bytes()) {
         return true;
     }
     let same_file = Path::new(binary)
@@ -268,7 +283,9 @@ fn add(
         let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
-            notes: Vec::new(),
+            notes: inlined(spec, &module.object, &function)
+                .into_iter()
+                .collect(),
             object: module.object.clone(),
             bias: module.bias,
             function: function.into_owned(),
@@ -285,6 +302,19 @@ fn add(
         }
     }
     note_stripped(resolved, spec, module);
+}
+
+/// That calls of a function which was asked for by its name have no place of their own. Of a glob's many functions
+/// nobody asks for each.
+fn inlined(spec: &Spec, object: &Object, function: &Function) -> Option<String> {
+    if !matches!(spec.function, Wanted::Name(_)) || spec.offset != 0 {
+        return None;
+    }
+    match object.inlined_places(function) {
+        0 => None,
+        1 => Some("1 inlined place is not counted".to_owned()),
+        places => Some(format!("{places} inlined places are not counted")),
+    }
 }
 
 fn unsuitable(function: &Function) -> Option<&'static str> {

@@ -1,13 +1,35 @@
 //! How the kernel's uprobes run an instruction, or do not, as seen on Linux 6.18.
 //!
+//! Newer kernels make one no-operation a call, without any trap: that of five bytes up to Linux 7.1, that of ten from
+//! Linux 7.2 on. Which one, a trial says ([`optimised`]), because distributions take such changes into older kernels.
+//!
 //! A uprobe runs the instruction under it from a copy, in a single step. A few instructions the kernel emulates
 //! itself. It refuses some: with ENOTSUPP where the code is mapped already, and silently where the code is mapped
 //! later, and then the probe never counts. Others it runs wrongly, and the program crashes or computes something
 //! else. `tests/opcodes.rs` runs all opcodes with and without a probe.
 
+use std::sync::OnceLock;
+
+use tiptoe_sys::host::Process;
+use tiptoe_sys::host::procfs::path_of;
+
+use crate::{KernelProbe, UprobeSet};
+
 /// Why the kernel cannot probe the instruction that begins with these bytes, in words that follow "the kernel
 /// cannot probe". `at_entry`: a function begins here, so that nothing below the stack pointer is in use.
 pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
+    unprobeable_with(instruction, at_entry, optimised)
+}
+
+/// The same on a kernel that optimises what `optimised` says, which is only asked where it matters.
+fn unprobeable_with(
+    instruction: &[u8],
+    at_entry: bool,
+    optimised: impl Fn() -> Optimised,
+) -> Option<&'static str> {
+    if instruction.starts_with(&NOP10) && optimised() == Optimised::Nop10 {
+        return None;
+    }
     let Prefixes { all, rest, rex } = Prefixes::of(instruction);
     let has = |wanted: &[u8]| all.iter().any(|prefix| wanted.contains(prefix));
     if has(&[0xf0]) {
@@ -48,10 +70,15 @@ pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
         [0x0f, 0x2b | 0x40..=0x4f | 0x90..=0x9f, ..] if repeat => {
             Some("an instruction with a prefix F2 or F3 that it does not know there")
         }
-        _ if !at_entry && nop_len(rest).is_some_and(|len| len + before == 5) => Some(
-            "a no-operation of five bytes inside a function: it becomes a call, which writes \
-             below the stack",
-        ),
+        _ if !at_entry
+            && nop_len(rest).is_some_and(|len| len + before == 5)
+            && optimised() == Optimised::Nop5 =>
+        {
+            Some(
+                "a no-operation of five bytes inside a function: it becomes a call, which writes \
+                 below the stack",
+            )
+        }
         _ => None,
     }
 }
@@ -116,8 +143,8 @@ fn is_rex(byte: u8) -> bool {
 /// How the kernel gets the instruction under a uprobe done: most of what a hit costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
-    /// A no-operation of five bytes: newer kernels make it a call, without any trap.
-    Nop5,
+    /// A no-operation that this kernel [may make a call](Optimised), without any trap.
+    Nop,
     /// It does itself what the instruction does.
     Emulated,
     /// The program does it from a copy, and traps again behind it: several times dearer.
@@ -127,8 +154,17 @@ pub enum Step {
 
 /// How the instruction that begins with these bytes is done.
 pub fn step(instruction: &[u8]) -> Step {
+    step_with(instruction, optimised)
+}
+
+fn step_with(instruction: &[u8], optimised: impl Fn() -> Optimised) -> Step {
+    let of_nop = |kind| match optimised() == kind {
+        true => Step::Nop,
+        false => Step::Emulated,
+    };
     match instruction {
-        [0x0f, 0x1f, 0x44, 0, 0, ..] => Step::Nop5,
+        _ if instruction.starts_with(&NOP5) => of_nop(Optimised::Nop5),
+        _ if instruction.starts_with(&NOP10) => of_nop(Optimised::Nop10),
         [0x90, ..] | [0x66 | 0xf3, 0x90, ..] => Step::Emulated,
         [0x0f, 0x1f, ..] | [0x66, 0x0f, 0x1f, ..] => Step::Emulated,
         // push, of the first eight registers and of the others
@@ -138,6 +174,50 @@ pub fn step(instruction: &[u8]) -> Step {
         _ => Step::Single,
     }
 }
+
+/// The no-operation of five bytes, `nopl 0(%rax,%rax,1)`.
+const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+/// The one of ten bytes, `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
+const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+
+/// The no-operation that a kernel makes a call, if it does so at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Optimised {
+    /// That of five bytes; the one of ten is refused for its prefix.
+    Nop5,
+    /// That of ten bytes. The call first goes below what a function may keep under its stack pointer, so it is
+    /// no hazard inside a function; the no-operation of five bytes is emulated.
+    Nop10,
+}
+
+/// Which no-operation this kernel makes a call. The first call arms a uprobe in this process, which takes milliseconds;
+/// without the permission for that it is [`Optimised::Nop5`], whose refusals are the safe ones.
+pub fn optimised() -> Optimised {
+    static FOUND: OnceLock<Optimised> = OnceLock::new();
+    *FOUND.get_or_init(|| match takes_nop10() {
+        Some(true) => Optimised::Nop10,
+        _ => Optimised::Nop5,
+    })
+}
+
+/// Whether the kernel takes a uprobe on [`NOP10`]; `None` if it cannot be asked.
+fn takes_nop10() -> Option<bool> {
+    let this = Process::current();
+    let maps = this.maps().ok()?;
+    let at = TRIED.as_ptr() as u64;
+    let text = maps.iter().find(|mapping| mapping.contains(at))?;
+    let file = this.open_mapped(text).ok()?;
+    let probe = KernelProbe {
+        path: path_of(&file),
+        offset: text.file_offset(at)?,
+    };
+    let set = UprobeSet::open(this, &[probe]).ok()?;
+    Some(set.refused().is_empty())
+}
+
+/// Nobody runs it: a uprobe is put here for the trial. It is among the constants of this program, in whose mapping the
+/// kernel looks for places as in that of code, because it may be made executable.
+static TRIED: [u8; 10] = NOP10;
 
 #[cfg(test)]
 mod tests {
@@ -191,8 +271,10 @@ mod tests {
     fn a_no_operation_of_five_bytes_is_for_entries() {
         let check = |bytes: &[u8], bad| {
             let padded = [bytes, &[0; 8]].concat();
-            assert_eq!(unprobeable(&padded, false).is_some(), bad, "{bytes:x?}");
-            assert_eq!(unprobeable(&padded, true), None, "{bytes:x?}");
+            let of = |at_entry, kind| unprobeable_with(&padded, at_entry, || kind);
+            assert_eq!(of(false, Optimised::Nop5).is_some(), bad, "{bytes:x?}");
+            assert_eq!(of(false, Optimised::Nop10), None, "{bytes:x?}");
+            assert_eq!(of(true, Optimised::Nop5), None, "{bytes:x?}");
         };
         check(&[0x0f, 0x1f, 0x44, 0, 0], true);
         check(&[0x66, 0x0f, 0x1f, 0x40, 0], true);
@@ -203,10 +285,37 @@ mod tests {
         check(&[0x90], false);
     }
 
+    /// What static probes are on Linux 7.2 and later was refused for its CS prefix.
+    #[test]
+    fn the_no_operation_of_ten_bytes_is_probed_where_the_kernel_takes_it() {
+        let refused = |bytes: &[u8], kind| unprobeable_with(bytes, false, || kind).is_some();
+        assert!(refused(&NOP10, Optimised::Nop5) && !refused(&NOP10, Optimised::Nop10));
+        let other = [0x2e, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+        assert!(refused(&other, Optimised::Nop10) && refused(&NOP10[..9], Optimised::Nop10));
+        for (kind, five, ten) in [
+            (Optimised::Nop5, Step::Nop, Step::Emulated),
+            (Optimised::Nop10, Step::Emulated, Step::Nop),
+        ] {
+            assert_eq!(step_with(&NOP5, || kind), five);
+            assert_eq!(step_with(&NOP10, || kind), ten);
+        }
+    }
+
+    /// What is optimised follows from what this kernel takes, not from its number.
+    #[test]
+    fn the_kernel_is_asked_which_no_operation_it_takes() {
+        match takes_nop10() {
+            Some(taken) => assert_eq!(optimised() == Optimised::Nop10, taken),
+            None => crate::skipped::skipped("uprobes", "they are not permitted"),
+        }
+    }
+
     #[test]
     fn few_instructions_are_emulated() {
-        let check = |bytes: &[u8], want| assert_eq!(step(bytes), want, "{bytes:x?}");
-        check(&[0x0f, 0x1f, 0x44, 0, 0], Step::Nop5);
+        let check = |bytes: &[u8], want| {
+            assert_eq!(step_with(bytes, || Optimised::Nop5), want, "{bytes:x?}");
+        };
+        check(&NOP5, Step::Nop);
         check(&[0x0f, 0x1f, 0x40, 0], Step::Emulated);
         check(&[0x66, 0x0f, 0x1f, 0x44, 0, 0], Step::Emulated);
         check(&[0x66, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], Step::Single);

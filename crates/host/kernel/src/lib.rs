@@ -47,7 +47,7 @@ pub use cgroups::Cgroups;
 pub use counters::CounterSet;
 pub use error::Error;
 pub use futexes::Futexes;
-pub use instruction::{Step, step, unprobeable};
+pub use instruction::{Optimised, Step, optimised, step, unprobeable};
 pub use programs::ProgramTimes;
 pub use scopes::Scopes;
 pub use tiptoe_sys::host::tracefs::ArmedUprobe;

@@ -1,5 +1,5 @@
 //! Limits of resources: open files, which events use up (one per probe and
-//! thread), and the address space, which an agent's segments need.
+//! thread), the size of files, which shared memory is too, and the address space, which an agent's segments need.
 
 use std::prelude::rust_2024::*;
 
@@ -54,6 +54,32 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
             needed,
             limit: hard,
         })
+}
+
+/// The error, with the limit that it comes from and what to do, if a file or shared memory was refused its size because
+/// this process may have none so large.
+pub fn explain_file_size(error: io::Error) -> io::Error {
+    match file_size() {
+        Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!(
+                "File too large: the limit on file sizes is {most} bytes here, for shared memory, too \
+                 (`ulimit -f unlimited` before tiptoe lifts it)"
+            ),
+        ),
+        _ => error,
+    }
+}
+
+/// How many bytes a file may have that this process writes; `None` if nothing limits it.
+fn file_size() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is an rlimit for the call to fill; it cannot fail for a valid resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Has the calling thread run on one CPU alone, the first that it may run on; which that is.
@@ -141,6 +167,13 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max address space"), Some(4_096_000));
         assert_eq!(soft_limit(limits, "Max cpu time"), None);
         assert_eq!(soft_limit("", "Max address space"), None);
+    }
+
+    /// Without a limit an error stays what it is; with one, tests/e2e/limits.rs has the words.
+    #[test]
+    fn an_error_of_another_reason_stays() {
+        let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
     }
 
     #[test]

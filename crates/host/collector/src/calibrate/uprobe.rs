@@ -5,7 +5,7 @@
 use std::arch::naked_asm;
 use std::io;
 
-use tiptoe_kernel::{KernelProbe, UprobeSet};
+use tiptoe_kernel::{KernelProbe, Optimised, UprobeSet, optimised};
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::procfs::path_of;
 
@@ -18,7 +18,7 @@ const REPEATS: usize = 5;
 /// Nanoseconds for each hit.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// On a 5-byte no-operation.
+    /// On the no-operation that this kernel may make a call.
     pub(super) nop: f64,
     /// On a `push`, which the kernel emulates.
     pub(super) push: f64,
@@ -45,23 +45,31 @@ impl Price for Steps {
 }
 
 /// A place to probe, and how often to go there in one measurement.
-const PLACES: [(extern "C" fn(), u32); 3] = [(nop, 200), (push, 200), (mov, 20)];
+type Place = (extern "C" fn(), u32);
+
+/// What is probed on a kernel that optimises the no-operation of five bytes, and on one that does that of ten.
+const WITH_NOP5: [Place; 3] = [(nop5, 200), (push, 200), (mov, 20)];
+const WITH_NOP10: [Place; 3] = [(nop10, 200), (push, 200), (mov, 20)];
 
 /// Measures all three; an error where uprobes are not permitted.
 pub(super) fn measure() -> io::Result<Steps> {
-    // SAFETY: `hits` calls clock_gettime and the three functions below.
+    let (places, hits): (_, fn(u8) -> f64) = match optimised() {
+        Optimised::Nop5 => (&WITH_NOP5, |place| hits(&WITH_NOP5, place)),
+        Optimised::Nop10 => (&WITH_NOP10, |place| hits(&WITH_NOP10, place)),
+    };
+    // SAFETY: `hits` calls clock_gettime and the functions of its places, which are below.
     let mut child = unsafe { Child::start(hits) }?;
-    let probes = open(child.pid())?;
-    let mut costs = [0.0; PLACES.len()];
+    let probes = open(child.pid(), places)?;
+    let mut costs = [0.0; WITH_NOP5.len()];
     for (place, cost) in costs.iter_mut().enumerate() {
         let all: io::Result<Vec<f64>> = (0..REPEATS).map(|_| child.ask(place as u8)).collect();
         *cost = median(all?);
     }
     let counted = probes.read().map_err(io::Error::other)?;
-    let hit = |(reading, place): (&tiptoe_event::Reading, &(_, u32))| {
+    let hit = |(reading, place): (&tiptoe_event::Reading, &Place)| {
         reading.count >= u64::from(place.1) * REPEATS as u64
     };
-    if !counted.iter().zip(&PLACES).all(hit) {
+    if !counted.iter().zip(places).all(hit) {
         return Err(io::Error::other("a kernel uprobe did not count"));
     }
     let [nop, push, single_step] = costs;
@@ -73,29 +81,29 @@ pub(super) fn measure() -> io::Result<Steps> {
 }
 
 /// Arms all places in a forked child of this program.
-fn open(pid: u32) -> io::Result<UprobeSet> {
+fn open(pid: u32, places: &[Place]) -> io::Result<UprobeSet> {
     let this = Process::current();
     let maps = this.maps().map_err(io::Error::other)?;
-    let text = PLACES[0].0 as *const () as u64;
+    let text = places[0].0 as *const () as u64;
     let text = maps.iter().find(|m| m.contains(text));
     let text = text.ok_or(io::ErrorKind::NotFound)?;
     let file = this.open_mapped(text).map_err(io::Error::other)?;
-    let probe = |(place, _): &(extern "C" fn(), u32)| {
+    let probe = |(place, _): &Place| {
         let offset = text.file_offset(*place as *const () as u64)?;
         Some(KernelProbe {
             path: path_of(&file),
             offset,
         })
     };
-    let probes: Option<Vec<KernelProbe>> = PLACES.iter().map(probe).collect();
+    let probes: Option<Vec<KernelProbe>> = places.iter().map(probe).collect();
     let probes = probes.ok_or(io::ErrorKind::NotFound)?;
     let child = Process::new(pid).map_err(io::Error::other)?;
     UprobeSet::open(child, &probes).map_err(io::Error::other)
 }
 
 /// Goes to a place, in the child.
-fn hits(place: u8) -> f64 {
-    let Some(&(function, hits)) = PLACES.get(usize::from(place)) else {
+fn hits(places: &[Place], place: u8) -> f64 {
+    let Some(&(function, hits)) = places.get(usize::from(place)) else {
         return f64::NAN;
     };
     function();
@@ -107,8 +115,13 @@ fn hits(place: u8) -> f64 {
 }
 
 #[unsafe(naked)]
-extern "C" fn nop() {
+extern "C" fn nop5() {
     naked_asm!(".byte 0x0f, 0x1f, 0x44, 0, 0", "ret");
+}
+
+#[unsafe(naked)]
+extern "C" fn nop10() {
+    naked_asm!(".byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0", "ret");
 }
 
 #[unsafe(naked)]

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_wire::passed::seals;
 
 use super::InjectError;
@@ -45,7 +46,7 @@ impl Offer {
     /// Writes the agent, sizes the segments, and seals all that tiptoe no longer changes.
     pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
-        file.write_all_at(agent, 0)?;
+        file.write_all_at(agent, 0).map_err(explain_file_size)?;
         seal(&self.agent, seals::AGENT)?;
         size(&self.data, data, seals::DATA)?;
         size(&self.plan, plan, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
@@ -115,7 +116,7 @@ fn file_system(fd: &OwnedFd) -> Option<libc::c_long> {
 /// sealed: what is mapped behind its end ends tiptoe by SIGBUS.
 fn size(fd: &OwnedFd, len: u64, seals: i32) -> io::Result<()> {
     let file = File::from(fd.try_clone()?);
-    file.set_len(len)?;
+    file.set_len(len).map_err(explain_file_size)?;
     seal(fd, seals)?;
     match file.metadata()?.len() == len {
         true => Ok(()),

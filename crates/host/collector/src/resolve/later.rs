@@ -3,7 +3,7 @@
 use tiptoe_event::spec::{Spec, is_glob};
 use tiptoe_sys::host::procfs::Process;
 
-use super::{Resolved, Seen, find, follow, matches, parse};
+use super::{Resolved, Seen, find, follow, matches, other_readings, parse};
 use crate::module::Module;
 use crate::planner::Follow;
 use crate::request::Error;
@@ -52,19 +52,16 @@ pub fn later(
     let mut resolved = Resolved::default();
     let mut seen = Seen::new();
     for text in specs {
-        let spec = parse(text)?;
+        let first = parse(text)?;
         // Without a binary it is the program's, which is never loaded later.
-        let named = spec.binary.is_some();
-        if named
-            && find(
-                &mut resolved,
-                &mut seen,
-                (&spec, follow::wanted(&spec, entries)),
-                process,
-                modules,
-            )
-            .is_ok()
-        {
+        let mut named = std::iter::once(first)
+            .chain(other_readings(text))
+            .filter(|spec| spec.binary.is_some());
+        let found = named.any(|spec| {
+            let wanted = (&spec, follow::wanted(&spec, entries));
+            find(&mut resolved, &mut seen, wanted, process, modules).is_ok()
+        });
+        if found {
             resolved.met.push(text.clone());
         }
     }

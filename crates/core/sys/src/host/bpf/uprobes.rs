@@ -5,6 +5,9 @@
 //! is atomic because a thread may be preempted in the program, and another
 //! one run into the same place on the same CPU. The kernel compares the
 //! process before it runs the program, so nobody else counts.
+//!
+//! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic where a
+//! program at a uprobe uses more. A test reads the use from the instructions.
 
 use std::prelude::rust_2024::*;
 
@@ -154,8 +157,17 @@ fn last_cpu(list: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
+#[path = "../../../../../../tests/support/bpf_stack.rs"]
+mod bpf_stack;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_keeps_its_stack_below_what_a_kernel_panics_at() {
+        assert_eq!(bpf_stack::stack_bytes(&program(0)), 4);
+    }
 
     #[test]
     fn cpu_lists() {

@@ -1,0 +1,176 @@
+//! What the loader reads of a file (`PT_DYNAMIC`): the same tables that section headers name, of files without any.
+//!
+//! A program runs without section headers, and some are shipped so (`sstrip`, packers). The bytes are hostile: each
+//! table ends with the segment that it begins in, and the number of symbols is what the hash table claims, or less.
+
+use object::Endianness;
+use object::elf;
+use object::read::elf::{Dyn as _, ProgramHeader as _};
+use object::read::{Object as _, ReadRef as _};
+
+use crate::content::Content;
+use crate::elf::{Elf, File};
+use crate::layout::Layout;
+
+/// More symbols are not read.
+const MOST_SYMBOLS: usize = 2_000_000;
+
+/// The tables that a loader uses.
+pub(crate) struct Dynamic<'d, E: Elf> {
+    /// With the first one, which is none.
+    pub(crate) symbols: &'d [E::Sym],
+    /// Names, by the offsets that symbols have.
+    pub(crate) strings: &'d [u8],
+    pub(crate) relocations: Vec<&'d [E::Rela]>,
+    entries: &'d [E::Dyn],
+    endian: Endianness,
+}
+
+impl<'d, E: Elf> Dynamic<'d, E> {
+    /// Those of a file without section headers; `None` if it has headers, or nothing for a loader.
+    pub(crate) fn read(
+        file: &File<'d, E>,
+        layout: &Layout,
+        bytes: &'d Content,
+    ) -> Option<Dynamic<'d, E>> {
+        if !file.elf_section_table().is_empty() {
+            return None;
+        }
+        let endian = file.endian();
+        let mut segments = file.elf_program_headers().iter();
+        let entries = segments.find_map(|segment| segment.dynamic(endian, bytes).ok()?)?;
+        let mut found = Dynamic {
+            symbols: &[],
+            strings: &[],
+            relocations: Vec::new(),
+            entries,
+            endian,
+        };
+        let place = Place { layout, bytes };
+        let size = found.value(elf::DT_STRSZ).unwrap_or(u64::MAX);
+        found.strings = found
+            .value(elf::DT_STRTAB)
+            .and_then(|at| place.bytes(at, size))
+            .unwrap_or_default();
+        found.symbols = found.find_symbols(&place).unwrap_or_default();
+        let has_addends = file.is_64();
+        for (table, size) in [
+            (elf::DT_RELA, elf::DT_RELASZ),
+            (elf::DT_JMPREL, elf::DT_PLTRELSZ),
+        ] {
+            let (table, size) = (found.value(table), found.value(size));
+            let read = table
+                .zip(size)
+                .filter(|_| has_addends)
+                .and_then(|(at, size)| {
+                    place.table::<E::Rela>(at, size / size_of::<E::Rela>() as u64)
+                });
+            found.relocations.extend(read);
+        }
+        Some(found)
+    }
+
+    /// The value of the first entry of this kind.
+    pub(crate) fn value(&self, tag: elf::DynamicTag) -> Option<u64> {
+        let entries = self.entries.iter();
+        let mut entries = entries.take_while(|entry| entry.d_tag(self.endian) != elf::DT_NULL);
+        let entry = entries.find(|entry| entry.d_tag(self.endian) == tag)?;
+        Some(entry.d_val(self.endian).into())
+    }
+
+    /// A name.
+    pub(crate) fn text(&self, at: u64) -> Option<&'d str> {
+        let rest = self.strings.get(usize::try_from(at).ok()?..)?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        std::str::from_utf8(&rest[..end]).ok()
+    }
+
+    fn find_symbols(&self, place: &Place<'_, 'd>) -> Option<&'d [E::Sym]> {
+        let at = self.value(elf::DT_SYMTAB)?;
+        let hashed = self
+            .value(elf::DT_HASH)
+            .and_then(|at| self.count(place, at));
+        let gnu = || {
+            let at = self.value(elf::DT_GNU_HASH)?;
+            self.count_gnu(place, at)
+        };
+        // Linkers put the names right behind the symbols.
+        let between = || {
+            let size = self.value(elf::DT_STRTAB)?.checked_sub(at)?;
+            Some(size / size_of::<E::Sym>() as u64)
+        };
+        place.table(at, hashed.or_else(gnu).or_else(between)?)
+    }
+
+    /// The symbols of a hash table: as many as it has chains.
+    fn count(&self, place: &Place<'_, 'd>, at: u64) -> Option<u64> {
+        let [_, chains] = place.words(at, 2)?.first_chunk()?;
+        Some(u64::from(chains.get(self.endian)))
+    }
+
+    /// The symbols of a table of GNU's: up to the end of the chain that begins last.
+    fn count_gnu(&self, place: &Place<'_, 'd>, at: u64) -> Option<u64> {
+        let head = place.words(at, 4)?.first_chunk::<4>()?;
+        let [buckets, first, bloom, _] =
+            head.each_ref().map(|word| u64::from(word.get(self.endian)));
+        let word = if size_of::<E::Sym>() == 24 { 8 } else { 4 };
+        let at = at.checked_add(16)?.checked_add(bloom * word)?;
+        let starts = place.words(at, buckets)?;
+        let last = starts
+            .iter()
+            .map(|start| u64::from(start.get(self.endian)))
+            .max()?;
+        let chains = at.checked_add(buckets * 4)?;
+        let Some(behind) = last.checked_sub(first) else {
+            return Some(first); // nothing is hashed
+        };
+        let chain = place.words(chains.checked_add(behind * 4)?, MOST_SYMBOLS as u64)?;
+        let end = chain
+            .iter()
+            .position(|hash| hash.get(self.endian) & 1 == 1)?;
+        Some(last + end as u64 + 1)
+    }
+}
+
+/// Where the file has what is at a link-time address.
+struct Place<'l, 'd> {
+    layout: &'l Layout,
+    bytes: &'d Content,
+}
+
+impl<'d> Place<'_, 'd> {
+    /// Up to so many bytes: less if the segment, or the file, ends before.
+    fn bytes(&self, address: u64, most: u64) -> Option<&'d [u8]> {
+        let (start, room) = self.room(address)?;
+        self.bytes.get(start..start + room.min(most))
+    }
+
+    /// Up to so many entries.
+    fn table<T: object::pod::Pod>(&self, address: u64, most: u64) -> Option<&'d [T]> {
+        let (start, room) = self.room(address)?;
+        let count = (room / size_of::<T>() as u64)
+            .min(most)
+            .min(MOST_SYMBOLS as u64);
+        self.bytes
+            .read_slice_at(start, usize::try_from(count).ok()?)
+            .ok()
+    }
+
+    fn words(&self, address: u64, most: u64) -> Option<&'d [object::U32<Endianness>]> {
+        self.table(address, most)
+    }
+
+    /// The offset in the file, and how many bytes of the segment follow there.
+    fn room(&self, address: u64) -> Option<(u64, u64)> {
+        let mut segments = self.layout.segments.iter();
+        let (segment, start) = segments.find_map(|segment| {
+            let start = segment.offset_of(address)?;
+            Some((segment, start))
+        })?;
+        let end = segment
+            .offset
+            .checked_add(segment.file_size)?
+            .min(self.bytes.size());
+        Some((start, end.checked_sub(start)?))
+    }
+}

@@ -1,0 +1,136 @@
+//! How often the compiler put each function into others: places that no probe of the function sees.
+
+use std::collections::HashMap;
+
+use gimli::constants as dw;
+use gimli::{Attribute, AttributeValue, Unit};
+use object::read::{Object as _, ObjectSection as _};
+
+use crate::content::Content;
+use crate::debug::DebugSource;
+use crate::elf;
+use crate::image::Image;
+use crate::inline::dwarf;
+use crate::reader::Part;
+use crate::variable::Files;
+
+/// Longer debug information is not looked through, as nobody should wait for that: it takes about 10 ns a byte.
+const MOST: u64 = 32 << 20;
+
+/// Each unit may have a table of abbreviations of its own, all overlapping: no more units times the bytes of all tables.
+const MOST_TABLES: u64 = 2 << 30;
+
+/// A function as all of its copies refer to it: whether it is described in the file that several share, and where.
+type Abstract = (bool, usize);
+
+impl Image {
+    /// In how many places each function was put into another one, by its link-time address; those without any are
+    /// left out. Nothing if there is no debug information, or too much.
+    pub fn inlined_places(&self, bytes: &Content, source: &dyn DebugSource) -> HashMap<u64, u32> {
+        let files = Files::find(bytes, source);
+        let described = files.described(bytes);
+        let file = elf::parse(described);
+        let size = |name: &str| Some(file.as_ref()?.section_by_name(name)?.size());
+        if size(".debug_info").is_none_or(|size| size > MOST) {
+            return HashMap::new();
+        }
+        let dwarf = dwarf(described, 0);
+        let mut found = Found::default();
+        let mut units = dwarf.units();
+        let tables = size(".debug_abbrev").unwrap_or(0).max(1);
+        for _ in 0..MOST_TABLES / tables {
+            let Ok(Some(header)) = units.next() else {
+                break;
+            };
+            if let Ok(unit) = dwarf.unit(header) {
+                // What is damaged ends its unit.
+                let _ = found.look_through(&dwarf, &unit);
+            }
+        }
+        found.places()
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    /// Where a function's own code begins.
+    own: HashMap<Abstract, u64>,
+    /// How often it is within another one's.
+    inlined: HashMap<Abstract, u32>,
+}
+
+impl Found {
+    fn look_through<'d>(
+        &mut self,
+        dwarf: &gimli::Dwarf<Part<'d>>,
+        unit: &Unit<Part<'d>>,
+    ) -> Result<(), gimli::Error> {
+        let mut entries = unit.entries_raw(None)?;
+        let mut attributes: Vec<Attribute<Part<'d>>> = Vec::new();
+        while !entries.is_empty() {
+            let offset = entries.next_offset();
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
+            let tag = abbreviation.tag();
+            if !matches!(tag, dw::DW_TAG_subprogram | dw::DW_TAG_inlined_subroutine) {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            entries.read_attributes(abbreviation.attributes(), &mut attributes)?;
+            let value = |name| {
+                let found = attributes.iter().find(|attribute| attribute.name() == name);
+                found.map(Attribute::value)
+            };
+            let origin = value(dw::DW_AT_abstract_origin).and_then(|at| referred(unit, &at));
+            if tag == dw::DW_TAG_inlined_subroutine {
+                if let Some(origin) = origin {
+                    *self.inlined.entry(origin).or_default() += 1;
+                }
+                continue;
+            }
+            let itself = || Some((false, offset.to_debug_info_offset(&unit.header)?.0));
+            if let (Some(origin), Some(start)) =
+                (origin.or_else(itself), start(dwarf, unit, value)?)
+            {
+                self.own.insert(origin, start);
+            }
+        }
+        Ok(())
+    }
+
+    fn places(self) -> HashMap<u64, u32> {
+        let count = |(origin, start)| Some((start, *self.inlined.get(&origin)?));
+        self.own.into_iter().filter_map(count).collect()
+    }
+}
+
+/// The entry that an attribute refers to.
+fn referred<'d>(unit: &Unit<Part<'d>>, value: &AttributeValue<Part<'d>>) -> Option<Abstract> {
+    match value {
+        AttributeValue::UnitRef(at) => Some((false, at.to_debug_info_offset(&unit.header)?.0)),
+        AttributeValue::DebugInfoRef(at) => Some((false, at.0)),
+        AttributeValue::DebugInfoRefSup(at) => Some((true, at.0)),
+        _ => None,
+    }
+}
+
+/// Where a function's code begins; `None` if it has none of its own.
+fn start<'d>(
+    dwarf: &gimli::Dwarf<Part<'d>>,
+    unit: &Unit<Part<'d>>,
+    value: impl Fn(gimli::DwAt) -> Option<AttributeValue<Part<'d>>>,
+) -> Result<Option<u64>, gimli::Error> {
+    for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
+        if let Some(value) = value(name) {
+            return dwarf.attr_address(unit, value);
+        }
+    }
+    let Some(ranges) = value(dw::DW_AT_ranges) else {
+        return Ok(None);
+    };
+    let Some(mut ranges) = dwarf.attr_ranges(unit, ranges)? else {
+        return Ok(None);
+    };
+    Ok(ranges.next()?.map(|range| range.begin))
+}

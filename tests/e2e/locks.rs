@@ -80,6 +80,7 @@ fn cancelled_waits_unwind() {
 /// glibc 2.41 goes by the address at which a thread stands when it is cancelled; 2.31's is another library's. A
 /// program in C++ would need a compiler of its own there.
 #[test]
+#[ignore = "nightly: another release of Debian"]
 fn cancelled_waits_of_other_releases_unwind() {
     for (release, names) in [
         ("trixie", &["ret_cancel", "ret_cancel_cc"][..]),

@@ -321,6 +321,7 @@ fn running_programs_are_watched_and_let_go() {
     let Some(_turn) = turn() else { return };
     let mut program = Process::waiting(&target("watched"), &["hot", "1500"]);
     let watched = watch(&["stats.hits", "--duration", "300ms"]).attach(&[program.pid()]);
+    watched.wait_ready();
     program.go();
     let report = watched.finish();
     assert!(hits(&report, 0) > 0, "{:#}", report.value);

@@ -27,7 +27,6 @@ use tiptoe_sys::host::perf::{self, Breakpoint};
 use crate::Error;
 use crate::cpus::online_cpus;
 use crate::programs::{self, Link, ProgramTimes, attach, map, map_mut, no_part};
-use crate::refusal::bpf_refusal;
 
 mod before;
 mod births;
@@ -57,7 +56,7 @@ pub use model::{
 use before::Memory;
 use each::Each;
 use layout::{Counts, Cpu, Key, Row, Variable};
-use load::{EXEC, load, opener};
+use load::{EXEC, failed, load, opener, told};
 use slots::{Slots, Watch};
 use tasks::Tasks;
 use wide::Wide;
@@ -70,9 +69,6 @@ const IS_RESTING: u32 = 3;
 /// The same for hits of other processes, and whether events rest because of these.
 const STRANGERS: u32 = 4;
 const IS_STRANGE: u32 = 5;
-
-const READ: &str = "read the accesses";
-const TELL: &str = "tell the BPF program of the program's code";
 
 /// Breakpoints that count, from [`Watchpoints::start`] until this is dropped.
 #[derive(Debug)]
@@ -458,17 +454,17 @@ impl Watchpoints {
     /// What was counted so far.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
         let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
-        let rows = rows.iter();
-        rows.map(|row| row.map(|(key, row)| layout::row(key, &row)))
-            .collect::<Result<_, _>>()
-            .map_err(failed)
+        let rows = rows
+            .iter()
+            .map(|row| row.map(|(key, row)| layout::row(key, &row)));
+        rows.collect::<Result<_, _>>().map_err(failed)
     }
 
     /// The hits of a variable so far.
     pub fn hits(&self, variable: u32) -> Result<Hits, Error> {
-        let counted =
-            PerCpuArray::<_, Counts>::try_from(map(&self.bpf, "counted")?).map_err(failed)?;
-        let counts = counted.get(&variable, 0).map_err(failed)?;
+        let counted = PerCpuArray::<_, Counts>::try_from(map(&self.bpf, "counted")?);
+        let counts = counted.and_then(|counted| counted.get(&variable, 0));
+        let counts = counts.map_err(failed)?;
         let mut sum = Hits::default();
         for [all, wanted] in counts.iter().copied() {
             sum.all += all;
@@ -493,12 +489,4 @@ impl Watchpoints {
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |cpu| layout::cpu(cpu).0)
     }
-}
-
-fn failed(error: aya::maps::MapError) -> Error {
-    bpf_refusal(READ, &error)
-}
-
-fn told(error: aya::maps::MapError) -> Error {
-    bpf_refusal(TELL, &error)
 }

@@ -16,7 +16,7 @@ use aya::maps::Array;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 
-use super::told;
+use super::load::told;
 use crate::Error;
 use crate::programs::map_mut;
 

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use aya::Ebpf;
+use aya::maps::MapError;
 use aya::programs::Program;
 
 use super::opener::Opener;
@@ -63,4 +64,14 @@ pub(super) fn opener(bpf: &Ebpf, in_kernel: bool) -> Result<Opener<'_>, Error> {
     };
     let program = program.map_err(|error| bpf_refusal(LOAD, &error))?.as_fd();
     Ok(Opener { program, in_kernel })
+}
+
+/// What was counted could not be read.
+pub(super) fn failed(error: MapError) -> Error {
+    bpf_refusal("read the accesses", &error)
+}
+
+/// The program could not be told of the target's code.
+pub(super) fn told(error: MapError) -> Error {
+    bpf_refusal("tell the BPF program of the program's code", &error)
 }

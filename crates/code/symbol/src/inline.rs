@@ -8,7 +8,7 @@ use crate::debug::DebugSource;
 use crate::demangle::demangle;
 use crate::elf;
 use crate::image::Image;
-use crate::reader::{Part, Section};
+use crate::reader::{Section, SectionPart};
 use crate::variable::{Files, MAX_UNITS};
 
 /// More functions within each other are not told.
@@ -26,7 +26,7 @@ pub struct Origin {
 }
 
 /// The debug information of an image, to be asked for instructions.
-pub struct Origins<'d>(Option<Context<Part<'d>>>);
+pub struct Origins<'d>(Option<Context<SectionPart<'d>>>);
 
 impl Image {
     /// Asks where instructions of this image, whose `bytes` are the same that it was read from, come from. What
@@ -88,14 +88,14 @@ impl Origins<'_> {
 }
 
 /// The sections of a file, whose numbers follow `first`.
-pub(crate) fn dwarf(bytes: &Content, first: u16) -> Dwarf<Part<'_>> {
+pub(crate) fn dwarf(bytes: &Content, first: u16) -> Dwarf<SectionPart<'_>> {
     let file = elf::parse(bytes);
     let mut numbers = first..;
     let mut part = |id: SectionId| {
         let section = file
             .as_ref()
             .map(|file| Section::of(file, bytes, id.name()));
-        Part::all(
+        SectionPart::all(
             section.unwrap_or_default(),
             numbers.next().unwrap_or(u16::MAX),
         )

@@ -11,7 +11,7 @@ use crate::debug::DebugSource;
 use crate::elf;
 use crate::image::Image;
 use crate::inline::dwarf;
-use crate::reader::Part;
+use crate::reader::SectionPart;
 use crate::variable::Files;
 
 /// Longer debug information is not looked through, as nobody should wait for that: it takes about 10 ns a byte.
@@ -62,11 +62,11 @@ struct Found {
 impl Found {
     fn look_through<'d>(
         &mut self,
-        dwarf: &gimli::Dwarf<Part<'d>>,
-        unit: &Unit<Part<'d>>,
+        dwarf: &gimli::Dwarf<SectionPart<'d>>,
+        unit: &Unit<SectionPart<'d>>,
     ) -> Result<(), gimli::Error> {
         let mut entries = unit.entries_raw(None)?;
-        let mut attributes: Vec<Attribute<Part<'d>>> = Vec::new();
+        let mut attributes: Vec<Attribute<SectionPart<'d>>> = Vec::new();
         while !entries.is_empty() {
             let offset = entries.next_offset();
             let Some(abbreviation) = entries.read_abbreviation()? else {
@@ -106,7 +106,10 @@ impl Found {
 }
 
 /// The entry that an attribute refers to.
-fn referred<'d>(unit: &Unit<Part<'d>>, value: &AttributeValue<Part<'d>>) -> Option<Abstract> {
+fn referred<'d>(
+    unit: &Unit<SectionPart<'d>>,
+    value: &AttributeValue<SectionPart<'d>>,
+) -> Option<Abstract> {
     match value {
         AttributeValue::UnitRef(at) => Some((false, at.to_debug_info_offset(&unit.header)?.0)),
         AttributeValue::DebugInfoRef(at) => Some((false, at.0)),
@@ -117,9 +120,9 @@ fn referred<'d>(unit: &Unit<Part<'d>>, value: &AttributeValue<Part<'d>>) -> Opti
 
 /// Where a function's code begins; `None` if it has none of its own.
 fn start<'d>(
-    dwarf: &gimli::Dwarf<Part<'d>>,
-    unit: &Unit<Part<'d>>,
-    value: impl Fn(gimli::DwAt) -> Option<AttributeValue<Part<'d>>>,
+    dwarf: &gimli::Dwarf<SectionPart<'d>>,
+    unit: &Unit<SectionPart<'d>>,
+    value: impl Fn(gimli::DwAt) -> Option<AttributeValue<SectionPart<'d>>>,
 ) -> Result<Option<u64>, gimli::Error> {
     for name in [dw::DW_AT_entry_pc, dw::DW_AT_low_pc] {
         if let Some(value) = value(name) {

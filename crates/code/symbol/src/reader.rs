@@ -175,7 +175,7 @@ pub(crate) fn unpacked<'d>(
 
 /// A part of a section, for gimli.
 #[derive(Clone)]
-pub(crate) struct Part<'d> {
+pub(crate) struct SectionPart<'d> {
     section: Rc<Section<'d>>,
     /// Of all sections that belong together.
     number: u16,
@@ -183,10 +183,10 @@ pub(crate) struct Part<'d> {
     len: usize,
 }
 
-impl<'d> Part<'d> {
+impl<'d> SectionPart<'d> {
     /// All of a section, which has a number of its own.
-    pub(crate) fn all(section: Section<'d>, number: u16) -> Part<'d> {
-        Part {
+    pub(crate) fn all(section: Section<'d>, number: u16) -> SectionPart<'d> {
+        SectionPart {
             len: section.len,
             section: Rc::new(section),
             number,
@@ -202,19 +202,19 @@ impl<'d> Part<'d> {
     }
 }
 
-impl fmt::Debug for Part<'_> {
+impl fmt::Debug for SectionPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Part {
+        let SectionPart {
             number, start, len, ..
         } = self;
-        write!(f, "Part {{ {number}, {start}, {len} }}")
+        write!(f, "SectionPart {{ {number}, {start}, {len} }}")
     }
 }
 
 /// An id has the section's number above its offset.
 const NUMBER: u32 = 48;
 
-impl Reader for Part<'_> {
+impl Reader for SectionPart<'_> {
     type Endian = LittleEndian;
     type Offset = usize;
 
@@ -271,7 +271,7 @@ impl Reader for Part<'_> {
 
     fn split(&mut self, len: usize) -> gimli::Result<Self> {
         self.must_have(len)?;
-        let first = Part {
+        let first = SectionPart {
             len,
             ..self.clone()
         };
@@ -316,7 +316,7 @@ mod tests {
         section.each_part(|part| all.extend_from_slice(part));
         assert_eq!(all, bytes);
         assert_eq!(section.string(3, 2).as_deref(), Some(&bytes[3..5]));
-        let mut part = Part::all(section, 7);
+        let mut part = SectionPart::all(section, 7);
         let whole = part.clone();
         for at in [0, 1, WINDOW - 1, WINDOW, 5, 2 * WINDOW + 7, 0] {
             let mut there = whole.clone();

@@ -18,6 +18,9 @@ const MAX_SITES: u64 = 1 << 18;
 /// the program's memory, and tiptoe has as many words for each thread.
 const MAX_SLOTS: u32 = 1 << 25;
 
+const FORGED: &str = "the agent of an earlier session is in it, and what that has noted was changed; a restart of \
+                      the program takes it out";
+
 /// What tiptoe must know of its own agent's file.
 pub struct AgentFile {
     /// Offset of the entry.
@@ -127,12 +130,13 @@ pub fn is_agent(path: &Path) -> bool {
 /// The sites that an agent has patched before, the last ones last, read from its own
 /// table; what is not in wire form is left out. A site that was planned twice is there
 /// twice: threads may still be inside the earlier trampoline, and calls that it follows
-/// come back through it, so its place, its slot and its number stay taken.
-pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> {
+/// come back through it, so its place, its slot and its number stay taken. The program may change the table at any time:
+/// fails if an agent cannot have left it so.
+pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Result<Vec<Site>, Error> {
     let read = || -> std::io::Result<Vec<Site>> {
         let memory = File::open(format!("/proc/{}/mem", process.pid()))?;
         let mut head = [0; 16];
-        memory.read_exact_at(&mut head, base + agent.sites)?;
+        memory.read_exact_at(&mut head, base.wrapping_add(agent.sites))?;
         let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
         let count = word(8).min(MAX_SITES) as usize;
         let mut bytes = vec![0; count * SITE_WORDS * 8];
@@ -142,14 +146,12 @@ pub fn known_sites(process: Process, base: u64, agent: &AgentFile) -> Vec<Site> 
             .filter_map(decode)
             .collect())
     };
-    read().unwrap_or_default()
-}
-
-/// Whether an agent may have left these sites.
-pub fn are_believable(known: &[Site]) -> bool {
-    known
-        .iter()
-        .all(|site| site.slot.saturating_add(site.width()) <= MAX_SLOTS)
+    let sites = read().unwrap_or_default();
+    let is_believable = |site: &Site| site.slot.saturating_add(site.width()) <= MAX_SLOTS;
+    match sites.iter().all(is_believable) {
+        true => Ok(sites),
+        false => Err(Error::new(FORGED)),
+    }
 }
 
 fn decode(bytes: &[u8]) -> Option<Site> {
@@ -174,15 +176,30 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The slot number of a hostile program's table sized an allocation of 34 GB.
+    /// The slot number of a hostile program's table sized an allocation of 34 GB. It was looked at once, and the table read
+    /// anew, in which the program could have another number by then.
     #[test]
     fn a_table_that_asks_for_more_slots_than_there_are_is_not_believed() {
-        let site = |slot| Site {
-            slot,
-            ..Site::default()
+        let is_read = |slot| {
+            let site = Site {
+                slot,
+                len: 1,
+                head_count: 1,
+                ..Site::default()
+            };
+            let words = site.encode();
+            let head = [words.as_ptr() as u64, 1];
+            let agent = AgentFile {
+                entry: 0,
+                sites: 0,
+                name: 0,
+                key: 0,
+                loaded: 0,
+            };
+            let read = known_sites(Process::current(), head.as_ptr() as u64, &agent);
+            read.map(|sites| sites == [site]).ok()
         };
-        assert!(are_believable(&[site(1), site(MAX_SLOTS - 64)]));
-        assert!(!are_believable(&[site(1), site(MAX_SLOTS + 1)]));
-        assert!(!are_believable(&[site(u32::MAX)]));
+        assert_eq!([1, MAX_SLOTS - 64].map(is_read), [Some(true); 2]);
+        assert_eq!([MAX_SLOTS + 1, u32::MAX].map(is_read), [None; 2]);
     }
 }

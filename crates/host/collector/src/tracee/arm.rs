@@ -16,7 +16,7 @@ use crate::loader;
 use crate::module::Module;
 use crate::planner::{self, Follow, Ground, Planned};
 use crate::request::Error;
-use crate::resident::{AgentFile, agent_code, agent_thread, dormant_agent, known_sites};
+use crate::resident::{agent_code, agent_thread};
 use crate::resolve::{self, Limit, Limits, Probe};
 use crate::rows::Row;
 
@@ -113,10 +113,7 @@ impl Tracee {
     fn first_later(&self, hello: &Hello, plan: &Plan) -> Result<Later, Error> {
         let thread = |word| i32::try_from(hello.tls + word);
         let too_far = |_| Error::new("the agent's TLS is too far");
-        let known = match dormant_agent(self.process) {
-            Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
-            None => Vec::new(),
-        };
+        let known = self.known_sites(plan)?;
         Ok(Later {
             recall: thread(tls::RECALL).map_err(too_far)?,
             abi: Abi {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tiptoe_symbol::Header;
 use tiptoe_sys::host::limits::{address_space, threads_left};
 use tiptoe_sys::host::procfs::{Mapping, Process};
-use tiptoe_wire::{Geometry, Plan as PlanSegment};
+use tiptoe_wire::{Geometry, Plan as PlanSegment, Site};
 
 use super::arm::GREETING;
 use super::{Plan, Tracee, gone};
@@ -14,7 +14,7 @@ use crate::link::{Link, Terms};
 use crate::module::Module;
 use crate::planner;
 use crate::request::Error;
-use crate::resident::{AgentFile, are_believable, dormant_agent, is_another, known_sites};
+use crate::resident::{AgentFile, dormant_agent, is_another, known_sites};
 use crate::resolve::{self, Resolved};
 
 /// How long finding a thread to borrow may take.
@@ -32,8 +32,6 @@ const MUSL: &str = "it runs on musl, whose loader takes an agent only when a pro
                     (`-- CMD`)";
 const ANOTHER: &str = "an agent of another build of tiptoe is in it, from an earlier session or its \
                        parent's; a restart of the program takes it out";
-const FORGED: &str = "the agent of an earlier session is in it, and what that has noted was changed; a restart of \
-                      the program takes it out";
 const SECCOMP: &str = "it runs under seccomp, which may kill it for a system call of the agent's \
                        (`--force` enters all the same)";
 
@@ -78,8 +76,8 @@ impl Tracee {
         if is_another(self.process, maps, plan.agent) {
             return Some(ANOTHER.to_owned());
         }
-        if !self.is_agent_believable(plan) {
-            return Some(FORGED.to_owned());
+        if let Err(error) = self.known_sites(plan) {
+            return Some(error.to_string());
         }
         let program = modules.iter().find(|module| module.is_program)?;
         if let Some(reason) = program.object.image.header().refusal_in_process() {
@@ -102,12 +100,11 @@ impl Tracee {
         short_of_room(self.process)
     }
 
-    /// Whether what an agent of an earlier session has noted in the program's memory can be its own.
-    fn is_agent_believable(&self, plan: &Plan) -> bool {
-        let (base, agent) = (dormant_agent(self.process), AgentFile::parse(plan.agent));
-        match (base, agent) {
-            (Some(base), Ok(agent)) => are_believable(&known_sites(self.process, base, &agent)),
-            _ => true,
+    /// The sites that an agent of an earlier session has noted in the program's memory; fails if they cannot be its own.
+    pub(super) fn known_sites(&self, plan: &Plan) -> Result<Vec<Site>, Error> {
+        match dormant_agent(self.process) {
+            Some(base) => known_sites(self.process, base, &AgentFile::parse(plan.agent)?),
+            None => Ok(Vec::new()),
         }
     }
 
@@ -119,10 +116,10 @@ impl Tracee {
     ) -> Result<Link, Error> {
         let agent = AgentFile::parse(plan.agent)?;
         let pid = self.process.pid();
-        let base = dormant_agent(self.process);
-        let known = base.map_or(0, |base| {
-            planner::first_free_slot(&known_sites(self.process, base, &agent))
-        });
+        let known = match &self.known_sites(plan)?[..] {
+            [] => 0,
+            sites => planner::first_free_slot(sites),
+        };
         let probes = resolved.probes.iter().chain(&resolved.ifuncs);
         let widths = probes.map(|probe| probe.follow.width());
         let wanted = widths.fold(0, u32::saturating_add);

@@ -164,7 +164,7 @@ impl Image {
                     })
         };
         let any_fits = |f: &&Function| match f.names.is_empty() {
-            true => glob::matches(pattern, &f.hex()),
+            true => glob::matches(pattern, f.hex()),
             false => f.names.iter().any(|symbol| fits(symbol)),
         };
         self.functions

@@ -72,6 +72,6 @@ mod tests {
 
     #[test]
     fn many_stars_take_no_exponential_time() {
-        assert!(!matches(&("*a".repeat(200) + "c"), &"a".repeat(5_000)));
+        assert!(!matches(&("*a".repeat(200) + "c"), "a".repeat(5_000)));
     }
 }

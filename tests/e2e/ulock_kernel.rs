@@ -462,3 +462,33 @@ fn what_cannot_be_done_is_said() {
         &["tracefs is not mounted", "mount -t tracefs"],
     );
 }
+
+/// The second tiptoe of a program waited five seconds for the first one's agent, and then listed that as a lock.
+#[test]
+fn the_agent_of_another_tiptoe_is_no_lock() {
+    if !is_possible() {
+        return;
+    }
+    let mut program = Process::waiting(&target("contended"), &["mutex", "2000"]);
+    let first = Probe::lock().attach(&[program.pid()]);
+    first.wait_ready();
+    let second = Probe::lock().attach(&[program.pid()]);
+    second.wait_ready();
+    program.go();
+    let said = program.line();
+    assert!(said.starts_with("done "), "{said:?}");
+    // The first one's agent serves a request, and waits again.
+    first.interrupt();
+    let report = second.interrupt();
+    assert!(
+        notes(&report).contains("another tiptoe traces process"),
+        "{}",
+        notes(&report)
+    );
+    assert!(!rows(&report).is_empty(), "{:#}", report.value);
+    let text = report.value["locks"].to_string();
+    assert!(!text.contains("tiptoe-agent"), "{:#}", report.value);
+    assert_eq!(report.value["locks"]["unfinished"], 0, "{:#}", report.value);
+    let (_, status) = program.finish();
+    assert!(status.success(), "{status}");
+}

@@ -4,7 +4,9 @@ use serde_json::Value;
 use tiptoe_tests::breakpoint::Turn;
 use tiptoe_tests::heard::Heard;
 use tiptoe_tests::process::wait_until;
-use tiptoe_tests::{Probe, Process, Ready, Report, Run, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{
+    Probe, Process, Ready, Report, Run, command, go_target, is_root, scaled, skipped, target,
+};
 
 use crate::watch_before::traced;
 
@@ -437,4 +439,17 @@ fn a_debugger_keeps_its_registers() {
     assert_eq!(hits(&report, 0), 20);
     debugger.close();
     drop(debugger);
+}
+
+/// `main.Counter` was the member `Counter` of a variable `main`.
+#[test]
+fn variables_of_go_are_named_with_their_package() {
+    let Some(_turn) = turn() else { return };
+    let program = match go_target("globals", &[]) {
+        Ok(program) => program,
+        Err(why) => return skipped("a program of Go's", &why),
+    };
+    let run = watch(&["main.Counter", "main.Config.Other"]).run(&program, &[]);
+    let report = run.good();
+    assert_eq!([0, 1].map(|variable| hits(report, variable)), [20, 20]);
 }

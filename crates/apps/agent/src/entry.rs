@@ -77,6 +77,10 @@ pub extern "C" fn tiptoe_agent_entry(data_fd: c_int, plan_fd: c_int) -> i64 {
 
 fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     const EPERM: Errno = Errno(1);
+    // What a dead tiptoe left is still being put back: that ends soon.
+    const EBUSY: Errno = Errno(16);
+    // Another tiptoe that lives has its session here.
+    const EALREADY: Errno = Errno(114);
     if !are_segments(data_fd, plan_fd) {
         return Err(EPERM);
     }
@@ -88,8 +92,13 @@ fn begin(data_fd: c_int, plan_fd: c_int) -> Result<&'static Shared, Errno> {
     if shared.pid.load(Ordering::Relaxed) != pid {
         shared.forget_session();
         shared.thread.store(0, Ordering::Relaxed);
-    } else if shared.data().is_some() {
-        return Err(Errno(16));
+    } else if let Some(data) = shared.data() {
+        // Relaxed: a tiptoe that dies now is waited for by the next one, or not.
+        let owner = data.owner().map_or(0, |word| word.load(Ordering::Relaxed));
+        return Err(match thread::is_owned(owner) {
+            true => EALREADY,
+            false => EBUSY,
+        });
     }
     thread::wait_for_former(shared);
     if tasks::is_only_one() {

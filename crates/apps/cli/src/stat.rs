@@ -47,9 +47,10 @@ What the machine does not have is <not supported>, and the rest is counted; what
 turn is <not counted>. Where there are more events than counters the kernel has them take
 turns: counts are then scaled, and the share of the time that they counted stands behind.
 
-Cgroups (of version 2) are given by their paths below the mount point, '/' being the root, or
-by patterns, in which '*' stands for any text and '?' for one character; those that are made
-later are counted as well, and what is in a cgroup counts for it, too. Time, switches, faults
+Cgroups (of version 2) are given by their paths below the mount point, '/' being the root, by
+the full paths of their folders, or by patterns, in which '*' stands for any text and '?' for
+one character; those that are made later are counted as well, and what is in a cgroup counts
+for it, too. Time, switches, faults
 and migrations are what the kernel keeps of each task: tasks are asked for it, and nothing runs
 at switches. All else, cgroup-switches and --per-cpu are counted at switches, and events read
 where a CPU changes to another cgroup: none is taken out or put in, whatever the number of

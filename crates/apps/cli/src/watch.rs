@@ -22,6 +22,7 @@ Variables: [BINARY:]VARIABLE[:LEN][:w|rw|x], or an address in place of a name
   stats.hits                 a member, by the program's debug information
   table[3]->next             through a pointer, followed where that leads elsewhere
   'ns::Class::member'        C++; a :: belongs to the name
+  main.Counter               Go; quoted if its package's path has a /
   libc.so.6:environ          of a library
   0x7ffd1000:4:rw            four bytes at an address; reads, too
   errno_copy --thread worker the one of that thread, where each has its own

@@ -172,6 +172,20 @@ pub fn agent_thread(process: Process, tid: u32) -> Option<u32> {
     same.or_else(|| process.threads().ok()?.into_iter().find(own))
 }
 
+/// The thread of an agent that serves another tiptoe, if there is one: it sleeps in the agent's code.
+pub fn agent_thread_of_another(process: Process) -> Option<u32> {
+    // It may just run, and where threads come and go a list of them may lack some.
+    const LISTS: usize = 20;
+    let maps = process.maps().ok()?;
+    let [start, end] = agent_code(&maps);
+    let is_there = |tid: &u32| {
+        let at = process.thread_instruction_pointer(*tid);
+        at.is_ok_and(|at| at.is_some_and(|at| (start..end).contains(&at)))
+    };
+    let find = |_| process.threads().ok()?.into_iter().find(is_there);
+    (0..LISTS).take_while(|_| start != end).find_map(find)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,8 +45,9 @@ struct own {
 /* Settings, written before the programs are loaded. */
 const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
-/* Only calls that lead through no `patched` place, by other threads than the agent's. */
+/* Only calls that lead through no `patched` place. */
 const volatile u32 beside_agent = 0;
+/* An agent's own thread, whose calls are none of the program's. */
 const volatile u32 agent_thread = 0;
 /* How often the process calls exec until it runs what is to be watched. */
 const volatile u32 expected_execs = 0;
@@ -275,7 +276,7 @@ int enter_futex(struct enter_futex *call)
 	if (!cpu)
 		return PASS;
 	find_caller(&caller);
-	ours = !beside_agent || ((u32)ids != agent_thread && !caller.patched);
+	ours = (u32)ids != agent_thread && !caller.patched;
 	if (waits(operation) && ours) {
 		begin(cpu, (u32)ids, &caller, call->address, operation);
 	} else if (wakes(operation)) {

@@ -74,8 +74,10 @@ pub struct FutexesWanted {
     pub by_thread: bool,
     /// It is still to run its program: calls count in that, and not in any that it runs then.
     pub before_exec: bool,
-    /// An agent counts the calls from places that it patched; this is its own thread.
-    pub beside_agent: Option<u32>,
+    /// An agent counts the calls from places that it patched.
+    pub beside_agent: bool,
+    /// The thread of an agent, tiptoe's own or of another one: its calls are none of the program's.
+    pub agent_thread: Option<u32>,
 }
 
 /// How many calls there were.
@@ -102,13 +104,9 @@ impl Futexes {
     /// Makes ready to count. Nothing of the kernel's is touched yet.
     pub fn load(wanted: FutexesWanted) -> Result<Self, Error> {
         programs::need_tracefs()?;
-        let [by_thread, beside_agent, execs] = [
-            wanted.by_thread,
-            wanted.beside_agent.is_some(),
-            wanted.before_exec,
-        ]
-        .map(u32::from);
-        let agent_thread = wanted.beside_agent.unwrap_or(0);
+        let [by_thread, beside_agent, execs] =
+            [wanted.by_thread, wanted.beside_agent, wanted.before_exec].map(u32::from);
+        let agent_thread = wanted.agent_thread.unwrap_or(0);
         let mut loader = programs::loader();
         loader
             .override_global("process", &wanted.pid, true)

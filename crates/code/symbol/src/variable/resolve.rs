@@ -3,6 +3,7 @@
 use super::error::VariableError;
 use super::expression::{Expression, Name, Operator, Root};
 use super::members;
+use super::origin::Origin;
 use super::plan::{Plan, Start, Step};
 use super::types::{self, Shape, TypeRef};
 use super::units::Units;
@@ -23,6 +24,9 @@ pub struct Variables<'d> {
     /// A file that several share, and that is not there.
     pub(super) missing: Option<String>,
 }
+
+/// Go's packages have points in their own names, but few.
+const MOST_POINTS: usize = 4;
 
 /// A plan in the making.
 struct Walk<'v, 'd> {
@@ -85,11 +89,29 @@ impl Variables<'_> {
     }
 
     fn variable(&self, name: &Name, expression: &Expression) -> Result<Plan, VariableError> {
-        let origin = self.origin(name)?;
+        let error = match self.origin(name) {
+            Ok(origin) => return self.behind(&origin, name, (expression, 0)),
+            Err(error) => error,
+        };
+        for (name, members) in of_go(name, expression) {
+            if let Ok(origin) = self.origin(&name) {
+                return self.behind(&origin, &name, (expression, members));
+            }
+        }
+        Err(error)
+    }
+
+    /// What is behind a variable, whose name took the first `used` operators.
+    fn behind(
+        &self,
+        origin: &Origin,
+        name: &Name,
+        (expression, used): (&Expression, usize),
+    ) -> Result<Plan, VariableError> {
         let Some(type_of) = origin.type_of else {
-            return match expression.operators.is_empty() {
+            return match expression.operators.len() == used {
                 true => Ok(self.plain(expression, origin.start, origin.symbol_size)),
-                false => Err(self.without_type(name, expression)),
+                false => Err(self.without_type(name, (expression, used))),
             };
         };
         let mut walk = Walk {
@@ -99,14 +121,14 @@ impl Variables<'_> {
             steps: Vec::new(),
             here: type_of,
         };
-        for (at, operator) in expression.operators.iter().enumerate() {
+        for (at, operator) in expression.operators.iter().enumerate().skip(used) {
             walk.apply(at, operator)?;
         }
         walk.finish()
     }
 
-    fn without_type(&self, name: &Name, expression: &Expression) -> VariableError {
-        let (one, whole) = (expression.before(0), expression.before(1));
+    fn without_type(&self, name: &Name, (expression, used): (&Expression, usize)) -> VariableError {
+        let (one, whole) = (expression.before(used), expression.before(used + 1));
         let why = match self.hint() {
             Some(hint) => hint,
             None if self.units.is_empty() => {
@@ -139,6 +161,30 @@ impl Variables<'_> {
             "a part of the debug information is in `{missing}`, which is not there"
         ))
     }
+}
+
+/// A variable of Go's has its package in front, and a point: `main.Counter` is a name, where C has a member. With each of
+/// the first members as a part of the name, how many these are.
+fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
+    let members = expression
+        .operators
+        .iter()
+        .map_while(|operator| match operator {
+            Operator::Dot(member) => Some(member),
+            _ => None,
+        });
+    let plain = name.file.is_none() && !name.global && name.parts.len() == 1;
+    let members = members.take(if plain { MOST_POINTS } else { 0 });
+    let mut text = name.last().to_owned();
+    let names = members.map(move |member| {
+        text = format!("{text}.{member}");
+        Name {
+            file: None,
+            global: false,
+            parts: vec![text.clone()],
+        }
+    });
+    names.zip(1..)
 }
 
 impl<'v, 'd> Walk<'v, 'd> {

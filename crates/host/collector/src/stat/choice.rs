@@ -1,5 +1,7 @@
 //! Which cgroups are wanted.
 
+use std::path::Path;
+
 use tiptoe_event::counter::nearest_of;
 use tiptoe_kernel::cgroups::Tree;
 use tiptoe_symbol::glob;
@@ -16,8 +18,9 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Of those that there are; a name that nothing has is a mistake, a pattern may wait for what comes.
-    pub(super) fn of(patterns: &[String], tree: &Tree) -> Result<Choice, Error> {
+    /// Of those that there are; a name that nothing has is a mistake, a pattern may wait for what comes. A name may be
+    /// the full path of the folder, below `root`, where cgroups are mounted.
+    pub(super) fn of(patterns: &[String], root: &Path, tree: &Tree) -> Result<Choice, Error> {
         if patterns.iter().any(|pattern| pattern.trim().is_empty()) {
             let what = "--for-each-cgroup: a name is missing between two commas";
             return Err(Error::new(what).with_hint("'/' is the root, '*' are all"));
@@ -26,7 +29,7 @@ impl Choice {
             used: vec![false; patterns.len()],
             patterns: patterns
                 .iter()
-                .map(|pattern| plain(pattern).to_owned())
+                .map(|pattern| plain(below(root, pattern, tree)).to_owned())
                 .collect(),
             chosen: Vec::new(),
         };
@@ -96,6 +99,19 @@ impl Choice {
     }
 }
 
+/// A folder's path as that of its cgroup, unless a cgroup has that very path.
+fn below<'p>(root: &Path, pattern: &'p str, tree: &Tree) -> &'p str {
+    let is_cgroup = || {
+        tree.iter()
+            .any(|(_, node)| plain(&node.path) == plain(pattern))
+    };
+    let path = root.to_str().and_then(|root| pattern.strip_prefix(root));
+    match path.filter(|path| path.is_empty() || path.starts_with('/')) {
+        Some(path) if !is_cgroup() => path,
+        _ => pattern,
+    }
+}
+
 /// A path as people give it.
 pub(super) fn plain(path: &str) -> &str {
     match path.trim_matches('/') {
@@ -124,11 +140,15 @@ mod tests {
         }
         let of = |patterns: &[&str]| {
             let patterns: Vec<String> = patterns.iter().map(|one| one.to_string()).collect();
-            Choice::of(&patterns, &tree)
+            Choice::of(&patterns, Path::new("/sys/fs/cgroup"), &tree)
         };
         let ids = |patterns: &[&str]| of(patterns).unwrap().ids().collect::<Vec<_>>();
         assert_eq!(ids(&["c", "/b/*", "/"]), [5, 4, 3, 1]);
         assert_eq!(ids(&["d*"]), []);
+        // The path of a cgroup's folder was no cgroup's name.
+        assert_eq!(ids(&["/sys/fs/cgroup/b/two/"]), [3]);
+        assert_eq!(ids(&["/sys/fs/cgroup/b/*", "/sys/fs/cgroup"]), [4, 3, 1]);
+        assert!(of(&["/sys/fs/cgroups/b"]).is_err());
         assert!(
             of(&["b/on"])
                 .unwrap_err()

@@ -56,7 +56,7 @@ impl Source {
             Error::new(what).with_hint("mount -t cgroup2 none /mnt, on a kernel that has them")
         })?;
         let tree = Tree::walk(root);
-        let choice = Choice::of(patterns, &tree)?;
+        let choice = Choice::of(patterns, root, &tree)?;
         let groups = &request.groups;
         let denied = match ByCgroup::open(groups, &choice, &tree, root, request.per_cpu) {
             Ok(by_cgroup) => {

@@ -169,12 +169,15 @@ impl Tracee {
             };
             match injected.entry_result {
                 0 => {}
-                // An agent that a dead tiptoe left is still putting things back.
+                // An agent that a dead tiptoe left is still putting things back; where the other one lives (-114)
+                // nothing is to be waited for.
                 -16 if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
                 }
-                -16 => return Err(Error::new(format!("another tiptoe traces process {pid}"))),
+                -16 | -114 => {
+                    return Err(Error::new(format!("another tiptoe traces process {pid}")));
+                }
                 code => {
                     let why = std::io::Error::from_raw_os_error(-code as i32);
                     return Err(Error::new(format!("the agent could not begin: {why}")));

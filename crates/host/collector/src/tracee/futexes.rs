@@ -14,6 +14,7 @@ use super::{Plan, Tracee};
 use crate::module::{Cache, Module, Object};
 use crate::planner::wrappers;
 use crate::request::Error;
+use crate::resident::agent_thread_of_another;
 use crate::ulocks::Noted;
 use crate::words;
 
@@ -115,7 +116,10 @@ impl Tracee {
             pid: self.process.pid(),
             by_thread: plan.lock_threads,
             before_exec: modules.iter().all(|module| module.text.is_empty()),
-            beside_agent: patched.map(|_| self.agent_thread.unwrap_or(0)),
+            beside_agent: patched.is_some(),
+            agent_thread: self
+                .agent_thread
+                .or_else(|| agent_thread_of_another(self.process)),
         });
         let mut watched = InKernel {
             futexes: futexes?,

@@ -32,7 +32,8 @@ fn us(by_thread: bool) -> FutexesWanted {
         pid: std::process::id(),
         by_thread,
         before_exec: false,
-        beside_agent: None,
+        beside_agent: false,
+        agent_thread: None,
     }
 }
 
@@ -83,32 +84,32 @@ fn each_way_that_a_wait_ends_is_told_apart() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
+/// The agent of another tiptoe was listed as a lock of the program.
 #[test]
-fn what_an_agent_patched_is_left_to_it() {
+fn calls_of_an_agents_thread_are_none_of_the_programs() {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     static WORD: AtomicU32 = AtomicU32::new(1);
-    let wanted = FutexesWanted {
-        beside_agent: Some(
-            rustix::thread::gettid()
-                .as_raw_nonzero()
-                .get()
-                .cast_unsigned(),
-        ),
-        ..us(false)
-    };
-    let Some(futexes) = count(wanted, || {
-        let changed = || futex::wait(&WORD, futex::Flags::PRIVATE, 7, None);
-        changed().expect_err("it differs");
-        let other = std::thread::spawn(move || changed().expect_err("it differs"));
-        other.join().expect("it ends");
-    }) else {
-        return;
-    };
-    let rows = futexes.read().expect("rows");
-    let here = rows
-        .iter()
-        .filter(|row| row.key.address == (&raw const WORD) as u64);
-    assert_eq!(here.map(|row| row.at_once).sum::<u64>(), 1, "{rows:#?}");
+    let own = rustix::thread::gettid().as_raw_nonzero().get();
+    for beside_agent in [false, true] {
+        let wanted = FutexesWanted {
+            beside_agent,
+            agent_thread: Some(own.cast_unsigned()),
+            ..us(false)
+        };
+        let Some(futexes) = count(wanted, || {
+            let changed = || futex::wait(&WORD, futex::Flags::PRIVATE, 7, None);
+            changed().expect_err("it differs");
+            let other = std::thread::spawn(move || changed().expect_err("it differs"));
+            other.join().expect("it ends");
+        }) else {
+            return;
+        };
+        let rows = futexes.read().expect("rows");
+        let here = rows
+            .iter()
+            .filter(|row| row.key.address == (&raw const WORD) as u64);
+        assert_eq!(here.map(|row| row.at_once).sum::<u64>(), 1, "{rows:#?}");
+    }
 }

@@ -26,6 +26,12 @@ impl Process {
         Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
     }
 
+    /// Where one of its threads is; `None` where that runs, or is in a page fault.
+    pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
+        let text = self.read(&format!("task/{tid}/syscall"))?;
+        Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
+    }
+
     /// How long ago one of its threads ran. `None` where the kernel does not tell, or tiptoe
     /// may not run on the CPU where that was. The calling thread goes to that CPU and comes
     /// back.
@@ -59,7 +65,17 @@ fn clock_of(cpu: usize) -> Option<Duration> {
 
 /// From the text of a syscall file: the last but one of its words.
 fn stack_pointer(syscall: &str) -> Option<u64> {
-    let word = syscall.split_whitespace().rev().nth(1)?;
+    number(syscall.split_whitespace().rev().nth(1)?)
+}
+
+/// The last one, behind the stack pointer.
+fn instruction_pointer(syscall: &str) -> Option<u64> {
+    let mut words = syscall.split_whitespace().rev();
+    let (last, _) = (words.next()?, words.next()?);
+    number(last)
+}
+
+fn number(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
 }
 
@@ -85,6 +101,8 @@ mod tests {
         assert_eq!(stack_pointer(asleep), Some(0x7f_fd10));
         assert_eq!(stack_pointer("-1 0x7ffd 0x7f\n"), Some(0x7ffd));
         assert_eq!(stack_pointer("running\n"), None);
+        assert_eq!(instruction_pointer(asleep), Some(0x7f_0012));
+        assert_eq!(instruction_pointer("running\n"), None);
     }
 
     #[test]

@@ -137,8 +137,9 @@ fn nothing_is_amiss_beside_forking_servers() {
 
 fn beside_forking_servers(more: Option<&str>) {
     let Some(within) = cgroup() else { return };
-    // It ends when this process has.
-    let forks = "echo 0 > $0/cgroup.procs; while kill -0 $PPID; do /bin/true; done";
+    // It ends when it has another parent, as this process has ended.
+    let forks = "echo 0 > $0/cgroup.procs; \
+                 while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; do /bin/true; done";
     let start = |at: &str| {
         let path = within.make(at);
         Process::start(Command::new("sh").args(["-c", forks]).arg(path))
@@ -220,7 +221,8 @@ fn moved_threads(more: Option<&str>, check: fn(f64, f64, &str)) {
     let script = format!(
         "usage() {{ while read -r key number; do [ $key = usage_usec ] && echo $number; done < $1/cpu.stat; }}; \
          used() {{ until [ $(usage $1) -gt $(($2 + 100000)) ]; do sleep 0.01; done; }}; \
-         while kill -0 $PPID; do sleep 0.1; done 2>/dev/null | {hot} 8 0 & \
+         lives() {{ read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ]; }}; \
+         {{ exec 2> /dev/null; while lives; do sleep 0.1; done; }} | {hot} 8 0 & \
          echo $! > {from}/cgroup.procs; used {from} 0; echo $! > {to}/cgroup.procs; used {to} 0; \
          before=$(usage {from}); echo $! > {from}/cgroup.procs; used {from} $before; kill $!; \
          until grep -q 'populated 0' {from}/cgroup.events; do sleep 0.01; done",

@@ -60,9 +60,11 @@ mod tests {
     #[test]
     fn sleeping_is_a_switch() {
         // A process of one thread: this one's threads come and go with its tests, and take their switches along.
-        // It ends with this one, whose panic ends it too.
+        // It ends when it has another parent, as this process has ended; a panic ends it too.
+        const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
+                                   sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")
-            .args(["-c", "while kill -0 $PPID && sleep 0.001; do :; done"])
+            .args(["-c", WHILE_CHILD])
             .spawn()
             .map(Ended)
             .unwrap();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/gate.sh [COMMIT]: is this commit fit to be called done? A clean clone of it, and there .ci/run, as the least
 # friendly runner starts it: SIGHUP ignored, no terminal, no standard input, a low priority. Kills what it leaves behind.
-# Where it passes, target/gate-passed gets the commit and the time.
+# Where it passes, target/gate-passed gets the commit and the time. What tests that failed once left is in target/gate-failed.
 . "$(dirname "$0")/common.sh"
 
 commit=$(git rev-parse --verify "${1:-HEAD}^{commit}")
@@ -39,8 +39,9 @@ status=0
 env -u CARGO_TARGET_DIR -u TIPTOE_BIN CI=true bash -c "cd '$folder/clone' && trap '' HUP && exec setsid --wait nice -n 10 bash .ci/run" \
     </dev/null 2>&1 | tee target/gate.log || status=$?
 seconds=$(($(date +%s) - begin))
+rm -rf target/gate-failed
+cp -r "$folder/clone/target/failed" target/gate-failed 2>/dev/null || true
 if [[ $status -ne 0 ]]; then
-    cp -r "$folder/clone/target/failed" target/gate-failed 2>/dev/null || true
     echo "gate: $commit failed with status $status after $seconds s: target/gate.log, target/gate-failed"
     exit 1
 fi

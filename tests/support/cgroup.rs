@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use crate::{keeper, turn};
 
@@ -76,21 +75,6 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        self.kill();
-        let until = Instant::now() + Duration::from_secs(5);
-        while self.path.exists() && Instant::now() < until {
-            remove(&self.path);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        keeper::end_cgroup(&self.path);
     }
-}
-
-/// Removes what is left of it, from the inside out.
-fn remove(path: &Path) {
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove(&entry.path());
-        }
-    }
-    let _ = fs::remove_dir(path);
 }

@@ -51,12 +51,9 @@ fn become_kept(keeper: i32, left: &Leftovers) {
     if before_exec(keeper).is_err() {
         std::process::exit(1);
     }
-    // SAFETY: there is one thread, so none reads the environment.
-    unsafe {
-        std::env::set_var(KEPT, &left.name);
-        std::env::set_var("TMPDIR", &left.folder);
-        // Prices are measured once for all tests, and nothing of this machine's changes.
-        std::env::set_var("XDG_CACHE_HOME", crate::root().join("target/test-cache"));
+    for (name, value) in left.environment(&crate::root()) {
+        // SAFETY: there is one thread, so none reads the environment.
+        unsafe { std::env::set_var(name, value) };
     }
 }
 

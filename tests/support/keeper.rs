@@ -83,6 +83,15 @@ impl Leftovers {
         Leftovers { name, folder }
     }
 
+    /// The variables that tell a test of it. Prices are measured once for all tests, in a cache that is not the user's.
+    pub fn environment(&self, root: &Path) -> [(&'static str, PathBuf); 3] {
+        [
+            (KEPT, PathBuf::from(&self.name)),
+            ("TMPDIR", self.folder.clone()),
+            ("XDG_CACHE_HOME", root.join("target/test-cache")),
+        ]
+    }
+
     /// Removes it, when no process of the test is left.
     pub fn remove(&self) {
         remove_cgroups(&self.name);
@@ -225,13 +234,19 @@ fn remove_cgroups(name: &str) {
     let prefix = format!("{name}-");
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            let until = Instant::now() + DYING;
-            while entry.path().exists() && Instant::now() < until {
-                let _ = fs::write(entry.path().join("cgroup.kill"), "1");
-                remove_cgroup(&entry.path());
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            end_cgroup(&entry.path());
         }
+    }
+}
+
+/// Kills what is in a cgroup and in those below it, and removes them. Gives up when they have not ended in [`DYING`].
+pub fn end_cgroup(path: &Path) {
+    let until = Instant::now() + DYING;
+    while path.exists() && Instant::now() < until {
+        // Before Linux 5.14 there is no such file.
+        let _ = fs::write(path.join("cgroup.kill"), "1");
+        remove_cgroup(path);
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

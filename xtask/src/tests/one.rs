@@ -72,8 +72,6 @@ pub fn run(test: &Test, command: &Path, part: &str) -> Outcome {
         .env("CARGO_MANIFEST_DIR", &test.folder);
     keep.env("TIPTOE_BIN", command)
         .env("TIPTOE_EVIDENCE", &folder);
-    // Prices are measured once for all tests, and nothing of this machine's changes.
-    keep.env("XDG_CACHE_HOME", crate::root().join("target/test-cache"));
     let begin = Instant::now();
     let status = keep
         .stdin(Stdio::null())

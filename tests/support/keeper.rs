@@ -134,7 +134,7 @@ pub fn block_signals() {
 /// all that is below the caller and removes what the test left.
 pub fn keep(test: i32, left: &Leftovers, limit: Option<Duration>) -> End {
     let end = wait_for(test, limit);
-    if let (End::Killed(_), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
+    if let (End::Killed(OUT_OF_TIME), Some(folder)) = (end, std::env::var_os(EVIDENCE)) {
         evidence::save(Path::new(&folder), &below(pid()));
     }
     kill_all();

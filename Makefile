@@ -15,10 +15,13 @@ MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session t
 step := scripts/step.sh
 
 .NOTPARALLEL:
-.PHONY: build sbom demo test nightly stress check tests models miri asan fuzz features clean
+.PHONY: build dist sbom demo test nightly stress check tests models miri asan fuzz features clean
 
 build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --locked --release
+
+dist: ## what is released, in target/dist: a static binary, a Debian package, a tarball, an image
+	@scripts/dist.sh
 
 sbom: ## what the tiptoe command is made of, at target/tiptoe.cdx.json (CycloneDX)
 	@scripts/sbom.sh

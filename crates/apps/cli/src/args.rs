@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
+use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
 use crate::plan::{PLAN_HELP, PlanArgs};
@@ -17,7 +18,7 @@ use crate::watch::{WATCH_HELP, WatchArgs};
 
 /// Low-overhead tracing that says what it cost
 #[derive(Debug, Parser)]
-#[command(name = "tiptoe", version, disable_help_subcommand = true)]
+#[command(name = "tiptoe", version)]
 pub struct Cli {
     /// Which instrument.
     #[command(subcommand)]
@@ -46,6 +47,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
+    /// Write man pages and shell completions, for packages
+    Generate(GenerateArgs),
 }
 
 const PROBE_HELP: &str = "\

@@ -11,6 +11,7 @@ mod bench;
 mod counters;
 mod doctor;
 mod failure;
+mod generate;
 mod interrupt;
 mod latency;
 mod lock;
@@ -53,5 +54,6 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(args.json),
+        Command::Generate(args) => generate::run(&args.folder),
     }
 }

@@ -25,13 +25,19 @@ fn both_ways(count: fn(Option<&str>)) {
     BOTH_WAYS.into_iter().for_each(count);
 }
 
-/// Fails where the kernel hid the end of a task, as it does now and then: what that task did last is in no cgroup.
-fn assert_no_end_is_hidden(session: &Value) {
+/// A check of a cgroup's count against the kernel's.
+type Check = fn(f64, f64, &str);
+
+/// The check, or a weaker one if the report says that the kernel hid ends of tasks, because what such a task did last is
+/// in no cgroup then.
+fn check_where_seen(session: &Value, check: Check) -> Check {
     let notes = session["notes"].to_string();
-    assert!(
-        !notes.contains("ends of tasks"),
-        "no exact count by cgroup: {notes}"
-    );
+    match notes.contains("ends of tasks that the kernel did not tell of") {
+        false => check,
+        true => |counted, kernel, cgroup| {
+            assert!(counted <= kernel * 1.001, "{cgroup}: {counted} of {kernel}");
+        },
+    }
 }
 
 /// A cgroup for a test; none where it cannot run, which it says.
@@ -142,7 +148,7 @@ fn cpu_time_is_that_of_the_kernel() {
     both_ways(|more| cpu_time(more, assert_close));
 }
 
-fn cpu_time(more: Option<&str>, check: fn(f64, f64, &str)) {
+fn cpu_time(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
     // They share both CPUs, with one that gives way all the time, and one that comes and goes.
     let all = [
@@ -155,7 +161,7 @@ fn cpu_time(more: Option<&str>, check: fn(f64, f64, &str)) {
     let events = events_and("task-clock,context-switches", more);
     let session = tasks(&within, &events, &all);
     assert_way(&session, more);
-    assert_no_end_is_hidden(&session);
+    let check = check_where_seen(&session, check);
     for name in ["a", "b", "c"] {
         let counted = value(
             &session,
@@ -204,14 +210,13 @@ fn page_faults(more: Option<&str>) {
     let events = events_and("page-faults,minor-faults,major-faults", more);
     let session = tasks(&within, &events, &all);
     assert_way(&session, more);
-    assert_no_end_is_hidden(&session);
+    let check = check_where_seen(&session, |counted, faults, cgroup| {
+        assert_eq!(counted, faults, "{cgroup}");
+    });
     let name = |cgroup: &str| format!("{}/{cgroup}", within.name());
     for (cgroup, faults) in [("a", 20_500.0), ("b", 4_700.0)] {
-        assert_eq!(
-            value(&session, Some(&name(cgroup)), "page-faults"),
-            faults,
-            "{cgroup}"
-        );
+        let counted = value(&session, Some(&name(cgroup)), "page-faults");
+        check(counted, faults, cgroup);
         assert_eq!(value(&session, Some(&name(cgroup)), "major-faults"), 0.0);
     }
 }

@@ -77,7 +77,7 @@ fn nothing_old_is_told_behind_a_turn() {
     for form in FORMS {
         let options = ["--rotate", "20ms", "--budget", "off", "--via", form];
         let options = [&COUNTS[..], &options].concat();
-        let (lines, report) = traced(&options, "counting", 2_000);
+        let (lines, report) = traced(&options, "counting", 8_000);
         let [known, unknown] = known_and_unknown(&lines);
         assert!(known > 0 && unknown > 0, "{form}: {known}, {unknown}");
         let told = rows(&report).iter().map(|row| row["old_unknown"].as_u64());

@@ -64,7 +64,7 @@ fn assert_near(counted: f64, kernel: f64, most: f64, cgroup: &str) {
     assert!(counted > 50e6, "{cgroup}: {counted}");
 }
 
-fn moved_while_it_runs(more: Option<&str>, check: fn(f64, f64, &str)) {
+fn moved_while_it_runs(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let (from, to) = (within.make("from"), within.make("to"));
@@ -95,7 +95,7 @@ fn moved_while_it_runs(more: Option<&str>, check: fn(f64, f64, &str)) {
     let _ = fs::remove_file(&report);
     let session: Value = serde_json::from_str(&text).expect("JSON");
     assert_way(&session, more);
-    assert_no_end_is_hidden(&session);
+    let check = check_where_seen(&session, check);
     for (cgroup, path) in [("from", &from), ("to", &to)] {
         let counted = value(&session, Some(&format!("{name}/{cgroup}")), "task-clock");
         check(counted, Cgroup::usage_ns(path), cgroup);
@@ -186,9 +186,9 @@ fn ends(more: Option<&str>) {
     let done = output(stat(&options).args(["sh", "-c", &script]));
     let session = session(&done);
     assert_way(&session, more);
-    assert_no_end_is_hidden(&session);
     let counted = value(&session, Some(&pattern), "task-clock");
-    assert_close(counted, Cgroup::usage_ns(&path), "all that ended");
+    let check = check_where_seen(&session, assert_close);
+    check(counted, Cgroup::usage_ns(&path), "all that ended");
 }
 
 /// A process whose many threads run all the time is moved from outside, as a whole, to and fro.
@@ -204,7 +204,7 @@ fn threads_are_moved_with_their_process() {
 fn threads_are_moved_with_their_time() {
     both_ways(|more| {
         // At switches, all threads but those that run are charged rightly whenever tiptoe hears of it.
-        let check = match more {
+        let check: Check = match more {
             None => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 2e6, cgroup),
             Some(_) => |counted, kernel, cgroup: &str| assert_near(counted, kernel, 40e6, cgroup),
         };
@@ -212,7 +212,7 @@ fn threads_are_moved_with_their_time() {
     });
 }
 
-fn moved_threads(more: Option<&str>, check: fn(f64, f64, &str)) {
+fn moved_threads(more: Option<&str>, check: Check) {
     let Some(within) = cgroup() else { return };
     let name = within.name();
     let places = ["from", "to"].map(|place| within.make(place));
@@ -235,7 +235,7 @@ fn moved_threads(more: Option<&str>, check: fn(f64, f64, &str)) {
     let done = output(stat(&options).args(["sh", "-c", &script]));
     let session = session_with(&done, "had been moved to another cgroup while they ran");
     assert_way(&session, more);
-    assert_no_end_is_hidden(&session);
+    let check = check_where_seen(&session, check);
     for (cgroup, path) in ["from", "to"].into_iter().zip(&places) {
         let counted = value(&session, Some(&format!("{name}/{cgroup}")), "task-clock");
         check(counted, Cgroup::usage_ns(path), cgroup);
@@ -274,7 +274,7 @@ fn thousands_that_come_and_go_have_all_of_their_time() {
     thousands(assert_close);
 }
 
-fn thousands(check: fn(f64, f64, &str)) {
+fn thousands(check: Check) {
     let Some(within) = cgroup() else { return };
     let (name, path) = (within.name(), within.path().display().to_string());
     let count = 1400 + scaled(4000);

@@ -1,6 +1,8 @@
 //! What a variable held before a hit, where threads write hits down themselves: the value of the hit before it, or what
 //! memory said, if no store was missed since.
 
+use std::ops::Range;
+
 use tiptoe_wire::hits::{Epoch, Hit};
 
 /// A hit is written down some microseconds behind its store: memory that is read meanwhile has that already.
@@ -19,20 +21,23 @@ enum Since {
     #[default]
     Unknown,
     Hit(u64),
+    /// Memory was read between these two times: a store that came in between may be in the value or not.
     Read {
         number: u64,
-        ns: u64,
+        begin_ns: u64,
+        end_ns: u64,
     },
 }
 
 impl Held {
-    /// Memory said this, in this epoch, before this time.
-    pub(super) fn read(value: u64, epoch: Epoch, ns: u64) -> Held {
+    /// The value that memory had in this epoch, at a time within `ns`.
+    pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> Held {
         let since = match epoch.is_gap {
             true => Since::Unknown,
             false => Since::Read {
                 number: epoch.number,
-                ns,
+                begin_ns: ns.start,
+                end_ns: ns.end,
             },
         };
         Held { value, since }
@@ -44,12 +49,16 @@ impl Held {
         let is_known = match self.since {
             Since::Unknown => false,
             Since::Hit(since) => since == number,
-            // Memory had its value already.
-            Since::Read { ns, .. } if hit.time_ns < ns => return None,
+            // Memory had its value already, because a store comes before its hit.
+            Since::Read { begin_ns, .. } if hit.time_ns < begin_ns => return None,
             // A hit that stores what memory said may be the one whose store memory had: nothing bounds how much later a
             // hit is written down, where a virtual machine stops its CPU in between.
-            Since::Read { number: since, ns } => {
-                let is_later = hit.time_ns > ns + DELAY_NS && new != Some(self.value);
+            Since::Read {
+                number: since,
+                end_ns,
+                ..
+            } => {
+                let is_later = hit.time_ns > end_ns + DELAY_NS && new != Some(self.value);
                 since == number && is_later
             }
         };
@@ -89,12 +98,22 @@ mod tests {
         assert_eq!(held.replace(&hit(7, 1, false), Some(1)), Some(9));
     }
 
+    /// The hit came after memory was read, and before the time was taken: its value was thrown away, and the next hit
+    /// found the one from before it.
+    #[test]
+    fn a_store_while_memory_is_read_is_what_the_next_hit_finds() {
+        let mut held = Held::read(5, Epoch::default(), 900..1_000);
+        assert_eq!(held.replace(&hit(950, 0, false), Some(6)), None);
+        let later = hit(1_000 + 2 * DELAY_NS, 0, false);
+        assert_eq!(held.replace(&later, Some(7)), Some(6));
+    }
+
     #[test]
     fn memory_is_believed_of_hits_that_came_later() {
         let epoch = Epoch::default();
-        let read = Held::read(5, epoch, 1_000);
+        let read = Held::read(5, epoch, 900..1_000);
         let mut held = read;
-        assert_eq!(held.replace(&hit(999, 0, false), Some(4)), None);
+        assert_eq!(held.replace(&hit(899, 0, false), Some(4)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
         assert_eq!(held.replace(&later, Some(6)), Some(5));
         // Memory may have had this very store, whose hit came late.
@@ -109,7 +128,7 @@ mod tests {
             is_gap: true,
             ..epoch
         };
-        let mut held = Held::read(5, gap, 1_000);
+        let mut held = Held::read(5, gap, 900..1_000);
         assert_eq!(held.replace(&later, Some(6)), None);
     }
 }

@@ -167,9 +167,13 @@ impl Inside {
     fn read_value(&mut self, index: usize, epoch: Epoch, target: &Target) {
         let at = self.points[index].at;
         let mut bytes = [0; 8];
+        let begin_ns = monotonic_ns();
         let can_be_read = target.read(at.address, &mut bytes[..usize::from(at.len)]);
         let held = match can_be_read {
-            true => Held::read(u64::from_le_bytes(bytes), epoch, monotonic_ns()),
+            true => {
+                let value = u64::from_le_bytes(bytes);
+                Held::read(value, epoch, begin_ns..monotonic_ns())
+            }
             false => Held::default(),
         };
         self.sums.holds(index, held);

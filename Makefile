@@ -40,6 +40,7 @@ test: ## the gate: what every change must pass, in eight minutes on two cores
 nightly: ## everything: what is long, needs other releases of Debian, measures time, or repeats
 	@scripts/setup.sh nightly
 	@$(MAKE) check features
+	@$(step) "what is released" scripts/dist.sh
 	@TIPTOE_TEST_LIMIT=1200 $(step) "tests, nightly ones too" cargo run --quiet -p xtask -- tests --nightly
 	@$(step) "flaky tests, 20 times" scripts/flaky.sh
 	@$(step) models scripts/model.sh all

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
+use crate::doctor::DoctorArgs;
 use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
@@ -165,7 +166,7 @@ pub enum ByWord {
 pub struct Common {
     /// Trace these running processes
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["comm", "cmd"])]
+          value_parser = values::pid, conflicts_with_all = ["comm", "cmd"])]
     pub pids: Vec<u32>,
 
     /// Trace the running processes of this name
@@ -398,14 +399,6 @@ pub struct EnableArgs {
     pub rounds: u16,
 
     /// Rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `tiptoe doctor`.
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// As JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -53,7 +53,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(*args),
         Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Doctor(args) => doctor::run(args.json),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Generate(args) => generate::run(&args.folder),
     }
 }

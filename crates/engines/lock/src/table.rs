@@ -18,6 +18,7 @@
 //! Who finds an entry claimed takes the next one: two entries of one key are no harm.
 
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::panic::Location;
 use core::time::Duration;
 
@@ -82,7 +83,8 @@ impl Key {
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    key: UnsafeCell<Option<Key>>,
+    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in a file.
+    key: UnsafeCell<MaybeUninit<Key>>,
     /// One more time, in ticks and one, that is not yet among the others: 0 where there is none.
     held_back: AtomicU64,
     total_ns: AtomicU64,
@@ -160,7 +162,7 @@ fn add(count: &AtomicU64, more: u64) {
 }
 
 impl Entry {
-    const fn key(&self) -> &UnsafeCell<Option<Key>> {
+    const fn key(&self) -> &UnsafeCell<MaybeUninit<Key>> {
         &self.key
     }
 
@@ -170,8 +172,8 @@ impl Entry {
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: nobody writes to the key of an entry that is ready.
-        self.key().with(|key| unsafe { *key })
+        // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
+        Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
     fn claim(&self, key: Key) -> bool {
@@ -181,7 +183,7 @@ impl Entry {
             return false;
         }
         // SAFETY: only who claimed it writes, once, and nobody reads before it is ready.
-        self.key().with_mut(|own| unsafe { *own = Some(key) });
+        self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
         true
@@ -267,7 +269,7 @@ macro_rules! new {
             $($constant)? fn new() -> Entry {
                 Entry {
                     state: AtomicU64::new(FREE),
-                    key: UnsafeCell::new(None),
+                    key: UnsafeCell::new(MaybeUninit::zeroed()),
                     held_back: AtomicU64::new(0),
                     total_ns: AtomicU64::new(0),
                     max_ns: AtomicU64::new(0),
@@ -418,11 +420,11 @@ impl Entry {
         // Acquire: pairs with the Release in `claim` (edge K).
         match self.state.load(Acquire) {
             FREE => self.claim(key),
-            // SAFETY: nobody writes to the key of an entry that is ready.
+            // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
             READY => self
                 .key()
-                .with(|own| unsafe { *own })
-                .is_some_and(|own| own.is_same(&key)),
+                .with(|own| unsafe { (*own).assume_init() })
+                .is_same(&key),
             _ => false,
         }
     }

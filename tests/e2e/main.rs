@@ -21,6 +21,7 @@ mod harness;
 mod hinder;
 mod hooks;
 mod injection;
+mod kernel_budget;
 mod killed;
 mod klock;
 mod limits;

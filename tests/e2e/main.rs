@@ -22,6 +22,7 @@ mod hinder;
 mod hooks;
 mod injection;
 mod install;
+mod kernel_budget;
 mod killed;
 mod klock;
 mod limits;

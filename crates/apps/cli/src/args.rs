@@ -89,8 +89,9 @@ is always followed, whatever the budget (about 8 ns a call), and cannot be count
 
 Cost: a hit adds 1 to 6 ns to the target where its code is patched, 1 to 4 us where
 only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to single-
-step); 'tiptoe bench uprobe' measures these here. Code that is not probed runs as
-before. Every report ends with what the tracing cost.
+step); 'tiptoe bench uprobe' measures these here. A probe of the kernel's that passes
+--budget counts in windows only, and its count is a lower bound (>=). Code that is not
+probed runs as before. Every report ends with what the tracing cost.
 
 Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well. Before the
 trace has begun they end tiptoe, which then has no report.
@@ -207,8 +208,8 @@ pub struct Common {
     pub via: Via,
 
     /// Most of the target's CPU time that tracing may take, in percent: calls are followed
-    /// and recorded, and waits for locks timed, as far as it goes, and a trap that is hit more
-    /// than 10,000 times a second is switched off. off: nothing is
+    /// and recorded, waits for locks timed, and the kernel's probes open, as far as it goes, and
+    /// a trap that is hit more than 10,000 times a second is switched off. off: nothing is
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
           allow_negative_numbers = true)]
     pub budget: Budget,

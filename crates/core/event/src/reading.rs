@@ -9,6 +9,8 @@ pub struct Reading {
     pub count: u64,
     /// Hits that are known to have happened and were not counted.
     pub lost: u64,
+    /// The count is a lower bound: the event counted for a part of the time, from which nothing follows for the rest.
+    pub at_least: bool,
     /// How long the event was asked for.
     pub time_enabled_ns: u64,
     /// How long it really counted.
@@ -27,6 +29,7 @@ impl Reading {
         Reading {
             count: self.count.wrapping_add(other.count),
             lost: self.lost.wrapping_add(other.lost),
+            at_least: self.at_least || other.at_least,
             time_enabled_ns: self.time_enabled_ns.wrapping_add(other.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_add(other.time_running_ns),
             ends: join(self.ends, other.ends, Ends::plus),
@@ -40,6 +43,7 @@ impl Reading {
         Reading {
             count: self.count.wrapping_sub(earlier.count),
             lost: self.lost.wrapping_sub(earlier.lost),
+            at_least: self.at_least,
             time_enabled_ns: self.time_enabled_ns.wrapping_sub(earlier.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_sub(earlier.time_running_ns),
             ends: join(self.ends, earlier.ends, Ends::since),
@@ -66,10 +70,10 @@ impl Reading {
         self.time_running_ns < self.time_enabled_ns
     }
 
-    /// The count as it would be, had the event counted all the time; `None`
+    /// The count as it would be, had the event counted all the time, and as it is where that cannot be known; `None`
     /// where it never ran, and nothing can be said.
     pub fn scaled(&self) -> Option<u64> {
-        if !self.is_partial() {
+        if !self.is_partial() || self.at_least {
             return Some(self.count);
         }
         let wide = u128::from(self.count) * u128::from(self.time_enabled_ns);
@@ -100,6 +104,11 @@ mod tests {
             ..Reading::default()
         };
         assert_eq!(half.scaled(), Some(20));
+        let bound = Reading {
+            at_least: true,
+            ..half
+        };
+        assert_eq!(bound.scaled(), Some(10));
         assert_eq!(
             Reading {
                 time_running_ns: 0,

@@ -86,6 +86,11 @@ impl Thinning {
         })
     }
 
+    /// Leaves a part of the budget to others in the same process.
+    pub(super) fn leave(&mut self, part: f64) {
+        self.share *= 1.0 - part;
+    }
+
     /// Looks what the threads did, and says how many of their waits are to be timed.
     fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());

@@ -54,6 +54,7 @@ mod servers;
 mod servers_timed;
 mod signals;
 mod spaces;
+mod standard_waits;
 mod stat;
 mod stays;
 mod thinned;

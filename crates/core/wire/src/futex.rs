@@ -250,9 +250,9 @@ pub mod frames {
     /// [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// So many, at most.
-    pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
+    pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
     /// What was searched for before, by a hash: return addresses, and what was found: the rule,
-    /// [`KNOWN_LIBC`] and [`KNOWN_TAKEN`].
+    /// [`KNOWN_LIBC`] or [`KNOWN_MIXED`], and [`KNOWN_TAKEN`].
     pub const KNOWN: u32 = FIRST + LIBRARIES * library::WORDS;
     /// As many hashes as this power of two.
     pub const KNOWN_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
@@ -262,6 +262,8 @@ pub mod frames {
     pub const KNOWN_LIBC: u64 = 1 << 32;
     /// Somebody keeps an address there.
     pub const KNOWN_TAKEN: u64 = 1 << 33;
+    /// The address is in a [`library::MIXED`] one: of the standard library where it has a rule, else the user's.
+    pub const KNOWN_MIXED: u64 = 1 << 34;
     /// From here on: rows as `tiptoe_stack::find` reads them, library by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
     /// So many, at most.
@@ -275,12 +277,14 @@ pub mod frames {
         pub const START: u32 = 1;
         /// What the loader adds to its addresses.
         pub const BASE: u32 = 2;
-        /// Its first row; from bit 32 on how many it has, and [`LIBC`].
+        /// Its first row; from bit 32 on how many it has, and [`LIBC`] or [`MIXED`].
         pub const ROWS: u32 = 3;
         /// Words of one.
         pub const WORDS: u32 = 4;
         /// Its functions say what is waited for.
         pub const LIBC: u64 = 1 << 63;
+        /// It is the user's, but for functions of a standard library that were compiled into it: these have rows.
+        pub const MIXED: u64 = 1 << 62;
     }
 }
 

@@ -20,7 +20,7 @@ use crate::board::Board;
 use crate::calls::{Call, Thread};
 use crate::paths::Paths;
 use crate::primitive::Ordering::{Acquire, Release};
-use crate::walk::{Caller, Frames, Library};
+use crate::walk::{Caller, Frames, Library, Part};
 
 struct Shared(Vec<AtomicU64>);
 
@@ -319,7 +319,7 @@ fn add(words: Words<'_>, rows: &[u64]) {
         base: 0,
         start: 0x1000,
         end: 0x2000,
-        is_libc: true,
+        part: Part::Libc,
     };
     assert!(Frames::new(words).add(&library, rows));
 }

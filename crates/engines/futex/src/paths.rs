@@ -6,7 +6,8 @@
 //! at the same distances. So a path is kept by its first return address: the distances of the
 //! others, and what stood there. All are read at once, and the path holds if all are the same but
 //! the last: that is the user's, which may be any that is far from the runtime's libraries. One
-//! among them (another library's, perhaps) must be the same, too.
+//! among them (another library's, perhaps) must be the same, too, or is looked up: it may be code
+//! of a standard library.
 //!
 //! Paths lie in the thread's own words, and stay for good; once one more library is known they are
 //! noted anew, as it may have been taken for the user. A signal handler may come in at each
@@ -75,13 +76,13 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// What is known of a way; `load` reads the stack, and a user who `is_far` may be any.
+    /// What is known of a way; `load` reads the stack, and the last one may be any that `is_users`.
     #[inline(always)]
     pub(crate) fn look(
         &self,
         begins: &Beginning,
         load: impl Fn(u64) -> u64,
-        is_far: impl Fn(u64) -> bool,
+        is_users: impl Fn(u64) -> bool,
     ) -> Known {
         let key = begins.key();
         for place in self.places(key) {
@@ -95,7 +96,7 @@ impl<'a> Paths<'a> {
                 break;
             }
             if let Some((site, frame)) = place.follow(begins, &load)
-                && (site == user || is_far(site))
+                && (site == user || is_users(site))
             {
                 let via = place.get(VIA);
                 return Known::To(Caller { site, via, frame });
@@ -165,7 +166,7 @@ impl Place<'_> {
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use super::*;
-    use crate::walk::{Frames, Library};
+    use crate::walk::{Frames, Library, Part};
     extern crate std;
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
@@ -190,13 +191,13 @@ mod tests {
             row(0x160, by_bp),
             row(0x180, Rule::UNKNOWN),
         ];
-        for (base, is_libc) in [(0x1000, true), (0x8000, false)] {
+        for (base, part) in [(0x1000, Part::Libc), (0x8000, Part::Mixed)] {
             let (start, end) = (base + 0x100, base + 0x200);
             let library = Library {
                 base,
                 start,
                 end,
-                is_libc,
+                part,
             };
             assert!(frames.add(&library, &rows));
         }
@@ -218,9 +219,9 @@ mod tests {
         bp: 0x138,
     };
 
-    /// In each library with each rule; a user between them, and two that are far from both.
+    /// In each library with each rule; users in one, between them, and far from both.
     const PLACES: [u64; 9] = [
-        0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x4001, 0x9001, 0x9101,
+        0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];
 
     /// Whatever came before, in whatever order.
@@ -293,7 +294,7 @@ mod tests {
             base: 0x4000,
             start: 0x4100,
             end: 0x4200,
-            is_libc: false,
+            part: Part::Other,
         };
         assert!(frames.add(&late, &[row(0x100, rule(0x20))]));
         assert_eq!([site(), site()], [0x9001; 2]);

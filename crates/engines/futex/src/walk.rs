@@ -4,6 +4,12 @@
 //! compiled them ([`tiptoe_stack`]): rows for each library, sorted, and the libraries by where
 //! their code is. A return address that is in none of them is the user's.
 //!
+//! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic
+//! functions, all of Rust's `std`. A program with such functions is a [`Part::Mixed`] library,
+//! which has rows for these functions alone: a walk goes through them, up to the first function
+//! that has no row. If the whole stack has no such function, the innermost function of the
+//! standard library is the call site.
+//!
 //! Few of the rows are ever asked for, by every wait again. So what a search found is kept by a
 //! hash of the return address: two words, in the first place that is free, which whoever comes
 //! first takes by an exchange and does not give back. Once each way to a wait was gone nobody
@@ -24,16 +30,16 @@ use core::cell::Cell;
 use tiptoe_stack::{Frame, Rule, find};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::frames::{
-    BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_TAKEN, LIBRARIES, LOOKS,
-    MOST_ROWS, ROWS, RWLOCKS, RWLOCKS_END, library,
+    BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_MIXED, KNOWN_TAKEN, LIBRARIES,
+    LOOKS, MOST_ROWS, ROWS, RWLOCKS, RWLOCKS_END, library,
 };
 
 use crate::HASH;
 use crate::paths::{Beginning, Known, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// So many functions stand between a wait and the user, at most.
-const MOST: usize = 16;
+/// So many functions stand between a wait and the user, at most: those of C++ templates without optimisation are many.
+const MOST: usize = 24;
 
 /// Who called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,8 +61,29 @@ pub struct Library {
     pub start: u64,
     /// The first address behind its code.
     pub end: u64,
-    /// Its functions say what is waited for.
-    pub is_libc: bool,
+    /// Which part of the runtime it is.
+    pub part: Part,
+}
+
+/// Which part of the runtime a library is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The C library: its functions say what is waited for.
+    Libc,
+    /// Another library of the runtime.
+    Other,
+    /// A program, or a library of the user's, into which functions of a standard library were compiled.
+    Mixed,
+}
+
+impl Part {
+    fn flag(self) -> u64 {
+        match self {
+            Part::Libc => library::LIBC,
+            Part::Other => 0,
+            Part::Mixed => library::MIXED,
+        }
+    }
 }
 
 /// The tables, in the words of slab 0.
@@ -74,6 +101,18 @@ impl Way {
 
     fn is_in_libc(self) -> bool {
         self.0 & KNOWN_LIBC != 0
+    }
+
+    /// Whether it is in the program, but a standard library's.
+    fn is_mixed(self) -> bool {
+        self.0 & KNOWN_MIXED != 0
+    }
+
+    /// `None` for code of the user's.
+    #[inline]
+    fn of_the_runtime(self) -> Option<Way> {
+        let users = self.is_mixed() && self.rule() == Rule::UNKNOWN;
+        (!users).then_some(self)
     }
 }
 
@@ -98,8 +137,7 @@ impl<'a> Frames<'a> {
         for (index, row) in rows.iter().enumerate() {
             self.0.store((ROWS + used) as usize + index, *row);
         }
-        let libc = if added.is_libc { library::LIBC } else { 0 };
-        let rows = u64::from(used) | (rows.len() as u64) << 32 | libc;
+        let rows = u64::from(used) | (rows.len() as u64) << 32 | added.part.flag();
         self.0.store(word(number, library::ROWS), rows);
         self.0.store(word(number, library::BASE), added.base);
         self.0.store(word(number, library::START), added.start);
@@ -143,7 +181,7 @@ impl<'a> Frames<'a> {
                 break;
             }
             if known == address {
-                return Some(Way(self.0.load(place + 1)));
+                return Way(self.0.load(place + 1)).of_the_runtime();
             }
         }
         match self.is_far(address) {
@@ -170,14 +208,14 @@ impl<'a> Frames<'a> {
         };
         let at = call.wrapping_sub(self.0.load(word(number, library::BASE)));
         let rule = find(counted(rows), row, at as u32);
-        let libc = if rows & library::LIBC != 0 {
-            KNOWN_LIBC
-        } else {
-            0
+        let part = match (rows & library::LIBC, rows & library::MIXED) {
+            (0, 0) => 0,
+            (0, _) => KNOWN_MIXED,
+            _ => KNOWN_LIBC,
         };
-        let way = Way(u64::from(rule.bits()) | libc);
+        let way = Way(u64::from(rule.bits()) | part);
         self.keep(address, first, way);
-        Some(way)
+        way.of_the_runtime()
     }
 
     #[cold]
@@ -225,7 +263,8 @@ impl<'a> Frames<'a> {
             };
         }
         let begins = Beginning { first, top, count };
-        match paths.look(&begins, &load, |site| self.is_far(site)) {
+        let is_users = |site| self.is_far(site) || self.way(site).is_none();
+        match paths.look(&begins, &load, is_users) {
             Known::To(caller) => return caller,
             Known::Nothing => self.learn(paths, &begins, &load),
             Known::Unkept => {}
@@ -302,6 +341,7 @@ impl<'a> Frames<'a> {
             ..Caller::default()
         };
         let mut in_libc = true;
+        let mut innermost = None;
         for _ in 0..MOST {
             let left = frame.pc;
             let Some(next) = rule.step(&frame, |at| Some(load(at))) else {
@@ -312,11 +352,17 @@ impl<'a> Frames<'a> {
             }
             (caller.site, caller.frame) = (next.pc, next.sp);
             let Some(way) = self.way(next.pc) else {
-                break;
+                return caller;
             };
+            if way.is_mixed() {
+                innermost.get_or_insert((next.pc, next.sp));
+            }
             in_libc &= way.is_in_libc();
             rule = way.rule();
             frame = next;
+        }
+        if let Some(place) = innermost {
+            (caller.site, caller.frame) = place;
         }
         caller
     }
@@ -324,7 +370,7 @@ impl<'a> Frames<'a> {
 
 /// How many rows a library has, by its word.
 fn counted(rows: u64) -> u32 {
-    (rows >> 32) as u32 & (u32::MAX >> 1)
+    (rows >> 32) as u32 & (u32::MAX >> 2)
 }
 
 #[cfg(all(test, not(tiptoe_loom)))]
@@ -344,13 +390,13 @@ mod tests {
         Rule::new(Base::Sp, cfa, None).expect("it fits")
     }
 
-    fn library(base: u64, is_libc: bool) -> Library {
+    fn library(base: u64, part: Part) -> Library {
         let (start, end) = (base + 0x100, base + 0x200);
         Library {
             base,
             start,
             end,
-            is_libc,
+            part,
         }
     }
 
@@ -375,8 +421,8 @@ mod tests {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
-        assert!(frames.add(&library(0x1000, true), &rows));
-        assert!(frames.add(&library(0x8000, false), &rows));
+        assert!(frames.add(&library(0x1000, Part::Libc), &rows));
+        assert!(frames.add(&library(0x8000, Part::Other), &rows));
         // The second time it is known.
         for _ in 0..2 {
             assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
@@ -396,20 +442,46 @@ mod tests {
         assert_eq!(nobody, Caller::default());
     }
 
+    /// The call site was the standard library's own template, and never the function that called it.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn a_standard_library_in_the_program_is_stepped_over() {
+        let room = slab();
+        let frames = Frames::new(Words::new(&room));
+        // Of the program only what is at 0x4100 to 0x4140 is the standard library's.
+        let libc = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
+        let program = [row(0x100, rule(0x20)), row(0x140, Rule::UNKNOWN)];
+        assert!(frames.add(&library(0x1000, Part::Libc), &libc));
+        assert!(frames.add(&library(0x4000, Part::Mixed), &program));
+        for _ in 0..2 {
+            assert_eq!(caller(&frames, &[0x4101, 0x4111, 0x4151])[..2], [0x4151, 0]);
+            let through = [0x1101, 0x4101, 0x1111, 0x4111, 0x4151];
+            assert_eq!(caller(&frames, &through)[..2], [0x4151, 0x1101]);
+            assert_eq!(caller(&frames, &[0x4151, 0x4101])[0], 0x4151);
+            assert_eq!(caller(&frames, &[0x1101, 0x9001])[0], 0x9001);
+            // Nobody else is on the stack.
+            let alone = [0x1101, 0x4101, 0x4111, 0x1111, 0x1181];
+            assert_eq!(caller(&frames, &alone), [0x4101, 0x1101, 0x128]);
+        }
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn what_has_no_room_is_the_users() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows = std::vec![row(0x100, rule(0x20)); MOST_ROWS as usize];
-        assert!(!frames.add(&library(0x1000, true), &[]));
-        assert!(!frames.add(&library(0x1000, true), &[&rows[..], &rows[..1]].concat()));
-        assert!(frames.add(&library(0x1000, true), &rows[2..]));
-        assert!(!frames.add(&library(0x2000, true), &rows[..3]));
+        assert!(!frames.add(&library(0x1000, Part::Libc), &[]));
+        assert!(!frames.add(
+            &library(0x1000, Part::Libc),
+            &[&rows[..], &rows[..1]].concat()
+        ));
+        assert!(frames.add(&library(0x1000, Part::Libc), &rows[2..]));
+        assert!(!frames.add(&library(0x2000, Part::Libc), &rows[..3]));
         assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x2101);
-        assert!(frames.add(&library(0x2000, true), &rows[..2]));
+        assert!(frames.add(&library(0x2000, Part::Libc), &rows[..2]));
         assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x4001);
-        assert!(!frames.add(&library(0x3000, true), &rows[..1]));
+        assert!(!frames.add(&library(0x3000, Part::Libc), &rows[..1]));
     }
 
     #[test]
@@ -417,7 +489,8 @@ mod tests {
     fn there_are_so_many_libraries_and_no_more() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
-        let added = |number: u64| frames.add(&library(0x1000 * number, true), &[row(0, rule(8))]);
+        let added =
+            |number: u64| frames.add(&library(0x1000 * number, Part::Libc), &[row(0, rule(8))]);
         assert_eq!(
             (1..99).take_while(|number| added(*number)).count(),
             LIBRARIES as usize
@@ -437,7 +510,7 @@ mod tests {
             base: 1,
             start: 1,
             end: 30_000,
-            is_libc: true,
+            part: Part::Libc,
         };
         assert!(frames.add(&all, &rows));
         for at in (0..20_000).chain(0..20_000) {

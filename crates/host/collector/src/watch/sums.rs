@@ -8,7 +8,7 @@ use std::collections::hash_map::{DefaultHasher, Entry};
 use std::hash::{Hash, Hasher};
 
 use tiptoe_event::Store;
-use tiptoe_event::store::{Known, Source};
+use tiptoe_event::store::{AccessValues, Source};
 use tiptoe_kernel::watchpoints::{
     Access, Drops, Hits, Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint,
 };
@@ -187,7 +187,7 @@ impl Sums {
             learn::store(module, ip)
         });
         let (address, len) = (point.at.address, point.at.len);
-        let known = store.map_or(Known::default(), |store| {
+        let known = store.map_or(AccessValues::default(), |store| {
             store.known(&behind.registers, behind.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());

@@ -105,7 +105,7 @@ mod tests {
     extern crate std;
     use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::vec::Vec;
-    use tiptoe_wire::scopes::{Spent, WIDTH, spent};
+    use tiptoe_wire::scopes::{NodeTotals, WIDTH, spent};
 
     struct Slabs([Vec<AtomicU64>; 3]);
 
@@ -124,7 +124,7 @@ mod tests {
 
         fn spent(&self) -> Vec<(u32, u64, u64)> {
             let words: Vec<u64> = self.0[1].iter().map(|word| word.load(Relaxed)).collect();
-            let each = |(node, Spent { entries, ticks })| (node, entries, ticks);
+            let each = |(node, NodeTotals { entries, ticks })| (node, entries, ticks);
             spent(&words).map(each).collect()
         }
     }

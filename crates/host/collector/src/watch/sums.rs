@@ -13,7 +13,7 @@ use tiptoe_kernel::watchpoints::{
     Access, Drops, Hits, Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint,
 };
 use tiptoe_sys::host::perf;
-use tiptoe_wire::hits::{Hit, Read};
+use tiptoe_wire::hits::{Hit, RecordedHit};
 
 use super::begin::Target;
 use super::held::Held;
@@ -88,7 +88,12 @@ impl Sums {
     }
 
     /// Counts an access to a variable.
-    pub(super) fn add(&mut self, read: Read, variable: (usize, &Watchpoint), target: &mut Target) {
+    pub(super) fn add(
+        &mut self,
+        read: RecordedHit,
+        variable: (usize, &Watchpoint),
+        target: &mut Target,
+    ) {
         let (index, point) = variable;
         let hit = read.hit();
         if hit.is_late {

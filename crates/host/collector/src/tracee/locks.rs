@@ -133,7 +133,7 @@ impl Tracee {
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
                 let rwlocks = planner::rwlocks(module).filter(|_| library.is_libc);
-                rwlocks.into_iter().for_each(|at| frames.tell_rwlocks(at));
+                rwlocks.into_iter().for_each(|at| frames.set_rwlocks(at));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The user's call site: the first return address outside of the runtime's libraries.
 //!
-//! Those keep no frame pointer. How their functions are left is in tables in slab 0, as tiptoe
-//! compiled them ([`tiptoe_stack`]): rows for each library, sorted, and the libraries by where
-//! their code is. A return address that is in none of them is the user's.
+//! The runtime keeps no frame pointers. How to leave its functions is in tables in slab 0 that
+//! tiptoe compiled ([`tiptoe_stack`]): sorted rows for each library, and the libraries' code
+//! ranges. A return address outside of all ranges is the user's.
 //!
 //! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic
 //! functions, all of Rust's `std`. A program with such functions is a [`Part::Mixed`] library,
@@ -15,15 +15,13 @@
 //! first takes by an exchange and does not give back. Once each way to a wait was gone nobody
 //! writes there any more.
 //!
-//! Whole ways that a thread has come before are kept besides ([`crate::paths`]).
-//!
-//! tiptoe adds libraries while threads walk, and does not take them away.
+//! tiptoe adds libraries while threads walk, and never removes one.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: a library is complete | the end of its code in [`Frames::add`] | the load of it in a search |
-//! | E: what is kept is complete | its address, when it is kept | the load of it in a walk |
-//! | F: paths are of so many libraries | how many there are in [`Frames::add`] | the load of it in [`Frames::caller`] |
+//! | E: a cached result is complete | its address, when it is cached | the load of it in a walk |
+//! | F: paths are for this number of libraries | the number in [`Frames::add`] | the load of it in [`Frames::caller`] |
 
 use core::cell::Cell;
 
@@ -35,20 +33,20 @@ use tiptoe_wire::futex::frames::{
 };
 
 use crate::HASH;
-use crate::paths::{Beginning, Known, Paths};
+use crate::paths::{Beginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
 /// So many functions stand between a wait and the user, at most: those of C++ templates without optimisation are many.
 const MOST: usize = 24;
 
-/// Who called.
+/// The caller of a futex wait or wake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The user's call site: its return address.
     pub site: u64,
-    /// The last one in libc; 0 where somebody else called the function that waits.
+    /// The last return address in libc; 0 if the user called the waiting function directly.
     pub via: u64,
-    /// Where the user's frame begins: the stack pointer as it is after the return.
+    /// Start of the user's frame: the stack pointer after the return.
     pub frame: u64,
 }
 
@@ -59,7 +57,7 @@ pub struct Library {
     pub base: u64,
     /// The first address of its code.
     pub start: u64,
-    /// The first address behind its code.
+    /// The first address after its code.
     pub end: u64,
     /// Which part of the runtime it is.
     pub part: Part,
@@ -90,7 +88,7 @@ impl Part {
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(Words<'a>);
 
-/// How a function of the runtime is left, from the return address of a call that it makes.
+/// How to leave a function of the runtime from the return address of a call in it.
 #[derive(Clone, Copy)]
 struct Way(u64);
 
@@ -117,13 +115,13 @@ impl Way {
 }
 
 impl<'a> Frames<'a> {
-    /// The tables in the words of slab 0.
+    /// Returns the tables in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
         Frames(words)
     }
 
-    /// Adds a library, of which this is the table. False where there is no room for it, or
-    /// nothing in it. (tiptoe)
+    /// Adds a library with these rows. Returns `false` if there is no room, or if `rows` is empty.
+    /// For tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -155,21 +153,21 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Says where the functions of libc's rwlocks are. (tiptoe)
-    pub fn tell_rwlocks(&self, functions: core::ops::Range<u64>) {
-        // A wait in between is of none.
+    /// Records where libc's rwlock functions are. For tiptoe.
+    pub fn set_rwlocks(&self, functions: core::ops::Range<u64>) {
+        // A wait between the two stores matches no rwlock.
         self.0.store(RWLOCKS as usize, functions.start);
         self.0.store(RWLOCKS_END as usize, functions.end);
     }
 
-    /// Whether a place is in one of them.
+    /// Returns whether an address is in one of libc's rwlock functions.
     #[inline]
     pub fn is_of_rwlocks(&self, place: u64) -> bool {
         let [first, end] = [RWLOCKS, RWLOCKS_END].map(|word| self.0.load(word as usize));
         (first..end).contains(&place)
     }
 
-    /// How to go on from a return address; None where it is the user's.
+    /// Returns how to leave the function of a return address; `None` if the address is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<Way> {
         let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
@@ -192,7 +190,7 @@ impl<'a> Frames<'a> {
 
     #[inline(never)]
     fn way_slow(&self, address: u64, first: usize) -> Option<Way> {
-        // What called may end with the call.
+        // A call may be the last instruction of its function, so its return address may be outside.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let inside = |number: &u32| {
@@ -223,7 +221,8 @@ impl<'a> Frames<'a> {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };
-            // Relaxed: the address says that it is there.
+            // Relaxed: readers look at this word only after the address, which is stored with
+            // Release.
             let taken = value.compare_exchange(0, found | KNOWN_TAKEN, Relaxed, Relaxed);
             if taken.is_ok() {
                 return known.store(address, Release); // edge E
@@ -231,16 +230,17 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Whether an address is nowhere near. Who is late to see that there is one more library takes
-    /// what is in it for the user's.
+    /// Returns whether an address is outside of all libraries. A thread that does not yet see a new
+    /// library takes the library's code for the user's.
     #[inline]
     fn is_far(&self, address: u64) -> bool {
         let [begin, end] = [BEGIN, END].map(|word| self.0.load(word as usize));
         !(begin..end).contains(&address)
     }
 
-    /// Who called, from a place that is left by `rule`; `paths` are the thread's, and `load` reads a
-    /// word of the stack. In line, as what is returned would else be written by vector registers.
+    /// Returns the caller from a place that `rule` leaves. `paths` are the thread's, and `load`
+    /// reads a word of the stack. Inlined, because the result would otherwise be returned through
+    /// vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -272,7 +272,7 @@ impl<'a> Frames<'a> {
         self.walk_slow(rule, frame, &load)
     }
 
-    /// As `walk`, out of the way of those who know theirs.
+    /// Walks out of line, so that cached paths stay short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -281,7 +281,8 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Two words are returned in registers; the third would be by memory, with vector registers.
+    /// Returns two words, because they fit registers; a third would be returned through memory,
+    /// with vector registers.
     #[cold]
     #[inline(never)]
     fn walk_cold(
@@ -296,7 +297,7 @@ impl<'a> Frames<'a> {
         (caller.site, caller.frame)
     }
 
-    /// Walks a way, and notes the path, if it is one.
+    /// Walks a path, and caches it if possible.
     #[cold]
     #[inline(never)]
     fn learn(&self, paths: &Paths, begins: &Beginning, load: &impl Fn(u64) -> u64) {
@@ -328,7 +329,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Walks from a place that is left by `rule`.
+    /// Walks from a place that `rule` leaves.
     #[inline(always)]
     pub(crate) fn walk(
         &self,
@@ -368,7 +369,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// How many rows a library has, by its word.
+/// Returns a library's number of rows, from its word.
 fn counted(rows: u64) -> u32 {
     (rows >> 32) as u32 & (u32::MAX >> 2)
 }
@@ -400,7 +401,7 @@ mod tests {
         }
     }
 
-    /// Return addresses at 0x100, 0x120 and so on.
+    /// Reads return addresses at 0x100, 0x120 and so on.
     fn caller(frames: &Frames, stack: &[u64]) -> [u64; 3] {
         let load = |at: u64| match (at - 0x100) % 0x20 {
             0 => stack
@@ -429,7 +430,7 @@ mod tests {
             assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
             let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
             assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-            // A call at the end of what is described; and one of what is not.
+            // A call at the end of the described code, and one in code without a rule.
             assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
             assert_eq!(
                 caller(&frames, &[0x1101, 0x1181, 0x4001]),
@@ -438,8 +439,8 @@ mod tests {
         }
         let far = [0x1101; 40];
         assert_eq!(caller(&frames, &far)[..2], [0x1101, 0x1101]);
-        let nobody = frames.walk(Rule::UNKNOWN, Frame::default(), |_| 1);
-        assert_eq!(nobody, Caller::default());
+        let caller = frames.walk(Rule::UNKNOWN, Frame::default(), |_| 1);
+        assert_eq!(caller, Caller::default());
     }
 
     /// The call site was the standard library's own template, and never the function that called it.
@@ -467,7 +468,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_has_no_room_is_the_users() {
+    fn code_of_a_refused_library_is_the_users() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows = std::vec![row(0x100, rule(0x20)); MOST_ROWS as usize];
@@ -486,7 +487,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn there_are_so_many_libraries_and_no_more() {
+    fn libraries_beyond_the_limit_are_refused() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let added =
@@ -497,10 +498,10 @@ mod tests {
         );
     }
 
-    /// More places than are kept: each has its rule all the same.
+    /// More places than the cache holds: each must still get its rule.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_is_not_kept_is_searched_for() {
+    fn uncached_places_are_searched_for() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows: Vec<u64> = (0..20_000)

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use tiptoe_sys::host::Process;
-use tiptoe_sys::host::bpf::{Place, UprobeCounters, UprobeLink};
+use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
 
 use crate::closing::Closing;
 use crate::uprobes::refusal;
@@ -149,7 +149,7 @@ impl<'a> Linker<'a> {
     fn link(&mut self, path: &CStr, indices: &[u64]) -> Result<(), Error> {
         let probe = |index: &u64| &self.probes[*index as usize];
         let offsets: Vec<u64> = indices.iter().map(|index| probe(index).offset).collect();
-        let place = Place {
+        let place = UprobeTarget {
             path,
             pid: self.process.pid(),
             offsets: &offsets,

@@ -8,7 +8,7 @@ use tiptoe_patch::transfers;
 use tiptoe_symbol::{Function, variable_name};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::Site;
-use tiptoe_wire::futex::{OPERATION_SHIFT, TOLD, TOLD_MODE_SHIFT};
+use tiptoe_wire::futex::{OPERATION_SHIFT, REPORTED, REPORTED_MODE_SHIFT};
 
 use super::Kind;
 use crate::module::Module;
@@ -103,8 +103,8 @@ impl Names {
     /// made there, which our own trampoline, if that is the place, says too.
     pub fn kind(&self, via: u64, itself: bool) -> Kind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
-        if operation == TOLD {
-            return Kind::told(via >> TOLD_MODE_SHIFT & 0xff);
+        if operation == REPORTED {
+            return Kind::told(via >> REPORTED_MODE_SHIFT & 0xff);
         }
         let ours = self.patched(address);
         let address = ours.unwrap_or(address);

@@ -80,7 +80,7 @@ impl<'a> Paths<'a> {
         begins: &Beginning,
         load: impl Fn(u64) -> u64,
         is_users: impl Fn(u64) -> bool,
-    ) -> Known {
+    ) -> PathLookup {
         let key = begins.key();
         for place in self.places(key) {
             match place.get(FIRST) {

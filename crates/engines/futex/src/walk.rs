@@ -265,9 +265,9 @@ impl<'a> Frames<'a> {
         let begins = Beginning { first, top, count };
         let is_users = |site| self.is_far(site) || self.way(site).is_none();
         match paths.look(&begins, &load, is_users) {
-            Known::To(caller) => return caller,
-            Known::Nothing => self.learn(paths, &begins, &load),
-            Known::Unkept => {}
+            PathLookup::To(caller) => return caller,
+            PathLookup::Nothing => self.learn(paths, &begins, &load),
+            PathLookup::Unkept => {}
         }
         self.walk_slow(rule, frame, &load)
     }

@@ -155,7 +155,7 @@ impl Tracee {
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
                 let rwlocks = planner::rwlocks(module).filter(|_| library.part == Part::Libc);
-                rwlocks.into_iter().for_each(|at| frames.tell_rwlocks(at));
+                rwlocks.into_iter().for_each(|at| frames.set_rwlocks(at));
             }
         }
         let users = modules.iter().filter(|module| !is_runtime(module));

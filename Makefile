@@ -15,10 +15,13 @@ MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session t
 step := scripts/step.sh
 
 .NOTPARALLEL:
-.PHONY: build sbom demo test nightly stress check tests models miri asan fuzz features clean
+.PHONY: build dist sbom demo test nightly stress check tests models miri asan fuzz features clean
 
 build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --locked --release
+
+dist: ## what is released, in target/dist: a static binary, a Debian package, a tarball, an image
+	@scripts/dist.sh
 
 sbom: ## what the tiptoe command is made of, at target/tiptoe.cdx.json (CycloneDX)
 	@scripts/sbom.sh
@@ -37,6 +40,7 @@ test: ## the gate: what every change must pass, in eight minutes on two cores
 nightly: ## everything: what is long, needs other releases of Debian, measures time, or repeats
 	@scripts/setup.sh nightly
 	@$(MAKE) check features
+	@$(step) "what is released" scripts/dist.sh
 	@TIPTOE_TEST_LIMIT=1200 $(step) "tests, nightly ones too" cargo run --quiet -p xtask -- tests --nightly
 	@$(step) "flaky tests, 20 times" scripts/flaky.sh
 	@$(step) models scripts/model.sh all

@@ -15,8 +15,8 @@ command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || tests+=(golang-go)
 # Any Java, too.
 command -v javac >/dev/null || tests+=(default-jdk-headless)
 
-# The real programs of tests/e2e/campaign.rs.
-nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs)
+# The real programs of tests/e2e/campaign.rs, and what judges the Debian package.
+nightly=("${tests[@]}" perl xz-utils openssl git libpython3.11-testsuite postgresql nodejs lintian)
 
 case $what in
 nightly) packages=("${nightly[@]}") ;;

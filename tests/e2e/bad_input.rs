@@ -14,6 +14,84 @@ fn refused(arguments: &[&str], words: &[&str]) {
     assert!(output.stdout.is_empty(), "{arguments:?}: data on stdout");
 }
 
+/// Wrong command lines. `HOT` and `OFFSETS` are programs of the tests.
+const WRONG: &[&str] = &[
+    "probe",
+    "probe main",
+    "probe main -p",
+    "probe main -p 0",
+    "probe main -p one",
+    "probe main -p 4194303",
+    "probe main -p redis-server",
+    "probe main --comm nobody-has-this",
+    "probe main -- /nonexistent/program",
+    "probe chose -- HOT",
+    "probe zzz* -- HOT",
+    "probe choices -- HOT",
+    "probe malloc -- HOT",
+    "probe libc.so.6 -- HOT",
+    "probe main --filter arg9> -- HOT",
+    "probe main --by colour -- HOT",
+    "probe main --via magic -- HOT",
+    "probe main --budget 0 -- HOT",
+    "probe main --budget 200% -- HOT",
+    "probe main --latency --count -- HOT",
+    "probe main --latency --slower 1 -- HOT",
+    "probe main --duration -1s -- HOT",
+    "probe main --top many -- HOT",
+    "probe main --prometheus -- HOT",
+    "probe main -o /nonexistent/folder/file -- HOT",
+    "probe main --json=yes -- HOT",
+    "probe answer+1 -- OFFSETS",
+    "frobnicate",
+    "--frobnicate",
+    "lock",
+    "lock --by colour -- HOT",
+    "lock --now",
+    "lock --kernel --hold x -- HOT",
+    "watch",
+    "watch hits",
+    "watch nothing_of_the_kind -- HOT",
+    "watch counts[0] --rotate 1 -- HOT",
+    "stat",
+    "stat -e no-such-event -- HOT",
+    "stat -a -p 1",
+    "stat -I 0 -a",
+    "stat --for-each-cgroup nobody-has-this -e cs -- HOT",
+    "plan -e cycles --cpus 0",
+    "bench no-such-bench",
+    "doctor prob",
+    "help frobnicate",
+];
+
+/// Each answer is one error line and at most one hint. A hint that is a command of tiptoe's works as it is typed.
+#[test]
+fn a_wrong_command_line_has_one_error_and_one_hint_that_works() {
+    let [hot, offsets] = ["hot", "offsets"].map(|name| target(name).display().to_string());
+    for line in WRONG {
+        let line = line.replace("HOT", &hot).replace("OFFSETS", &offsets);
+        let output = command().args(line.split(' ')).output().expect("it runs");
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {talk}");
+        let lines: Vec<&str> = talk.lines().collect();
+        let (error, hints) = lines.split_first().expect(&line);
+        assert!(error.starts_with("error: "), "{line}: {talk}");
+        assert!(hints.len() <= 1, "{line}: {talk}");
+        for word in ["invalid digit", "<", "use '--"] {
+            let hint = hints.first().copied().unwrap_or_default();
+            assert!(!hint.contains(word), "{line}: {talk}");
+        }
+        assert!(!error.contains("invalid digit"), "{line}: {talk}");
+        let typed = hints
+            .iter()
+            .find_map(|hint| hint.strip_prefix("hint: tiptoe "));
+        if let Some(typed) = typed.filter(|words| !words.contains(" lists ")) {
+            let output = command().args(typed.split(' ')).output().expect("it runs");
+            assert!(output.status.success(), "{line}: {talk}");
+        }
+    }
+}
+
 #[test]
 fn no_such_process() {
     refused(&["probe", "main", "-p", "4194303"], &["4194303"]);

@@ -99,6 +99,105 @@ fn every_row_is_there() {
     assert!(!text.contains("to come"), "all instruments exist: {text}");
 }
 
+/// The verdict said nothing of what then did not work.
+#[test]
+fn the_verdict_is_what_then_works() {
+    if !is_root() {
+        return skipped("another user", "needs root");
+    }
+    let user = Unprivileged::new();
+    let hot = target("hot");
+    let watched = target("watched");
+    let (hot, watched) = (hot.to_str().expect("text"), watched.to_str().expect("text"));
+    let commands: [(&str, &[&str]); 4] = [
+        ("probe", &["probe", "add", "--", hot, "1", "100"]),
+        ("lock", &["lock", "--", hot, "1", "100"]),
+        (
+            "watch",
+            &[
+                "watch",
+                "counts[0]",
+                "--via",
+                "agent",
+                "--",
+                watched,
+                "counting",
+                "5",
+            ],
+        ),
+        ("stat", &["stat", "-e", "task-clock", "--", hot, "1", "100"]),
+    ];
+    for (who, tiptoe) in [
+        ("root", &command as &dyn Fn() -> Command),
+        ("a user", &|| user.with(&[])),
+    ] {
+        let report = doctor(&mut tiptoe());
+        let can = report["can"].as_array().expect("a list");
+        for (name, words) in commands {
+            let works = tiptoe().args(words).output().expect("it runs");
+            assert_eq!(
+                can.contains(&Value::from(name)),
+                works.status.success(),
+                "{who}, {name}: {:#} {works:?}",
+                report["can"]
+            );
+            let asked = tiptoe().args(["doctor", name]).output().expect("it runs");
+            let expected = i32::from(!works.status.success());
+            assert_eq!(asked.status.code(), Some(expected), "{who}, {name}");
+        }
+        let text = tiptoe().arg("doctor").output().expect("it runs").stdout;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.starts_with("you can: probe "), "{who}: {text}");
+        let reads_others = !text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .contains("other users");
+        assert_eq!(reads_others, who == "root", "{text}");
+    }
+}
+
+/// What root can switch on is printed before it is done, and only root may.
+#[test]
+fn what_root_can_switch_on_is_printed_before_it_is_done() {
+    if !is_root() {
+        return skipped("a mount namespace", "needs root");
+    }
+    let user = Unprivileged::new();
+    let tiptoe = command().get_program().to_owned();
+    let script = "umount -l /sys/kernel/tracing && exec \"$@\"";
+    let run = |last: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .args(last);
+        unshare.output().expect("it runs")
+    };
+    let both = format!("{0} doctor --fix && {0} doctor --json", tiptoe.display());
+    let output = run(&["sh", "-c", &both]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let mount = "running: mount -t tracefs tracefs /sys/kernel/tracing";
+    assert!(
+        output.status.success() && said.contains(mount),
+        "{output:?}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(row(&report, "tracefs")["state"], "ok", "{report:#}");
+    let nobody = user.with(&[]);
+    let words: Vec<&str> = std::iter::once(nobody.get_program())
+        .chain(nobody.get_args())
+        .map(|word| word.to_str().expect("text"))
+        .chain(["doctor", "--fix"])
+        .collect();
+    let output = run(&words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("only root") && said.contains("hint: sudo tiptoe doctor --fix"),
+        "{said}"
+    );
+}
+
 /// An ordinary user is told the one line that would help, and that line does.
 #[test]
 fn a_user_without_rights_is_told_how_to_get_them() {

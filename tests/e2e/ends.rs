@@ -1,6 +1,8 @@
 //! What ends before its time and is told, such as traps that are hit too often; and what is not to be told.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -166,6 +168,31 @@ fn a_command_that_goes_on_is_told() {
     assert_eq!(status.code(), Some(128 + libc::SIGTERM));
     let report = text(&report);
     assert!(report.contains("the command goes on"), "{report}");
+}
+
+/// Signals did nothing before the command began, so that tiptoe outlived `timeout`; later its child stayed.
+#[test]
+fn a_signal_before_the_commands_exec_ends_both() {
+    let slow = target("slow_start");
+    for words in [
+        &["probe", "add"][..],
+        &["probe", "add", "--via", "kernel", "--budget", "off"],
+        &["lock"],
+        &["stat"],
+    ] {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            let mut started = command();
+            started.args(words).arg("--").arg(target("hot"));
+            started.env("LD_PRELOAD", &slow).stderr(Stdio::null());
+            let mut tiptoe = Process::start(&mut started);
+            assert_eq!(tiptoe.line(), "stuck");
+            tiptoe.signal(signal);
+            // Its stdout ends with the last process that has it.
+            let (_, status) = tiptoe.finish();
+            let ended = status.code().or(status.signal().map(|signal| 128 + signal));
+            assert_eq!(ended, Some(128 + signal), "{words:?}");
+        }
+    }
 }
 
 fn text(path: &Path) -> String {

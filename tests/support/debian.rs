@@ -77,10 +77,15 @@ impl Debian {
 
     /// Starts one of them in the root, with a /proc and a /dev there.
     pub fn waiting(&self, program: &Path, arguments: &[&str]) -> Waiting {
+        Waiting::start(self.command(program).args(arguments), program)
+    }
+
+    /// The command that runs a program in the root, with a /proc and a /dev there. Paths in the root are those outside.
+    pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", ENTER, "sh"]);
-        command.arg(&self.root).arg(program).args(arguments);
-        Waiting::start(&mut command, program)
+        command.arg(&self.root).arg(program);
+        command
     }
 }
 

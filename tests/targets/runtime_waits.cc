@@ -14,8 +14,12 @@
 #include <string>
 #include <thread>
 
-// All of the headers' code is the function's own.
+// All of the headers' code is the function's own, unless APART is defined.
+#ifdef APART
+#define WAITS extern "C" PROBED
+#else
 #define WAITS extern "C" PROBED __attribute__((flatten))
+#endif
 
 static std::mutex hot_mutex;
 static std::shared_mutex hot_shared;

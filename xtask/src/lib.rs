@@ -13,6 +13,7 @@ pub mod sbom;
 pub mod shared_object;
 pub mod sources;
 pub mod tests;
+pub mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
 //! `cargo run -p xtask -- WHAT`: what the scripts and the Makefile need that is longer than a line of shell.
 
 use xtask::dependencies::Dependencies;
-use xtask::{keep, sbom, tests};
+use xtask::{keep, sbom, tests, words};
 
-const USAGE: &str = "usage: xtask sbom | tests [--nightly] [--repeat N] [FILTER…]";
+const USAGE: &str = "usage: xtask sbom | words | tests [--nightly] [--repeat N] [FILTER…]";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -11,6 +11,10 @@ fn main() {
     let status = match arguments.as_slice() {
         ["sbom"] => {
             println!("{:#}", sbom::document(&Dependencies::resolve()));
+            0
+        }
+        ["words"] => {
+            print!("{}", words::table());
             0
         }
         ["tests", options @ ..] => match tests::Options::parse(options) {

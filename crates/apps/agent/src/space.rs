@@ -25,7 +25,7 @@ use tiptoe_sys::raw::{self, call, getpid, nr};
 use tiptoe_uprobe::feed::call::Call;
 use tiptoe_uprobe::feed::{Answer, Feed, FileId, Reading};
 use tiptoe_uprobe::lookup::Place;
-use tiptoe_uprobe::table::Found;
+use tiptoe_uprobe::table::TrapSite;
 use tiptoe_uprobe::window;
 use tiptoe_wire::{Data, Readings, Site, SiteFlags, slots};
 
@@ -226,7 +226,7 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
 }
 
 /// Whether a trap at `address`, within a site, is ours. In a signal handler.
-pub fn vouches(shared: &Shared, found: &Found, address: u64) -> bool {
+pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
     let space = get();
     let Some((space, place)) = space.and_then(|s| Some((s, s.place(found.index)?))) else {
         return true;

@@ -6,7 +6,7 @@
 use core::arch::naked_asm;
 
 use tiptoe_futex::calls::Thread;
-use tiptoe_futex::told::Told;
+use tiptoe_futex::reported::ReportedWait;
 use tiptoe_port::{Label, MODE_SHIFT};
 
 use crate::clockwork;
@@ -32,14 +32,14 @@ unsafe extern "C" fn begins_entry(label: *const Label, what: u64) -> u64 {
 /// What it returns is the place in the stack by which the end is known.
 extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u64 {
     let Some(here) = Here::find() else { return 0 };
-    let told = Told {
+    let wait = ReportedWait {
         address: what & ((1 << MODE_SHIFT) - 1),
         mode: what >> MODE_SHIFT,
         label: label as u64,
         place,
         site,
     };
-    here.thread().told_begins(&told, clockwork::ticks);
+    here.thread().reported_begins(&wait, clockwork::ticks);
     place
 }
 
@@ -51,5 +51,5 @@ extern "C" fn ends(token: u64, outcome: u64) {
         unsafe { &*(label as *const Label) }.text().as_bytes()
     };
     let thread: Thread = here.thread();
-    thread.told_ends(token, outcome, (clockwork::ticks, clockwork::ns), name);
+    thread.reported_ends(token, outcome, (clockwork::ticks, clockwork::ns), name);
 }

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tiptoe_collector::Budget;
 use tiptoe_event::{Filter, Via};
 
+use crate::doctor::DoctorArgs;
+use crate::generate::GenerateArgs;
 use crate::latency::LatencyArgs;
 use crate::lock::{LOCK_HELP, LockArgs};
 use crate::plan::{PLAN_HELP, PlanArgs};
@@ -17,7 +19,7 @@ use crate::watch::{WATCH_HELP, WatchArgs};
 
 /// Low-overhead tracing that says what it cost
 #[derive(Debug, Parser)]
-#[command(name = "tiptoe", version, disable_help_subcommand = true)]
+#[command(name = "tiptoe", version)]
 pub struct Cli {
     /// Which instrument.
     #[command(subcommand)]
@@ -46,6 +48,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Show what this machine and user can do, and how to enable the rest
     Doctor(DoctorArgs),
+    /// Write man pages and shell completions, for packages
+    Generate(GenerateArgs),
 }
 
 const PROBE_HELP: &str = "\
@@ -85,8 +89,9 @@ is always followed, whatever the budget (about 8 ns a call), and cannot be count
 
 Cost: a hit adds 1 to 6 ns to the target where its code is patched, 1 to 4 us where
 only a trap fits, and 0.2 to 20 us where the kernel counts (it may have to single-
-step); 'tiptoe bench uprobe' measures these here. Code that is not probed runs as
-before. Every report ends with what the tracing cost.
+step); 'tiptoe bench uprobe' measures these here. A probe of the kernel's that passes
+--budget counts in windows only, and its count is a lower bound (>=). Code that is not
+probed runs as before. Every report ends with what the tracing cost.
 
 Ctrl-C, SIGTERM and SIGHUP end the trace, and the last two CMD as well. Before the
 trace has begun they end tiptoe, which then has no report.
@@ -162,7 +167,7 @@ pub enum ByWord {
 pub struct Common {
     /// Trace these running processes
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["comm", "cmd"])]
+          value_parser = values::pid, conflicts_with_all = ["comm", "cmd"])]
     pub pids: Vec<u32>,
 
     /// Trace the running processes of this name
@@ -203,8 +208,8 @@ pub struct Common {
     pub via: Via,
 
     /// Most of the target's CPU time that tracing may take, in percent: calls are followed
-    /// and recorded, and waits for locks timed, as far as it goes, and a trap that is hit more
-    /// than 10,000 times a second is switched off. off: nothing is
+    /// and recorded, waits for locks timed, and the kernel's probes open, as far as it goes, and
+    /// a trap that is hit more than 10,000 times a second is switched off. off: nothing is
     #[arg(long, value_name = "PERCENT|off", default_value = "1%", value_parser = values::budget,
           allow_negative_numbers = true)]
     pub budget: Budget,
@@ -395,14 +400,6 @@ pub struct EnableArgs {
     pub rounds: u16,
 
     /// Rows as one line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `tiptoe doctor`.
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// As JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -4,24 +4,49 @@
 //! ([`tiptoe_sys::host::Capabilities`]); here they are turned into words: what
 //! each missing thing limits, and the exact command that brings it.
 
+mod fix;
 mod print;
 mod rows;
+mod verdict;
 
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 use tiptoe_event::PrintableJson;
 use tiptoe_sys::host::tracers::{self, Scan};
 use tiptoe_sys::host::{Capabilities, Process};
 
-use rows::Row;
+use rows::{Instrument, Row};
+use verdict::Verdict;
 
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// `tiptoe doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Instruments that have to work: the exit status is 1 if one does not
+    #[arg(value_name = "INSTRUMENT", value_enum)]
+    pub needed: Vec<Instrument>,
+
+    /// Switch on what root can switch on: tracefs, cgroups, sysctls; each command is printed before it runs
+    #[arg(long, conflicts_with = "json")]
+    pub fix: bool,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The exit status if an instrument that was asked for does not work.
+const MISSING: u8 = 1;
+
 /// Everything that is printed, in either form.
 #[derive(Debug, Serialize)]
 struct Report {
+    #[serde(flatten)]
+    verdict: Verdict,
     tiptoe: &'static str,
     kernel: String,
     uid: u32,
@@ -49,9 +74,12 @@ struct Unseen {
 }
 
 /// Prints the table, or the same as JSON.
-pub fn run(json: bool) -> Result<ExitCode, Failure> {
+pub fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let report = Report::new(Capabilities::get(), tracers::scan());
-    let text = match json {
+    if args.fix {
+        return fix::run(&report.checks, report.uid);
+    }
+    let text = match args.json {
         true => {
             let json = serde_json::to_string_pretty(&report);
             let json =
@@ -61,18 +89,24 @@ pub fn run(json: bool) -> Result<ExitCode, Failure> {
         false => tiptoe_report::printable_lines(&print::text(&report)),
     };
     Output::Stdout.write(&(text.trim_end().to_owned() + "\n"))?;
-    Ok(ExitCode::SUCCESS)
+    let has = |needed: &Instrument| report.verdict.can.contains(needed);
+    Ok(match args.needed.iter().all(has) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(MISSING),
+    })
 }
 
 impl Report {
     fn new(can: &Capabilities, scan: Scan) -> Self {
         let uid = Process::current().status().map_or(0, |s| s.uids[1]);
+        let checks = rows::all(can, uid);
         Self {
+            verdict: Verdict::new(can, &checks),
             tiptoe: env!("CARGO_PKG_VERSION"),
             kernel: can.kernel.clone(),
             uid,
             capabilities: can.effective.held().iter().map(|c| c.name()).collect(),
-            checks: rows::all(can, uid),
+            checks,
             unseen: Unseen {
                 processes: scan.hidden_processes,
                 bpf: !scan.saw_all_bpf,

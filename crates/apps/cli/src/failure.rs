@@ -78,20 +78,21 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// The first paragraph is what failed; of the rest, a tip or the usage is what to do.
+/// The first paragraph is what failed. A tip is what to do, unless it says how to pass a mistyped option as a word; without
+/// one the command's help is, because clap's usage cannot be typed as it is.
 fn two_lines(message: &str) -> (String, String) {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);
     let what = paragraphs.next().unwrap_or_default();
-    let rest: Vec<String> = paragraphs.collect();
-    let starting = |start: &str| rest.iter().find(|text| text.starts_with(start));
-    let hint = starting("tip: ").map(|tip| tip["tip: ".len()..].to_owned());
-    let usage = || starting("Usage: ").map(|usage| usage["Usage: ".len()..].to_owned());
-    let hint = hint.or_else(usage).unwrap_or_else(help);
-    (
-        what.strip_prefix("error: ").unwrap_or(&what).to_owned(),
-        hint,
-    )
+    let tip = paragraphs.find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
+    let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    // The standard library's words for a number with a letter in it.
+    let what = what.replace(
+        "invalid digit found in string",
+        "not a whole number from 0 on",
+    );
+    (what, tip.unwrap_or_else(help))
 }
 
 /// The help of the command that was given, where it was one.

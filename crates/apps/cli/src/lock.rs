@@ -28,7 +28,10 @@ that nobody holds (conditions, semaphores, joins) has a table of its own. --by c
 thread or type groups by these. Mutexes of all kinds, rwlocks, conditions, semaphores,
 barriers, once, join, stdio's and malloc's locks; through syscall() those of Rust,
 parking_lot and C++ atomics. A call site is the first caller outside of the runtime: libc,
-the loader, libstdc++ or libc++, libgcc; those in any other library are that library's.
+the loader, libstdc++ or libc++, libgcc, and what of std::, __gnu_cxx::, core::, alloc:: and
+parking_lot was compiled into the program; those in any other library are that library's.
+A C++ atomic that is no futex (std::atomic<long>, atomic_flag, barrier) waits at a word of
+a table: its row has the variable that the call is given, or the function that calls.
 Not seen: spinning. Not traced: what CMD forks.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, from the call that
 takes it (or the end of its wait there) to the call that gives it back, by the call site

@@ -11,6 +11,7 @@ mod bench;
 mod counters;
 mod doctor;
 mod failure;
+mod generate;
 mod interrupt;
 mod latency;
 mod lock;
@@ -52,6 +53,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(*args),
         Command::Plan(args) => plan::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Doctor(args) => doctor::run(args.json),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Generate(args) => generate::run(&args.folder),
     }
 }

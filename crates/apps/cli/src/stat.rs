@@ -25,7 +25,7 @@ mod scopes;
 /// What `tiptoe stat --help` says behind the options.
 pub const STAT_HELP: &str = "\
 Counts, as 'perf stat' does, and says what the counting cost.
-  tiptoe stat -- CMD                         the usual events of a command
+  tiptoe stat CMD                            the usual events of a command
   tiptoe stat -e page-faults,cs -p 42        of a process, its threads, and what comes of it
   tiptoe stat -a -I 1000                     of the whole system, each second
   tiptoe stat -a -e syscalls:sys_enter_openat -- CMD   of the system while CMD runs
@@ -106,7 +106,7 @@ pub struct StatArgs {
 
     /// These running processes; with -- CMD while that runs
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = values::pid_alone)]
     pub pids: Vec<u32>,
 
     /// What each scope costs that the program enters (tiptoe-scope, tiptoe.h), with the events that happen in it
@@ -161,7 +161,7 @@ pub struct StatArgs {
     pub ready_fd: Option<i32>,
 
     /// Start this command and count it
-    #[arg(last = true, value_name = "CMD", id = "cmd")]
+    #[arg(trailing_var_arg = true, value_name = "CMD", id = "cmd")]
     pub command: Vec<OsString>,
 }
 
@@ -387,6 +387,8 @@ mod tests {
         for (line, expected) in [
             ("-a", StatWhom::All),
             ("-a -- ls", StatWhom::All),
+            ("-a sleep 1", StatWhom::All),
+            ("sleep 1", StatWhom::Command),
             ("-p 3,2,3", StatWhom::Pids(vec![2, 3])),
             ("-p 2 -- sleep 1", StatWhom::Pids(vec![2])),
             ("-r 3 -- ls", StatWhom::Command),
@@ -397,6 +399,12 @@ mod tests {
         assert_eq!(args.events, ["cs", "{cycles,faults}:u"]);
         assert_eq!(form(&args).unwrap(), Form::Fields(";".into()));
         assert_eq!((args.interval_ms, args.all), (Some(100), false));
+        // The command's own options are no options of ours.
+        for line in ["-e cs ls -a -e x", "-e cs -- ls -a -e x"] {
+            let args = parse(line).unwrap();
+            assert_eq!((args.events, args.all), (vec!["cs".to_owned()], false));
+            assert_eq!(args.command, ["ls", "-a", "-e", "x"]);
+        }
         assert!(lists(&parse("-a").unwrap())[0].starts_with("cpu-clock,"));
         assert!(lists(&parse("-- ls").unwrap())[0].starts_with("task-clock,"));
     }

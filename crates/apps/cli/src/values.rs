@@ -25,6 +25,20 @@ pub fn slower_ns(text: &str) -> Result<u64, String> {
     ns.ok_or_else(|| "not the time of a call (write 1ms, 500us or 2s)".to_owned())
 }
 
+/// The number of a process, where `--comm` takes names.
+pub fn pid(text: &str) -> Result<u32, String> {
+    number_of_process(text).ok_or_else(|| "not a process id (by name: --comm NAME)".to_owned())
+}
+
+/// The number of a process, where nothing takes names.
+pub fn pid_alone(text: &str) -> Result<u32, String> {
+    number_of_process(text).ok_or_else(|| "not a process id (`pidof NAME` prints it)".to_owned())
+}
+
+fn number_of_process(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| *number > 0)
+}
+
 /// A budget: `off`, or percent with or without the sign.
 pub fn budget(text: &str) -> Result<Budget, String> {
     if text == "off" {
@@ -47,6 +61,18 @@ fn plain_number(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_have_numbers() {
+        assert_eq!(pid("42"), Ok(42));
+        for text in ["0", "-1", "redis-server", "4294967296", ""] {
+            assert!(pid(text).is_err_and(|why| why.contains("--comm")), "{text}");
+            assert!(
+                pid_alone(text).is_err_and(|why| why.contains("pidof")),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn times() {

@@ -67,7 +67,10 @@ fn bad_options() {
     for option in ["--duration", "--delay", "--interval"] {
         refuses(&["probe", "f", "-p", "1", option, "-1"], "not a time");
     }
-    refuses(&["probe", "f", "-p", "1", "--top", "-1"], "invalid digit");
+    refuses(
+        &["probe", "f", "-p", "1", "--top", "-1"],
+        "not a whole number",
+    );
     refuses(&["probe", "f", "-p", "1", "--nonsense"], "--nonsense");
     refuses(&["probe"], "required");
 }

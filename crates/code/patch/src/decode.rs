@@ -61,6 +61,16 @@ pub fn direct_calls(function: &FunctionCode) -> Vec<u64> {
     calls.map(|(target, _)| target).collect()
 }
 
+/// Returns the addresses to which all calls of a function return.
+pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
+    let decoder = function.decoder(0).into_iter();
+    let calls = decoder.filter(|instruction| {
+        let flow = instruction.flow_control();
+        matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
+    });
+    calls.map(|call| call.next_ip()).collect()
+}
+
 /// Where a function's direct calls and jumps go, inside of it and out, and where the calls
 /// return to.
 pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {

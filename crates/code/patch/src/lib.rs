@@ -50,6 +50,7 @@
 #![warn(missing_docs)]
 
 mod arena;
+mod argument;
 mod by_itself;
 mod code;
 mod counters;
@@ -78,7 +79,10 @@ mod unwind;
 mod values;
 
 pub use arena::{ARENA_LEN, Arena, Space, UsedArena};
-pub use decode::{FunctionCode, Padding, check_boundary, direct_calls, padding, transfers};
+pub use argument::first_argument;
+pub use decode::{
+    FunctionCode, Padding, call_returns, check_boundary, direct_calls, padding, transfers,
+};
 pub use displacement::{is_head_patched, is_trap_byte};
 pub use futex::{FutexSite, Notice, any_futex_site, futex_sites};
 pub use hits::{Apart, Hits};

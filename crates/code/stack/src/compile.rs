@@ -4,6 +4,7 @@
 extern crate std;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::vec::Vec;
 
 use gimli::{
@@ -98,6 +99,24 @@ impl Table {
     /// Its rows.
     pub fn rows(&self) -> &[u64] {
         &self.0
+    }
+
+    /// Returns the rows of these addresses, which ascend and do not overlap; everywhere else [`Rule::UNKNOWN`] holds.
+    pub fn rows_within(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<u64> {
+        let mut rows: Vec<u64> = Vec::new();
+        for range in ranges {
+            let [Ok(start), Ok(end)] = [range.start, range.end].map(u32::try_from) else {
+                break;
+            };
+            let goes_on = |last: &mut u64| *last == row(start, Rule::UNKNOWN);
+            rows.pop_if(goes_on);
+            rows.push(row(start, self.rule(range.start)));
+            let first = self.0.partition_point(|row| row >> 32 <= range.start);
+            let inside = self.0[first..].iter();
+            rows.extend(inside.take_while(|row| **row >> 32 < range.end));
+            rows.push(row(end, Rule::UNKNOWN));
+        }
+        rows
     }
 }
 

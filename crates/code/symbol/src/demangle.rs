@@ -38,6 +38,27 @@ pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
+/// Demangles a variable's name; `None` for names of neither language. Rust's hash is left out.
+pub(crate) fn variable_name(name: &str) -> Option<String> {
+    if !is_mangled(name) || name.len() > MAX_MANGLED {
+        return None;
+    }
+    // A variable of C++ in a namespace may be read as one of Rust without a hash.
+    rust_name(name).or_else(|| Some(cpp(name)?.full))
+}
+
+/// Demangles a name that is certainly Rust's: in the older form it ends with a hash, by which it is none of C++'s.
+pub(crate) fn rust_name(name: &str) -> Option<String> {
+    const HASH: usize = "::h0123456789abcdef".len();
+    let may_be = name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h");
+    if !may_be || name.len() > MAX_MANGLED {
+        return None;
+    }
+    let found = rust(name)?;
+    let has_hash = found.full.len() == found.bare.len() + HASH;
+    (has_hash || name.starts_with("_R")).then_some(found.bare)
+}
+
 fn rust(name: &str) -> Option<Demangled> {
     let parsed = rustc_demangle::try_demangle(name).ok()?;
     Some(Demangled {

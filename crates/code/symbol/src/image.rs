@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::content::Content;
 use crate::debug::{self, DebugSource};
+use crate::demangle::{squeeze, variable_name};
 use crate::elf;
 use crate::error::Error;
 use crate::frames::{described, frames};
@@ -141,8 +142,8 @@ impl Image {
         self.is_cut
     }
 
-    /// The variable that a link-time address belongs to, and how far into it that is: the
-    /// smallest one, where several do.
+    /// Returns the variable that a link-time address belongs to, and how far into it that is: the
+    /// smallest one, where several do. Its name is the linker's: [`variable_name`](crate::variable_name) demangles it.
     pub fn variable_at(&self, address: u64) -> Option<(&str, u64)> {
         let here = self
             .data
@@ -152,15 +153,28 @@ impl Image {
         Some((&found.name, address - found.start()))
     }
 
-    /// The link-time addresses of the variables with this name: several of static ones.
-    pub fn variables_named(&self, name: &str) -> impl Iterator<Item = u64> {
+    /// Returns the link-time addresses of the variables with this name, as the linker has it or demangled: several of
+    /// static ones.
+    pub fn variables_named(&self, name: &str) -> Vec<u64> {
+        let has_place = |v: &&Variable| !v.addresses().is_empty();
         let first = self.data.partition_point(|v| *v.name < *name);
-        let named = self.data[first..]
-            .iter()
-            .take_while(move |v| *v.name == *name);
-        named
-            .filter(|v| !v.addresses().is_empty())
-            .map(Variable::start)
+        let same = |v: &&Variable| *v.name == *name;
+        let named = self.data[first..].iter().take_while(same);
+        let named: Vec<u64> = named.filter(has_place).map(Variable::start).collect();
+        if !named.is_empty() {
+            return named;
+        }
+        let wanted = squeeze(name);
+        // Its last word is in the mangled name as it is.
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let word = wanted.rsplit(|c| !is_word(c)).next().unwrap_or_default();
+        let may_be = |v: &&Variable| v.name.contains(word);
+        let is_it = |v: &&Variable| {
+            let found = variable_name(&v.name);
+            found.is_some_and(|found| squeeze(&found) == wanted)
+        };
+        let all = self.data.iter().filter(has_place).filter(may_be);
+        all.filter(is_it).map(Variable::start).collect()
     }
 
     /// The link-time addresses of the words in which the loader put what this

@@ -47,6 +47,7 @@ mod layout;
 mod merge;
 mod reader;
 mod slots;
+mod standard;
 mod tables;
 pub mod variable;
 mod xz;
@@ -60,6 +61,14 @@ pub use image::Image;
 pub use inline::{Origin, Origins};
 pub use layout::{Layout, Segment};
 pub use tiptoe_stack::compile::Table;
+
+/// Returns a variable's name as its source has it, where the linker's is one of C++ or Rust.
+pub fn variable_name(name: &str) -> std::borrow::Cow<'_, str> {
+    match demangle::variable_name(name) {
+        Some(found) => found.into(),
+        None => name.into(),
+    }
+}
 
 /// How frames are left, at each link-time address of a file; nothing where it does not say.
 pub fn unwind_table(bytes: &Content) -> Table {

@@ -108,11 +108,8 @@ fn packed_or_in_units_of_types() {
     for dwarf in ["-gdwarf-4", "-gdwarf-5"] {
         let program = Program::build("clang", &[dwarf]);
         let found = plan(&program.path, "stats.colour").unwrap();
-        let symbol = image(&program.path)
-            .unwrap()
-            .variables_named("stats")
-            .next();
-        assert_eq!(found.start, Start::Module(symbol.unwrap()));
+        let symbol = image(&program.path).unwrap().variables_named("stats");
+        assert_eq!(found.start, Start::Module(symbol[0]));
         assert!(matches!(
             found.value.kind,
             Kind::Enumeration { signed: true, .. }
@@ -150,13 +147,10 @@ fn nowhere() {
         "twin",
         &["the name of several variables: `0x"],
     );
-    let count = image(&program.path)
-        .unwrap()
-        .variables_named("count.0")
-        .next();
+    let count = image(&program.path).unwrap().variables_named("count.0");
     assert_eq!(
         plan(&program.path, "'count.0'").unwrap().start,
-        Start::Module(count.unwrap())
+        Start::Module(count[0])
     );
 }
 

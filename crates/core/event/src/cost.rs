@@ -3,15 +3,15 @@
 /// How a cost is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Basis {
-    /// From counts and calibrated unit costs.
+    /// Computed from counts and calibrated unit costs.
     #[default]
     Estimated,
-    /// From the target's own speed with tracing on and off.
+    /// Measured as the target's own speed with tracing on and off.
     Measured,
 }
 
 impl Basis {
-    /// `estimated` or `measured`.
+    /// Returns `estimated` or `measured`.
     pub const fn word(self) -> &'static str {
         match self {
             Basis::Estimated => "estimated",
@@ -26,7 +26,7 @@ impl core::fmt::Display for Basis {
     }
 }
 
-/// Nanoseconds added to the target, of one hit or of many, with an interval.
+/// Nanoseconds added to the target, by one hit or by many, with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// The best estimate.
@@ -38,7 +38,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// A cost from three figures of which the middle one is the estimate, whatever their order.
+    /// Returns a cost from an estimate and two bounds, in either order.
     pub fn between(one: f64, ns: f64, other: f64) -> Cost {
         Cost {
             ns,
@@ -47,8 +47,8 @@ impl Cost {
         }
     }
 
-    /// The cost of `hits` times this unit. The uncertainty is that of the unit
-    /// cost, the same for all hits, so it grows with them.
+    /// Returns the cost of `hits` times this unit. The interval scales with the hits, because its
+    /// error is that of the unit cost, the same for all.
     pub fn times(self, hits: u64) -> Cost {
         let hits = hits as f64;
         Cost {
@@ -58,7 +58,7 @@ impl Cost {
         }
     }
 
-    /// Both together.
+    /// Returns the sum.
     pub fn plus(self, other: Cost) -> Cost {
         Cost {
             ns: self.ns + other.ns,
@@ -67,7 +67,7 @@ impl Cost {
         }
     }
 
-    /// The same, but no part of it above `ns`.
+    /// Returns the cost with each figure cut to `ns`.
     #[must_use]
     pub fn at_most(self, ns: f64) -> Cost {
         Cost {
@@ -77,7 +77,7 @@ impl Cost {
         }
     }
 
-    /// As a share of `cpu_ns` of CPU time; zero where there was none.
+    /// Returns the share of `cpu_ns` of CPU time; zero if that is 0.
     pub fn share_of(self, cpu_ns: u64) -> Share {
         if cpu_ns == 0 {
             return Share::default();
@@ -91,7 +91,7 @@ impl Cost {
     }
 }
 
-/// A share of the target's CPU time, 1.0 being all of it, with an interval.
+/// A share of the target's CPU time, where 1.0 is all of it, with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// The best estimate.

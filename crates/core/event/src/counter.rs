@@ -7,8 +7,8 @@
 //! NAME     = one of `perf list` | "r" HEX | GROUP ":" TRACEPOINT
 //! ```
 //!
-//! A name that stands for a number the same on every machine becomes that number here; what a machine has to be
-//! asked for (tracepoints, and the terms of its PMUs) stays text. Nothing is allocated: everything borrows the list.
+//! A name with the same number on every machine becomes that number here. Names whose meaning depends on the machine
+//! (tracepoints, and the terms of its PMUs) stay text. Nothing is allocated, because everything borrows the list.
 
 use core::fmt;
 
@@ -21,35 +21,35 @@ pub use modifiers::Modifiers;
 pub use names::counter_names;
 pub use near::{NEAR, nearest, nearest_of};
 
-/// What is to be counted.
+/// The kind of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterKind<'a> {
-    /// One of the generic hardware events: the number in `config`.
+    /// A generic hardware event: the number in `config`.
     Hardware(u64),
-    /// One of the generic events of caches: the number in `config`.
+    /// A generic cache event: the number in `config`.
     Cache(u64),
-    /// Counted by the kernel itself: the number in `config`.
+    /// A software event, counted by the kernel: the number in `config`.
     Software(u64),
-    /// The CPU's own number.
+    /// A raw event: the CPU's own number.
     Raw(u64),
-    /// To be looked up in tracefs.
+    /// An event to look up in tracefs.
     Tracepoint {
         /// The folder of events, such as `sched`.
         group: &'a str,
         /// The event in it.
         name: &'a str,
     },
-    /// To be looked up in /sys/bus/event_source/devices.
+    /// An event to look up in /sys/bus/event_source/devices.
     Pmu {
         /// The folder there.
         pmu: &'a str,
-        /// What stands between the slashes: an event's name, or `term=value` and commas.
+        /// The text between the slashes: an event's name, or `term=value` and commas.
         terms: &'a str,
     },
 }
 
 impl CounterKind<'_> {
-    /// Whether it takes one of a CPU's few counters.
+    /// Returns whether it needs one of a CPU's few hardware counters.
     pub fn needs_slot(&self) -> bool {
         !matches!(self, Self::Software(_) | Self::Tracepoint { .. })
     }
@@ -58,31 +58,31 @@ impl CounterKind<'_> {
 /// One event of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counter<'a> {
-    /// As it was given, with its modifiers.
+    /// The text as given, with its modifiers.
     pub text: &'a str,
-    /// The same without them.
+    /// The text without its modifiers.
     pub name: &'a str,
     /// What is counted.
     pub kind: CounterKind<'a>,
-    /// Where and how; those of its group are in them.
+    /// Where and how it counts, with its group's modifiers.
     pub modifiers: Modifiers,
-    /// Some of them stand behind its group, and not in `text`.
+    /// Whether some modifiers come from its group, and are not in `text`.
     pub is_modified_by_group: bool,
 }
 
-/// Events that count together or not at all; a single event is a group of one.
+/// Events that count together or not at all. A single event is a group of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterGroup<'a> {
-    /// What is between the braces.
+    /// The text between the braces.
     events: &'a str,
-    /// There were braces.
+    /// Whether there were braces.
     is_braced: bool,
-    /// What stood behind them.
+    /// The modifiers after the braces.
     modifiers: Modifiers,
 }
 
 impl<'a> CounterGroup<'a> {
-    /// The events, the leader first.
+    /// Returns the events, the leader first.
     pub fn events(&self) -> impl Iterator<Item = Result<Counter<'a>, CounterError<'a>>> + use<'a> {
         let of_group = self.modifiers;
         parse::items(self.events).map(move |item| {
@@ -94,12 +94,12 @@ impl<'a> CounterGroup<'a> {
         })
     }
 
-    /// Whether it was given in braces.
+    /// Returns whether it was given in braces.
     pub fn is_braced(&self) -> bool {
         self.is_braced
     }
 
-    /// Whether it gives way to nobody: as its leader is.
+    /// Returns whether it is pinned, which its leader decides.
     pub fn is_pinned(&self) -> bool {
         let leader = self.events().next();
         leader.is_some_and(|leader| leader.is_ok_and(|leader| leader.modifiers.pinned))
@@ -108,43 +108,44 @@ impl<'a> CounterGroup<'a> {
 
 /// Reads a list, group by group.
 ///
-/// The first mistake is the last item. A group's own mistakes are told by [`CounterGroup::events`].
+/// The first error is the last item. Errors inside a group are returned by
+/// [`CounterGroup::events`].
 pub fn counter_groups(
     list: &str,
 ) -> impl Iterator<Item = Result<CounterGroup<'_>, CounterError<'_>>> {
     parse::items(list).map(|item| parse::group(item?))
 }
 
-/// What is wrong with a list of counters.
+/// An error in a list of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterFault {
     /// Nothing between two commas.
     NoEvent,
-    /// A brace that is closed before it is open, or one within another.
+    /// A brace is closed before it is open, or inside another.
     Braces,
-    /// A brace or slash that is not closed.
+    /// A brace or slash is not closed.
     NotClosed,
-    /// Something behind a group that is no `:MODIFIERS`.
-    BehindGroup,
+    /// Text other than `:MODIFIERS` follows a group.
+    AfterGroup,
     /// A letter that is no modifier.
     NoModifier(char),
-    /// Nothing behind the colon.
+    /// Nothing follows the colon.
     ModifierMissing,
-    /// A name that nothing has.
+    /// No event has this name.
     Unknown,
 }
 
 /// A list of counters that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CounterError<'a> {
-    /// The part that makes no sense: of an unknown event its name.
+    /// The wrong part; for an unknown event its name.
     pub text: &'a str,
-    /// What is wrong with it.
+    /// The error.
     pub fault: CounterFault,
 }
 
 impl CounterError<'_> {
-    /// The names that an unknown one is nearest to, the nearest first.
+    /// Returns the known names that are nearest to an unknown one, the nearest first.
     pub fn nearest(&self) -> [Option<&'static str>; NEAR] {
         match self.fault {
             CounterFault::Unknown => nearest(self.text),
@@ -160,12 +161,12 @@ impl fmt::Display for CounterError<'_> {
             CounterFault::NoEvent => write!(f, "'{text}': an event is missing"),
             CounterFault::Braces => write!(f, "'{text}': the braces do not match"),
             CounterFault::NotClosed => write!(f, "'{text}': a brace or slash is not closed"),
-            CounterFault::BehindGroup => write!(f, "'{text}': only modifiers go behind a group"),
+            CounterFault::AfterGroup => write!(f, "'{text}': only modifiers may follow a group"),
             CounterFault::NoModifier(letter) => {
                 write!(f, "'{text}': no modifier '{}'", letter.escape_debug())
             }
             CounterFault::ModifierMissing => {
-                write!(f, "'{text}': a modifier is missing behind ':'")
+                write!(f, "'{text}': a modifier is missing after ':'")
             }
             CounterFault::Unknown => write!(f, "no event '{text}'"),
         }

@@ -1,7 +1,6 @@
 //! Times as people write them: `1ms`, `500us`, `1.5s`.
 
-/// The units, and how many nanoseconds each is; the longer words first, because
-/// `s` also ends them.
+/// The units in nanoseconds. Longer words must come first, because `s` also ends them.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -12,12 +11,11 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * 1_000_000_000),
 ];
 
-/// Digits behind the point that count; further ones are less than any unit shows.
+/// Digits after the point that count. Further ones are below every unit's resolution.
 const PLACES: usize = 18;
 
-/// Reads a time with its unit, in nanoseconds. What is less than one is cut off.
-/// `None` for anything else: a number alone, a sign, an exponent, a time of
-/// centuries.
+/// Parses a time with its unit, in nanoseconds, rounded down. `None` for anything else: a number
+/// alone, a sign, an exponent, or an overflow.
 pub fn duration_ns(text: &str) -> Option<u64> {
     let unit = |(unit, ns): &(&str, u64)| Some((text.strip_suffix(unit)?, *ns));
     let (number, unit_ns) = UNITS.iter().find_map(unit)?;
@@ -35,7 +33,7 @@ pub fn duration_ns(text: &str) -> Option<u64> {
     u64::try_from(whole.checked_add(part)?).ok()
 }
 
-/// A whole number of nothing but digits; none at all are 0.
+/// Parses a number of digits only; no digits are 0.
 fn digits(text: &str) -> Option<u128> {
     text.bytes().try_fold(0_u128, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;
@@ -69,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time() {
+    fn other_texts_are_no_times() {
         for text in [
             "",
             "s",

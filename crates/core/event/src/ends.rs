@@ -1,27 +1,26 @@
-//! How calls ended that were followed from their entry on.
+//! How followed calls ended.
 
-/// One event's calls. Each that was entered is in one of these.
+/// The calls of one event. Each entered call is in one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,
-    /// Calls that were left without a return: by longjmp, by an exception, or
-    /// because their thread ended.
+    /// Calls that ended without a return: by longjmp, by an exception, or with their thread.
     pub left: u64,
-    /// Calls that still run.
+    /// Calls in progress.
     pub inside: u64,
-    /// Calls that found no credit or no room: nobody knows how they ended.
+    /// Calls without credit or room, whose end is unknown.
     pub only_counted: u64,
 }
 
 impl Ends {
-    /// All calls that were entered.
+    /// Returns the number of all entered calls.
     pub fn calls(self) -> u64 {
         let numbers = [self.left, self.inside, self.only_counted];
         numbers.into_iter().fold(self.returns, u64::wrapping_add)
     }
 
-    /// Both together, as of two threads or two processes.
+    /// Returns the sum of two threads or two processes.
     #[must_use]
     pub fn plus(self, other: Ends) -> Ends {
         Ends {
@@ -30,8 +29,8 @@ impl Ends {
         }
     }
 
-    /// What was added since an earlier state of the same event. The calls that
-    /// still run are a state themselves, and no sum: they stay.
+    /// Returns what was added since an earlier state of the same event. `inside` is a state and no
+    /// sum, so it stays.
     #[must_use]
     pub fn since(self, earlier: Ends) -> Ends {
         self.sums(earlier, u64::wrapping_sub)

@@ -1,8 +1,8 @@
 //! Filters on integer argument registers, such as `arg1 > 4096 && arg0 == 3`.
 //!
-//! A filter is decided inside the trampoline with a compare and a branch per
-//! term, so its form is what machine code does cheaply: a handful of
-//! comparisons of one register with one constant, all joined the same way.
+//! A filter is evaluated inside the trampoline with a compare and a branch per
+//! term. So it must be cheap in machine code: a few comparisons of one register
+//! with one constant, all joined the same way.
 
 /// The most comparisons that one filter may hold.
 pub const MAX_COMPARISONS: usize = 8;
@@ -29,7 +29,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// How many low bits of the register take part.
+    /// Returns how many low bits of the register count.
     pub const fn bits(self) -> u32 {
         match self {
             Width::U8 | Width::S8 => 8,
@@ -39,7 +39,7 @@ impl Width {
         }
     }
 
-    /// Whether the comparison is signed.
+    /// Returns whether the comparison is signed.
     pub const fn signed(self) -> bool {
         matches!(self, Width::S8 | Width::S16 | Width::S32 | Width::S64)
     }
@@ -76,7 +76,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether a register value satisfies this comparison.
+    /// Returns whether a register's value satisfies this comparison.
     pub fn holds(&self, register: u64) -> bool {
         let shift = 64 - self.width.bits();
         let order = if self.width.signed() {
@@ -113,8 +113,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter of the given comparisons; `None` where there are none, more than
-    /// [`MAX_COMPARISONS`], or one names an argument register above `arg5`.
+    /// Returns a filter; `None` if there is no comparison, there are more than [`MAX_COMPARISONS`],
+    /// or one names a register above `arg5`.
     pub fn new(join: Join, comparisons: &[Comparison]) -> Option<Filter> {
         let first = *comparisons.first()?;
         if comparisons.len() > MAX_COMPARISONS || comparisons.iter().any(|c| c.arg > 5) {
@@ -129,17 +129,17 @@ impl Filter {
         })
     }
 
-    /// The comparisons, in the order written.
+    /// Returns the comparisons, in the order written.
     pub fn comparisons(&self) -> &[Comparison] {
         &self.comparisons[..self.len as usize]
     }
 
-    /// How they are joined.
+    /// Returns how they are joined.
     pub fn join(&self) -> Join {
         self.join
     }
 
-    /// Whether the six integer argument registers pass.
+    /// Returns whether the six integer argument registers pass.
     pub fn passes(&self, args: &[u64; 6]) -> bool {
         let mut each = self
             .comparisons()

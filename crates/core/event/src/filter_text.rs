@@ -12,35 +12,35 @@ use core::str::FromStr;
 use crate::filter::{Comparison, Filter, Join, MAX_COMPARISONS, Operator, Width};
 use crate::number::number;
 
-/// What is wrong with a filter.
+/// An error in a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilterFault {
-    /// No argument where one should be.
+    /// An argument is missing.
     NoArgument,
-    /// An argument that is in no register: there are `arg0` to `arg5`.
+    /// The argument is not in a register; only `arg0` to `arg5` are.
     NoSuchArgument,
-    /// A width that is none of `u8` to `s64`.
+    /// The width is not one of `u8` to `s64`.
     BadWidth,
-    /// No comparison operator where one should be.
+    /// A comparison operator is missing.
     NoOperator,
-    /// No number where one should be.
+    /// A number is missing.
     NoNumber,
-    /// A number that the width cannot hold, so the comparison could not mean it.
+    /// The number does not fit the width, so the comparison would be meaningless.
     OutOfRange,
     /// `&&` and `||` in one filter.
     MixedJoin,
     /// More comparisons than [`MAX_COMPARISONS`].
     TooMany,
-    /// Something behind a comparison that is neither `&&` nor `||`.
+    /// Something other than `&&` or `||` follows a comparison.
     Trailing,
 }
 
-/// A filter that could not be read, and where.
+/// A filter that could not be parsed, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilterError {
-    /// The byte of the filter at which it stops making sense.
+    /// The byte offset of the error.
     pub at: usize,
-    /// What is wrong there.
+    /// The error.
     pub fault: FilterFault,
 }
 
@@ -74,7 +74,7 @@ const WIDTHS: [(&str, Width); 8] = [
     ("s64", Width::S64),
 ];
 
-/// Longer ones first, so that `<=` is not read as `<`.
+/// Longer ones come first, otherwise `<=` would be read as `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Eq),
     ("!=", Operator::Ne),
@@ -109,7 +109,7 @@ impl FromStr for Filter {
     }
 }
 
-/// Reads a filter from left to right.
+/// Parses a filter from left to right.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// A word of letters and digits, its place, and the reader behind it.
+    /// Takes a word of letters and digits, and returns it with its offset.
     fn word(&mut self) -> (&'a str, usize) {
         let (rest, start) = (self.rest(), self.at);
         let end = rest
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The constant's bits, where the width can hold it.
+    /// Parses the constant's bits, if they fit the width.
     fn value(&mut self, width: Width) -> Result<i64, FilterError> {
         self.skip_spaces();
         let negative = self.takes("-");
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `&&` or `||`, the same as before, or the end.
+    /// Parses `&&` or `||`, which must be the same as before, or the end.
     fn join(&mut self, before: Option<Join>) -> Result<Option<Join>, FilterError> {
         self.skip_spaces();
         let at = self.at;

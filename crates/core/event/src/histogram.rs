@@ -22,7 +22,7 @@
 
 /// Buckets for each doubling: `2^HISTOGRAM_SCALE`.
 pub const HISTOGRAM_SCALE: u8 = 3;
-/// Buckets of a histogram: up to `2^42` ns. Longer times are in the last one.
+/// Buckets of a histogram: up to `2^42` ns. The last one also holds longer times.
 pub const HISTOGRAM_BUCKETS: usize = 42 << HISTOGRAM_SCALE;
 
 /// `2^(1/8)` to `2^(7/8)`, each times `2^63` and rounded down: where a bucket
@@ -38,7 +38,7 @@ pub const THRESHOLDS: [u64; 8] = [
     u64::MAX,
 ];
 
-/// The bucket that counts a time; 0 ns has none, and is answered as 1 ns.
+/// Returns the bucket of a time; 0 ns has none, and is treated as 1 ns.
 #[inline]
 pub const fn bucket_of(ns: u64) -> usize {
     if ns <= 1 {
@@ -57,7 +57,7 @@ pub const fn bucket_of(ns: u64) -> usize {
     }
 }
 
-/// The longest whole time that a bucket holds; the last bucket also holds longer ones.
+/// Returns the longest whole time of a bucket; the last bucket also holds longer ones.
 pub const fn upper_ns(bucket: usize) -> u64 {
     let end = if bucket < HISTOGRAM_BUCKETS {
         bucket + 1
@@ -71,7 +71,7 @@ pub const fn upper_ns(bucket: usize) -> u64 {
     mantissa >> (63 - end / 8)
 }
 
-/// The time that a bucket begins above.
+/// Returns the time above which a bucket begins.
 pub const fn lower_ns(bucket: usize) -> u64 {
     match bucket {
         0 => 0,
@@ -79,11 +79,11 @@ pub const fn lower_ns(bucket: usize) -> u64 {
     }
 }
 
-/// How often which time was seen. The longest one is kept apart, by
-/// [`Latency`](crate::Latency): a bucket does not tell it exactly.
+/// Counts of times by bucket. The longest time is stored separately in [`Latency`](crate::Latency),
+/// because a bucket does not have it exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// Times of 0 ns: shorter than the clock can tell.
+    /// Times of 0 ns: shorter than the clock's resolution.
     pub zero_count: u64,
     counts: [u64; HISTOGRAM_BUCKETS],
 }
@@ -98,7 +98,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The count of each bucket.
+    /// Returns the count of each bucket.
     pub fn counts(&self) -> &[u64; HISTOGRAM_BUCKETS] {
         &self.counts
     }
@@ -112,8 +112,7 @@ impl Histogram {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds counts as they lie in memory, from bucket 0 on; what stands behind
-    /// the last bucket is no bucket.
+    /// Adds counts in the order of buckets; counts after the last bucket are ignored.
     pub fn add_counts(&mut self, zero_count: u64, counts: &[u64]) {
         self.zero_count = self.zero_count.wrapping_add(zero_count);
         for (sum, count) in self.counts.iter_mut().zip(counts) {
@@ -121,12 +120,12 @@ impl Histogram {
         }
     }
 
-    /// Adds another histogram, as of another thread or process.
+    /// Adds the histogram of another thread or process.
     pub fn merge(&mut self, other: &Histogram) {
         self.add_counts(other.zero_count, &other.counts);
     }
 
-    /// What was added since an earlier state of the same histogram.
+    /// Returns what was added since an earlier state of the same histogram.
     #[must_use]
     pub fn since(mut self, earlier: &Histogram) -> Histogram {
         self.zero_count = self.zero_count.wrapping_sub(earlier.zero_count);
@@ -136,15 +135,15 @@ impl Histogram {
         self
     }
 
-    /// How many times were counted.
+    /// Returns how many times were counted.
     pub fn total(&self) -> u64 {
         let counts = self.counts.iter();
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The time that `percent` of all times do not exceed, interpolated within
-    /// its bucket: off by less than 9.1%, and never above `max_ns`, the longest
-    /// time that was seen. 0 where nothing was counted.
+    /// Returns the time that `percent` of all times do not exceed, interpolated in its bucket. The
+    /// error is below 9.1%, and the result never exceeds `max_ns`, the longest time. 0 if nothing
+    /// was counted.
     pub fn percentile(&self, percent: f64, max_ns: u64) -> u64 {
         let mut left = rank(self.total(), percent);
         if left <= self.zero_count {
@@ -161,7 +160,7 @@ impl Histogram {
     }
 }
 
-/// Which of `total` times in order of length a percentile is: from 1 on, 0 for none.
+/// Returns the rank of a percentile among `total` sorted times, from 1; 0 if there are none.
 fn rank(total: u64, percent: f64) -> u64 {
     let exact = total as f64 * percent / 100.0;
     let whole = exact as u64;
@@ -169,13 +168,13 @@ fn rank(total: u64, percent: f64) -> u64 {
     rank.max(1).min(total)
 }
 
-/// The `nth` of `count` times of a bucket, as if they lay evenly in it.
+/// Returns the `nth` of `count` times, as if they were evenly spread over the bucket.
 fn within(bucket: usize, nth: u64, count: u64, max_ns: u64) -> u64 {
     let last = bucket == HISTOGRAM_BUCKETS - 1;
     let end = if last { u64::MAX } else { upper_ns(bucket) };
     let end = end.min(max_ns);
     let start = lower_ns(bucket).min(end);
-    // Upwards: the shortest time of a bucket is the next whole one behind its start.
+    // Rounded up, because the shortest time of a bucket is the next whole one after its start.
     let part = (u128::from(end - start) * u128::from(nth)).div_ceil(u128::from(count));
     start + part as u64
 }

@@ -1,18 +1,18 @@
-//! How long calls took that were timed from their entry to their return.
+//! How long timed calls took, from entry to return.
 
-/// One event's times, in numbers.
+/// The times of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Latency {
     /// The time between entry and return, over all timed calls.
     pub total_ns: u64,
-    /// That time less the part that was spent in callees that are probed too.
+    /// That time without the time in probed callees.
     pub self_ns: u64,
     /// The longest time of all.
     pub max_ns: u64,
 }
 
 impl Latency {
-    /// Both together, as of two threads or two processes.
+    /// Returns the sum of two threads or two processes.
     #[must_use]
     pub fn plus(self, other: Latency) -> Latency {
         Latency {
@@ -22,8 +22,8 @@ impl Latency {
         }
     }
 
-    /// What was added since an earlier state of the same event. The longest
-    /// time is a state itself, and no sum: it stays.
+    /// Returns what was added since an earlier state of the same event. `max_ns` is a state and no
+    /// sum, so it stays.
     #[must_use]
     pub fn since(self, earlier: Latency) -> Latency {
         Latency {

@@ -1,7 +1,7 @@
-//! The event model: what is observed, where, and what came of it.
+//! The event model: what is observed, where, and with what result.
 //!
-//! Pure values, no allocation, no operating system: every other room speaks in
-//! these words, so the model is free of everything that could fail.
+//! Pure values without allocation or operating system calls, so that every other crate can use
+//! them.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

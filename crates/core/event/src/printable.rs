@@ -1,25 +1,28 @@
-//! Text of others, safe to show: names, paths and messages that a traced program or a user chose.
+//! Foreign text made safe to print: names, paths and messages that a traced program or a user
+//! chose.
 //!
-//! A terminal obeys control characters, and characters that change the direction of text or are invisible make
-//! a line look like another one. [`Printable`] shows them as escapes; [`PrintableJson`] does it inside of JSON,
-//! whose values stay the same; [`ShellWord`] is for commands that a reader may paste.
+//! A terminal obeys control characters, and characters that are invisible or change the text's
+//! direction can make a line look like another. [`Printable`] prints them as escapes.
+//! [`PrintableJson`] does so inside JSON, whose values stay the same. [`ShellWord`] is for commands
+//! that a reader may paste.
 
 use core::fmt::{self, Display, Formatter, Write};
 
-/// Shows text with `\n`, `\x1b` or `\u{202e}` in the place of a character that would not be seen as it is.
+/// Prints text with `\n`, `\x1b` or `\u{202e}` in place of each unsafe character.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a>(pub &'a str);
 
-/// Shows JSON with `\u202e` in the place of such a character within its strings; ends of lines stay.
+/// Prints JSON with `\u202e` in place of each unsafe character in its strings; line ends stay.
 #[derive(Clone, Copy, Debug)]
 pub struct PrintableJson<'a>(pub &'a str);
 
-/// Shows one word of a shell's command line, such as a path: quoted where the shell would read it differently.
+/// Prints one word of a shell command, such as a path, quoted if the shell would read it
+/// differently.
 #[derive(Clone, Copy, Debug)]
 pub struct ShellWord<'a>(pub &'a [u8]);
 
-/// Characters other than controls that are invisible, or change how text beside them looks: Unicode's
-/// Default_Ignorable_Code_Point, Bidi_Control, and separators of lines and annotations.
+/// Characters besides controls that are invisible, or change how the text around them looks:
+/// Unicode's Default_Ignorable_Code_Point, Bidi_Control, and separators of lines and annotations.
 const UNSEEN: [(char, char); 17] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -40,7 +43,7 @@ const UNSEEN: [(char, char); 17] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Whether a character is not shown as it is.
+/// Returns whether a character is invisible, or a control.
 pub fn is_unseen(c: char) -> bool {
     let within = |(first, last): &(char, char)| (*first..=*last).contains(&c);
     c.is_control() || (c > '\u{7f}' && UNSEEN.iter().any(within))
@@ -67,7 +70,8 @@ impl Display for PrintableJson<'_> {
     }
 }
 
-/// Writes text in pieces as long as possible, and each character that `is_escaped` with `escape`.
+/// Writes text in the longest possible pieces, and each character for which `is_escaped` is true by
+/// `escape`.
 fn write_with(
     text: &str,
     is_escaped: impl Fn(char) -> bool,
@@ -99,7 +103,7 @@ impl Display for ShellWord<'_> {
     }
 }
 
-/// `'it'\''s'`: all but the quote itself stands for itself.
+/// Writes `'it'\''s'`: between quotes only the quote itself is special.
 fn quoted(word: &str, f: &mut Formatter<'_>) -> fmt::Result {
     f.write_char('\'')?;
     for (at, piece) in word.split('\'').enumerate() {
@@ -109,14 +113,14 @@ fn quoted(word: &str, f: &mut Formatter<'_>) -> fmt::Result {
     f.write_char('\'')
 }
 
-/// `$'a\033b'`, as bash, ksh and zsh read it.
+/// Writes `$'a\033b'`, which bash, ksh and zsh understand.
 fn escaped(word: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
     f.write_str("$'")?;
     for byte in word {
         match byte {
             b'\'' | b'\\' => write!(f, "\\{}", char::from(*byte))?,
             b' '..=b'~' => f.write_char(char::from(*byte))?,
-            // Three digits always: what follows is never read as one more.
+            // Always three digits, otherwise the next character could be read as a fourth.
             _ => write!(f, "\\{byte:03o}")?,
         }
     }
@@ -130,7 +134,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_are_escaped() {
         for (text, shown) in [
             ("dictFind", "dictFind"),
             ("größe π 名前", "größe π 名前"),

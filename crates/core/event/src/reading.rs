@@ -1,32 +1,35 @@
-//! What an event has counted so far.
+//! The counts of an event.
 
 use crate::{Ends, Latency, Records};
 
-/// One event's counts, in the words of `perf_event_open(2)`.
+/// The counts of one event, in the terms of `perf_event_open(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// Hits that were counted: entries, or returns where those were asked for.
+    /// Counted hits: entries, or returns if those are observed.
     pub count: u64,
-    /// Hits that are known to have happened and were not counted.
+    /// Hits that happened but were not counted.
     pub lost: u64,
+    /// The count is a lower bound: the event counted for a part of the time, from which nothing follows for the rest.
+    pub at_least: bool,
     /// How long the event was asked for.
     pub time_enabled_ns: u64,
-    /// How long it really counted.
+    /// How long it counted.
     pub time_running_ns: u64,
-    /// How the calls ended, where they are followed to their return.
+    /// How the calls ended, if they are followed.
     pub ends: Option<Ends>,
-    /// How long they took, where they are timed too.
+    /// How long they took, if they are timed.
     pub latency: Option<Latency>,
-    /// What became of the calls, where records are asked for.
+    /// How many calls were recorded, if records are enabled.
     pub records: Option<Records>,
 }
 
 impl Reading {
-    /// The counts and the times of both, as of two threads or two processes.
+    /// Returns the sum of two threads or two processes.
     pub fn plus(self, other: Reading) -> Reading {
         Reading {
             count: self.count.wrapping_add(other.count),
             lost: self.lost.wrapping_add(other.lost),
+            at_least: self.at_least || other.at_least,
             time_enabled_ns: self.time_enabled_ns.wrapping_add(other.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_add(other.time_running_ns),
             ends: join(self.ends, other.ends, Ends::plus),
@@ -35,11 +38,12 @@ impl Reading {
         }
     }
 
-    /// What was added since an earlier reading of the same event.
+    /// Returns what was added since an earlier reading of the same event.
     pub fn since(self, earlier: Reading) -> Reading {
         Reading {
             count: self.count.wrapping_sub(earlier.count),
             lost: self.lost.wrapping_sub(earlier.lost),
+            at_least: self.at_least,
             time_enabled_ns: self.time_enabled_ns.wrapping_sub(earlier.time_enabled_ns),
             time_running_ns: self.time_running_ns.wrapping_sub(earlier.time_running_ns),
             ends: join(self.ends, earlier.ends, Ends::since),
@@ -48,28 +52,28 @@ impl Reading {
         }
     }
 
-    /// How often the probe did its work: once for each call that is followed,
-    /// however that ended, and else once for each count.
+    /// Returns how often the probe ran: once for each followed call, however the call ended;
+    /// otherwise once for each count.
     pub fn hits(&self) -> u64 {
         self.ends.map_or(self.count, Ends::calls)
     }
 
-    /// Hits that did no more than to be counted, where more was asked for.
+    /// Returns how many hits were only counted, although more was requested.
     pub fn only_counted(&self) -> u64 {
         let ends = self.ends.map_or(0, |ends| ends.only_counted);
         let records = self.records.map_or(0, |records| records.only_counted);
         ends.saturating_add(records)
     }
 
-    /// Whether it counted for less time than it was asked for.
+    /// Returns whether it counted for less time than it was enabled.
     pub fn is_partial(&self) -> bool {
         self.time_running_ns < self.time_enabled_ns
     }
 
-    /// The count as it would be, had the event counted all the time; `None`
+    /// The count as it would be, had the event counted all the time, and as it is where that cannot be known; `None`
     /// where it never ran, and nothing can be said.
     pub fn scaled(&self) -> Option<u64> {
-        if !self.is_partial() {
+        if !self.is_partial() || self.at_least {
             return Some(self.count);
         }
         let wide = u128::from(self.count) * u128::from(self.time_enabled_ns);
@@ -78,7 +82,7 @@ impl Reading {
     }
 }
 
-/// Both joined; where only one is there, that one.
+/// Joins two values; if only one exists, returns that one.
 fn join<T>(one: Option<T>, other: Option<T>, both: fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),
@@ -100,6 +104,11 @@ mod tests {
             ..Reading::default()
         };
         assert_eq!(half.scaled(), Some(20));
+        let bound = Reading {
+            at_least: true,
+            ..half
+        };
+        assert_eq!(bound.scaled(), Some(10));
         assert_eq!(
             Reading {
                 time_running_ns: 0,
@@ -159,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_state_is_no_sum() {
+    fn states_are_not_summed() {
         let state = |inside, max_ns| {
             let ends = Ends {
                 inside,

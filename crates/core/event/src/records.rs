@@ -1,30 +1,30 @@
-//! What became of the calls of which records were asked for.
+//! How many calls were recorded.
 
-/// One event's calls. Each is in one of these.
+/// The calls of one event. Each is in one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Records {
-    /// Calls of which there is a record.
+    /// Calls with a record.
     pub recorded: u64,
-    /// Calls whose record was lost: nobody read as fast as they came.
+    /// Calls whose record was lost, because the reader was too slow.
     pub lost: u64,
-    /// Calls that found no credit: they are counted, and no more is known of them.
+    /// Calls without credit, which are only counted.
     pub only_counted: u64,
 }
 
 impl Records {
-    /// All calls.
+    /// Returns the number of all calls.
     pub fn calls(self) -> u64 {
         let numbers = [self.lost, self.only_counted];
         numbers.into_iter().fold(self.recorded, u64::wrapping_add)
     }
 
-    /// Both together, as of two threads or two processes.
+    /// Returns the sum of two threads or two processes.
     #[must_use]
     pub fn plus(self, other: Records) -> Records {
         self.each(other, u64::wrapping_add)
     }
 
-    /// What was added since an earlier state of the same event.
+    /// Returns what was added since an earlier state of the same event.
     #[must_use]
     pub fn since(self, earlier: Records) -> Records {
         self.each(earlier, u64::wrapping_sub)

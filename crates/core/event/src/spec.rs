@@ -8,33 +8,35 @@
 //! OPTION   = NAME ["=" VALUE]
 //! ```
 //!
-//! A glob, of either, holds `*` for any text or `?` for one character; each other character is itself, `[` too,
-//! because names such as `f[abi:cxx11]`, `main.Map[int]` and `operator[]` have it.
+//! A glob has `*` for any text or `?` for one character. Each other character is literal, also `[`,
+//! because names such as `f[abi:cxx11]`, `main.Map[int]` and `operator[]` contain it.
 //!
-//! A return has no offset: it is the whole function's, wherever it returns from.
+//! A return has no offset: it is of the whole function.
 //!
-//! A `:` that belongs to a `::`, or is between brackets that are closed, never splits, so `ns::f`, `f[abi:cxx11]` and
-//! `libstdc++.so.6:std::foo*` mean what they look like. Other names with a single colon (Go's `type:.eq.main.T`, a
-//! library `a:b.so`) cannot be told from a binary and a function by their text: [`Spec::readings`] has all ways to
-//! read a spec, and who knows the names takes the first that means something. A [`Spec`] borrows the
-//! text it was read from, and its `Display` is the *resolved* form, which always
-//! names the kind (`uprobe:redis-server:dictFind`) and reads back as the same value.
+//! A `:` that belongs to a `::`, or is between closed brackets, never splits. So `ns::f`,
+//! `f[abi:cxx11]` and `libstdc++.so.6:std::foo*` mean what they look like. Other names with a
+//! single colon (Go's `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function.
+//! [`Spec::readings`] returns all ways to read a spec; a caller that knows the names must take the
+//! first that exists.
 //!
-//! The kinds other than probes keep their place in the grammar as
-//! [`Function::Unparsed`] text, so that a driver can name what it does not do.
+//! A [`Spec`] borrows its text. Its `Display` is the *resolved* form, which always names the kind
+//! (`uprobe:redis-server:dictFind`) and parses to the same value.
+//!
+//! Kinds other than probes are kept as [`Function::Unparsed`] text, so that a driver can name what
+//! it does not support.
 
 use core::fmt;
 
 use crate::spec_parse::{self, SpecError};
 
-/// What kind of thing an event observes.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The entry of a function, or an instruction within it: the default.
     Uprobe,
     /// The return of a function.
     Uretprobe,
-    /// A statically defined tracepoint that the program carries.
+    /// A statically defined tracepoint of the program.
     Usdt,
     /// A variable or address in memory.
     Mem,
@@ -45,7 +47,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Kind; 6] = [
         Kind::Uprobe,
         Kind::Uretprobe,
@@ -55,7 +57,7 @@ impl Kind {
         Kind::Klock,
     ];
 
-    /// The word in front of the first `:`.
+    /// Returns the word before the first `:`.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Uprobe => "uprobe",
@@ -67,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Whether what follows is `[BINARY:]FUNCTION[+OFF]`.
+    /// Returns whether `[BINARY:]FUNCTION[+OFF]` follows.
     pub const fn is_probe(self) -> bool {
         matches!(self, Kind::Uprobe | Kind::Uretprobe)
     }
@@ -79,16 +81,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which code within the binary.
+/// The observed code in the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function<'a> {
-    /// One symbol by its name, as it stands in the file or demangled.
+    /// One symbol by its name, as in the file or demangled.
     Name(&'a str),
     /// Every symbol that a pattern matches (see [`is_glob`]).
     Glob(&'a str),
-    /// A place without a name, by its offset in the binary.
+    /// A place by its offset in the binary.
     Offset(u64),
-    /// The whole text behind the prefix of a [`Kind`] that is no probe.
+    /// The text after the prefix of a [`Kind`] that is no probe.
     Unparsed(&'a str),
 }
 
@@ -103,19 +105,19 @@ impl fmt::Display for Function<'_> {
     }
 }
 
-/// The options behind a spec, `/latency,by=arg0/`, without the slashes.
+/// The options after a spec, `/latency,by=arg0/`, without the slashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options<'a> {
     pub(crate) text: &'a str,
 }
 
 impl<'a> Options<'a> {
-    /// Whether there are none.
+    /// Returns whether there are no options.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Each option's name, and its value where it has one, as written.
+    /// Returns each option's name and value, as written.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + use<'a> {
         let listed = (!self.text.is_empty()).then(|| self.text.split(','));
         listed
@@ -128,34 +130,34 @@ impl<'a> Options<'a> {
     }
 }
 
-/// One event as its grammar has it.
+/// One parsed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec<'a> {
-    /// What kind of thing is observed.
+    /// The kind.
     pub kind: Kind,
-    /// A path, a soname or a glob; `None` is the program itself.
+    /// A path, a soname or a glob; `None` for the program itself.
     pub binary: Option<&'a str>,
-    /// Which code.
+    /// The observed code.
     pub function: Function<'a>,
-    /// Bytes behind the function's first; 0 is its entry.
+    /// Bytes after the function's start; 0 is its entry.
     pub offset: u64,
-    /// What else is asked of the event.
+    /// Further options.
     pub options: Options<'a>,
 }
 
 impl<'a> Spec<'a> {
-    /// Reads one spec.
+    /// Parses a spec.
     pub fn parse(text: &'a str) -> Result<Spec<'a>, SpecError> {
         spec_parse::parse(text)
     }
 
-    /// All ways to read a spec, the one of [`parse`](Spec::parse) first: with each of its single colons behind the
-    /// binary, and without a binary.
+    /// Returns all ways to read a spec, that of [`parse`](Spec::parse) first: with each single
+    /// colon as the one after the binary, then without a binary.
     pub fn readings(text: &'a str) -> impl Iterator<Item = Result<Spec<'a>, SpecError>> {
         spec_parse::readings(text)
     }
 
-    /// The entry of a named function: how a driver writes down what a glob resolved to.
+    /// Returns a spec of a function's entry, as a driver resolves a glob.
     pub fn uprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uprobe,
@@ -166,7 +168,7 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// The returns of a named function.
+    /// Returns a spec of a function's returns.
     pub fn uretprobe(binary: Option<&'a str>, function: Function<'a>) -> Spec<'a> {
         Spec {
             kind: Kind::Uretprobe,
@@ -192,7 +194,7 @@ impl fmt::Display for Spec<'_> {
     }
 }
 
-/// Whether a name is a pattern: it holds `*` or `?`.
+/// Returns whether a name is a pattern: it contains `*` or `?`.
 pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?'])
 }

@@ -1,35 +1,35 @@
-//! Reads a [`Spec`]: prefix, binary, function, offset, options, in that order.
+//! Parses a [`Spec`]: prefix, binary, function, offset, options, in that order.
 
 use core::fmt;
 
 use crate::number::number;
 use crate::spec::{Function, Kind, Options, Spec, is_glob};
 
-/// What is wrong with a spec.
+/// An error in a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpecFault {
-    /// Nothing is written where a function should be.
+    /// The function is missing.
     NoFunction,
-    /// A `:` stands in front, without a binary.
+    /// The spec starts with a `:`, so the binary is missing.
     NoBinary,
-    /// A path is written where a function should be.
+    /// A path is given without a function.
     PathWithoutFunction,
-    /// What follows `+` or `0x` is no number of 64 bits.
+    /// The text after `+` or `0x` is no number of 64 bits.
     BadOffset,
-    /// An offset behind a function of which the return is asked for.
+    /// A return has an offset.
     OffsetOfReturn,
-    /// An option has no name, or one of letters that no option has.
+    /// An option has no name, or invalid letters.
     BadOption,
     /// A control character.
     ControlCharacter,
 }
 
-/// A spec that could not be read, and where.
+/// A spec that could not be parsed, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpecError {
-    /// The byte of the spec at which it stops making sense.
+    /// The byte offset of the error.
     pub at: usize,
-    /// What is wrong there.
+    /// The error.
     pub fault: SpecFault,
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.fault {
             SpecFault::NoFunction => "a function is missing",
-            SpecFault::NoBinary => "a binary is missing in front of the ':'",
-            SpecFault::PathWithoutFunction => "a path without ':FUNCTION' behind it",
+            SpecFault::NoBinary => "a binary is missing before the ':'",
+            SpecFault::PathWithoutFunction => "a path without ':FUNCTION' after it",
             SpecFault::BadOffset => "not an offset (write +16 or +0x10)",
             SpecFault::OffsetOfReturn => "a return has no offset",
             SpecFault::BadOption => "not an option (write /NAME,NAME=VALUE/)",
@@ -50,7 +50,7 @@ impl fmt::Display for SpecError {
 
 impl core::error::Error for SpecError {}
 
-/// What is left to read, and where in the spec it stands.
+/// The rest to parse, and its offset in the spec.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     text: &'a str,
@@ -62,7 +62,7 @@ impl<'a> Rest<'a> {
         Err(SpecError { at: self.at, fault })
     }
 
-    /// Cut in two around the byte at `cut`, which neither half keeps.
+    /// Splits around the byte at `cut`, which neither half keeps.
     fn split_around(self, cut: usize) -> (Rest<'a>, Rest<'a>) {
         let (before, after) = (&self.text[..cut], &self.text[cut + 1..]);
         (
@@ -78,13 +78,13 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Reads one spec; see the grammar in [`crate::spec`].
+/// Parses a spec; see the grammar in [`crate::spec`].
 pub(crate) fn parse(text: &str) -> Result<Spec<'_>, SpecError> {
     let (kind, rest) = head(text)?;
     read(kind, rest, single_colon(rest.text, 0))
 }
 
-/// All ways to read one; see [`Spec::readings`].
+/// Returns all ways to read a spec; see [`Spec::readings`].
 pub(crate) fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, SpecError>> {
     let (first, head) = match head(text) {
         Ok(head) => (None, Some(head)),
@@ -101,7 +101,6 @@ pub(crate) fn readings(text: &str) -> impl Iterator<Item = Result<Spec<'_>, Spec
     first.into_iter().chain(all)
 }
 
-/// The kind, and what follows it.
 fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
     match text.find(char::is_control) {
         Some(at) => Err(SpecError {
@@ -112,7 +111,7 @@ fn head(text: &str) -> Result<(Kind, Rest<'_>), SpecError> {
     }
 }
 
-/// Reads what follows a kind, with the colon behind the binary.
+/// Parses the text after a kind, with the position of the colon after the binary.
 fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, SpecError> {
     if !kind.is_probe() {
         return unparsed(kind, rest);
@@ -121,7 +120,7 @@ fn read(kind: Kind, rest: Rest<'_>, colon: Option<usize>) -> Result<Spec<'_>, Sp
     let (rest, options) = split_options(rest)?;
     let (function, offset) = split_offset(rest)?;
     if !split_options(function)?.1.is_empty() {
-        return function.fault(SpecFault::BadOption); // options stand last
+        return function.fault(SpecFault::BadOption); // options must come last
     }
     if binary.is_none() && looks_like_path(function.text) {
         return function.fault(SpecFault::PathWithoutFunction);
@@ -155,8 +154,8 @@ fn unparsed(kind: Kind, rest: Rest<'_>) -> Result<Spec<'_>, SpecError> {
     })
 }
 
-/// The first `:` from a byte on that is no part of a `::`, and not between brackets that are closed. Of a longer run of
-/// an odd number, the first stands alone: `bin:::f` is the function `::f`.
+/// Returns the first `:` from a byte on that is not part of a `::` and not between closed brackets.
+/// In a longer run of odd length the first colon stays alone: `bin:::f` is the function `::f`.
 fn single_colon(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -170,7 +169,8 @@ fn single_colon(text: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// How many bytes an opening bracket and its closing one span; `None` if this is none, or is not closed.
+/// Returns the length from an opening bracket to its closing one; `None` if it is no bracket, or
+/// not closed.
 fn closing(text: &[u8], open: u8) -> Option<usize> {
     let close = match open {
         b'[' => b']',
@@ -189,11 +189,11 @@ fn closing(text: &[u8], open: u8) -> Option<usize> {
 
 fn split_kind(rest: Rest<'_>) -> (Kind, Rest<'_>) {
     let named = single_colon(rest.text, 0).and_then(|colon| {
-        let (word, behind) = rest.split_around(colon);
+        let (word, after) = rest.split_around(colon);
         let kind = Kind::ALL
             .into_iter()
             .find(|kind| kind.word() == word.text)?;
-        Some((kind, behind))
+        Some((kind, after))
     });
     named.unwrap_or((Kind::Uprobe, rest))
 }
@@ -212,8 +212,8 @@ fn split_binary(
     Ok((Some(binary.text), function))
 }
 
-/// Options are what stands between the last two slashes, where the last one
-/// ends the text: `operator/` has none.
+/// Splits off the options: the text between the last two slashes, if the last one ends the spec. So
+/// `operator/` has none.
 fn split_options(rest: Rest<'_>) -> Result<(Rest<'_>, Options<'_>), SpecError> {
     let none = (rest, Options::default());
     if looks_like_path(rest.text) {
@@ -244,8 +244,8 @@ fn looks_like_path(text: &str) -> bool {
         .any(|start| text.starts_with(start))
 }
 
-/// Where `+OFFSET` begins: the last `+` with a word, or nothing, behind it.
-/// The plus signs of `operator+`, `operator++` and `f(1+2)` begin none.
+/// Returns where `+OFFSET` begins: the last `+` that a word, or nothing, follows. The plus signs of
+/// `operator+`, `operator++` and `f(1+2)` do not count.
 fn offset_plus(text: &str) -> Option<usize> {
     let plus = text.rfind('+')?;
     let (before, after) = (&text[..plus], &text[plus + 1..]);
@@ -279,7 +279,7 @@ fn read_function(rest: Rest<'_>) -> Result<Function<'_>, SpecError> {
         return rest.fault(SpecFault::NoFunction);
     }
     if matches!(rest.text, "." | ".." | "~") {
-        return rest.fault(SpecFault::PathWithoutFunction); // with options, a path
+        return rest.fault(SpecFault::PathWithoutFunction); // a path with options
     }
     if is_glob(rest.text) {
         return Ok(Function::Glob(rest.text));

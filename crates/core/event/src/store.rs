@@ -1,59 +1,60 @@
-//! An instruction that stores, as far as its value can be told behind it.
+//! A store instruction, and the values that can be derived from the registers after it.
 
-/// Where the value comes from. Registers go by their numbers in machine code.
+/// Where the stored value comes from. Registers have their machine code numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A register.
     Register(u8),
-    /// The instruction itself.
+    /// A constant in the instruction.
     Immediate(u64),
-    /// What was in memory before is in this register now.
+    /// An exchange: this register has the old memory value afterwards.
     Exchanged(u8),
-    /// A register, if %rax held what was in memory before; that is in %rax now.
+    /// A compare and exchange: this register was stored if %rax equalled the old value; %rax has
+    /// the old value afterwards.
     Compared(u8),
-    /// What was in memory before, and this.
+    /// The old value plus this constant.
     Added(u64),
 }
 
-/// What is stored, and where.
+/// A store: its value and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// What.
+    /// The value.
     pub source: Source,
-    /// At which bit of the register the value begins.
+    /// The bit of the register at which the value begins.
     pub shift: u8,
-    /// How many bytes.
+    /// The size in bytes.
     pub width: u8,
-    /// Where: the sum of this register,
+    /// The address is the sum of this register,
     pub base: Option<u8>,
-    /// this one times `scale`,
+    /// this register times `scale`,
     pub index: Option<u8>,
     /// which is 1, 2, 4 or 8,
     pub scale: u8,
-    /// and this: an address where the instruction goes by its own.
+    /// and this constant; it is the whole address if that is relative to the instruction.
     pub displacement: u64,
-    /// It goes by a segment as well: where is not known.
+    /// A segment is added as well, so the address is unknown.
     pub is_elsewhere: bool,
 }
 
-/// What is known of an access, of as many bytes as were watched.
+/// The values of an access, in as many bytes as were watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct AccessValues {
     /// The value before.
     pub old: Option<u64>,
-    /// The value behind.
+    /// The value after.
     pub new: Option<u64>,
 }
 
-/// The bit of the flags that says whether a comparison was equal.
+/// The flag that is set if a comparison was equal.
 const ZERO_FLAG: u64 = 1 << 6;
 /// The number of %rax.
 const ACCUMULATOR: u8 = 0;
 
 impl Store {
-    /// What the registers behind it tell of a watched address, `len` bytes of it: in the order of their numbers in
-    /// machine code. `bpf/watch.bpf.c` does the same at each hit.
-    pub fn known(&self, registers: &[u64; 16], flags: u64, at: u64, len: u8) -> Known {
+    /// Derives the old and new value of a watched address, `len` bytes, from the registers after
+    /// the store, in the order of their numbers. `bpf/watch.bpf.c` must do the same at each hit.
+    pub fn known(&self, registers: &[u64; 16], flags: u64, at: u64, len: u8) -> AccessValues {
         let register = |number: u8| registers.get(usize::from(number)).copied().unwrap_or(0);
         let of = |number: Option<u8>| number.map_or(0, register);
         let from = of(self.base)
@@ -75,27 +76,27 @@ impl Store {
         };
         let shifted = |number: u8| part(register(number) >> (self.shift & 63));
         match self.source {
-            Source::Register(number) => Known {
+            Source::Register(number) => AccessValues {
                 old: None,
                 new: shifted(number),
             },
-            Source::Immediate(value) => Known {
+            Source::Immediate(value) => AccessValues {
                 old: None,
                 new: part(value),
             },
-            Source::Exchanged(number) => Known {
+            Source::Exchanged(number) => AccessValues {
                 old: shifted(number),
                 new: None,
             },
             Source::Compared(number) => {
                 let old = part(register(ACCUMULATOR));
                 let stored = flags & ZERO_FLAG != 0;
-                Known {
+                AccessValues {
                     old,
                     new: if stored { shifted(number) } else { old },
                 }
             }
-            Source::Added(_) => Known::default(),
+            Source::Added(_) => AccessValues::default(),
         }
     }
 }
@@ -106,7 +107,7 @@ mod tests {
 
     const AT: u64 = 0x5000;
 
-    fn known(source: Source, change: impl Fn(&mut Store), len: u8) -> Known {
+    fn known(source: Source, change: impl Fn(&mut Store), len: u8) -> AccessValues {
         let mut store = Store {
             source,
             shift: 0,
@@ -126,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_what_was_stored() {
-        let new = |new| Known { old: None, new };
+    fn a_part_of_a_stored_value() {
+        let new = |new| AccessValues { old: None, new };
         assert_eq!(
             known(Source::Register(2), |_| (), 4),
             new(Some(0x1122_3344))
         );
         assert_eq!(known(Source::Register(2), |_| (), 2), new(Some(0x3344)));
-        // Half of it is behind what was stored.
+        // Half of the watched bytes are after the stored ones.
         assert_eq!(known(Source::Register(2), |_| (), 8), new(None));
         let exact = |store: &mut Store| store.displacement = 4;
         assert_eq!(known(Source::Immediate(5), exact, 8), new(Some(5)));
@@ -154,7 +155,7 @@ mod tests {
         let old = Some(0x1122_3344_5566_7788);
         assert_eq!(
             known(Source::Exchanged(2), exact, 8),
-            Known { old, new: None }
+            AccessValues { old, new: None }
         );
         let known_both = known(Source::Compared(2), exact, 8);
         assert_eq!((known_both.old, known_both.new), (Some(0x10), old));

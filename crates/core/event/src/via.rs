@@ -1,27 +1,27 @@
-//! Who counts: code in the target, or the kernel.
+//! What counts: code in the target, or the kernel.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The way a hit is taken.
+/// How hits are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// Code that the agent put into the target.
+    /// By code that the agent puts into the target.
     Agent,
-    /// The kernel's uprobes; of variables, breakpoints of all CPUs.
+    /// By the kernel's uprobes; for variables, by breakpoints on all CPUs.
     Kernel,
-    /// Of variables: breakpoints of each thread.
+    /// For variables: by breakpoints of each thread.
     KernelTask,
-    /// The agent where it can, else the kernel, decided for each probe.
+    /// By the agent if possible, else by the kernel, decided for each probe.
     #[default]
     Auto,
 }
 
 impl Via {
-    /// Every way.
+    /// All ways.
     pub const ALL: [Via; 4] = [Via::Agent, Via::Kernel, Via::KernelTask, Via::Auto];
 
-    /// `agent`, `kernel`, `kernel-task` or `auto`.
+    /// Returns `agent`, `kernel`, `kernel-task` or `auto`.
     pub const fn word(self) -> &'static str {
         match self {
             Via::Agent => "agent",
@@ -38,10 +38,10 @@ impl fmt::Display for Via {
     }
 }
 
-/// A word that is none of those a value may have.
+/// A word that is not allowed for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownWord {
-    /// The words that it may be.
+    /// The allowed words.
     pub expected: &'static str,
 }
 

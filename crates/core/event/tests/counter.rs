@@ -1,9 +1,9 @@
-//! Lists of counters: what perf's names stand for, and what is refused.
+//! Lists of counters: the meaning of perf's names, and what is refused.
 
 use tiptoe_event::counter::{Modifiers, counter_names};
 use tiptoe_event::{Counter, CounterError, CounterKind, counter_groups};
 
-/// All events, each with the number of its group.
+/// Returns all events, each with the number of its group.
 fn parse(list: &str) -> Result<Vec<(usize, Counter<'_>)>, CounterError<'_>> {
     let mut all = Vec::new();
     for (at, group) in counter_groups(list).enumerate() {
@@ -102,7 +102,7 @@ fn modifiers_are_perfs() {
 }
 
 #[test]
-fn those_of_a_group_are_shown_as_letters() {
+fn modifiers_of_a_group_are_shown_as_letters() {
     for (list, shown) in [
         ("{cs}:uD", Some("cs:uD")),
         ("{cs:k}:u", Some("cs:uk")),
@@ -117,14 +117,14 @@ fn those_of_a_group_are_shown_as_letters() {
             shown,
             "{list}"
         );
-        // What is shown is read as the same.
+        // The shown form must parse to the same.
         let again = one(&all);
         assert_eq!((again.kind, again.modifiers), (event.kind, event.modifiers));
     }
 }
 
 #[test]
-fn groups_are_kept_together_and_are_as_their_leader_is() {
+fn groups_are_kept_together_and_pinned_as_their_leader() {
     let list = " {cycles,cpu/event=1,umask=2/},cs:D , {branches:D,branch-misses},{cycles,cs}:uD";
     let groups: Vec<_> = counter_groups(list).map(Result::unwrap).collect();
     let shown = groups
@@ -145,19 +145,22 @@ fn groups_are_kept_together_and_are_as_their_leader_is() {
 }
 
 #[test]
-fn what_is_no_event_is_refused() {
+fn wrong_lists_are_refused() {
     for (list, said) in [
         ("", "'': an event is missing"),
         ("cycles,", "'': an event is missing"),
         ("{cycles", "'{cycles': a brace or slash is not closed"),
         ("cycles}", "'cycles}': the braces do not match"),
         ("{{cycles}}", "'{{cycles}}': the braces do not match"),
-        ("{cycles}x", "'{cycles}x': only modifiers go behind a group"),
-        ("{cycles}:", "'{cycles}:': a modifier is missing behind ':'"),
+        (
+            "{cycles}x",
+            "'{cycles}x': only modifiers may follow a group",
+        ),
+        ("{cycles}:", "'{cycles}:': a modifier is missing after ':'"),
         ("{}", "'': an event is missing"),
         ("cycles:q", "'cycles:q': no modifier 'q'"),
         ("cycles:pppp", "'cycles:pppp': no modifier 'p'"),
-        ("cycles:", "'cycles:': a modifier is missing behind ':'"),
+        ("cycles:", "'cycles:': a modifier is missing after ':'"),
         ("cylces", "no event 'cylces'"),
         ("cylces:u", "no event 'cylces'"),
         ("cycles:\nu", "'cycles:\\nu': no modifier '\\n'"),
@@ -181,7 +184,7 @@ fn what_is_no_event_is_refused() {
 }
 
 #[test]
-fn after_a_mistake_nothing_more_comes() {
+fn parsing_ends_after_an_error() {
     assert_eq!(counter_groups("cycles,{cs").count(), 2);
     assert_eq!(counter_groups("{cs,cycles").count(), 1);
 }

@@ -1,4 +1,4 @@
-//! Filters: as text, and what they let pass.
+//! Filters as text, and the values that they pass.
 
 use proptest::prelude::*;
 use tiptoe_event::{Comparison, Filter, FilterFault, Join, Operator, Via, Width};
@@ -39,7 +39,7 @@ fn the_forms() {
 }
 
 #[test]
-fn what_passes() {
+fn matching_values_pass() {
     let pass = |text: &str, arg0: u64, arg1: u64| parse(text).passes(&[arg0, arg1, 0, 0, 0, 0]);
     assert!(pass("arg1 > 4096", 0, 4097) && !pass("arg1 > 4096", 0, 4096));
     assert!(pass("arg0 < 0", u64::MAX, 0) && !pass("arg0:u64 < 1", u64::MAX, 0));
@@ -92,7 +92,7 @@ proptest! {
 
     #[test]
     #[cfg_attr(miri, ignore = "generating the text takes minutes")]
-    fn what_is_displayed_reads_back(
+    fn displayed_text_reads_back(
         text in "arg[0-6](:(u8|s16|u64))? ?(==|!=|<=|<|>) ?-?(0x)?[0-9]{1,4}( && arg1 > 2){0,9}"
     ) {
         if let Ok(filter) = text.parse::<Filter>() {

@@ -7,7 +7,7 @@ use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
 
 const LAST: usize = HISTOGRAM_BUCKETS - 1;
 
-/// How many bits `number^8 - 1` has, in as many words as that needs.
+/// Returns the number of bits of `number^8 - 1`, by arithmetic on as many words as needed.
 fn bits_below_eighth_power(number: u64) -> usize {
     let mut words = [0_u64; 9];
     words[0] = 1;
@@ -22,14 +22,14 @@ fn bits_below_eighth_power(number: u64) -> usize {
     for word in &mut words {
         *word = word.wrapping_sub(1);
         if *word != u64::MAX {
-            break; // nothing is borrowed from the next
+            break; // no borrow from the next word
         }
     }
     let high = words.iter().rposition(|word| *word != 0);
     high.map_or(0, |at| at * 64 + 64 - words[at].leading_zeros() as usize)
 }
 
-/// The bucket by its definition; 1 ns, which lies below bucket 0, is in it.
+/// Returns the bucket by definition; 1 ns, which is below bucket 0, is in it.
 fn exact_bucket(ns: u64) -> usize {
     let index = bits_below_eighth_power(ns).saturating_sub(1);
     index.min(LAST)
@@ -89,7 +89,7 @@ fn percentiles_of_a_few() {
 }
 
 #[test]
-fn counts_that_lie_are_no_panic() {
+fn impossible_counts_do_not_panic() {
     let mut histogram = Histogram::default();
     histogram.add_counts(u64::MAX, &[u64::MAX; HISTOGRAM_BUCKETS + 1]);
     assert_eq!(histogram.total(), u64::MAX);
@@ -107,7 +107,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Times of every length alike.
+    /// Times of all magnitudes equally.
     #[test]
     #[cfg_attr(miri, ignore = "generating the times takes minutes")]
     fn a_bucket_is_exact(ns in any::<u64>(), shift in 0_u32..64) {

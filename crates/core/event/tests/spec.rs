@@ -1,4 +1,4 @@
-//! The event grammar: what each form means, and that the resolved form reads back.
+//! The event grammar: the meaning of each form, and that the resolved form parses to the same.
 
 use proptest::prelude::*;
 use tiptoe_event::{Function, Kind, Options, Spec, SpecFault, is_glob};
@@ -56,7 +56,7 @@ fn a_double_colon_never_splits() {
     }
 }
 
-/// `f[abi:cxx11]` was the function `cxx11]` of a binary `f[abi`, and a set of characters besides.
+/// Once `f[abi:cxx11]` was the function `cxx11]` of a binary `f[abi`.
 #[test]
 fn a_colon_between_brackets_never_splits() {
     use Function::{Glob, Name};
@@ -81,7 +81,7 @@ fn a_colon_between_brackets_never_splits() {
 }
 
 #[test]
-fn each_single_colon_may_be_the_one_behind_the_binary() {
+fn each_single_colon_may_be_the_one_after_the_binary() {
     use Function::{Glob, Name};
     for (text, expected) in [
         ("f", &[uprobe(None, Name("f"))][..]),
@@ -139,7 +139,7 @@ fn offsets_and_operators() {
 }
 
 #[test]
-fn options_stand_between_the_last_slashes() {
+fn options_are_between_the_last_slashes() {
     let spec = parse("/bin/prog:f+1/latency,by=arg0,pinned/");
     assert_eq!(spec.binary, Some("/bin/prog"));
     assert_eq!(spec.offset, 1);
@@ -232,10 +232,10 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Text made of what the grammar looks at: what reads, reads back.
+    /// Text made of the grammar's characters: what parses must parse again from its display.
     #[test]
     #[cfg_attr(miri, ignore = "generating the text takes minutes")]
-    fn what_is_displayed_reads_back(text in "((uprobe|uretprobe|mem|usdt):)?([a-z:+/0*,=\\[\\](){}]|::|0x|operator|é){0,12}") {
+    fn displayed_text_reads_back(text in "((uprobe|uretprobe|mem|usdt):)?([a-z:+/0*,=\\[\\](){}]|::|0x|operator|é){0,12}") {
         if let Ok(spec) = Spec::parse(&text) {
             let shown = spec.to_string();
             prop_assert_eq!(Spec::parse(&shown), Ok(spec), "{} became {}", text, shown);

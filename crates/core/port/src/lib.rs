@@ -1,15 +1,15 @@
 //! Where a program that links one of tiptoe's libraries meets tiptoe's agent.
 //!
-//! A library has a [`Port`] in the section [`SECTION`] of whatever file it is linked into. While a tiptoe
-//! that asks for it is attached, the port is open, and in it stand the addresses of two functions of the
-//! agent's; otherwise the library does nothing, which costs it one load and one branch. Sections stay
-//! where symbols are stripped, so tiptoe finds ports in any file that has section headers, and relies on
-//! [`Port::MAGIC`] besides.
+//! A library has a [`Port`] in the section [`SECTION`] of the file that it is linked into. While a
+//! tiptoe that wants its events is attached, the port is open and holds the addresses of two
+//! functions of the agent. Otherwise the library does nothing, at the cost of one load and one
+//! branch. Sections stay in stripped files, so tiptoe finds ports in any file with section headers,
+//! and checks [`Port::MAGIC`].
 //!
-//! The agent's code stays in the program for good, and so do the addresses once they are written: who
-//! finds a port open may call them at any later time. A call that comes after the session's end does
-//! nothing. It is one byte that opens and closes a port, as the file that it is in may be unmapped at any
-//! moment: so the agent writes through the kernel, which writes no more than a byte at once.
+//! The agent's code and the addresses stay for good once they are written. So a thread that found a
+//! port open may call them at any later time. A call after the end of the session does nothing. A
+//! port is opened and closed by one byte. The port's file may be unmapped at any moment, so the
+//! agent must write through the kernel, and the kernel guarantees no torn write only for a byte.
 //!
 //! `tiptoe.h` has the same for C; a test compares both.
 #![no_std]
@@ -20,21 +20,21 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 /// The section that ports are in.
 pub const SECTION: &str = "tiptoe_port";
 
-/// What a library tells of.
+/// The events that a library reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Which scope a thread is in. `begin` is given the scope's name and flags ([`RESUMES`]), and is
-    /// called where a thread enters it; `end` is given what `begin` returned.
+    /// The scope that a thread is in. The library calls `begin` with the scope's name and flags
+    /// ([`RESUMES`]) when the thread enters it, and `end` with the result of `begin`.
     Scopes = 1,
-    /// Which lock a thread waits for. `begin` is given the lock's name and address, with one of [`mode`]
-    /// from bit [`MODE_SHIFT`] on, and is called where the program takes the lock; `end` is given what
-    /// `begin` returned, and one of [`outcome`].
+    /// The lock that a thread waits for. The library calls `begin` where the program takes the
+    /// lock, with the lock's name, its address, and one of [`mode`] from bit [`MODE_SHIFT`] on. It
+    /// calls `end` with the result of `begin`, and one of [`outcome`].
     Locks = 2,
 }
 
 impl Kind {
-    /// The kind with a number.
+    /// Returns the kind with a number.
     pub fn of(number: u32) -> Option<Kind> {
         [Kind::Scopes, Kind::Locks]
             .into_iter()
@@ -42,11 +42,11 @@ impl Kind {
     }
 }
 
-/// To [`Kind::Scopes`]' `begin`: the thread comes back to what it had entered before (a future that is
-/// polled again), which is no new entry.
+/// For [`Kind::Scopes`]' `begin`: the thread resumes a scope that it entered before (a future is
+/// polled again). That is no new entry.
 pub const RESUMES: u64 = 1;
 
-/// To [`Kind::Locks`]' `begin`: from this bit on it has how the lock is taken.
+/// For [`Kind::Locks`]' `begin`: the position of the mode.
 pub const MODE_SHIFT: u32 = 56;
 
 /// How a lock is taken.
@@ -57,25 +57,25 @@ pub mod mode {
     pub const WRITE: u64 = 2;
     /// To read.
     pub const READ: u64 = 3;
-    /// To read, and maybe to write.
+    /// To read, with the right to upgrade.
     pub const UPGRADABLE: u64 = 4;
-    /// From the former to writing.
+    /// An upgrade of that right to write.
     pub const UPGRADE: u64 = 5;
 }
 
 /// How a wait for a lock ended.
 pub mod outcome {
-    /// With the lock.
+    /// The lock was taken.
     pub const ACQUIRED: u64 = 0;
-    /// Its time was over.
+    /// The wait timed out.
     pub const TIMED_OUT: u64 = 1;
-    /// It was called off.
+    /// The wait was cancelled.
     pub const CANCELLED: u64 = 2;
-    /// By a panic.
+    /// The wait panicked.
     pub const PANICKED: u64 = 3;
 }
 
-/// A name that stays where it is, by whose address it is known: two labels with one text are two.
+/// A name at a fixed address. The address identifies it: two labels with one text are different.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
@@ -83,13 +83,13 @@ pub struct Label {
     len: usize,
 }
 
-// SAFETY: a label is never written after it was made, and what it points to lives for good.
+// SAFETY: a label is never written after `new`, and its text is `'static`.
 unsafe impl Sync for Label {}
 // SAFETY: as above.
 unsafe impl Send for Label {}
 
 impl Label {
-    /// A label with a text.
+    /// Returns a label with a text.
     ///
     /// ```
     /// static CHECKOUT: tiptoe_port::Label = tiptoe_port::Label::new("checkout");
@@ -102,24 +102,24 @@ impl Label {
         }
     }
 
-    /// Its text.
+    /// Returns its text.
     pub fn text(&self) -> &'static str {
-        // SAFETY: they were those of a `&'static str`, and nobody writes them.
+        // SAFETY: pointer and length come from a `&'static str` and are never written.
         unsafe { core::str::from_utf8_unchecked(core::slice::from_raw_parts(self.text, self.len)) }
     }
 }
 
-/// What `begin` of a port is; see [`Kind`].
+/// The type of a port's `begin`; see [`Kind`].
 type Begin = unsafe extern "C" fn(label: *const Label, what: u64) -> u64;
-/// What `end` of a port is.
+/// The type of a port's `end`.
 type End = unsafe extern "C" fn(token: u64, what: u64);
 
-/// A function that somebody else has put there.
+/// Returns the pointer to a function at an address that the agent wrote.
 fn at(address: usize) -> *const () {
     core::ptr::with_exposed_provenance(address)
 }
 
-/// Two functions of the agent's, while there is one. Its form is a contract: other versions of tiptoe
+/// The meeting point with an agent. Its layout must not change, because other versions of tiptoe
 /// than the library's may attach.
 #[derive(Debug)]
 #[repr(C)]
@@ -127,24 +127,24 @@ pub struct Port {
     magic: u64,
     kind: u32,
     bytes: u32,
-    /// An address, once an agent was there; written from outside, as all below.
+    /// An address once an agent has attached; written from outside, like the fields below.
     begin: AtomicUsize,
     end: AtomicUsize,
-    /// Not 0 while an agent is there; the addresses are there before that.
+    /// Not 0 while an agent is attached. The agent writes the addresses first.
     open: AtomicU8,
 }
 
 impl Port {
-    /// What a port begins with: `tiptoe`, and the version of its form.
+    /// The first bytes of a port: `tiptoe`, and the version of the layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"tiptoe\x01\0");
-    /// Bytes of a port.
+    /// The size of a port.
     pub const BYTES: usize = size_of::<Port>();
-    /// Where in it the address of `begin` stands, and behind it that of `end`. (agent)
+    /// Offset of the address of `begin`; that of `end` follows. For the agent.
     pub const CALLS_OFFSET: usize = core::mem::offset_of!(Port, begin);
-    /// Where in it the byte stands that opens it. (agent)
+    /// Offset of the byte that opens the port. For the agent.
     pub const OPEN_OFFSET: usize = core::mem::offset_of!(Port, open);
 
-    /// A port without an agent.
+    /// Returns a port without an agent.
     ///
     /// ```
     /// use tiptoe_port::{Kind, Label, Port};
@@ -154,7 +154,7 @@ impl Port {
     /// static PORT: Port = Port::new(Kind::Scopes);
     /// static LABEL: Label = Label::new("checkout");
     ///
-    /// assert_eq!(PORT.begin(&LABEL, 0), 0); // nobody is there
+    /// assert_eq!(PORT.begin(&LABEL, 0), 0); // no agent
     /// PORT.end(0, 0);
     /// ```
     pub const fn new(kind: Kind) -> Port {
@@ -168,44 +168,45 @@ impl Port {
         }
     }
 
-    /// Whether an agent is there.
+    /// Returns whether an agent is attached.
     #[inline]
     pub fn is_open(&self) -> bool {
         // Acquire: the agent writes the addresses before this byte, each by a system call.
         self.open.load(Ordering::Acquire) != 0
     }
 
-    /// Tells the agent that something begins, and returns what [`Port::end`] is to be given; 0 where
-    /// no agent is there.
+    /// Calls the agent's `begin`. Returns a token for [`Port::end`], 0 if no agent is attached.
     #[inline]
     pub fn begin(&self, label: &'static Label, what: u64) -> u64 {
         if !self.is_open() {
             return 0;
         }
-        // Relaxed: it is there before the port is open, and is not changed any more.
+        // Relaxed: written before the port was opened, and never changed.
         let function = self.begin.load(Ordering::Relaxed);
-        // SAFETY: only an agent opens a port, behind the address of such a function, which stays.
+        // SAFETY: only an agent opens a port, after it has written the address of a function of
+        // this type, which stays mapped.
         let begin = unsafe { core::mem::transmute::<*const (), Begin>(at(function)) };
-        // SAFETY: the label lives for good.
+        // SAFETY: the label is `'static`, as the function demands.
         unsafe { begin(label, what) }
     }
 
-    /// Tells the agent that what `begin` returned this for is over, also where it is about to go.
+    /// Calls the agent's `end` with a token of `begin`. Must be called even if the agent is about
+    /// to detach.
     #[inline]
     pub fn end(&self, token: u64, what: u64) {
         if token == 0 {
             return;
         }
-        // Relaxed: as in `begin`, which has returned this token: it has found the port open.
+        // Relaxed: the thread got its token from `begin`, so it has seen the port open.
         let function = self.end.load(Ordering::Relaxed);
         // SAFETY: as in `begin`.
         let end = unsafe { core::mem::transmute::<*const (), End>(at(function)) };
-        // SAFETY: any token may be given.
+        // SAFETY: the function accepts any token.
         unsafe { end(token, what) }
     }
 
-    /// The kind that bytes of a file or of memory say that they are a port of; `None` where they are
-    /// none of this form.
+    /// Returns the kind of the port in these bytes of a file or of memory; `None` if they are no
+    /// port of this layout.
     pub fn kind_of(bytes: &[u8]) -> Option<Kind> {
         let words = |at: usize| {
             bytes
@@ -229,7 +230,7 @@ mod tests {
     static SEEN: AtomicU64 = AtomicU64::new(0);
 
     unsafe extern "C" fn begin(label: *const Label, what: u64) -> u64 {
-        // SAFETY: a label of the test's.
+        // SAFETY: the caller passes a label of the test.
         let len = unsafe { &*label }.text().len() as u64;
         SEEN.store(len << 8 | what, Ordering::SeqCst);
         7
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_told_while_it_is_there() {
+    fn an_agent_is_called_while_it_is_attached() {
         static PORT: Port = Port::new(Kind::Locks);
         static LABEL: Label = Label::new("abc");
         assert_eq!(PORT.begin(&LABEL, 2), 0);
@@ -262,9 +263,9 @@ mod tests {
         );
     }
 
-    /// `tests/targets/scoped.c` says the same of the header's.
+    /// `tests/targets/scoped.c` checks the header's layout against the same numbers.
     #[test]
-    fn its_form_is_that_of_the_header() {
+    fn its_layout_is_that_of_the_header() {
         let offsets = [Port::BYTES, Port::CALLS_OFFSET, Port::OPEN_OFFSET];
         assert_eq!(offsets, [40, 16, 32]);
         assert_eq!(core::mem::offset_of!(Port, end), 24);

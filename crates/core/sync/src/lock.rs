@@ -1,10 +1,12 @@
-//! A reader-writer lock on which nobody waits without bound.
+//! A reader-writer lock without unbounded waits.
 //!
-//! Rules: (1) the word's top bit is the writer, the rest counts readers. (2) A
-//! writer takes the bit first, so that no reader comes any more, and then waits
-//! for those who are in; if they do not leave it gives the bit back. (3) A
-//! thread may read while it reads, as a signal handler does. (4) There is no
-//! owner: guards give back what they took, and only that.
+//! Rules:
+//!
+//! 1. The word's top bit is the writer; the other bits count readers.
+//! 2. A writer sets the bit first, so that no new reader enters, and then waits for the readers
+//!    inside. If they do not leave in time, it clears the bit.
+//! 3. A thread that reads may read again, because a signal handler may.
+//! 4. There is no owner: a guard releases what it took.
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -15,12 +17,12 @@ const WRITER: u64 = 1 << 63;
 pub struct RwLock(AtomicU64);
 
 impl RwLock {
-    /// A free lock.
+    /// Returns a free lock.
     pub fn new() -> Self {
         RwLock(AtomicU64::new(0))
     }
 
-    /// Comes in beside other readers, unless a writer is in through `looks` looks.
+    /// Takes the lock to read. `None` if a writer is inside at each of `looks` checks.
     pub fn try_read(&self, looks: u32) -> Option<ReadGuard<'_>> {
         for _ in 0..looks {
             // Relaxed: only saves an exchange that would fail.
@@ -29,14 +31,14 @@ impl RwLock {
                 if self.0.fetch_add(1, Ordering::Acquire) & WRITER == 0 {
                     return Some(ReadGuard(self));
                 }
-                self.0.fetch_sub(1, Ordering::Relaxed); // read nothing, so orders nothing
+                self.0.fetch_sub(1, Ordering::Relaxed); // Relaxed: nothing was read under the lock
             }
             spin_loop();
         }
         None
     }
 
-    /// Comes in alone, unless somebody stays in through `looks` looks.
+    /// Takes the lock to write. `None` if another thread is still inside after `looks` checks.
     pub fn try_write(&self, looks: u32) -> Option<WriteGuard<'_>> {
         let mut left = looks;
         // Acquire: pairs with the Release of a writer's guard (edge G).
@@ -47,7 +49,7 @@ impl RwLock {
         let guard = WriteGuard(self);
         // Acquire: pairs with the Release of the readers' guards (edge G).
         while self.0.load(Ordering::Acquire) != WRITER {
-            left = left.checked_sub(1)?; // the guard gives the bit back
+            left = left.checked_sub(1)?; // the guard clears the bit
             spin_loop();
         }
         Some(guard)
@@ -60,7 +62,7 @@ impl Default for RwLock {
     }
 }
 
-/// While it lives no writer is in.
+/// Excludes writers while it lives.
 #[derive(Debug)]
 pub struct ReadGuard<'a>(&'a RwLock);
 
@@ -70,13 +72,13 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// While it lives nobody else is in.
+/// Excludes all others while it lives.
 #[derive(Debug)]
 pub struct WriteGuard<'a>(&'a RwLock);
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        // Release: pairs with both ways in (edge G).
+        // Release: pairs with the Acquire of readers and writers (edge G).
         self.0.0.fetch_sub(WRITER, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! The sequence count and the lock under loom: each model, then its mutants.
+//! Models of the sequence count and the lock under loom, and their mutants.
 
 use loom::sync::Arc;
 use loom::thread::spawn;
@@ -6,7 +6,7 @@ use loom::thread::spawn;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::{RwLock, SeqCount};
 
-/// A payload that is whole when both words are equal.
+/// A payload that is whole if both words are equal.
 #[derive(Default)]
 struct Pair {
     sequence: SeqCount,
@@ -26,7 +26,7 @@ impl Pair {
     }
 }
 
-/// A reader looks while a writer changes twice.
+/// A reader reads while a writer changes the words twice.
 fn speculate(writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let pair = Arc::new(Pair::default());
@@ -82,7 +82,7 @@ fn mutant_try_begin_without_acquire() {
     speculate(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two writers and a reader; nobody waits, so each may go away with nothing.
+/// Two writers and a reader. No attempt waits, so each may end without the lock.
 fn locked(writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let pair = Arc::new(Pair::default());

@@ -9,11 +9,11 @@ use std::vec::Vec;
 use crate::mutant::{AtomicU64, Edge, Ordering::*, lose};
 use crate::shards::{Shards, Wait};
 
-/// A futex: nobody parks once the word has changed, and whoever is parked sleeps until woken,
-/// so that a wake that is lost is a deadlock.
+/// A futex: a thread does not park if the word has changed, and a parked thread sleeps until it is
+/// woken. So a lost wake is a deadlock, which loom reports.
 struct Futex {
-    /// Wakes one, as a futex does. There is one queue for all words: where several are waited
-    /// for everybody is woken.
+    /// Whether to wake one thread, as a futex does. All words share one queue, so a model in which
+    /// threads wait for several words must wake all.
     wakes_one: bool,
     queue: Mutex<()>,
     woken: Condvar,
@@ -33,14 +33,14 @@ impl Wait for Futex {
     const LOOKS: u32 = 1;
 
     fn park(&self, word: &AtomicU64, seen: u64) {
-        let queue = self.queue.lock().expect("nobody panics");
+        let queue = self.queue.lock().expect("no panic");
         if word.load(Relaxed) == seen {
-            drop(self.woken.wait(queue).expect("nobody panics"));
+            drop(self.woken.wait(queue).expect("no panic"));
         }
     }
 
     fn unpark(&self, _: &AtomicU64) {
-        let _queue = self.queue.lock().expect("nobody panics");
+        let _queue = self.queue.lock().expect("no panic");
         match self.wakes_one {
             true => self.woken.notify_one(),
             false => self.woken.notify_all(),
@@ -58,7 +58,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Two shards: the lock, and a counter.
+    /// Returns two shards: the lock, and a counter.
     fn new(wakes_one: bool) -> Arc<Shared> {
         Arc::new(Shared {
             words: (0..4).map(|_| AtomicU64::new(0)).collect(),
@@ -89,13 +89,12 @@ impl Shared {
 
     fn check(&self, expected: [u64; 2]) {
         let counts = [1, 3].map(|at| self.words[at].load(Relaxed));
-        assert_eq!(counts, expected, "everybody was alone");
+        assert_eq!(counts, expected, "each hold was exclusive");
         let is_free = self.shards().try_all().is_some();
         assert!(is_free, "all was given back");
     }
 }
 
-/// Two of the same shard.
 fn one_and_one(first: Option<Edge>, second: Option<Edge>) {
     loom::model(move || {
         let shared = Shared::new(true);
@@ -114,7 +113,7 @@ fn one_and_one(first: Option<Edge>, second: Option<Edge>) {
     });
 }
 
-/// One of a shard, one of all, one of the other shard.
+/// One thread takes a shard, one all, one the other shard.
 fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
     loom::model(move || {
         let shared = Shared::new(false);
@@ -136,7 +135,7 @@ fn one_and_all(one: Option<Edge>, all: Option<Edge>) {
     });
 }
 
-/// Two of all, one of whom does not wait.
+/// Two threads take all, one of them without waiting.
 fn all_and_all() {
     loom::model(|| {
         let shared = Shared::new(false);
@@ -159,13 +158,13 @@ fn all_and_all() {
 }
 
 #[test]
-fn who_has_a_shard_is_alone() {
+fn a_shard_is_held_exclusively() {
     one_and_one(None, None);
 }
 
-/// Two may be parked at once, and each wake is for one.
+/// Two threads may be parked at once, and each wake is for one.
 #[test]
-fn nobody_sleeps_for_ever() {
+fn no_wake_is_lost() {
     loom::model(|| {
         let shared = Shared::new(true);
         let threads = [(); 2].map(|()| {
@@ -181,23 +180,23 @@ fn nobody_sleeps_for_ever() {
 }
 
 #[test]
-fn who_has_all_is_alone() {
+fn all_shards_are_held_exclusively() {
     one_and_all(None, None);
 }
 
 #[test]
-fn who_tries_all_gives_all_back() {
+fn a_failed_try_all_releases_all() {
     all_and_all();
 }
 
 #[test]
-#[should_panic(expected = "everybody was alone")]
+#[should_panic(expected = "each hold was exclusive")]
 fn mutant_one_without_acquire() {
     one_and_one(Some(Edge::Access(Acquire)), None);
 }
 
 #[test]
-#[should_panic(expected = "everybody was alone")]
+#[should_panic(expected = "each hold was exclusive")]
 fn mutant_one_without_release() {
     one_and_one(Some(Edge::Access(Release)), None);
 }
@@ -209,13 +208,13 @@ fn mutant_one_in_two_steps() {
 }
 
 #[test]
-#[should_panic(expected = "everybody was alone")]
+#[should_panic(expected = "each hold was exclusive")]
 fn mutant_all_without_acquire() {
     one_and_all(None, Some(Edge::Access(Acquire)));
 }
 
 #[test]
-#[should_panic(expected = "everybody was alone")]
+#[should_panic(expected = "each hold was exclusive")]
 fn mutant_all_without_release() {
     one_and_all(None, Some(Edge::Access(Release)));
 }

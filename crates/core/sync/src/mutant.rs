@@ -1,12 +1,12 @@
-//! loom's atomics, of which a model can take one guarantee away.
+//! loom's atomics, from which a model can remove one guarantee.
 //!
-//! A model shows something only if it fails once the code is wrong. Its mutants
-//! run the same shipped code, but one thread of the model has [lost](lose) an
-//! [`Edge`]: its fences of that order do nothing, its accesses of that order are
-//! relaxed, or its exchanges are torn in two. So no line of the code knows of them.
+//! A model proves something only if it fails once the code is wrong. Its mutants run the same
+//! shipped code, but one thread has [lost](lose) an [`Edge`]: its fences of that order do nothing,
+//! its accesses of that order are relaxed, or its exchanges are torn in two. So the code itself
+//! needs no test hooks.
 //!
-//! What interrupts a thread is no other thread: it runs to its end while the thread
-//! stands still. A model has it come in front of each [access](interrupt) in turn.
+//! A signal handler is no other thread: it runs to its end while its thread is stopped. A model
+//! runs it before each [access](interrupt) in turn.
 
 extern crate std;
 
@@ -22,11 +22,11 @@ pub enum Edge {
     Fence(Ordering),
     /// Accesses of this order are relaxed.
     Access(Ordering),
-    /// A read and write in one is a read, and later a write.
+    /// An exchange is a read, and later a write.
     Exchange,
 }
 
-/// What will interrupt a thread, and in front of how many of its accesses from now.
+/// A handler, and how many accesses of the thread are left before it runs.
 type Signal = (usize, Box<dyn FnOnce()>);
 
 loom::thread_local! {
@@ -34,22 +34,22 @@ loom::thread_local! {
     static SIGNAL: RefCell<Option<Signal>> = RefCell::new(None);
 }
 
-/// From here on the calling thread does without `edge`.
+/// Removes `edge` from the calling thread from here on.
 pub fn lose(edge: Option<Edge>) {
     LOST.with(|lost| lost.set(edge));
 }
 
-/// Has `handler` interrupt the calling thread in front of its `nth` access from here.
+/// Runs `handler` on the calling thread before its `nth` access from here.
 pub fn interrupt(nth: usize, handler: impl FnOnce() + 'static) {
     SIGNAL.with(|signal| *signal.borrow_mut() = Some((nth, Box::new(handler))));
 }
 
-/// Whether what was to interrupt the calling thread did not come; it will not any more.
+/// Returns whether the handler of [`interrupt`] did not run, and cancels it.
 pub fn was_missed() -> bool {
     SIGNAL.with(|signal| signal.borrow_mut().take().is_some())
 }
 
-/// In front of each access.
+/// Runs a due handler; called before each access.
 fn step() {
     let due = SIGNAL.with(|signal| {
         let mut signal = signal.borrow_mut();
@@ -77,7 +77,7 @@ fn access(order: Ordering) -> Ordering {
     }
 }
 
-/// See [`core::sync::atomic::fence`].
+/// Does what [`core::sync::atomic::fence`] does, unless it is lost.
 pub fn fence(order: Ordering) {
     if !has_lost(Edge::Fence(order)) {
         loom::sync::atomic::fence(order);
@@ -86,29 +86,29 @@ pub fn fence(order: Ordering) {
 
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
-        /// An atomic integer of core's, as far as ours are used.
+        /// An atomic integer with the methods that the engines use.
         #[derive(Debug, Default)]
         pub struct $name(loom::sync::atomic::$name);
 
         impl $name {
-            /// A new one.
+            /// Returns a new one.
             pub fn new(value: $value) -> Self {
                 $name(loom::sync::atomic::$name::new(value))
             }
 
-            /// Reads it.
+            /// Loads the value.
             pub fn load(&self, order: Ordering) -> $value {
                 step();
                 self.0.load(access(order))
             }
 
-            /// Writes it.
+            /// Stores a value.
             pub fn store(&self, value: $value, order: Ordering) {
                 step();
                 self.0.store(value, access(order));
             }
 
-            /// Adds, and returns what was there.
+            /// Adds, and returns the old value.
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -117,7 +117,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Subtracts, and returns what was there.
+            /// Subtracts, and returns the old value.
             pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -126,7 +126,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Sets bits, and returns what was there.
+            /// Sets bits, and returns the old value.
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -135,7 +135,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Writes, and returns what was there.
+            /// Stores a value, and returns the old one.
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 step();
                 match has_lost(Edge::Exchange) {
@@ -144,7 +144,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// Writes where `current` is there, and returns what was there.
+            /// Stores `new` if the value is `current`; returns the old value.
             pub fn compare_exchange(
                 &self,
                 current: $value,

@@ -1,26 +1,25 @@
-//! Blocks of words that are never anything else.
+//! Type-stable blocks of words.
 //!
-//! A block that was given back is taken again, but stays a block: a reader that
-//! still holds its index reads words of another use, never something that is
-//! none. Only the holder of a lock takes and gives; anybody reads.
+//! A freed block is reused, but always as a block. So a reader that still has its index reads words
+//! of another use, but there is no use after free. Only the holder of a lock may take and free
+//! blocks; any thread may read.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// The blocks, of `WORDS` words. Zeroed storage holds none that is taken.
+/// The blocks, of `WORDS` words each. In zeroed storage all are free.
 #[derive(Debug)]
 pub struct Pool<'a, const WORDS: usize> {
     blocks: &'a [[AtomicU64; WORDS]],
-    /// One more than the block that was given back last; its first word names
-    /// the one before it in the same way.
+    /// The last freed block plus one. Its first word links to the block freed before it in the same
+    /// way.
     given: AtomicU64,
-    /// How many were ever taken.
+    /// How many blocks were ever taken.
     fresh: AtomicU64,
 }
 
-// Relaxed throughout: takers are ordered by their lock, and readers check their
-// sequence count.
+// Relaxed throughout: the lock orders takers, and readers validate with their sequence count.
 impl<'a, const WORDS: usize> Pool<'a, WORDS> {
-    /// As many blocks as fit.
+    /// Returns a pool of as many blocks as fit.
     pub fn new(words: &'a [AtomicU64]) -> Self {
         let zero = || AtomicU64::new(0);
         Pool {
@@ -30,13 +29,13 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         }
     }
 
-    /// The words of a block, whatever they are now.
+    /// Returns the words of a block, whatever it is used for now.
     #[inline]
     pub fn get(&self, index: u64) -> Option<&'a [AtomicU64; WORDS]> {
         self.blocks.get(usize::try_from(index).ok()?)
     }
 
-    /// Takes a block, with whatever is in it.
+    /// Takes a block. Its words are not zeroed.
     pub fn take(&self) -> Option<u64> {
         if let Some(index) = self.given.load(Relaxed).checked_sub(1) {
             let before = self.get(index)?.first()?.load(Relaxed);
@@ -49,7 +48,7 @@ impl<'a, const WORDS: usize> Pool<'a, WORDS> {
         Some(index)
     }
 
-    /// Gives a block back that was taken and that nothing names any more.
+    /// Frees a taken block. Nothing must refer to it any more.
     pub fn give(&self, index: u64) {
         if let Some(word) = self.get(index).and_then(|block| block.first()) {
             word.store(self.given.load(Relaxed), Relaxed);
@@ -63,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_come_back_in_any_order_and_never_twice() {
+    fn blocks_are_reused_in_any_order_and_never_twice() {
         let words: [AtomicU64; 7] = core::array::from_fn(|_| AtomicU64::new(0));
         let pool = Pool::<2>::new(&words);
         assert_eq!(

@@ -1,20 +1,19 @@
-//! A sequence count: odd while a writer is in.
+//! A sequence count: odd while a writer is inside.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// Counts the beginnings and ends of changes. Writers exclude each other by
-/// other means.
+/// Counts the begins and ends of changes. Writers must exclude each other by other means.
 #[derive(Debug)]
 pub struct SeqCount(AtomicU64);
 
 impl SeqCount {
-    /// Nothing has changed yet.
+    /// Returns a count without changes.
     pub fn new() -> Self {
         SeqCount(AtomicU64::new(0))
     }
 
-    /// Begins a look, unless a writer is in: a reader never waits for one, as
-    /// the writer may have been interrupted by this very reader.
+    /// Begins a read. `None` if a writer is inside. A reader must not wait for the writer, because
+    /// the writer may be the thread that it interrupted; that would deadlock.
     #[inline]
     pub fn try_begin(&self) -> Option<u64> {
         // Acquire: pairs with the Release in `write_end` (edge E).
@@ -22,25 +21,25 @@ impl SeqCount {
         (begun & 1 == 0).then_some(begun)
     }
 
-    /// Whether what was read since `begun` is to be thrown away.
+    /// Returns whether what was read since `begun` must be discarded.
     #[inline]
     pub fn retry(&self, begun: u64) -> bool {
-        // Acquire: what was read before is older than the load below; pairs with
-        // the fence in `write_begin` (edge F).
+        // Acquire: orders the reads before the load below. Pairs with the fence in `write_begin`
+        // (edge F).
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) != begun // ordered by the fence
     }
 
-    /// The only writer begins to change.
+    /// Begins a change. The caller must be the only writer.
     pub fn write_begin(&self) {
-        let even = self.0.load(Ordering::Relaxed); // our own writes, or an earlier writer's by the lock
+        let even = self.0.load(Ordering::Relaxed); // written under the writers' lock
         self.0.store(even.wrapping_add(1), Ordering::Relaxed); // ordered by the fence
-        // Release: whoever reads what is stored from here on finds the count odd
-        // or moved; pairs with the fence in `retry` (edge F).
+        // Release: a reader that sees a later store finds the count odd or moved. Pairs with the
+        // fence in `retry` (edge F).
         fence(Ordering::Release);
     }
 
-    /// The change is complete.
+    /// Ends a change.
     pub fn write_end(&self) {
         let odd = self.0.load(Ordering::Relaxed); // our own write
         // Release: pairs with the Acquire in `try_begin` (edge E).

@@ -1,19 +1,22 @@
-//! Mutexes that together are a reader-writer lock.
+//! Mutexes that together form a reader-writer lock.
 //!
-//! Rules: (1) Who needs the state of one shard takes its mutex, and no other one. (2) Who
-//! needs everybody's takes all, in ascending order, so that two who do never wait for each
-//! other. (3) So one shard is the reader's side of a lock whose readers share no word, and
-//! all of them are the writer's side: what only writers change stands still for readers.
-//! (4) Of one shard both sides are the same.
+//! Rules:
 //!
-//! A reader's lock of its own beside the mutex would cost each reader two more exchanges,
-//! and give nothing: it would be held exactly as long.
+//! 1. A thread that needs the state of one shard takes its mutex, and no other.
+//! 2. A thread that needs the state of all takes all mutexes in ascending order. Otherwise two such
+//!    threads could deadlock.
+//! 3. So one shard is the reader side of a lock whose readers share no word, and all shards are the
+//!    writer side: data that only writers change cannot change under a reader.
+//! 4. With one shard, both sides are the same.
+//!
+//! A separate reader lock beside the mutex would cost each reader two more exchanges without gain,
+//! because it would be held for exactly the same time.
 //!
 //! | word | means |
 //! |---|---|
-//! | `FREE` | nobody has the shard |
-//! | `HELD` | somebody has it, nobody is parked |
-//! | `AWAITED` | somebody has it, somebody may be parked |
+//! | `FREE` | no thread holds the shard |
+//! | `HELD` | a thread holds it, none is parked |
+//! | `AWAITED` | a thread holds it, others may be parked |
 
 use crate::primitive::{AtomicU64, Ordering, spin_loop};
 
@@ -21,24 +24,24 @@ const FREE: u64 = 0;
 const HELD: u64 = 1;
 const AWAITED: u64 = 2;
 
-/// How a thread waits: there are no system calls here.
+/// How a thread waits. The caller provides this, because there are no system calls here.
 pub trait Wait {
-    /// How often a thread looks at a word before it parks.
+    /// How often a thread checks a word before it parks.
     const LOOKS: u32;
 
-    /// Parks the calling thread while `word` is `seen`. May return early. A futex on the
-    /// word's low half will do.
+    /// Parks the calling thread while `word` is `seen`. May return early. A futex on the word's low
+    /// half is enough.
     fn park(&self, word: &AtomicU64, seen: u64);
 
-    /// Lets a thread go on that is parked at `word`, if there is one.
+    /// Wakes a thread that is parked at `word`, if there is one.
     fn unpark(&self, word: &AtomicU64);
 
-    /// The time, which only those read who have to wait.
+    /// Returns the time. Called only by threads that wait.
     fn now_ns(&self) -> u64;
 }
 
-/// The shards: the first word of each is its mutex, the others are the caller's. Zeroed
-/// words are free.
+/// The shards. The first word of each is its mutex, the others are the caller's. Zeroed words are
+/// free.
 #[derive(Debug)]
 pub struct Shards<'a, W> {
     words: &'a [AtomicU64],
@@ -47,7 +50,7 @@ pub struct Shards<'a, W> {
 }
 
 impl<'a, W: Wait> Shards<'a, W> {
-    /// As many shards of `stride` words as there are words for.
+    /// Returns as many shards of `stride` words as fit.
     pub fn new(words: &'a [AtomicU64], stride: usize, wait: &'a W) -> Self {
         Shards {
             words,
@@ -56,7 +59,7 @@ impl<'a, W: Wait> Shards<'a, W> {
         }
     }
 
-    /// Waits for a shard; none if there is no such.
+    /// Locks a shard; `None` if there is no such shard.
     #[inline]
     pub fn one(&self, index: usize) -> Option<One<'a, W>> {
         let word = self.word(index)?;
@@ -68,7 +71,7 @@ impl<'a, W: Wait> Shards<'a, W> {
         })
     }
 
-    /// A shard, unless somebody has it.
+    /// Locks a shard without waiting; `None` if it is held.
     pub fn try_one(&self, index: usize) -> Option<One<'a, W>> {
         let word = self.word(index).filter(|word| try_lock(word))?;
         Some(One {
@@ -78,7 +81,7 @@ impl<'a, W: Wait> Shards<'a, W> {
         })
     }
 
-    /// Waits for all shards.
+    /// Locks all shards.
     pub fn all(&self) -> All<'_, 'a, W> {
         let mut all = All::none(self);
         for word in self.locks() {
@@ -92,12 +95,12 @@ impl<'a, W: Wait> Shards<'a, W> {
         all
     }
 
-    /// All shards, unless somebody has one.
+    /// Locks all shards without waiting; `None` if one is held.
     pub fn try_all(&self) -> Option<All<'_, 'a, W>> {
         let mut all = All::none(self);
         for word in self.locks() {
             if !try_lock(word) {
-                return None; // the guard gives back what it has
+                return None; // dropping the guard releases those taken so far
             }
             all.held += 1;
         }
@@ -114,12 +117,12 @@ impl<'a, W: Wait> Shards<'a, W> {
     }
 }
 
-/// While it lives nobody else has the shard, and nobody has all.
+/// Holds a shard. No other thread holds it, or all, at the same time.
 #[derive(Debug)]
 pub struct One<'a, W: Wait> {
     word: &'a AtomicU64,
     wait: &'a W,
-    /// For how long it had to be waited for, if it had to be.
+    /// How long the thread waited for it, if it did.
     pub waited_ns: Option<u64>,
 }
 
@@ -130,12 +133,12 @@ impl<W: Wait> Drop for One<'_, W> {
     }
 }
 
-/// While it lives nobody else has any shard.
+/// Holds all shards. No other thread holds any at the same time.
 #[derive(Debug)]
 pub struct All<'s, 'a, W: Wait> {
     shards: &'s Shards<'a, W>,
     held: usize,
-    /// For how long they had to be waited for, if they had to be.
+    /// How long the thread waited for them, if it did.
     pub waited_ns: Option<u64>,
 }
 
@@ -159,8 +162,8 @@ impl<W: Wait> Drop for All<'_, '_, W> {
 
 #[inline]
 fn try_lock(word: &AtomicU64) -> bool {
-    // Acquire: pairs with the Release in `unlock` (edge H). Relaxed where it fails: nothing
-    // is read then.
+    // Acquire: pairs with the Release in `unlock` (edge H). Relaxed on failure, because nothing is
+    // read then.
     let taken = word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
     taken.is_ok()
 }
@@ -182,8 +185,8 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
         word.load(Ordering::Relaxed) == FREE && try_lock(word)
     });
     if !is_taken {
-        // Who was parked does not know whether others still are, so says that they are.
-        // Acquire: pairs with the Release in `unlock` (edge H).
+        // Acquire: pairs with the Release in `unlock` (edge H). `AWAITED`, because a thread that
+        // was parked does not know whether others still are; otherwise they would not be woken.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }
@@ -193,7 +196,7 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
 
 #[inline]
 fn unlock<W: Wait>(word: &AtomicU64, wait: &W) {
-    // Release: pairs with every way to take it (edge H).
+    // Release: pairs with the Acquire of every way to take the shard (edge H).
     if word.swap(FREE, Ordering::Release) == AWAITED {
         wait.unpark(word);
     }
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_apart_and_all_are_all() {
+    fn shards_are_independent_and_all_excludes_each() {
         let words = words(6);
         let shards = Shards::new(&words, 2, &Yields);
         let (one, two) = (shards.try_one(0), shards.try_one(2));
@@ -239,7 +242,7 @@ mod tests {
         assert_eq!(shards.all().waited_ns, None);
     }
 
-    /// Each shard's counter is changed by who has it, and all of them by who has all.
+    /// Each counter is changed under its shard, and all counters under all shards.
     #[test]
     fn nothing_is_lost_between_threads() {
         let words = words(8);

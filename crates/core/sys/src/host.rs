@@ -1,9 +1,9 @@
-//! What tiptoe itself asks of the machine it runs on.
+//! tiptoe's own questions to the machine that it runs on.
 //!
-//! Everything but [`memory`], [`destination`] and [`own_folder`] reads: `/proc`, `/sys`, tracefs, and system calls that
-//! change nothing outside this process. Process ids are those of tiptoe's own
-//! pid namespace; files of a target are opened through `/proc/PID`, so a
-//! target in another mount namespace needs no special care.
+//! Everything but [`memory`], [`destination`] and [`own_folder`] only reads: `/proc`, `/sys`,
+//! tracefs, and system calls that change nothing outside this process. Process ids are those of
+//! tiptoe's own pid namespace. Files of a target are opened through `/proc/PID`, so a target in
+//! another mount namespace needs no special care.
 
 pub mod bpf;
 pub mod capabilities;

@@ -1,14 +1,11 @@
-//! The one seam to the kernel.
+//! The only interface to the kernel, in two parts:
 //!
-//! Two faces, because two kinds of code call the kernel:
+//! - [`raw`]: system calls without libc, for the agent inside a traced program. No allocation, no
+//!   `errno`, no thread-local storage.
+//! - [`host`] (feature `host`): tiptoe's own questions to the machine: processes, mappings, perf
+//!   events, capabilities. It uses std and is never linked into a target.
 //!
-//! - [`raw`]: system calls without libc, for the agent inside a traced
-//!   program. No allocation, no `errno`, no thread-local storage.
-//! - [`host`] (feature `host`): what tiptoe itself asks of the machine:
-//!   processes, mappings, perf events, capabilities. It uses std and is never
-//!   linked into a target.
-//!
-//! Rule: a crate that runs inside a target depends on this one with no feature.
+//! Rule: a crate that runs inside a target must depend on this one without features.
 #![no_std]
 
 pub mod raw;

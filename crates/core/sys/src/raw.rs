@@ -1,8 +1,8 @@
 //! System calls without libc, for code that runs inside a traced program.
 //!
-//! Nothing here touches `errno`, thread-local storage or the heap, so a call is
-//! safe in a signal handler and on a thread that libc does not know. The
-//! numbers and argument order are those of syscall(2) on x86-64.
+//! Nothing here touches `errno`, thread-local storage or the heap. So a call is safe in a signal
+//! handler, and on a thread that libc does not know. Numbers and argument order are those of
+//! syscall(2) on x86-64.
 
 use core::arch::asm;
 
@@ -88,10 +88,10 @@ pub mod nr {
     pub const EPOLL_PWAIT2: usize = 441;
 }
 
-/// Performs a system call with six arguments and returns the kernel's raw word.
+/// Makes a system call with six arguments, and returns the kernel's raw word.
 ///
 /// # Safety
-/// The caller answers for what the call does to memory and to the process.
+/// The caller must ensure that the call's effects on memory and the process are sound.
 #[expect(clippy::too_many_arguments, reason = "the kernel's own form")]
 #[inline(always)]
 pub unsafe fn syscall6(
@@ -104,8 +104,8 @@ pub unsafe fn syscall6(
     f: usize,
 ) -> isize {
     let result: isize;
-    // SAFETY: the clobbers are those of the x86-64 system call convention; the
-    // effects of the call itself are the caller's duty.
+    // SAFETY: the clobbers are those of the x86-64 system call convention. The caller guarantees
+    // the call's own effects.
     unsafe {
         asm!(
             "syscall",
@@ -118,7 +118,7 @@ pub unsafe fn syscall6(
     result
 }
 
-/// Turns the kernel's word into a result.
+/// Converts the kernel's word into a result.
 #[inline(always)]
 pub fn check(word: isize) -> Result<usize, Errno> {
     if (-4095..0).contains(&word) {
@@ -128,60 +128,60 @@ pub fn check(word: isize) -> Result<usize, Errno> {
     }
 }
 
-/// As [`syscall6`], with the error told apart.
+/// Makes a system call, and returns the error separately.
 ///
 /// # Safety
 /// As [`syscall6`].
 #[inline(always)]
 pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller keeps the contract of `syscall6`.
     check(unsafe { syscall6(number, a, b, c, d, e, f) })
 }
 
-/// This process's id, in its own pid namespace; asked of the kernel each time.
+/// Returns this process's id in its own pid namespace, by a system call each time.
 #[inline]
 pub fn getpid() -> u32 {
     // SAFETY: getpid has no arguments and no effects.
     unsafe { syscall6(nr::GETPID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
-/// This thread's id, in its own pid namespace.
+/// Returns this thread's id in its own pid namespace.
 #[inline]
 pub fn gettid() -> u32 {
     // SAFETY: gettid has no arguments and no effects.
     unsafe { syscall6(nr::GETTID, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
-/// Whether a thread of the process is alive (signal 0 could be sent to it).
+/// Returns whether a thread of the process is alive (signal 0 can be sent to it).
 pub fn thread_alive(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 delivers nothing.
     let sent = unsafe { call(nr::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     sent != Err(ESRCH)
 }
 
-/// Closes a descriptor; errors mean it was not open.
+/// Closes a descriptor. An error means that it was not open.
 pub fn close(fd: i32) {
     // SAFETY: the agent closes only descriptors that it opened itself.
     unsafe { syscall6(nr::CLOSE, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Sleeps for about `ns` nanoseconds (less than a second); may return early. By
-/// ppoll, which leaves the thread's restart block alone: the thread may have been
-/// borrowed out of a nanosleep of its own.
+/// Sleeps for about `ns` nanoseconds (less than a second); may return early. Uses ppoll, because
+/// that leaves the thread's restart block alone: the thread may have been borrowed from a nanosleep
+/// of its own.
 pub fn sleep_ns(ns: u64) {
     let time = [0u64, ns];
-    // SAFETY: `time` is a valid timespec for the length of the call.
+    // SAFETY: `time` is a valid timespec that outlives the call.
     unsafe { syscall6(nr::PPOLL, 0, 0, time.as_ptr() as usize, 0, 8, 0) };
 }
 
-/// The time of CLOCK_MONOTONIC in nanoseconds.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
     clock_ns(MONOTONIC)
 }
 
-/// The CPU time of the calling thread in nanoseconds.
+/// Returns the CPU time of the calling thread in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     const THREAD_CPU_TIME: usize = 3;
     clock_ns(THREAD_CPU_TIME)
@@ -190,17 +190,17 @@ pub fn thread_cpu_ns() -> u64 {
 fn clock_ns(clock: usize) -> u64 {
     let mut time = [0u64; 2];
     let into = time.as_mut_ptr() as usize;
-    // SAFETY: the kernel writes a timespec, which `time` is.
+    // SAFETY: the kernel writes a timespec, which fits `time`.
     unsafe { syscall6(nr::CLOCK_GETTIME, clock, into, 0, 0, 0, 0) };
     let [seconds, part] = time;
     seconds * 1_000_000_000 + part
 }
 
-/// Opens a NUL-terminated path with `flags`.
+/// Opens a path with `flags`.
 pub fn open(path: &core::ffi::CStr, flags: i32) -> Result<i32, Errno> {
     const AT_FDCWD: usize = -100isize as usize;
     let args = [AT_FDCWD, path.as_ptr() as usize, flags as usize, 0, 0, 0];
-    // SAFETY: the path is NUL-terminated; openat reads nothing else.
+    // SAFETY: the path ends with a NUL, and openat reads nothing else.
     unsafe { call(nr::OPENAT, args) }.map(|fd| fd as i32)
 }
 
@@ -212,18 +212,19 @@ pub mod futex {
     const WAIT: usize = 0;
     const WAKE: usize = 1;
 
-    /// Waits while `word` holds `expected`, at most `timeout_ns` when given (under a second).
+    /// Waits while `word` is `expected`, at most `timeout_ns` if given (under a second).
     pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// Waits while the lower half of `word` holds `expected`, at most `timeout_ns` when given (under a second).
+    /// Waits while the low half of `word` is `expected`, at most `timeout_ns` if given (under a
+    /// second).
     pub fn wait_low(word: &AtomicU64, expected: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
-        // x86-64 has the lower half first.
+        // x86-64 is little-endian, so the low half comes first.
         wait_at(word.as_ptr() as usize, expected, timeout_ns)
     }
 
-    /// Wakes at most `count` who wait for the lower half of `word`.
+    /// Wakes at most `count` waiters of the low half of `word`.
     pub fn wake_low(word: &AtomicU64, count: u32) {
         wake_at(word.as_ptr() as usize, count);
     }
@@ -237,13 +238,13 @@ pub mod futex {
         let time = [0u64, timeout_ns.unwrap_or(0)];
         let limit = timeout_ns.map_or(0, |_| time.as_ptr() as usize);
         let args = [address, WAIT, expected as usize, limit, 0, 0];
-        // SAFETY: the timespec is valid for the length of the call; of the address a futex is only compared.
+        // SAFETY: the timespec outlives the call; the kernel only compares the word at the address.
         unsafe { call(nr::FUTEX, args) }.map(|_| ())
     }
 
     fn wake_at(address: usize, count: u32) {
         let args = [address, WAKE, count as usize, 0, 0, 0];
-        // SAFETY: waking reads no memory of ours beyond the word's address.
+        // SAFETY: a wake accesses no memory of ours.
         let _ = unsafe { call(nr::FUTEX, args) };
     }
 }
@@ -255,17 +256,17 @@ pub mod membarrier {
     const PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 5;
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;
 
-    /// Registers the process; must precede [`sync_core`].
+    /// Registers the process. Must be called before [`sync_core`].
     pub fn register() -> Result<(), Errno> {
         let args = [REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0];
-        // SAFETY: membarrier touches no memory.
+        // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, args) }.map(|_| ())
     }
 
-    /// Returns after every core that runs this process has executed a core
-    /// serializing instruction, and so refetches code.
+    /// Returns once every core that runs this process has executed a core serializing instruction,
+    /// and so will refetch code.
     pub fn sync_core() -> Result<(), Errno> {
-        // SAFETY: membarrier touches no memory.
+        // SAFETY: membarrier accesses no memory.
         unsafe { call(nr::MEMBARRIER, [PRIVATE_EXPEDITED_SYNC_CORE, 0, 0, 0, 0, 0]) }.map(|_| ())
     }
 }

@@ -1,21 +1,22 @@
-//! What a thread may do, as /proc has it: to see whether one may do what no other of its process may.
+//! The rights of a thread, from /proc, to find out whether a thread has rights that no other thread
+//! of its process has.
 
 use core::ffi::CStr;
 
-/// What a thread has of its own; 0 is unknown.
+/// The rights of a thread; 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// Real, effective, saved and file system user, then the same of groups.
+    /// Real, effective, saved and file system ids of the user, then of the group.
     ids: [[u32; 4]; 2],
-    /// A hash of its supplementary groups, 0 for none.
+    /// A hash of its supplementary groups; 0 for none.
     groups: u64,
-    /// Higher the more it is confined by seccomp(2); 0 for not at all.
+    /// Grows with each seccomp(2) restriction; 0 for none.
     pub seccomp: u32,
     places: [u64; PLACES.len()],
 }
 
-/// The links in a thread's folder of /proc whose targets differ where its root or a namespace does. Namespaces of its
-/// children confine no thread.
+/// The links in a thread's /proc folder whose targets differ if its root or a namespace does.
+/// Namespaces for its children do not confine a thread.
 pub const PLACES: [&CStr; 7] = [
     c"root",
     c"ns/mnt",
@@ -27,8 +28,8 @@ pub const PLACES: [&CStr; 7] = [
 ];
 
 impl Rights {
-    /// From a thread's `status` file, as far as it was read, and the device and inode that each of [`PLACES`] leads to.
-    /// `None` if it is no such file.
+    /// Parses a thread's `status` file, which may be cut, and the device and inode that each of
+    /// [`PLACES`] leads to. `None` if it is no such file.
     pub fn of(status: &[u8], place: impl Fn(&CStr) -> Option<[u64; 2]>) -> Option<Rights> {
         let mut rights = Rights::default();
         let mut is_whole = false;
@@ -55,8 +56,8 @@ impl Rights {
         is_whole.then_some(rights)
     }
 
-    /// Whether another thread has all that this one has. Ids whose saved one is another own nothing: the agent's
-    /// thread takes such.
+    /// Returns whether another thread has all rights that this one has. Ids with a different saved
+    /// id give none, because the agent's thread takes such ids.
     pub fn are_within(&self, other: &Rights) -> bool {
         let same = |(own, other): (&u64, &u64)| *own == 0 || *other == 0 || own == other;
         let known = |(own, other): (&[u32; 4], &[u32; 4])| {
@@ -69,7 +70,6 @@ impl Rights {
     }
 }
 
-/// The first numbers in a text.
 fn numbers(text: &[u8]) -> [u32; 4] {
     let mut numbers = [0u32; 4];
     let words = text.split(|byte| !byte.is_ascii_digit());
@@ -82,7 +82,7 @@ fn numbers(text: &[u8]) -> [u32; 4] {
     numbers
 }
 
-/// Of all that is no space; 0 if that is nothing.
+/// Hashes a text; 0 if it has only spaces.
 fn hash(text: &[u8]) -> u64 {
     let digits = text.get(1..).unwrap_or(&[]).iter();
     if digits.clone().all(u8::is_ascii_whitespace) {

@@ -9,7 +9,7 @@ use tiptoe_sys::host::memory::{Bounded, has_room};
 #[global_allocator]
 static ALLOCATOR: Bounded = Bounded;
 
-/// Files of a target led tiptoe to 6 GB.
+/// Once the files of a target made tiptoe use 6 GB.
 #[test]
 fn more_than_the_limit_ends_the_process() {
     const GREEDY: &str = "TIPTOE_TEST_GREEDY";

@@ -1,4 +1,4 @@
-//! The data segment: what the agent answers, and what threads counted.
+//! The data segment: the agent's answers, and what threads counted.
 
 use crate::MAGIC;
 use crate::geometry::{CREDIT, Geometry, MAX_RECORDS};
@@ -11,7 +11,6 @@ mod changes;
 #[cfg(not(tiptoe_loom))]
 pub(crate) mod space;
 
-/// Words of a slab in front of its counters.
 const SLAB_WORDS: usize = Geometry::FIRST_SLOT as usize;
 
 const MAGIC_WORD: usize = 0;
@@ -32,49 +31,50 @@ const FUTEX_ENTRY: usize = 13;
 const LAST_ENTERED: usize = 14;
 const LEFT: usize = 15;
 
-/// What the agent is doing.
+/// The agent's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// Not there yet.
+    /// Not started.
     Absent = 0,
     /// Its thread serves requests.
     Serving = 1,
-    /// Everything was put back; nothing runs.
+    /// Everything was restored, and nothing runs.
     Dormant = 2,
-    /// No trap byte stands any more; waits for [`crate::Request::Settle`].
+    /// All trap bytes are removed; waits for [`crate::Request::Settle`].
     Unhooked = 3,
 }
 
-/// Why an agent has left by itself.
+/// Why an agent left on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Left {
-    /// The program was about to put itself under seccomp, or has.
+    /// The program was about to confine itself by seccomp, or has.
     Seccomp = 1,
-    /// It has taken other rights from itself, or namespaces in which no thread of the agent's can begin.
+    /// The program dropped other rights, or entered namespaces in which no thread of the agent can
+    /// start.
     Confined = 2,
-    /// It was about to run a thread on a thread-local block that its C library has not laid out: trampolines would
-    /// follow whatever is there.
+    /// The program was about to run a thread on a thread-local block that its C library did not set
+    /// up. Trampolines would follow garbage there.
     Storage = 3,
 }
 
-/// What the planner must know of an agent.
+/// What the planner must know about an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The process, in its own pid namespace.
     pub pid: u32,
     /// Offset from %fs of the pointer to a thread's descriptor.
     pub tls: i64,
-    /// Address that trampolines call for a thread without a slab.
+    /// Address of the entry for threads without a slab.
     pub cold_entry: u64,
-    /// Address that system call hooks call.
+    /// Address of the entry for system call hooks.
     pub hook_entry: u64,
-    /// Address that trampolines call that follow calls, where they need help.
+    /// Address of the entry for trampolines that follow calls and need help.
     pub slow_entry: u64,
-    /// Address that trampolines call that time calls.
+    /// Address of the entry for trampolines that time calls.
     pub time_entry: u64,
-    /// Address that trampolines call in front of futex calls and behind them.
+    /// Address of the entry before and after futex calls.
     pub futex_entry: u64,
 }
 
@@ -86,36 +86,36 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Byte offset of the word that [`Data::owner`] gives, for an agent that cannot map the segment.
+    /// Byte offset of the word of [`Data::owner`], for an agent that cannot map the segment.
     #[cfg(not(tiptoe_loom))]
     pub const OWNER_OFFSET: u64 = OWNER as u64 * 8;
-    /// Byte offset of the words that [`Data::refusal`] gives.
+    /// Byte offset of the words of [`Data::refusal`].
     pub const REFUSAL_OFFSET: u64 = STATE as u64 * 8;
 
-    /// What an agent that cannot serve writes at [`Data::REFUSAL_OFFSET`], without a mapping: its
-    /// state, and an errno as the outcome.
+    /// Returns the words that an agent which cannot serve writes at [`Data::REFUSAL_OFFSET`]
+    /// without a mapping: its state, and an errno as the outcome.
     pub fn refusal(errno: u64) -> [u64; 3] {
         const _: () = assert!(ACK == STATE + 1 && OUTCOME == STATE + 2);
         [State::Dormant as u64, 0, errno]
     }
 
-    /// Sees words as a data segment; `None` where there are too few.
+    /// Views words as a data segment; `None` if there are too few.
     pub fn new(words: Words<'a>, geometry: Geometry) -> Option<Self> {
         (words.len() as u64 * 8 >= geometry.data_bytes()).then_some(Data { words, geometry })
     }
 
-    /// The shape that it was seen with.
+    /// Returns the geometry of this view.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The word that tiptoe holds as a robust futex while it lives.
+    /// Returns the word that tiptoe holds as a robust futex while it lives.
     #[cfg(not(tiptoe_loom))]
     pub fn owner(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
         self.words.futex(OWNER)
     }
 
-    /// Says who the agent is and that it serves. (agent)
+    /// Publishes the agent's identity, and that it serves. For the agent.
     pub fn greet(&self, hello: &Hello) {
         self.words.store(PID, hello.pid as u64);
         self.words.store(TLS, hello.tls as u64);
@@ -128,10 +128,11 @@ impl<'a> Data<'a> {
         self.set_state(State::Serving);
     }
 
-    /// What the agent said of itself; `None` before it did, or if its thread-local words are farther from the thread
-    /// pointer than instructions reach. Every field is a claim of the target's. (tiptoe)
+    /// Returns the agent's greeting; `None` before it was written, or if its thread-local words are
+    /// farther from the thread pointer than instructions reach. Every field is the target's claim
+    /// and must be checked. For tiptoe.
     pub fn hello(&self) -> Option<Hello> {
-        // The state is read first: its Acquire orders the words that follow.
+        // The state must be read first, because its Acquire orders the words after it.
         let is_there = self.state() != State::Absent && self.words.load(MAGIC_WORD) == MAGIC;
         let tls = self.words.load(TLS) as i64;
         let is_near = i32::try_from(tls).is_ok();
@@ -146,15 +147,15 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Tells what the agent does. (agent)
+    /// Publishes the agent's state. For the agent.
     pub fn set_state(&self, state: State) {
         if let Some(word) = self.words.at(STATE) {
-            // Release: pairs with the Acquire in `state`; the greeting precedes it.
+            // Release: pairs with the Acquire in `state`, so that the greeting is complete.
             word.store(state as u64, Release);
         }
     }
 
-    /// What the agent does. (tiptoe)
+    /// Returns the agent's state. For tiptoe.
     pub fn state(&self) -> State {
         // Acquire: pairs with the Release in `set_state`.
         match self.words.at(STATE).map_or(0, |word| word.load(Acquire)) {
@@ -165,48 +166,49 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The agent's thread, in the target's pid namespace; 0 while there is none.
+    /// Returns the agent's thread, in the target's pid namespace; 0 if there is none.
     pub fn thread(&self) -> u32 {
         self.words.load(THREAD) as u32
     }
 
-    /// Tells which thread serves. (agent)
+    /// Records the thread that serves. For the agent.
     pub fn set_thread(&self, tid: u32) {
         self.words.store(THREAD, tid as u64);
     }
 
-    /// How often a site was found dead and armed again: a probe of somebody else's had
-    /// gone from it. (tiptoe)
+    /// Returns how many sites were armed again after a foreign probe was removed from them. For
+    /// tiptoe.
     pub fn rearmed(&self) -> u64 {
         self.words.load(REARMED)
     }
 
-    /// Says why the agent leaves by itself, before it does. (agent)
+    /// Records why the agent is about to leave on its own. For the agent.
     pub fn set_left(&self, why: Left) {
         self.words.store(LEFT, why as u64);
     }
 
-    /// Why the agent has left by itself, as it says. (tiptoe)
+    /// Returns why the agent left on its own, as it claims. For tiptoe.
     pub fn left(&self) -> Option<Left> {
         [Left::Seccomp, Left::Confined, Left::Storage]
             .into_iter()
             .find(|why| *why as u64 == self.words.load(LEFT))
     }
 
-    /// Tells that a site was armed again. (agent's thread)
+    /// Counts a site that was armed again. For the agent's thread.
     pub fn set_rearmed(&self) {
         self.words.store(REARMED, self.rearmed().wrapping_add(1));
     }
 
-    /// Stores the result of record `index`; 0 is success, else an errno or a
-    /// [`crate::Request`]'s own code, or an address. (agent)
+    /// Stores the result of record `index`: 0 for success, an errno, a code of the
+    /// [`crate::Request`], or an address. For the agent.
     pub fn set_result(&self, index: usize, result: u64) {
         if index < MAX_RECORDS {
             self.words.store(Geometry::results() + index, result);
         }
     }
 
-    /// The result of record `index`, valid once acknowledged. (tiptoe)
+    /// Returns the result of record `index`. Valid only after the request was acknowledged. For
+    /// tiptoe.
     pub fn result(&self, index: usize) -> u64 {
         if index < MAX_RECORDS {
             self.words.load(Geometry::results() + index)
@@ -215,7 +217,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Answers the request with this sequence. (agent)
+    /// Answers the request with this sequence. For the agent.
     pub fn answer(&self, sequence: u64, outcome: u64) {
         self.words.store(OUTCOME, outcome);
         if let Some(word) = self.words.at(ACK) {
@@ -224,24 +226,24 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The last answered sequence. (tiptoe)
+    /// Returns the last answered sequence. For tiptoe.
     pub fn acknowledged(&self) -> u64 {
         // Acquire: pairs with the Release in `answer` (edge B).
         self.words.at(ACK).map_or(0, |word| word.load(Acquire))
     }
 
-    /// The last answered sequence as a futex, which the agent wakes.
+    /// Returns the last answered sequence as a futex, which the agent wakes.
     #[cfg(not(tiptoe_loom))]
     pub fn answered(&self) -> Option<&'a core::sync::atomic::AtomicU64> {
         self.words.at(ACK)
     }
 
-    /// The last answer's outcome: 0, or an errno for the request as a whole. (tiptoe)
+    /// Returns the last answer's outcome: 0, or an errno for the whole request. For tiptoe.
     pub fn outcome(&self) -> u64 {
         self.words.load(OUTCOME)
     }
 
-    /// Enters a thread as the owner of slab `index`. (agent, cold path)
+    /// Records a thread as the owner of slab `index`. For the agent's cold path.
     pub fn enter(&self, index: u32, tid: u32, comm: [u64; 2]) {
         let entry = self.geometry.entry(index);
         self.words.store(entry + 1, comm[0]);
@@ -253,8 +255,8 @@ impl<'a> Data<'a> {
         raise(self.words, LAST_ENTERED, u64::from(index));
     }
 
-    /// The slabs that threads entered, but the overflow slab. Those in front of one may be nobody's: their
-    /// threads did nothing in this session. (tiptoe)
+    /// Returns the slabs that threads entered, without the overflow slab. Slabs between them may
+    /// have no owner, because their threads did nothing in this session. For tiptoe.
     pub fn entered(&self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         let last = self.words.load(LAST_ENTERED);
         let last = last.min(u64::from(self.geometry.slabs.saturating_sub(1))) as u32;
@@ -262,8 +264,8 @@ impl<'a> Data<'a> {
         (1..=last).filter(move |slab| data.slab_owner(*slab).is_some())
     }
 
-    /// The thread that owns slab `index` and the name it had; `None` for a slab
-    /// that nobody entered. (tiptoe)
+    /// Returns the owner of slab `index` and its name; `None` if no thread entered the slab. For
+    /// tiptoe.
     pub fn slab_owner(&self, index: u32) -> Option<(u32, [u8; 16])> {
         if index >= self.geometry.slabs {
             return None;
@@ -277,7 +279,7 @@ impl<'a> Data<'a> {
         (tid != 0).then_some((tid, comm))
     }
 
-    /// A counter of a slab; 0 where either does not exist. (tiptoe)
+    /// Returns a counter of a slab; 0 if there is no such counter. For tiptoe.
     pub fn counter(&self, slab: u32, slot: u32) -> u64 {
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
             return 0;
@@ -285,16 +287,17 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + slot as usize)
     }
 
-    /// Gives the thread of a slab its credit: how many hits that are dearer than a
-    /// count it may take. It counts them down without atomics, so that a new credit
-    /// may be lost to a hit; the next one is not. (tiptoe; agent, for a new slab)
+    /// Sets the credit of a slab's thread: how many hits it may spend more on than a count. The
+    /// thread decrements the credit without atomics, so a concurrent hit may overwrite a new
+    /// credit. That race is accepted, because the next credit arrives. For tiptoe, and for the
+    /// agent with a new slab.
     pub fn set_credit(&self, slab: u32, credit: u64) {
         if slab < self.geometry.slabs {
             self.words.store(self.geometry.slab(slab) + CREDIT, credit);
         }
     }
 
-    /// The credit that a slab's thread has left. (tiptoe)
+    /// Returns the remaining credit of a slab's thread. For tiptoe.
     pub fn credit(&self, slab: u32) -> u64 {
         if slab >= self.geometry.slabs {
             return 0;
@@ -302,13 +305,14 @@ impl<'a> Data<'a> {
         self.words.load(self.geometry.slab(slab) + CREDIT)
     }
 
-    /// Whether a slab's thread is in a call of `--under`'s function. (agent, cold path)
+    /// Returns whether a slab's thread is inside a call of `--under`'s function. For the agent's
+    /// cold path.
     pub fn is_inside(&self, slab: u32) -> bool {
-        // Not in the overflow slab: who is in there together is not followed.
+        // The threads that share the overflow slab cannot be tracked.
         slab != 0 && self.counter(slab, Geometry::INSIDE) != 0
     }
 
-    /// Notes that a slab's thread is in no such call. (agent, cold path)
+    /// Records that a slab's thread is outside of such calls. For the agent's cold path.
     pub fn set_outside(&self, slab: u32) {
         if slab < self.geometry.slabs {
             let word = self.geometry.slab(slab) + Geometry::INSIDE as usize;
@@ -316,7 +320,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Some words of a slab, from a slot on.
+    /// Returns words of a slab from a slot on.
     pub fn slab_words(&self, slab: u32, slot: u32, len: u32) -> Option<Words<'a>> {
         let ends = slot.checked_add(len)?;
         if slab >= self.geometry.slabs || ends > self.geometry.slots {
@@ -326,14 +330,14 @@ impl<'a> Data<'a> {
         self.words.part(first, len as usize)
     }
 
-    /// The ring of a slab's thread; `None` where there are none.
+    /// Returns the ring of a slab's thread; `None` if there are no rings.
     pub fn ring(&self, slab: u32) -> Option<Ring<'a>> {
         let (first, len) = self.geometry.ring(slab)?;
         let own = self.words.part(self.geometry.slab(slab), SLAB_WORDS)?;
         Ring::new(own, self.words.part(first, len)?)
     }
 
-    /// Records a call for the thread of a slab, as trampolines do. (agent, cold path)
+    /// Records a call for the thread of a slab, as trampolines do. For the agent's cold path.
     pub fn record(&self, slab: u32, record: &Record) {
         let credit = self.credit(slab);
         let word = match self.ring(slab) {
@@ -349,50 +353,49 @@ impl<'a> Data<'a> {
         self.add(slab, record.slot + word);
     }
 
-    /// Raises a word of a slab to at least `value`. (agent, cold path)
+    /// Raises a word of a slab to at least `value`. For the agent's cold path.
     pub fn raise(&self, slab: u32, slot: u32, value: u64) {
         if slab < self.geometry.slabs && slot < self.geometry.slots {
             raise(self.words, self.geometry.slab(slab) + slot as usize, value);
         }
     }
 
-    /// Puts a value into a word of a slab that is 0; whether it holds that value then.
-    /// (agent, cold path)
+    /// Stores a value in a word of a slab that is 0. Returns whether the word holds that value
+    /// afterwards. For the agent's cold path.
     pub fn take(&self, slab: u32, slot: u32, value: u64) -> bool {
         use crate::primitive::Ordering::Relaxed;
         if slab >= self.geometry.slabs || slot >= self.geometry.slots {
             return false;
         }
         let word = self.words.at(self.geometry.slab(slab) + slot as usize);
-        // Relaxed: the word orders nothing; atomic because a signal may interrupt it.
+        // Relaxed: the word orders nothing. Atomic, because a signal may interrupt.
         let taken = word.map(|word| word.compare_exchange(0, value, Relaxed, Relaxed));
         taken.is_some_and(|taken| taken.is_ok() || taken == Err(value))
     }
 
-    /// Adds one to a counter from outside a trampoline, atomically. (agent, cold path)
+    /// Adds one to a counter atomically. For the agent's cold path.
     pub fn add(&self, slab: u32, slot: u32) {
         self.add_many(slab, slot, 1);
     }
 
-    /// Adds to a counter from outside a trampoline, atomically. (agent, cold path)
+    /// Adds to a counter atomically. For the agent's cold path.
     pub fn add_many(&self, slab: u32, slot: u32, count: u64) {
         use crate::primitive::Ordering::Relaxed;
         if slab < self.geometry.slabs
             && slot < self.geometry.slots
             && let Some(word) = self.words.at(self.geometry.slab(slab) + slot as usize)
         {
-            // Relaxed: a counter orders nothing; atomic because the overflow
-            // slab has many writers, and a signal may interrupt any other.
+            // Relaxed: a counter orders nothing. Atomic, because the overflow slab has many
+            // writers, and a signal may interrupt.
             word.fetch_add(count, Relaxed);
         }
     }
 }
 
-/// Raises a word to at least `value`.
 fn raise(words: Words, index: usize, value: u64) {
     use crate::primitive::Ordering::Relaxed;
     let Some(word) = words.at(index) else { return };
-    // Relaxed: who reads it late does so again.
+    // Relaxed: a reader that misses it reads again.
     let mut now = word.load(Relaxed);
     while now < value
         && let Err(other) = word.compare_exchange(now, value, Relaxed, Relaxed)
@@ -433,9 +436,9 @@ mod tests {
         assert!(Data::new(Words::new(&words[1..]), geometry).is_none());
     }
 
-    /// Threads keep their slabs from session to session, and enter them when they do something.
+    /// A thread keeps its slab over sessions, but enters it only when it does something.
     #[test]
-    fn a_slab_behind_one_that_is_nobodys_is_found() {
+    fn a_slab_after_one_without_an_owner_is_found() {
         let geometry = Geometry {
             slots: 4,
             slabs: 8,
@@ -451,9 +454,9 @@ mod tests {
         }
     }
 
-    /// Whoever added to it overflowed.
+    /// An offset out of reach would overflow in the planner's arithmetic.
     #[test]
-    fn a_greeting_from_farther_than_instructions_reach_is_none() {
+    fn a_greeting_with_an_unreachable_offset_is_refused() {
         let geometry = Geometry {
             slots: 4,
             slabs: 1,

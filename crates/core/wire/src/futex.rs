@@ -1,286 +1,292 @@
-//! What is noted of contended locks: words of the slabs, from the session's lock slot on.
+//! The layout of lock contention data in the slabs, from the session's lock slot on.
 //!
 //! | in a thread's slab | words |
 //! |---|---|
-//! | [`head`] | what it waits for now, and the episode it is in |
-//! | [`path`] | the ways through the runtime's libraries that it has come |
+//! | [`head`] | the waits that it is in, and its episode |
+//! | [`path`] | cached paths through the runtime's libraries |
 //! | from [`ENTRY_WORDS`] on | [`ENTRIES`] of [`entry`]: its waits by lock and call site |
 //!
 //! | in slab 0 | words |
 //! |---|---|
-//! | the [`board`] | who last woke somebody at each address |
-//! | [`frames`] | how the functions of the runtime's libraries are left |
+//! | the [`board`] | the last wake at each address |
+//! | [`frames`] | how to leave the functions of the runtime's libraries |
 //! | [`segment`] | where the slabs of this session are |
-//! | [`UNSEEN`] | calls of threads that have no slab |
+//! | [`UNSEEN`] | calls of threads without a slab |
 //!
-//! A thread is the only writer of its words, together with its signal handlers: each is
-//! changed by one instruction. Cells of the board have many writers, each its own sum.
+//! Only a thread and its signal handlers write its words, so each must be changed by a single
+//! instruction. Cells of the board have many writers and a checksum.
 
-/// Entries of a thread: one page each, touched when it is first used. Few in a model, where
-/// each word is an object of its own.
+/// Entries per thread: one page each, touched on first use. Few in models, where each word is
+/// costly.
 pub const ENTRIES: u32 = if cfg!(tiptoe_loom) { 3 } else { 255 };
-/// Words of one; the first block of as many is the [`head`].
+/// Words of an entry. The first block of this size is the [`head`].
 pub const ENTRY_WORDS: u32 = 512;
-/// How many words there are in all.
+/// The number of words in all.
 pub const WIDTH: u32 = (ENTRIES + 1) * ENTRY_WORDS;
-/// In slab 0: futex calls of threads without one of their own.
+/// In slab 0: futex calls of threads without a slab.
 pub const UNSEEN: u32 = WIDTH - 1;
 
-/// In slab 0: where the slabs of this session are, in the target. What each hook reads there, some
-/// of [`frames`] too, is one cache line.
+/// In slab 0: where the slabs of this session are in the target. Each hook reads these and some of
+/// [`frames`], so they share one cache line.
 pub mod segment {
-    /// Where the first one begins.
+    /// The address of the first slab.
     pub const BEGIN: u32 = super::board::WORDS << super::board::BITS;
-    /// Where the last one ends.
+    /// The end of the last slab.
     pub const END: u32 = BEGIN + 1;
-    /// How many bytes behind its slab's beginning a thread's words are.
+    /// The offset in bytes of a thread's words from its slab.
     pub const OFFSET: u32 = BEGIN + 2;
 }
 
-/// To the hook: this is behind the call.
+/// For the hook: it runs after the call.
 pub const AFTER: i32 = 1 << 30;
-/// To the hook: nothing stands behind the call, so that a wait is counted only.
+/// For the hook: no hook runs after the call, so a wait is only counted.
 pub const UNTIMED: i32 = 1 << 29;
-/// To the hook: it stands at a function's entry, and tells what becomes of the lock whose holds
-/// are timed; one of [`hold`].
+/// For the hook: it is at the entry of a function that takes or releases the lock whose hold times
+/// are measured; one of [`hold`].
 pub const HOLD: i32 = 7 << 26;
-/// To the hook: the call is made in one of the functions of a rwlock.
+/// For the hook: the call is in a function of a rwlock.
 pub const RWLOCK: i32 = i32::MIN;
-/// To the hook: how the function is left, as `tiptoe_stack::Rule` has it.
+/// For the hook: how to leave the function, as a `tiptoe_stack::Rule`.
 pub const RULE: i32 = (1 << 26) - 1;
 
-/// The operation of a wait that a library of the program's tells of itself: it counts as one, with all futex calls within it.
-/// The address of its [`entry::VIA`] is that of the lock's label.
-pub const TOLD: u32 = 0x7e;
-/// From which bit on its [`entry::VIA`] has how the lock is taken, of eight bits.
-pub const TOLD_MODE_SHIFT: u32 = 48;
+/// The operation of a wait that a library of the program reports itself. It counts as one wait,
+/// with all futex calls inside. The address in its [`entry::VIA`] is that of the lock's label.
+pub const REPORTED: u32 = 0x7e;
+/// Position in its [`entry::VIA`] of how the lock is taken, in eight bits.
+pub const REPORTED_MODE_SHIFT: u32 = 48;
 
-/// What becomes of a lock.
+/// What a function does with a lock.
 pub mod hold {
-    /// It is taken.
+    /// Takes it.
     pub const TAKES: i32 = 1 << 26;
-    /// It is taken, or not: nobody looks at what comes back.
+    /// Takes it, or fails; the result is not read.
     pub const TRIES: i32 = 2 << 26;
-    /// It is given back.
+    /// Releases it.
     pub const GIVES: i32 = 3 << 26;
-    /// It is given back until a condition holds. The lock is the second argument.
+    /// Releases it until a condition holds. The lock is the second argument.
     pub const LEAVES: i32 = 4 << 26;
 }
 
 /// The first words of a thread.
 pub mod head {
-    /// The wait that is timed next, by its number among [`WAITS`]: those before it are passed
-    /// over, which is to say only counted. From [`GAP`] on is what it is drawn from.
+    /// The number among [`WAITS`] of the next timed wait; those before it are skipped, which means
+    /// only counted. It is drawn from the words at [`GAP`].
     pub const NEXT: u32 = 0;
-    /// Calls that found no room among the entries.
+    /// Calls without room among the entries.
     pub const FULL: u32 = 1;
     /// All calls that may wait.
     pub const WAITS: u32 = 2;
     /// All calls that wake.
     pub const WAKES: u32 = 3;
-    /// The episode that goes on: address, call site, where the caller's frame begins.
+    /// The current episode: address, call site, start of the caller's frame.
     pub const EPISODE: u32 = 4;
-    /// The last of these; it stays where the episode is over, as somewhere in the thread's stack.
+    /// The last of these. It keeps its value after the episode, as an address somewhere in the
+    /// thread's stack.
     pub const EPISODE_FRAME: u32 = EPISODE + 2;
-    /// From here on: the lock that is held and timed, or 0; the call site that took it; where
-    /// that frame begins; since when, in ticks, or 0; how many times. The first is in the line of
-    /// what is in front of it.
+    /// The hold that is measured, five words: the lock or 0; the call site that took it; the start
+    /// of that frame; since when in ticks, or 0; how many times it was taken. The first word shares
+    /// a cache line with the words before it.
     pub const HELD: u32 = 7;
-    /// How many waits are passed over between two that are timed, on average: tiptoe says it.
+    /// The mean number of skipped waits between two timed ones. tiptoe writes it.
     pub const GAP: u32 = 12;
-    /// How many waits the next one that is timed stands for; 0 while each is timed.
+    /// The weight of the next timed wait; 0 while each is timed.
     pub const STANDS_FOR: u32 = 13;
-    /// What the last gap was drawn from.
+    /// The state of the generator of gaps.
     pub const SEED: u32 = 14;
-    /// Where [`super::activity::DEPTH`] activities have their places on the stack; 0 where none is on.
+    /// The stack positions of [`super::activity::DEPTH`] activities; 0 for a free slot.
     pub const SPS: u32 = 16;
-    /// And what else is known of each.
+    /// The other words of each.
     pub const ACTIVITIES: u32 = SPS + super::activity::DEPTH;
 }
 
-/// A wait that is on.
+/// A wait in progress.
 pub mod activity {
-    /// So many at once, one inside the other: handlers of signals wait, too.
+    /// Most waits inside each other: signal handlers wait, too.
     pub const DEPTH: u32 = 8;
     /// Words of one.
     pub const WORDS: u32 = 8;
-    /// The address that is waited at.
+    /// The address that the thread waits at.
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
-    /// Where in libc it called, above libc's frames.
+    /// The return address in libc.
     pub const VIA: u32 = 2;
-    /// When it began, in ticks; of one that is passed over its number among all waits, and
-    /// [`PASSED_OVER`].
+    /// When it began, in ticks; for a skipped wait its number, and [`SKIPPED`].
     pub const SINCE: u32 = 3;
-    /// Nobody read the clock.
-    pub const PASSED_OVER: u64 = 1 << 62;
-    /// tiptoe has seen it go on: it is told for itself, and of one that was passed over tiptoe has
-    /// noted since when, as well as it knows.
+    /// Set if the wait is skipped: the clock was not read.
+    pub const SKIPPED: u64 = 1 << 62;
+    /// Set if tiptoe saw the wait twice: it has weight 1. If sampling skipped it, tiptoe replaced
+    /// its number by an approximate beginning.
     pub const GOES_ON: u64 = 1 << 63;
     /// The operation.
     pub const OPERATION: u32 = 4;
-    /// Where the user's frame begins.
+    /// The start of the user's frame.
     pub const FRAME: u32 = 5;
-    /// What the [`super::board`] said of the address when it began.
+    /// The checksum of the [`super::board`] for the address when the wait began.
     pub const SEEN: u32 = 6;
-    /// Of one that is [`super::TOLD`]: the futex that was last waited for within; [`SEEN`] is of that.
+    /// For a reported wait ([`super::REPORTED`]): the futex last waited for inside it; [`SEEN`] is that
+    /// futex's checksum.
     pub const WITHIN: u32 = 7;
 }
 
-/// A way through the runtime's libraries that the thread has come before, behind its activities.
+/// A cached path through the runtime's libraries.
 pub mod path {
-    /// From here on, by a hash of the first return address.
+    /// The first slot, by a hash of the first return address.
     pub const PATHS: u32 = 128;
-    /// As many hashes as this power of two.
+    /// The number of hashes, as a power of two.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 5 };
-    /// So many are looked at, from the hash on.
+    /// How many slots are probed, from the hash on.
     pub const LOOKS: u32 = 2;
-    /// Words of one: a cache line.
+    /// Words of a slot: a cache line.
     pub const WORDS: u32 = 8;
-    /// Its first return address, and from bit [`COUNT_SHIFT`] on how many libraries were known when it
-    /// was noted; 0 where there is none.
+    /// The first return address, and from bit [`COUNT_SHIFT`] on the number of libraries that were
+    /// known; 0 if the slot is free.
     pub const FIRST: u32 = 0;
-    /// As above.
+    /// Position of that number.
     pub const COUNT_SHIFT: u32 = 56;
-    /// The last one, the user's; 0 while it is not complete, and where it is not by the stack
-    /// pointer alone, or too long.
+    /// The last return address, the user's; 0 while the path is incomplete, or if it is too long or
+    /// not ruled by the stack pointer alone.
     pub const USER: u32 = 1;
-    /// The last one in libc, or 0.
+    /// The last return address in libc, or 0.
     pub const VIA: u32 = 2;
-    /// How far from the first one's frame those of the others begin, in words, of
-    /// [`DISTANCE_BITS`] each; 0 behind the last.
+    /// The distances of the other frames from the first one, in words, of [`DISTANCE_BITS`] each; 0
+    /// after the last.
     pub const DISTANCES: u32 = 3;
-    /// Bits of one.
+    /// Bits of a distance.
     pub const DISTANCE_BITS: u32 = 16;
-    /// [`MOST`] return addresses between the first and the last one.
+    /// The [`MOST`] return addresses between the first and the last one.
     pub const OTHERS: u32 = 4;
-    /// So many, at most.
+    /// Most return addresses in between.
     pub const MOST: u32 = 3;
 }
 
-/// What one thread did at one address from one call site.
+/// What a thread did at one address from one call site.
 pub mod entry {
     /// The address.
     pub const ADDRESS: u32 = 0;
     /// The user's call site.
     pub const SITE: u32 = 1;
-    /// Where in libc it called, or our trampoline where that is all; from
+    /// The return address in libc, or our trampoline if there is none; from
     /// [`super::OPERATION_SHIFT`] on the operation.
     pub const VIA: u32 = 2;
     /// Calls.
     pub const CALLS: u32 = 3;
-    /// Of these: waits that somebody ended.
+    /// Waits that another thread ended.
     pub const WOKEN: u32 = 4;
-    /// Waits that returned at once, as the word had changed.
+    /// Waits that returned at once, because the word had changed.
     pub const AT_ONCE: u32 = 5;
-    /// Contended calls of the user's: one may wait several times.
+    /// Contended calls of the user; one may wait several times.
     pub const EPISODES: u32 = 6;
-    /// The node of scopes that the thread was in: with what each call looks at, in one cache line.
+    /// The thread's scope node. With the words that each call reads, in one cache line.
     pub const SCOPE: u32 = 7;
     /// Waits that a signal ended.
     pub const INTERRUPTED: u32 = 8;
-    /// All others, errors and those that are not timed.
+    /// All other calls: errors, and calls that are not timed.
     pub const OTHER: u32 = 9;
-    /// Nanoseconds in waits that did not return at once. This, [`DURATIONS`] and [`WAKERS`] count
-    /// one that was timed as often as it stands for others.
+    /// Nanoseconds in waits that did not return at once. This, [`DURATIONS`] and [`WAKERS`] count a
+    /// timed wait with its weight.
     pub const SLEPT_NS: u32 = 10;
-    /// Of these waits, those that were timed; errors are none.
+    /// How many of these waits were timed, without errors.
     pub const TIMED: u32 = 11;
     /// The longest wait.
     pub const LONGEST: u32 = 12;
-    /// Waits that were ended by a call site that found no room.
+    /// Waits ended by a call site that had no room in [`WAKERS`].
     pub const OTHER_WAKERS: u32 = 13;
-    /// Of waits for a rwlock: how many threads had it to read when they began, summed up.
+    /// For waits for a rwlock: the sum of the readers when they began.
     pub const READERS: u32 = 14;
-    /// And the most.
+    /// The largest number of readers.
     pub const MOST_READERS: u32 = 15;
-    /// [`WAKER_COUNT`] call sites that ended waits: the site, how many, their nanoseconds.
+    /// [`WAKER_COUNT`] call sites that ended waits: the site, the number of waits, their
+    /// nanoseconds.
     pub const WAKERS: u32 = 16;
-    /// So many.
+    /// The number of waker call sites.
     pub const WAKER_COUNT: u32 = 10;
-    /// Words of one.
+    /// Words of each.
     pub const WAKER_WORDS: u32 = 3;
-    /// Waits that ended with their time.
+    /// Waits that timed out.
     pub const TIMED_OUT: u32 = WAKERS + WAKER_COUNT * WAKER_WORDS;
-    /// The waits that did not return at once by their duration: of no measurable time,
-    /// then the histogram's.
+    /// Waits that did not return at once, by duration: without measurable time, then the
+    /// histogram's buckets.
     pub const DURATIONS: u32 = 64;
-    /// Of a wait that is [`super::TOLD`], from here on: how many bytes the lock's name has, and these.
+    /// For a reported wait ([`super::REPORTED`]): the length of the lock's name in bytes, then the
+    /// name.
     pub const NAME: u32 = 416;
-    /// Words of the name, at most.
+    /// Most words of the name.
     pub const NAME_WORDS: u32 = 12;
 }
 
-/// From which bit on [`entry::VIA`] has the operation, of seven bits.
+/// Position of the operation in [`entry::VIA`], in seven bits.
 pub const OPERATION_SHIFT: u32 = 56;
-/// All of [`entry::VIA`] where the entry is of the times that a lock was held: no operation has
-/// this number.
+/// The whole [`entry::VIA`] of an entry with hold times. No operation has this number.
 pub const HOLDS: u64 = 0x7f << OPERATION_SHIFT;
 
-/// Who last woke somebody: in slab 0, by a hash of the address.
+/// In slab 0: the last wake at each address, by a hash of the address.
 pub mod board {
-    /// As many cells as this power of two.
+    /// The number of cells, as a power of two.
     pub const BITS: u32 = if cfg!(tiptoe_loom) { 2 } else { 12 };
-    /// Words of one: a cache line.
+    /// Words of a cell: a cache line.
     pub const WORDS: u32 = 8;
-    /// Which of all wakes it is.
+    /// The unique number of the wake.
     pub const STAMP: u32 = 0;
     /// The address.
     pub const ADDRESS: u32 = 1;
     /// The user's call site.
     pub const SITE: u32 = 2;
-    /// A sum of these three, by which whoever reads knows that they belong together.
+    /// The checksum of the other words; if it does not match, the cell is torn.
     pub const SUM: u32 = 3;
 }
 
-/// How the functions of the runtime's libraries are left: in slab 0, and not in the plan, as
-/// the memory of slabs stays where it is when the session is over, which a hook may not know.
+/// How to leave the functions of the runtime's libraries. In slab 0 and not in the plan, because a
+/// hook may still read it after the session, and slabs stay mapped.
 pub mod frames {
-    /// Where the first of all their code begins.
+    /// The lowest address of their code.
     pub const BEGIN: u32 = super::segment::OFFSET + 1;
-    /// Where the last of it ends.
+    /// The end of their code.
     pub const END: u32 = BEGIN + 1;
-    /// Where the first function of libc's rwlocks begins.
+    /// The first address of libc's rwlock functions.
     pub const RWLOCKS: u32 = END + 1;
-    /// Where the last of them ends.
+    /// The end of libc's rwlock functions.
     pub const RWLOCKS_END: u32 = RWLOCKS + 1;
-    /// How many libraries there are.
+    /// The number of libraries.
     pub const COUNT: u32 = RWLOCKS_END + 1;
     /// [`LIBRARIES`] of [`library`].
     pub const FIRST: u32 = super::segment::BEGIN + 8;
     /// So many, at most.
-    pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
+    pub const LIBRARIES: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
     /// What was searched for before, by a hash: return addresses, and what was found: the rule,
-    /// [`KNOWN_LIBC`] and [`KNOWN_TAKEN`].
+    /// [`KNOWN_LIBC`] or [`KNOWN_MIXED`], and [`KNOWN_TAKEN`].
     pub const KNOWN: u32 = FIRST + LIBRARIES * library::WORDS;
-    /// As many hashes as this power of two.
+    /// The number of hashes, as a power of two.
     pub const KNOWN_BITS: u32 = if cfg!(tiptoe_loom) { 1 } else { 12 };
-    /// So many are looked at, from the hash on.
+    /// How many slots are probed, from the hash on.
     pub const LOOKS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
     /// The address is in libc.
     pub const KNOWN_LIBC: u64 = 1 << 32;
-    /// Somebody keeps an address there.
+    /// A thread has taken the slot.
     pub const KNOWN_TAKEN: u64 = 1 << 33;
+    /// The address is in a [`library::MIXED`] one: of the standard library where it has a rule, else the user's.
+    pub const KNOWN_MIXED: u64 = 1 << 34;
     /// From here on: rows as `tiptoe_stack::find` reads them, library by library.
     pub const ROWS: u32 = KNOWN + 2 * ((1 << KNOWN_BITS) + LOOKS);
-    /// So many, at most.
+    /// Most rows.
     pub const MOST_ROWS: u32 = super::UNSEEN - ROWS;
 
     /// A library.
     pub mod library {
-        /// Where its code ends; 0 while there is none.
+        /// The end of its code; 0 if there is no library here.
         pub const END: u32 = 0;
-        /// Where its code begins.
+        /// The start of its code.
         pub const START: u32 = 1;
         /// What the loader adds to its addresses.
         pub const BASE: u32 = 2;
-        /// Its first row; from bit 32 on how many it has, and [`LIBC`].
+        /// Its first row; from bit 32 on how many it has, and [`LIBC`] or [`MIXED`].
         pub const ROWS: u32 = 3;
-        /// Words of one.
+        /// Words of a library.
         pub const WORDS: u32 = 4;
-        /// Its functions say what is waited for.
+        /// Set if its functions name the kind of lock.
         pub const LIBC: u64 = 1 << 63;
+        /// It is the user's, but for functions of a standard library that were compiled into it: these have rows.
+        pub const MIXED: u64 = 1 << 62;
     }
 }
 

@@ -1,55 +1,55 @@
-//! How large the parts of a data segment are; chosen by tiptoe before it attaches.
+//! The sizes of a data segment's parts, which tiptoe chooses before it attaches.
 
 use crate::ring;
 
-/// Words in a page; few in a model, where each is an object of its own.
+/// Words in a page; few in models, where each word is costly.
 pub(crate) const PAGE_WORDS: usize = if cfg!(tiptoe_loom) { 16 } else { 512 };
-/// Words that one slab's directory entry takes.
 pub(crate) const ENTRY_WORDS: usize = 8;
-/// The most records that one request may hold, and so the most results.
+/// The most records of one request, and so the most results.
 pub const MAX_RECORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 16 };
-/// The word of a slab that is its thread's credit.
+/// The word of a slab that holds its thread's credit.
 pub(crate) const CREDIT: usize = 0;
-/// The most virtual memory that all slabs together may take, in bytes, if it holds
+/// The most virtual memory of all slabs, in bytes, unless that would leave fewer than
+/// [`MIN_SLABS`].
 const MAX_SLAB_BYTES: usize = 1 << 30;
-/// so many: a thread without one takes the long way at each hit, and has nothing timed.
-/// What no thread writes takes no memory.
+/// The least number of slabs. A thread without a slab takes the slow path at each hit, and nothing
+/// of it is timed. Slabs that no thread writes take no memory.
 const MIN_SLABS: usize = 512;
-/// The same where each has a ring, which may all be written before anybody reads.
+/// The most memory of all slabs with rings, because every ring may be written full.
 const MAX_RING_BYTES: usize = 1 << 29;
 const RING_WORDS: usize = ring::CELLS * ring::CELL_WORDS;
 
-/// The shape of a data segment. Both sides compute all offsets from it; the
-/// target reads it from the plan, which only tiptoe can write.
+/// The geometry of a data segment. Both sides compute all offsets from it. The target reads it from
+/// the plan, which only tiptoe can write.
 ///
-/// Slab 0 is the *overflow slab*: threads that find no free slab add to it
-/// atomically, so that counts stay exact whatever the number of threads.
+/// Slab 0 is the *overflow slab*: threads without a slab of their own add to it atomically, so that
+/// counts are exact for any number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Counters in each slab.
     pub slots: u32,
-    /// Slabs, the overflow slab included.
+    /// The number of slabs, with the overflow slab.
     pub slabs: u32,
-    /// Whether each slab has a ring of records behind its counters.
+    /// Whether each slab has a ring of records after its counters.
     pub rings: bool,
 }
 
 impl Geometry {
-    /// Bytes of one slab's directory entry.
+    /// The size of a slab's directory entry.
     pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
-    /// The slot that says in how many calls of `--under`'s function the thread is.
-    /// Trampolines change it atomically: a call may end on another thread.
+    /// The slot with the number of calls of `--under`'s function that the thread is in. Must be
+    /// changed atomically, because a call may end on another thread.
     pub const INSIDE: u32 = 1;
 
-    /// The slot that says in which node of scopes the thread is.
+    /// The slot with the thread's scope node.
     pub const SCOPE: u32 = 4;
 
-    /// The first slot that counts; those in front are the slab's own words.
+    /// The first counter; the slots before it are the slab's own words.
     pub const FIRST_SLOT: u32 = 16;
 
-    /// A segment with room for `slots` counters, and where asked for a ring, in each of
-    /// as many slabs as fit (512 to 16,384).
+    /// Returns a segment with `slots` counters per slab, and optionally rings, with as many slabs
+    /// as fit (512 to 16,384).
     pub fn for_slots(slots: u32, rings: bool) -> Geometry {
         let shape = Geometry {
             slots: slots.max(1).saturating_add(Self::FIRST_SLOT),
@@ -65,64 +65,64 @@ impl Geometry {
         Geometry { slabs, ..shape }
     }
 
-    /// Words from one slab to the next: whole pages, so that a thread's first
-    /// hit costs one page, and its first record one more.
+    /// Returns the distance of slabs in words: whole pages, so that a thread's first hit touches
+    /// one page, and its first record one more.
     pub fn stride(&self) -> usize {
         let ring = if self.rings { RING_WORDS } else { 0 };
         self.counter_words() + ring.next_multiple_of(PAGE_WORDS)
     }
 
-    /// Words of a slab's counters, in whole pages.
+    /// Returns the words of a slab's counters, in whole pages.
     fn counter_words(&self) -> usize {
         (self.slots as usize).next_multiple_of(PAGE_WORDS)
     }
 
-    /// The words of slab `index`'s ring: the first, and how many.
+    /// Returns the first word of slab `index`'s ring, and the number of words.
     pub(crate) fn ring(&self, index: u32) -> Option<(usize, usize)> {
         let there = self.rings && index < self.slabs;
         there.then(|| (self.slab(index) + self.counter_words(), RING_WORDS))
     }
 
-    /// Bytes from a slab to its ring.
+    /// Returns the distance in bytes from a slab to its ring.
     pub fn ring_offset(&self) -> u64 {
         self.counter_words() as u64 * 8
     }
 
-    /// First word of the results area.
+    /// Returns the first word of the results area.
     pub(crate) const fn results() -> usize {
         PAGE_WORDS
     }
 
-    /// First word of slab `index`'s directory entry.
+    /// Returns the first word of slab `index`'s directory entry.
     pub(crate) fn entry(&self, index: u32) -> usize {
         Self::results() + MAX_RECORDS + index as usize * ENTRY_WORDS
     }
 
-    /// First word of slab `index`.
+    /// Returns the first word of slab `index`.
     pub fn slab(&self, index: u32) -> usize {
         let directory_end = self.entry(self.slabs);
         directory_end.next_multiple_of(PAGE_WORDS) + index as usize * self.stride()
     }
 
-    /// Byte offset of slab `index`'s directory entry: owner, then 16 bytes of name.
+    /// Returns the byte offset of slab `index`'s directory entry: the owner, then 16 bytes of name.
     pub fn entry_offset(&self, index: u32) -> u64 {
         self.entry(index) as u64 * 8
     }
 
-    /// Byte offset of slab `index`.
+    /// Returns the byte offset of slab `index`.
     pub fn slab_offset(&self, index: u32) -> u64 {
         self.slab(index) as u64 * 8
     }
 
-    /// The slab whose first byte is `offset` bytes into the segment.
+    /// Returns the slab that starts `offset` bytes into the segment.
     pub fn slab_at(&self, offset: u64) -> Option<u32> {
-        let behind = offset.checked_sub(self.slab_offset(0))?;
+        let distance = offset.checked_sub(self.slab_offset(0))?;
         let stride = self.stride() as u64 * 8;
-        let index = u32::try_from(behind / stride).ok()?;
-        (behind % stride == 0 && index < self.slabs).then_some(index)
+        let index = u32::try_from(distance / stride).ok()?;
+        (distance % stride == 0 && index < self.slabs).then_some(index)
     }
 
-    /// Bytes of the whole segment.
+    /// Returns the size of the whole segment in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.slab(self.slabs) as u64 * 8
     }

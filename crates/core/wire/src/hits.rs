@@ -1,11 +1,12 @@
-//! Hits of breakpoints that a thread of the program meets itself: a ring that all threads share, in a data segment
-//! without counters.
+//! Hits of breakpoints that threads of the program handle themselves: a ring that all threads
+//! share, in a data segment without counters.
 //!
-//! Many writers, in signal handlers; one reader, tiptoe. A hit costs the trap of many microseconds, so one shared word
-//! that says whose the next cell is costs nothing beside it, and gives the hits of all threads one order.
+//! Many writers, in signal handlers; one reader, tiptoe. A hit costs a trap of several
+//! microseconds. So one shared head word costs nothing in comparison, and it gives all hits one
+//! order.
 //!
-//! 1. *reserve*: move the head on, unless it is a whole ring ahead of the tail;
-//! 2. write the cell, and its first word last, which says which position it is of.
+//! 1. *reserve*: advance the head, unless it is a whole ring ahead of the tail;
+//! 2. write the cell; its first word last, which holds the cell's position.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -13,10 +14,11 @@
 //! | I: a hit was read | the tail in [`Hits::set_tail`] | [`Hits::reserve`] |
 //! | E: something was missed | the number in [`Hits::next_epoch`], the flags in [`Hits::set_resting`] and [`Hits::set_waking`] | [`Hits::epoch`] |
 //!
-//! # Cells that are not complete
-//! A writer blocks all signals but those of its own breakpoints, so it leaves a cell behind only where the process ends
-//! or a debugger holds the thread. The reader waits for it; meanwhile the ring may run full, and hits are lost and
-//! counted. In the end it steps over what is left.
+//! # Incomplete cells
+//! A writer blocks all signals but those of its own breakpoints. So it leaves a cell incomplete
+//! only if the process ends or a debugger stops the thread. The reader waits for the cell; until
+//! then the ring may run full, and hits are lost and counted. At the end of the session the reader
+//! skips incomplete cells.
 
 use crate::geometry::Geometry;
 #[cfg(not(tiptoe_loom))]
@@ -28,7 +30,7 @@ mod epoch;
 mod reader;
 
 pub use epoch::Epoch;
-pub use reader::{Read, Reader};
+pub use reader::{Reader, RecordedHit};
 
 /// Cells of the ring; a power of two.
 pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
@@ -36,24 +38,24 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (_, true) => 8,
     _ => 8192,
 };
-/// Words of the stack that a hit keeps.
+/// Words of stack in a hit.
 pub const STACK: usize = if cfg!(tiptoe_loom) { 1 } else { 128 };
-/// Words of the accounting of debug registers: `tiptoe-breakpoint` has them.
+/// Words of the accounting of debug registers, for `tiptoe-breakpoint`.
 pub const ACCOUNTING: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 1,
     (_, true) => 64,
     _ => 1 << 20,
 };
-/// How many threads are known at a time; a power of two.
+/// Capacity of the table of threads; a power of two.
 const THREADS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 2,
     (_, true) => 256,
     _ => 1 << 15,
 };
-/// A thread is in one of so many places.
+/// How many slots of that table are probed for a thread.
 const PLACES: usize = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// Words in front.
+/// The words before the table of threads.
 mod head {
     pub(super) const HEAD: usize = 0;
     pub(super) const TAIL: usize = 1;
@@ -73,20 +75,19 @@ mod head {
     pub(super) const WORDS: usize = 16;
 }
 
-/// Words of a cell.
 mod cell {
     pub(super) const MARK: usize = 0;
     pub(super) const ADDRESS: usize = 1;
-    /// Above it whether it came late.
+    /// In the upper half whether the hit is late.
     pub(super) const TID: usize = 2;
     pub(super) const TIME: usize = 3;
     pub(super) const IP: usize = 4;
     pub(super) const FLAGS: usize = 5;
     pub(super) const NAME: usize = 6;
     pub(super) const REGISTERS: usize = 8;
-    /// Above it whether it is a gap.
+    /// In the top bit whether it is in a gap.
     pub(super) const EPOCH: usize = 24;
-    /// How many bytes were read of what follows: the value, then the stack.
+    /// How many bytes of the value and the stack could be read.
     pub(super) const BYTES: usize = 25;
     pub(super) const VALUE: usize = 26;
     pub(super) const STACK: usize = 27;
@@ -95,13 +96,13 @@ mod cell {
 
 const THREADS_AT: usize = head::WORDS;
 const CELLS_AT: usize = THREADS_AT + THREADS;
-/// Behind the cells, from a multiple of 128 bytes on.
+/// After the cells, at a multiple of 128 bytes.
 const ACCOUNTING_AT: usize = (CELLS_AT + CELLS * cell::WORDS).next_multiple_of(16);
-/// Words of everything.
+/// The number of words in all.
 pub const WORDS: u32 = (ACCOUNTING_AT + ACCOUNTING) as u32;
 
 impl Geometry {
-    /// A segment for hits, behind so many slots that sites of earlier sessions name.
+    /// Returns a segment for hits, after the slots that sites of earlier sessions use.
     pub fn for_hits(from: u32) -> Geometry {
         Geometry {
             slots: Self::hits_slot(from).saturating_add(WORDS),
@@ -110,76 +111,77 @@ impl Geometry {
         }
     }
 
-    /// Where they lie in slab 0: at a multiple of 128 bytes.
+    /// Returns where they are in slab 0: at a multiple of 128 bytes.
     pub fn hits_slot(from: u32) -> u32 {
         from.max(Self::FIRST_SLOT).next_multiple_of(16)
     }
 }
 
-/// Where a thread was when it hit, and what it had.
+/// A hit: the thread's state at that moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hit {
     /// The watched address.
     pub address: u64,
     /// The thread.
     pub tid: u32,
-    /// It was told when the thread was elsewhere already, as it blocked the signal.
+    /// The thread had blocked the signal, so the state is that of a later moment.
     pub is_late: bool,
-    /// When, of CLOCK_MONOTONIC.
+    /// The time, of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The instruction behind the access.
+    /// The address of the instruction after the access.
     pub ip: u64,
-    /// The flags.
+    /// The flags register.
     pub flags: u64,
     /// The thread's name.
     pub name: [u64; 2],
-    /// By their numbers in machine code.
+    /// The general registers, by their numbers in machine code.
     pub registers: [u64; 16],
-    /// Whether the hits in front of it were told.
+    /// The epoch, which shows whether hits before this one were missed.
     pub epoch: Epoch,
 }
 
-/// What the agent's thread is asked, without waiting for it: it may come late where the program keeps all CPUs busy.
+/// Requests to the agent's thread that are not waited for, because it may run late if the program
+/// keeps all CPUs busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Wake the events: another window has begun.
+    /// Enable the events again, because a new window has begun.
     Wake = 1,
-    /// Have threads that are no more give back what they reserved.
+    /// Release reservations of threads that have ended.
     Look = 2,
 }
 
-/// What is shared of hits.
+/// The shared words of hits.
 #[derive(Clone, Copy)]
 pub struct Hits<'a>(Words<'a>);
 
-/// A cell that a writer has to itself.
+/// A cell that one writer has reserved.
 pub struct Cell<'a> {
     words: Words<'a>,
     position: u64,
 }
 
 impl<'a> Hits<'a> {
-    /// In these words; `None` where there are too few.
+    /// Returns the view of these words; `None` if there are too few.
     pub fn new(words: Words<'a>) -> Option<Hits<'a>> {
         (words.len() >= WORDS as usize).then_some(Hits(words))
     }
 
-    /// Whether hits count. (agent)
+    /// Returns whether hits count. For the agent.
     pub fn is_on(&self) -> bool {
         self.0.load(head::IS_ON) != 0
     }
 
-    /// Hits count from now on, or no longer. (tiptoe)
+    /// Starts or stops counting hits. For tiptoe.
     pub fn set_on(&self, on: bool) {
         self.0.store(head::IS_ON, on.into());
     }
 
-    /// So many hits are allowed in a window; 0 where there is no limit. (tiptoe)
+    /// Sets how many hits a window may have; 0 for no limit. For tiptoe.
     pub fn allow(&self, hits: u64) {
         self.0.store(head::ALLOWED, hits);
     }
 
-    /// Counts a hit in the window; whether its allowance is used up by that. (agent)
+    /// Counts a hit in the window. Returns whether it used up the allowance. For the agent.
     pub fn uses_up(&self) -> bool {
         let allowed = self.0.load(head::ALLOWED);
         // Relaxed: only the number matters.
@@ -190,27 +192,28 @@ impl<'a> Hits<'a> {
         allowed != 0 && hits.is_some_and(|before| before.wrapping_add(1) >= allowed)
     }
 
-    /// Hits in this window. (tiptoe)
+    /// Returns the number of hits in this window. For tiptoe.
     pub fn in_window(&self) -> u64 {
         self.0.load(head::WINDOW)
     }
 
-    /// Begins the next window. (tiptoe)
+    /// Begins the next window. For tiptoe.
     pub fn begin_window(&self) {
         self.0.store(head::WINDOW, 0);
     }
 
-    /// The program calls exec now, or that has failed. (agent)
+    /// Records that the program is calling exec, or that exec failed. For the agent.
     pub fn set_execs(&self, execs: bool) {
         self.0.store(head::EXECS, execs.into());
     }
 
-    /// Whether it has called exec: where its process is no more it ended in another program. (tiptoe)
+    /// Returns whether the program called exec. If its process then ended, it ended in another
+    /// program. For tiptoe.
     pub fn execs(&self) -> bool {
         self.0.load(head::EXECS) != 0
     }
 
-    /// Other threads ran while there were no events for a moment. (agent)
+    /// Records that other threads ran while events were missing for a moment. For the agent.
     pub fn note_gap(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::GAPS) {
@@ -218,12 +221,12 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// How often that was so. (tiptoe)
+    /// Returns how often that happened. For tiptoe.
     pub fn gaps(&self) -> u64 {
         self.0.load(head::GAPS)
     }
 
-    /// A trap came without its reason. (agent)
+    /// Records a SIGTRAP without a cause. For the agent.
     pub fn note_stray(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::STRAYS) {
@@ -231,19 +234,21 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// How often that was so. (tiptoe)
+    /// Returns how often that happened. For tiptoe.
     pub fn strays(&self) -> u64 {
         self.0.load(head::STRAYS)
     }
 
-    /// Whether the events rest.
+    /// Returns whether the events are throttled: disabled until the next window.
     pub fn is_resting(&self) -> bool {
         self.0.load(head::IS_RESTING) != 0
     }
 
-    /// They rest from now on, or no longer; whether that is new. (agent)
+    /// Marks the events as throttled, or as enabled again. Returns whether that changed. For the
+    /// agent.
     pub fn set_resting(&self, rest: bool) -> bool {
-        // AcqRel: pairs with the Acquire in `epoch` (edge E): who sees that they rest no longer sees that they wake.
+        // AcqRel: pairs with the Acquire in `epoch` (edge E). A thread that sees the flag cleared
+        // must also see `IS_WAKING`, which was set before.
         let word = self.0.at(head::IS_RESTING);
         let is_new = word.is_some_and(|word| word.swap(rest.into(), AcqRel) != u64::from(rest));
         if is_new && rest {
@@ -252,30 +257,30 @@ impl<'a> Hits<'a> {
         is_new
     }
 
-    /// Asks for something; the owner's word has to be woken behind that. (tiptoe)
+    /// Makes a request. The caller must then wake the owner's futex. For tiptoe.
     pub fn ask(&self, what: Asked) {
         if let Some(word) = self.0.at(head::ASKED) {
-            // Relaxed: nothing else is told.
+            // Relaxed: no other data is published.
             word.fetch_or(what as u64, Relaxed);
         }
     }
 
-    /// Whether something was asked for since the last time. (agent)
+    /// Takes a request. Returns whether it was made since the last call. For the agent.
     pub fn is_asked(&self, what: Asked) -> bool {
         let (word, what) = (self.0.at(head::ASKED), what as u64);
-        // Relaxed, as in `ask`. Only one thread takes bits away, each once.
+        // Relaxed, as in `ask`. Only one thread clears bits, each once.
         word.is_some_and(|word| {
             let is_asked = word.load(Relaxed) & what != 0;
             is_asked && word.fetch_sub(what, Relaxed) & what != 0
         })
     }
 
-    /// Hits that found no room. (tiptoe)
+    /// Returns the number of hits that found no room. For tiptoe.
     pub fn lost(&self) -> u64 {
         self.0.load(head::LOST)
     }
 
-    /// A hit was lost. (agent)
+    /// Counts a lost hit. For the agent.
     pub fn lose(&self) {
         self.next_epoch();
         if let Some(word) = self.0.at(head::LOST) {
@@ -283,15 +288,15 @@ impl<'a> Hits<'a> {
         }
     }
 
-    /// The words of the accounting of debug registers.
+    /// Returns the words of the accounting of debug registers.
     pub fn accounting(&self) -> Option<Words<'a>> {
         self.0.part(ACCOUNTING_AT, ACCOUNTING)
     }
 
-    /// Notes a thread; whether it was not known. Where there is no room it is taken as known. (agent)
+    /// Adds a thread. Returns whether it was new; `false` also if there is no room. For the agent.
     pub fn meet(&self, tid: u32) -> bool {
         let (places, tid) = (self.places(tid), u64::from(tid));
-        // Relaxed, here and below: a number, and nothing else, is told.
+        // Relaxed, here and below: the number publishes nothing else.
         if places.clone().any(|word| word.load(Relaxed) == tid) {
             return false;
         }
@@ -299,7 +304,7 @@ impl<'a> Hits<'a> {
         places.any(|word| word.compare_exchange(0, tid, Relaxed, Relaxed).is_ok())
     }
 
-    /// Forgets the threads that `is_gone` names. (agent)
+    /// Removes the threads for which `is_gone` returns true. For the agent.
     pub fn part(&self, mut is_gone: impl FnMut(u32) -> bool) {
         for place in 0..THREADS {
             let tid = self.0.load(THREADS_AT + place);
@@ -315,10 +320,10 @@ impl<'a> Hits<'a> {
         (0..PLACES).filter_map(move |place| words.at(THREADS_AT + (first + place) % THREADS))
     }
 
-    /// The next cell; `None` where the ring is full. (agent)
+    /// Reserves the next cell; `None` if the ring is full. For the agent.
     pub fn reserve(&self) -> Option<Cell<'a>> {
         let (head, tail) = (self.0.at(head::HEAD)?, self.0.at(head::TAIL)?);
-        // Who loses the exchange so often has as many others in front of it.
+        // Losing the exchange CELLS times means that CELLS other writers were faster.
         for _ in 0..CELLS {
             let position = head.load(Relaxed); // the exchange decides
             // Acquire: pairs with the Release in `set_tail` (edge I).
@@ -326,7 +331,7 @@ impl<'a> Hits<'a> {
                 return None;
             }
             let next = position.wrapping_add(1);
-            // AcqRel: whoever reserves next sees the tail that allowed this, or a later one.
+            // AcqRel: the next writer must see the tail that allowed this position, or a later one.
             if head
                 .compare_exchange(position, next, AcqRel, Relaxed)
                 .is_ok()
@@ -338,19 +343,23 @@ impl<'a> Hits<'a> {
         None
     }
 
-    /// Where a writer that found no room waits until something was read, as a futex; what stands there now. (agent)
+    /// Returns a futex that a writer without room waits on until a hit was read, and its current
+    /// value. For the agent.
     #[cfg(not(tiptoe_loom))]
     pub fn wait(&self) -> Option<(&'a core::sync::atomic::AtomicU32, u32)> {
-        let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // the futex looks again
-        // SeqCst: in front of the futex's own look. A wake-up that is missed all the same the next reading makes up.
+        let tail = self.0.at(head::TAIL)?.load(Relaxed) as u32; // Relaxed: the futex call compares again
+        // SeqCst: must come before the futex call's own load. A wake-up lost in a race is repeated
+        // at the next reading.
         self.0.at(head::WAITED_FOR)?.swap(1, SeqCst);
         Some((self.0.futex(head::TAIL)?, tail))
     }
 
-    /// The futex, once anybody has waited: as many as there is room for now are to be woken, and may wait on. (tiptoe)
+    /// Returns the futex if any writer has waited. The caller must wake as many as there is room
+    /// for; they may wait again. For tiptoe.
     #[cfg(not(tiptoe_loom))]
     pub fn waited_for(&self) -> Option<&'a core::sync::atomic::AtomicU32> {
-        // SeqCst: behind the tail that was moved on, as in `wait`; an addition, so that it is a fence, too.
+        // SeqCst: must come after the store of the tail, as in `wait`. An addition of 0, because it
+        // is also a fence.
         let waited = self.0.at(head::WAITED_FOR)?.fetch_add(0, SeqCst) != 0;
         self.0.futex(head::TAIL).filter(|_| waited)
     }
@@ -360,7 +369,7 @@ impl<'a> Hits<'a> {
         self.0.part(at, cell::WORDS)
     }
 
-    /// The words of a hit that is complete. (tiptoe)
+    /// Returns the words of a hit, if it is complete. For tiptoe.
     fn at(&self, position: u64) -> Option<Words<'a>> {
         let words = self.cell(position)?;
         // Acquire: pairs with the Release in `complete` (edge H).
@@ -368,7 +377,7 @@ impl<'a> Hits<'a> {
         (mark == position.wrapping_add(1)).then_some(words)
     }
 
-    /// Everything in front of this position was read. (tiptoe)
+    /// Frees the cells before this position. For tiptoe.
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.0.at(head::TAIL) {
             // Release: pairs with the Acquire in `reserve` (edge I).
@@ -399,12 +408,12 @@ impl Cell<'_> {
         }
     }
 
-    /// Where the value goes, and the stack behind it, in bytes.
+    /// Returns the address and size in bytes of the room for the value and the stack after it.
     pub fn room(&self) -> (u64, usize) {
         (self.words.address() + 8 * cell::VALUE as u64, 8 * STACK)
     }
 
-    /// It is all there: so many bytes of the value and the stack.
+    /// Publishes the cell, with `bytes` of the value and the stack.
     pub fn complete(self, bytes: u64) {
         self.words.store(cell::BYTES, bytes);
         if let Some(mark) = self.words.at(cell::MARK) {

@@ -1,4 +1,4 @@
-//! The edges of the crate's table, under loom: each model, then its mutants.
+//! Models of the edges of the crate's table under loom, and their mutants.
 
 mod hits;
 mod ring;
@@ -26,7 +26,8 @@ const SAID: Hello = Hello {
     futex_entry: 7,
 };
 
-/// Words for one run of a model. They are leaked: a run lasts microseconds.
+/// Returns words for one run of a model. They are leaked, because a model's threads need `'static`
+/// references.
 fn words(count: usize) -> Words<'static> {
     let words: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
     Words::new(Box::leak(words.into_boxed_slice()))
@@ -36,8 +37,8 @@ fn data() -> Data<'static> {
     Data::new(words(SHAPE.data_bytes() as usize / 8), SHAPE).expect("long enough")
 }
 
-/// Answers the newest request, unless it is done; each has one record: its own
-/// sequence. Returns what is done.
+/// Answers the newest request, unless it is done already. Each has one record: its own sequence.
+/// Returns the last sequence that is done.
 fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     let sequence = plan.sequence();
     if sequence == done {
@@ -59,7 +60,7 @@ fn serve(plan: &Plan, data: &Data, done: u64) -> u64 {
     sequence
 }
 
-/// Where a request is answered, its result and outcome are there.
+/// Returns whether a request is answered. Its result and outcome must then be there.
 fn answered(data: &Data, sequence: u64) -> bool {
     let answered = data.acknowledged() == sequence;
     if answered {
@@ -90,8 +91,8 @@ fn requests(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// Edge C, and the greeting: who reads an owner reads its name, and who sees that
-/// an agent serves reads all that it said.
+/// Edge C and the greeting. A reader of an owner must read its name, and a reader that sees an
+/// agent serve must read its whole greeting.
 fn entered(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -126,7 +127,7 @@ fn greeted(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The last reading: what the agent's thread counted as left before it answered is read.
+/// The last reading must have what the agent's thread counted before it answered.
 fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -143,7 +144,7 @@ fn buried(tiptoe: Option<Edge>, agent: Option<Edge>) {
     });
 }
 
-/// The overflow slab, and one whose thread a signal interrupts: nothing is lost.
+/// The overflow slab, and a slab whose thread a signal interrupts: no count may be lost.
 fn shared(lost: Option<Edge>) {
     loom::model(move || {
         let data = data();
@@ -164,15 +165,15 @@ fn shared(lost: Option<Edge>) {
     });
 }
 
-/// A credit is filled up while its thread spends it: no more is spent than was ever
-/// given, and what is given next arrives.
+/// A credit is refilled while its thread spends it. The thread must not spend more than was given,
+/// and the next credit must arrive.
 #[test]
 fn a_credit_is_never_overdrawn() {
     loom::model(|| {
         let data = data();
         data.set_credit(1, 1);
         let thread = loom::thread::spawn(move || {
-            // As a trampoline: a compare and a `decq`, neither of them atomic.
+            // As a trampoline does: a compare and a `decq`, neither of them atomic.
             (0..3).filter(|_| spend(&data)).count() as u64
         });
         data.set_credit(1, 1);

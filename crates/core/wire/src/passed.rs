@@ -1,21 +1,21 @@
-//! The entry of its environment by which a command that tiptoe starts finds its agent's descriptors.
+//! The environment entry by which a command that tiptoe starts finds its agent's descriptors.
 //!
-//! Any process can set the environment of another, and the agent that root's tiptoe brings into a running program
-//! reads that program's environment. So the entry counts only if it carries the key that tiptoe wrote into the very
-//! image of the agent that runs. An image without a key (all that are not preloaded) takes no entry.
+//! Any process can set the environment of another, and the agent that root's tiptoe injects into a
+//! running program reads that program's environment. So an entry counts only if it carries the key
+//! that tiptoe wrote into the image of the running agent. An image without a key (all that are not
+//! preloaded) accepts no entry.
 
 use core::fmt;
 
 /// The entry's name.
 pub const NAME: &[u8] = b"TIPTOE_AGENT=";
 
-/// A random number that only tiptoe and the image that it had a command load know; 0 is none.
+/// A random number that only tiptoe and the preloaded image know; 0 means none.
 pub type Key = [u64; 2];
 
-/// Hexadecimal digits of half a key.
 const HALF: usize = 16;
 
-/// The descriptors that tiptoe passed on.
+/// The descriptors that tiptoe passes to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The agent's own file.
@@ -27,14 +27,14 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// Writes the entry. (tiptoe)
+    /// Writes the entry. For tiptoe.
     pub fn write(&self, [high, low]: Key, to: &mut impl fmt::Write) -> fmt::Result {
         let name = core::str::from_utf8(NAME).map_err(|_| fmt::Error)?;
         let Passed { agent, data, plan } = self;
         write!(to, "{name}{high:016x}{low:016x},{agent},{data},{plan}")
     }
 
-    /// Reads an entry; `None` if it does not carry this key, or the key is 0. (agent)
+    /// Reads an entry; `None` if it does not carry this key, or if the key is 0. For the agent.
     pub fn read(entry: &[u8], key: Key) -> Option<Passed> {
         let value = entry.strip_prefix(NAME)?;
         let (high, value) = value.split_at_checked(HALF)?;
@@ -67,18 +67,18 @@ fn decimal(digits: &[u8]) -> Option<i32> {
     digits.try_fold(first, |sum, digit| sum.checked_mul(10)?.checked_add(digit))
 }
 
-/// The seals that tiptoe puts on each memfd before an agent sees it (`fcntl(F_GET_SEALS)`).
+/// The seals that tiptoe sets on each memfd before an agent sees it (`fcntl(F_GET_SEALS)`).
 pub mod seals {
     const SEAL: i32 = 1;
     const SHRINK: i32 = 2;
     const GROW: i32 = 4;
     const WRITE: i32 = 8;
     const FUTURE_WRITE: i32 = 16;
-    /// Of the data segment, which both sides write.
+    /// For the data segment, which both sides write.
     pub const DATA: i32 = SEAL | SHRINK | GROW;
-    /// Of the plan segment, which only tiptoe writes, through the mapping that it has.
+    /// For the plan segment, which only tiptoe writes, through its existing mapping.
     pub const PLAN: i32 = DATA | FUTURE_WRITE;
-    /// Of the agent's file.
+    /// For the agent's file.
     pub const AGENT: i32 = DATA | WRITE;
 }
 

@@ -1,4 +1,4 @@
-//! The plan segment: what tiptoe asks of the agent, one request at a time.
+//! The plan segment: tiptoe's requests to the agent, one at a time.
 
 use crate::MAGIC;
 use crate::geometry::{Geometry, MAX_RECORDS, PAGE_WORDS};
@@ -27,7 +27,7 @@ const RECORDS: usize = PAGE_WORDS;
 const BLOB: usize = RECORDS + MAX_RECORDS * SITE_WORDS;
 const BLOB_WORDS: usize = if cfg!(tiptoe_loom) { 2 } else { 1 << 20 };
 
-/// What is asked. The number is the wire's.
+/// A request. The number is the wire's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
@@ -37,48 +37,51 @@ pub enum Request {
     Copy = 2,
     /// Patch sites: [`Site`] records.
     Arm = 3,
-    /// Put original bytes back: addresses of sites.
+    /// Restore original bytes: addresses of sites.
     Disarm = 4,
     /// Call indirect function resolvers: addresses; each result is an address.
     Resolve = 5,
-    /// Own SIGTRAP and SIGILL before anything is armed. Results: the generation of
-    /// [`crate::tls::BELIEVED`], and what a thread's first word and [`crate::tls::FRAMES`] begin with.
+    /// Take over SIGTRAP and SIGILL before anything is armed. Results: the generation of
+    /// [`crate::tls::BELIEVED`], and the initial values of a thread's first word and
+    /// [`crate::tls::FRAMES`].
     Prepare = 6,
-    /// Put everything back and end the agent's thread.
+    /// Restore everything, and end the agent's thread.
     Detach = 7,
     /// Let a program that was started under tiptoe run its constructors.
     Go = 8,
-    /// Patch sites again that the agent has known since an earlier session: addresses.
+    /// Patch sites again that the agent knows from an earlier session: addresses.
     ArmAgain = 9,
-    /// Make earlier records of sites the current ones at their addresses again: their trampolines, ascending.
+    /// Make earlier records of sites current again at their addresses: their trampolines,
+    /// ascending.
     Recall = 21,
-    /// Put original bytes back and patch again, many times: addresses, the first
-    /// with the number of times. A test of the patcher.
+    /// Restore original bytes and patch again, many times: addresses, the first with the number of
+    /// times. A test of the patcher.
     Toggle = 10,
-    /// The last word of a session, after [`crate::State::Unhooked`]: every thread blocks
-    /// again what it believes to block. Answered once the last hooks are out.
+    /// The last request of a session, after [`crate::State::Unhooked`]: every thread must block
+    /// again what it believes to block. Answered once the last hooks are removed.
     Settle = 12,
-    /// Make ready to follow calls: as many return thunks as are asked for.
+    /// Prepare to follow calls, with this number of return thunks.
     Thunks = 13,
-    /// Where each of the program's unwinders tells the address of a frame: addresses.
+    /// The functions by which the program's unwinders return a frame's address: addresses.
     Unwinders = 14,
-    /// Where code is to which followed calls may return: beginnings and ends, ascending, [`crate::calls::MAX_EXTENTS`] of
-    /// them at most. Replaces what was said before.
+    /// The code to which followed calls may return: starts and ends, ascending, at most
+    /// [`crate::calls::MAX_EXTENTS`] pairs. Replaces the previous list.
     Described = 22,
-    /// Count what threads that are no more were in as left.
+    /// Count the calls of threads that have ended as left.
     Bury = 15,
-    /// Read the list of mappings again, whatever is believed: [`crate::Readings`] has the outcome.
+    /// Read the list of mappings again, even if nothing is in doubt: [`crate::Readings`] has the
+    /// result.
     ReadMaps = 24,
-    /// Look at the loader's list of libraries from now on: the address of its record.
+    /// Watch the loader's list of libraries from now on: the address of its record.
     Watch = 16,
-    /// Which sites are of which libraries: [`Library`] records.
+    /// The libraries of sites: [`Library`] records.
     Libraries = 17,
-    /// Open breakpoints for all threads: the slot where [`crate::hits`] lie, and what [`Watched`] takes of each.
-    /// Results: how many threads got events, how many of them came meanwhile, and where it failed the thread.
+    /// Open breakpoints for all threads: the slot of [`crate::hits`], and a [`Watched`] for each.
+    /// Results: how many threads got events, how many of them were new, and on failure the thread.
     Observe = 18,
-    /// Have a breakpoint watch something else: its number, and a [`Watched`].
+    /// Make a breakpoint watch another address: its number, and a [`Watched`].
     Turn = 19,
-    /// Open the ports of the program's: addresses. A result is 0, or EINVAL where there is no port.
+    /// Open ports of the program: addresses. A result is 0, or EINVAL if there is no port.
     Ports = 20,
 }
 
@@ -94,24 +97,23 @@ impl Request {
     }
 }
 
-/// An arena to be mapped: its first page is wiped on fork and writable, the
-/// rest is executable.
+/// An arena to map: its first page is wiped on fork and writable, the rest is executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
     /// Page-aligned address.
     pub base: u64,
-    /// Bytes, whole pages.
+    /// The length in bytes, whole pages.
     pub len: u64,
 }
 
-/// What a breakpoint watches.
+/// A variable to watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// Where.
     pub address: u64,
     /// Bytes.
     pub len: u8,
-    /// As the kernel has it: bits of reads, writes and execution.
+    /// The kernel's bits for reads, writes and execution.
     pub access: u8,
 }
 
@@ -119,7 +121,7 @@ impl Watched {
     /// Words of one in a request.
     pub const WORDS: usize = 2;
 
-    /// As it stands in a request.
+    /// Encodes it.
     pub fn words(&self) -> [u64; Self::WORDS] {
         [
             self.address,
@@ -127,7 +129,7 @@ impl Watched {
         ]
     }
 
-    /// The same read back.
+    /// Decodes it.
     pub fn of([address, shape]: [u64; Self::WORDS]) -> Watched {
         let [len, access, ..] = shape.to_le_bytes();
         Watched {
@@ -138,36 +140,36 @@ impl Watched {
     }
 }
 
-/// How followed calls are timed and paid for.
+/// How followed calls are timed, and their budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// The credit that a thread begins with.
+    /// The initial credit of a thread.
     pub credit: u64,
-    /// Nanoseconds that a tick of the time stamp counter takes, times 2^32.
+    /// Nanoseconds per tick of the time stamp counter, times 2^32.
     pub ns_per_tick: u64,
-    /// Calls that took less are counted, and not timed.
+    /// Shorter calls are counted but not timed.
     pub slower_ns: u64,
 }
 
-/// A library that was loaded while the session was on, and what of it may be patched.
+/// A library that was loaded during the session, and its code that may be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// Where it is loaded: what the loader adds to its addresses.
+    /// What the loader adds to its addresses.
     pub base: u64,
-    /// The first address of its code; 0 where it was gone before tiptoe had looked.
+    /// The first address of its code; 0 if it was unloaded before tiptoe looked.
     pub start: u64,
-    /// The first address behind its code; 0 likewise.
+    /// The first address after its code; 0 likewise.
     pub end: u64,
 }
 
-/// Code to be written at an address inside an arena.
+/// Code to write to an address in an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// Where to.
+    /// The address.
     pub address: u64,
-    /// First byte in the blob.
+    /// The offset of its first byte in the blob.
     pub offset: u32,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
 }
 
@@ -176,20 +178,20 @@ pub struct Copy {
 pub struct Plan<'a>(Words<'a>);
 
 impl<'a> Plan<'a> {
-    /// Bytes of every plan segment; sparse, so untouched parts cost nothing.
+    /// The size of every plan segment. It is sparse, so untouched parts cost nothing.
     pub const BYTES: u64 = ((BLOB + BLOB_WORDS) * 8) as u64;
-    /// The most code bytes that one request may carry.
+    /// The most code bytes of one request.
     pub const BLOB_BYTES: usize = BLOB_WORDS * 8;
-    /// The most records that one request may hold.
+    /// The most records of one request.
     pub const MAX_RECORDS: usize = MAX_RECORDS;
 
-    /// Sees words as a plan.
+    /// Views words as a plan.
     pub fn new(words: Words<'a>) -> Self {
         Plan(words)
     }
 
-    /// Writes the header of a fresh plan. With `keep_slabs` a dead thread's slab
-    /// is never given to another, so that counts by thread stay apart. (tiptoe)
+    /// Writes the header of a new plan. With `keep_slabs` a dead thread's slab is never reused, so
+    /// that counts are separate for each thread. For tiptoe.
     pub fn format(&self, geometry: Geometry, keep_slabs: bool) {
         self.0.store(KEEP, keep_slabs as u64);
         self.0.store(SLOTS, geometry.slots as u64);
@@ -198,35 +200,34 @@ impl<'a> Plan<'a> {
         self.0.store(MAGIC_WORD, MAGIC);
     }
 
-    /// How calls are timed, for the life of the plan. (tiptoe)
+    /// Sets how calls are timed, for the life of the plan. For tiptoe.
     pub fn set_clock(&self, clock: &Clock) {
         self.0.store(CREDIT, clock.credit);
         self.0.store(NS_PER_TICK, clock.ns_per_tick);
         self.0.store(SLOWER, clock.slower_ns);
     }
 
-    /// Says from which slot on what is noted of contended locks lies; 0 where nothing is.
-    /// (tiptoe)
+    /// Sets the slot of lock contention data; 0 for none. For tiptoe.
     pub fn set_lock_slot(&self, slot: u32) {
         self.0.store(LOCKS, slot.into());
     }
 
-    /// What [`Plan::set_lock_slot`] said. (agent)
+    /// Returns the slot of [`Plan::set_lock_slot`]. For the agent.
     pub fn lock_slot(&self) -> u32 {
         self.0.load(LOCKS) as u32
     }
 
-    /// Says from which slot on what is noted of scopes lies; 0 where nothing is. (tiptoe)
+    /// Sets the slot of scope data; 0 for none. For tiptoe.
     pub fn set_scope_slot(&self, slot: u32) {
         self.0.store(SCOPES, slot.into());
     }
 
-    /// What [`Plan::set_scope_slot`] said. (agent)
+    /// Returns the slot of [`Plan::set_scope_slot`]. For the agent.
     pub fn scope_slot(&self) -> u32 {
         self.0.load(SCOPES) as u32
     }
 
-    /// How calls are timed. (agent)
+    /// Returns how calls are timed. For the agent.
     pub fn clock(&self) -> Clock {
         Clock {
             credit: self.0.load(CREDIT),
@@ -235,7 +236,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The data segment's shape, or `None` where this is no plan of this version. (agent)
+    /// Returns the data segment's geometry; `None` if this is no plan of this version. For the
+    /// agent.
     pub fn geometry(&self) -> Option<Geometry> {
         let (slots, slabs) = (self.0.load(SLOTS) as u32, self.0.load(SLABS) as u32);
         let sound = self.0.load(MAGIC_WORD) == MAGIC && slots > 0 && slabs > 0;
@@ -247,53 +249,54 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Whether slabs of dead threads must be kept. (agent)
+    /// Returns whether slabs of dead threads must be kept. For the agent.
     pub fn keeps_slabs(&self) -> bool {
         self.0.load(KEEP) != 0
     }
 
-    /// Says whether tiptoe holds every thread still until the next request is answered. (tiptoe)
+    /// Records whether tiptoe stops every thread until the next request is answered. For tiptoe.
     pub fn set_still(&self, still: bool) {
         self.0.store(STILL, still.into());
     }
 
-    /// Says whether trap bytes may be written: only where no thread can block their signals unseen. (tiptoe)
+    /// Records whether trap bytes may be written: only if no thread can block their signals unseen.
+    /// For tiptoe.
     pub fn set_trap_bytes(&self, allowed: bool) {
         self.0.store(TRAP_BYTES, allowed.into());
     }
 
-    /// Whether trap bytes may be written. They must not be before tiptoe has said so, because it may be killed
-    /// first and an earlier session may have left sites. (agent)
+    /// Returns whether trap bytes may be written. The default must be no, because tiptoe may be
+    /// killed before it has decided, and an earlier session may have left sites. For the agent.
     pub fn allows_trap_bytes(&self) -> bool {
         self.0.load(TRAP_BYTES) != 0
     }
 
-    /// Says that tiptoe has looked whether the program has confined itself. (tiptoe)
+    /// Counts a check by tiptoe whether the program has confined itself. For tiptoe.
     pub fn note_look(&self) {
         self.0.store(LOOKS, self.looks().wrapping_add(1));
     }
 
-    /// How often it has. (agent)
+    /// Returns the number of these checks. For the agent.
     pub fn looks(&self) -> u64 {
         self.0.load(LOOKS)
     }
 
-    /// Has the agent's thread do nothing any more, not even leave. (tiptoe)
+    /// Makes the agent's thread do nothing any more, not even leave. For tiptoe.
     pub fn silence(&self) {
         self.0.store(SILENT, 1);
     }
 
-    /// Whether the thread must do nothing any more. (agent)
+    /// Returns whether the thread must do nothing any more. For the agent.
     pub fn is_silent(&self) -> bool {
         self.0.load(SILENT) != 0
     }
 
-    /// Whether every thread of the program stands still. (agent)
+    /// Returns whether every thread of the program is stopped. For the agent.
     pub fn is_still(&self) -> bool {
         self.0.load(STILL) != 0
     }
 
-    /// Publishes a request whose records were stored, and returns its sequence. (tiptoe)
+    /// Publishes a request whose records were stored, and returns its sequence. For tiptoe.
     pub fn publish(&self, request: Request, count: usize) -> u64 {
         self.0.store(KIND, request as u64);
         self.0.store(COUNT, count as u64);
@@ -305,44 +308,44 @@ impl<'a> Plan<'a> {
         next
     }
 
-    /// The newest request's sequence; 0 before the first. (agent)
+    /// Returns the newest request's sequence; 0 before the first. For the agent.
     pub fn sequence(&self) -> u64 {
         // Acquire: pairs with the Release in `publish` (edge A).
         self.0.at(SEQUENCE).map_or(0, |word| word.load(Acquire))
     }
 
-    /// The newest request and its number of records. (agent)
+    /// Returns the newest request and its number of records. For the agent.
     pub fn request(&self) -> Option<(Request, usize)> {
         let count = (self.0.load(COUNT) as usize).min(MAX_RECORDS);
         Some((Request::from_word(self.0.load(KIND))?, count))
     }
 
-    /// Stores a site as record `index`. (tiptoe)
+    /// Stores a site as record `index`. For tiptoe.
     pub fn put_site(&self, index: usize, site: &Site) {
         for (offset, word) in site.encode().into_iter().enumerate() {
             self.0.store(RECORDS + index * SITE_WORDS + offset, word);
         }
     }
 
-    /// Reads record `index` as a site. (agent)
+    /// Reads record `index` as a site. For the agent.
     pub fn site(&self, index: usize) -> Option<Site> {
         Site::decode(core::array::from_fn(|offset| {
             self.0.load(RECORDS + index * SITE_WORDS + offset)
         }))
     }
 
-    /// Stores a pair of words as record `index` (arenas, copies, addresses). (tiptoe)
+    /// Stores a pair of words as record `index` (arenas, copies, addresses). For tiptoe.
     fn put_pair(&self, index: usize, first: u64, second: u64) {
         self.0.store(RECORDS + index * 2, first);
         self.0.store(RECORDS + index * 2 + 1, second);
     }
 
-    /// Stores an arena as record `index`. (tiptoe)
+    /// Stores an arena as record `index`. For tiptoe.
     pub fn put_map(&self, index: usize, map: Map) {
         self.put_pair(index, map.base, map.len);
     }
 
-    /// Reads record `index` as an arena. (agent)
+    /// Reads record `index` as an arena. For the agent.
     pub fn map(&self, index: usize) -> Map {
         let at = RECORDS + index * 2;
         Map {
@@ -351,7 +354,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Stores a copy as record `index`. (tiptoe)
+    /// Stores a copy as record `index`. For tiptoe.
     pub fn put_copy(&self, index: usize, copy: Copy) {
         self.put_pair(
             index,
@@ -360,7 +363,7 @@ impl<'a> Plan<'a> {
         );
     }
 
-    /// Reads record `index` as a copy. (agent)
+    /// Reads record `index` as a copy. For the agent.
     pub fn copy(&self, index: usize) -> Copy {
         let at = RECORDS + index * 2;
         let packed = self.0.load(at + 1);
@@ -371,13 +374,13 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Stores a library as record `index`. (tiptoe)
+    /// Stores a library as record `index`. For tiptoe.
     pub fn put_library(&self, index: usize, library: &Library) {
         self.put_pair(2 * index, library.base, 0);
         self.put_pair(2 * index + 1, library.start, library.end);
     }
 
-    /// Reads record `index` as a library. (agent)
+    /// Reads record `index` as a library. For the agent.
     pub fn library(&self, index: usize) -> Library {
         let at = RECORDS + index * 4;
         Library {
@@ -387,27 +390,27 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Stores an address as record `index`. (tiptoe)
+    /// Stores an address as record `index`. For tiptoe.
     pub fn put_address(&self, index: usize, address: u64) {
         self.put_pair(index, address, 0);
     }
 
-    /// Stores how often the addresses are to be toggled. (tiptoe)
+    /// Stores how often to toggle the addresses. For tiptoe.
     pub fn put_times(&self, times: u64) {
         self.0.store(RECORDS + 1, times);
     }
 
-    /// How often the addresses are to be toggled. (agent)
+    /// Returns how often to toggle the addresses. For the agent.
     pub fn times(&self) -> u64 {
         self.0.load(RECORDS + 1)
     }
 
-    /// Reads record `index` as an address. (agent)
+    /// Reads record `index` as an address. For the agent.
     pub fn address(&self, index: usize) -> u64 {
         self.0.load(RECORDS + index * 2)
     }
 
-    /// Stores code at a byte offset (a multiple of 8) of the blob. (tiptoe)
+    /// Stores code in the blob at a byte offset, which must be a multiple of 8. For tiptoe.
     pub fn put_blob(&self, offset: usize, code: &[u8]) {
         for (index, chunk) in code.chunks(8).enumerate() {
             let mut bytes = [0; 8];
@@ -417,7 +420,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The blob's words from a byte offset (a multiple of 8), enough for `len` bytes. (agent)
+    /// Returns the blob's words from a byte offset (a multiple of 8), enough for `len` bytes. For
+    /// the agent.
     pub fn blob(&self, offset: u32, len: u32) -> Option<Words<'a>> {
         let inside = offset.is_multiple_of(8) && offset as usize + len as usize <= Self::BLOB_BYTES;
         inside.then(|| {

@@ -1,76 +1,75 @@
-//! A patched site as it travels from the planner to the agent, and as the
-//! agent keeps it.
+//! A patched site, as the planner sends it to the agent and the agent keeps it.
 
 use crate::calls::words;
 use crate::{ring, timed_values, values};
 
 /// Words of one [`Site`] on the wire.
 pub const SITE_WORDS: usize = 12;
-/// The most instruction heads that a displaced window can have.
+/// The most instruction heads of a displaced window.
 pub const MAX_HEADS: usize = 5;
 
-/// An instruction head inside a displaced window, and where its relocated copy is.
+/// An instruction head in a displaced window, and where its relocated copy is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Offset from the site's first byte.
     pub offset: u8,
-    /// Offset from the trampoline's first byte where a thread found there goes on.
+    /// Offset in the trampoline at which a thread continues that was found at this head.
     pub resume: u16,
-    /// No instruction begins there: a trap byte inside the first one guards the site.
+    /// No instruction begins here: a trap byte inside the first instruction guards the site.
     pub is_guard: bool,
 }
 
-/// What a site needs beyond its bytes.
+/// What a site needs besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteFlags(pub u8);
 
 impl SiteFlags {
     /// Some head is a byte that raises SIGILL.
     pub const NEEDS_SIGILL: SiteFlags = SiteFlags(1);
-    /// One of the agent's own system call hooks: armed first, removed last.
+    /// One of the agent's own system call hooks. Must be armed first and removed last.
     pub const HOOK: SiteFlags = SiteFlags(2);
-    /// A trap for good: every hit raises SIGTRAP.
+    /// A permanent trap: every hit raises SIGTRAP.
     pub const TRAP: SiteFlags = SiteFlags(4);
     /// Its trampoline follows calls to their return.
     pub const CALL: SiteFlags = SiteFlags(8);
-    /// And times them.
+    /// Its trampoline also times them.
     pub const TIMED: SiteFlags = SiteFlags(16);
 
-    /// Stands for good, also when no session is on.
+    /// Stays armed between sessions.
     pub const STAYS: SiteFlags = SiteFlags(32);
 
-    /// Its hits, or calls, are told apart by the value of an argument.
+    /// Its hits or calls are grouped by the value of an argument.
     pub const VALUED: SiteFlags = SiteFlags(64);
     /// Its trampoline records calls.
     pub const RECORDS: SiteFlags = SiteFlags(128);
-    /// It tells of a futex call, and counts nothing itself: what is told apart by a value is
-    /// never recorded.
+    /// It reports a futex call and counts nothing itself. The combination is free, because sites
+    /// grouped by value never record.
     pub const FUTEX: SiteFlags = SiteFlags::RECORDS.with(SiteFlags::VALUED);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn has(self, other: SiteFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The union of both.
+    /// Returns the union of both.
     pub const fn with(self, other: SiteFlags) -> SiteFlags {
         SiteFlags(self.0 | other.0)
     }
 }
 
-/// One site: what stands there, what shall stand there, and the way out.
+/// A site: its original bytes, its patched bytes, and its trampoline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Address of the first patched byte.
     pub address: u64,
-    /// Where the patch leads.
+    /// The address that the patch jumps to.
     pub trampoline: u64,
     /// Address of the 5-byte island that a 2-byte jump goes through; 0 for none.
     pub island: u64,
     /// Counter index in each slab; meaningless for a hook.
     pub slot: u32,
-    /// Patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose last
-    /// byte, at [`Site::PAIR`], traps only together with the one behind it).
+    /// The number of patched bytes: 1 (trap), 2 (jump to the island), 5 (jump) or 6 (jump whose
+    /// last byte, at [`Site::PAIR`], traps only together with the byte after it).
     pub len: u8,
     /// What it needs.
     pub flags: SiteFlags,
@@ -82,54 +81,55 @@ pub struct Site {
     pub island_original: [u8; 8],
     /// The island's bytes while armed.
     pub island_patched: [u8; 8],
-    /// How many of `heads` are meant.
+    /// How many of `heads` are used.
     pub head_count: u8,
     /// Instruction heads inside the window; the first is offset 0.
     pub heads: [Head; MAX_HEADS],
-    /// Bytes of the trampoline, so that a later tiptoe knows what is taken.
+    /// The trampoline's length, so that a later tiptoe knows which bytes are used.
     pub code_len: u16,
-    /// Where in its arena what unwinders are told of the trampoline is, in units of
+    /// Offset in its arena of the trampoline's unwind information, in units of
     /// [`crate::arena::UNIT`].
     pub told: u16,
-    /// How many units it has.
+    /// Its length in units.
     pub told_len: u8,
-    /// Tells bodies apart (filter and kind), so that a later tiptoe knows whether
-    /// this trampoline is the one it wants.
+    /// Identifies the trampoline's body (filter and kind), so that a later tiptoe recognizes a
+    /// trampoline that it can reuse.
     pub body: u32,
 }
 
 impl Site {
-    /// The head where the first of two bytes stands that trap together.
+    /// The head with the first of two bytes that trap together.
     pub const PAIR: usize = 4;
 
-    /// Bytes that one write changes at once, as every processor fetches them.
+    /// Aligned bytes that one write changes at once for every processor.
     pub const WORD: u64 = 8;
 
-    /// Whether it ends with two bytes that trap only together.
+    /// Returns whether it ends with two bytes that trap only together.
     pub fn is_paired(&self) -> bool {
         self.len as usize == Self::PAIR + 2
     }
 
-    /// Whether it is a hook that never holds a trap byte: of those are all that keep threads from blocking
-    /// SIGTRAP and SIGILL.
+    /// Returns whether it is a hook that never has a trap byte. All hooks that keep threads from
+    /// blocking SIGTRAP and SIGILL must be such.
     pub fn is_guard(&self) -> bool {
         let hook = self.flags.has(SiteFlags::HOOK) && !self.flags.has(SiteFlags::STAYS);
         hook && self.is_quiet()
     }
 
-    /// Whether it displaces one instruction, so that it needs no trap byte where no thread runs, and holds none.
+    /// Returns whether it displaces one instruction. It then needs no trap byte while no thread
+    /// runs, and has none.
     pub fn is_quiet(&self) -> bool {
         self.len > 1 && self.head_count == 1
     }
 
-    /// Whether it is patched without a trap byte while threads run: its patch lies in one aligned word, and
-    /// no instruction begins inside.
+    /// Returns whether it can be patched without a trap byte while threads run: the patch is in one
+    /// aligned word, and no instruction begins inside.
     pub fn fits_word(&self) -> bool {
         let end = self.address % Self::WORD + u64::from(self.len);
         self.is_quiet() && end <= Self::WORD
     }
 
-    /// How many counters it has, from its slot on.
+    /// Returns how many counters it has, from its slot on.
     pub fn width(&self) -> u32 {
         match self.flags {
             flags if flags.has(SiteFlags::HOOK) || flags.has(SiteFlags::FUTEX) => 0,
@@ -142,7 +142,7 @@ impl Site {
         }
     }
 
-    /// The counters in which its hits are, or its calls that are followed.
+    /// Returns the counters of its hits, or of its followed calls.
     pub fn entries(&self) -> impl Iterator<Item = u32> {
         let timed_values = self.width() == timed_values::WIDTH;
         let sets = if timed_values { timed_values::SETS } else { 1 };
@@ -150,12 +150,12 @@ impl Site {
         (0..sets).map(move |number| timed_values::set(slot, number))
     }
 
-    /// The heads that exist.
+    /// Returns the heads that are used.
     pub fn heads(&self) -> &[Head] {
         self.heads.get(..self.head_count as usize).unwrap_or(&[])
     }
 
-    /// The wire form.
+    /// Encodes it for the wire.
     pub fn encode(&self) -> [u64; SITE_WORDS] {
         let mut words = [0; SITE_WORDS];
         words[0] = self.address;
@@ -181,7 +181,7 @@ impl Site {
         words
     }
 
-    /// Reads the wire form; `None` where a length or a head cannot be.
+    /// Decodes it; `None` if a length or a head is impossible.
     pub fn decode(words: [u64; SITE_WORDS]) -> Option<Site> {
         let mut site = Site {
             address: words[0],

@@ -1,13 +1,12 @@
-//! Records of single calls: a ring for each thread, behind its counters.
+//! Records of single calls: a ring for each thread, after its counters.
 //!
-//! One writer, the thread that has the slab; one reader, tiptoe. The thread's
-//! trampolines write by themselves (`code/patch`'s `recorded.rs`), in the steps of
-//! [`Ring::push`]:
+//! One writer, the thread that has the slab; one reader, tiptoe. The thread's trampolines write by
+//! themselves (`code/patch`'s `recorded.rs`), in the steps of [`Ring::push`]:
 //!
-//! 1. *reserve*: move the head on, unless it is a whole ring ahead of the tail. In a
-//!    trampoline that is a `cmpxchg` without a `lock`: only a signal handler on the same
-//!    thread can come in between, and what it reserves lies behind;
-//! 2. write the cell, and its second word last, which says which position it is of.
+//! 1. *reserve*: advance the head, unless it is a whole ring ahead of the tail. A trampoline uses
+//!    `cmpxchg` without `lock`, because only a signal handler on the same thread can interfere, and
+//!    it reserves later cells;
+//! 2. write the cell; its second word last, which holds the cell's position.
 //!
 //! | word of a cell | holds |
 //! |---|---|
@@ -15,9 +14,9 @@
 //! | 1 | the probe's slot; in the upper half the low half of the position, plus one |
 //! | 2, 3 | the first two arguments |
 //!
-//! A slot that is none announces a thread: its id in word 0, its name in 2 and 3. The
-//! records up to the next announcement are its own. So a ring goes on through the lives
-//! of many threads, and what a dead one left there is read as its own.
+//! A slot below the first counter announces a thread: its id in word 0, its name in 2 and 3. The
+//! records up to the next announcement are that thread's. So a ring continues over the lives of
+//! many threads, and records that a dead thread left are read as its own.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -25,15 +24,16 @@
 //! | G: a cell was read | the tail in [`Ring::set_tail`] | [`Ring::push`] |
 //!
 //! # Cells that are never written
-//! A handler that jumps out of the write of a cell leaves it behind for ever. The reader
-//! waits for such a cell, and in the end gives it up, and for good: whoever may write
-//! there yet, in its next laps the cell counts as lost.
+//! A handler that jumps out of the write of a cell leaves the cell incomplete for ever. The reader
+//! waits for such a cell for some readings, then gives it up for good. It must not use the cell in
+//! later laps either, because its first writer might still write it. So the cell counts as lost in
+//! each lap.
 
 use crate::geometry::Geometry;
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 use crate::words::Words;
 
-/// Cells of a ring; a power of two, and fewer where each takes long.
+/// Cells of a ring, a power of two; fewer under loom and miri, which are slow.
 pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 2,
     (_, true) => 64,
@@ -42,28 +42,28 @@ pub const CELLS: usize = match (cfg!(tiptoe_loom), cfg!(miri)) {
 /// Words of a cell.
 pub const CELL_WORDS: usize = 4;
 
-/// Words of a slab that are its ring's; the cells are [`Geometry::ring_offset`] bytes behind
-/// the slab, so that trampolines need no address that could be another session's.
+/// Words of a slab that belong to its ring. The cells are [`Geometry::ring_offset`] bytes after the
+/// slab, so that trampolines contain no address that could be another session's.
 pub mod slab {
-    /// The next position that is free.
+    /// The next free position.
     pub const HEAD: usize = 2;
-    /// The next position that is to be read.
+    /// The next position to read.
     pub const TAIL: usize = 3;
 }
 
 /// Words of a probe that records calls, from its slot on.
 pub mod words {
-    /// Calls of which there is a record.
+    /// Recorded calls.
     pub const RECORDED: u32 = 0;
     /// Calls that found the ring full.
     pub const LOST: u32 = 1;
-    /// Calls that found no credit, or no ring.
+    /// Calls without credit, or without a ring.
     pub const ONLY_COUNTED: u32 = 2;
-    /// How many there are.
+    /// The number of words.
     pub const ALL: u32 = 3;
 }
 
-/// One call.
+/// A recorded call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// When, in ticks.
@@ -74,14 +74,14 @@ pub struct Record {
     pub args: [u64; 2],
 }
 
-/// What a cell holds.
+/// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// From here on the records are this thread's.
+    /// The following records are this thread's.
     Thread {
         /// Its id in the target's pid namespace.
         tid: u32,
-        /// The name it had.
+        /// Its name at that time.
         comm: [u8; 16],
     },
     /// A call.
@@ -96,13 +96,13 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// The ring behind a slab; `None` where there is none, or either is too short.
+    /// Returns the ring of a slab; `None` if there is none, or if either is too short.
     pub(crate) fn new(slab: Words<'a>, cells: Words<'a>) -> Option<Ring<'a>> {
         let fits = slab.len() > slab::TAIL && cells.len() == CELLS * CELL_WORDS;
         fits.then_some(Ring { slab, cells })
     }
 
-    /// Adds a call; false where the ring is full. (agent; as trampolines do)
+    /// Adds a call. Returns `false` if the ring is full. For the agent; trampolines do the same.
     pub fn push(&self, record: &Record) -> bool {
         self.write([
             record.at,
@@ -112,7 +112,8 @@ impl<'a> Ring<'a> {
         ])
     }
 
-    /// Says whose the next records are; false where the ring is full. (agent)
+    /// Announces the thread of the next records. Returns `false` if the ring is full. For the
+    /// agent.
     pub fn announce(&self, tid: u32, comm: [u64; 2]) -> bool {
         self.write([tid.into(), 0, comm[0], comm[1]])
     }
@@ -135,7 +136,7 @@ impl<'a> Ring<'a> {
     fn reserve(&self) -> Option<u64> {
         let (head, tail) = (self.slab.at(slab::HEAD)?, self.slab.at(slab::TAIL)?);
         loop {
-            let position = head.load(Relaxed); // our own thread's
+            let position = head.load(Relaxed); // Relaxed: our own thread's word
             // Acquire: pairs with the Release in `set_tail` (edge G).
             if position.wrapping_sub(tail.load(Acquire)) >= CELLS as u64 {
                 return None;
@@ -151,17 +152,16 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Whether everything in it was read. (agent, of a dead thread's)
+    /// Returns whether everything was read. For the agent, of a dead thread's ring.
     pub fn is_read(&self) -> bool {
         self.slab.load(slab::HEAD) == self.slab.load(slab::TAIL)
     }
 
-    /// The next position that is free. (tiptoe)
     fn head(&self) -> u64 {
         self.slab.load(slab::HEAD)
     }
 
-    /// The entry at a position; `None` while it is not complete. (tiptoe)
+    /// Returns the entry at a position; `None` while it is incomplete. For tiptoe.
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
         // Acquire: pairs with the Release in `push` (edge F).
@@ -183,7 +183,7 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Everything in front of this position was read. (tiptoe)
+    /// Frees the cells before this position. For tiptoe.
     fn set_tail(&self, position: u64) {
         if let Some(word) = self.slab.at(slab::TAIL) {
             // Release: pairs with the Acquire in `reserve` (edge G).
@@ -192,12 +192,12 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// The first word of a position's cell.
+/// Returns the first word of a position's cell.
 fn cell_of(position: u64) -> usize {
     position as usize % CELLS * CELL_WORDS
 }
 
-/// What the second word of a position's cell has in its upper half.
+/// Returns the upper half of the second word of a position's cell.
 fn mark(position: u64) -> u64 {
     position.wrapping_add(1) << 32
 }
@@ -211,11 +211,11 @@ fn name(first: u64, second: u64) -> [u8; 16] {
 
 const BITS: usize = u64::BITS as usize;
 
-/// How far a ring was read. All it believes is its own memory. (tiptoe)
+/// The position of the reader. It trusts only its own memory. For tiptoe.
 #[derive(Clone, Debug)]
 pub struct Reader {
     tail: u64,
-    /// How often it looked at a cell that is not complete.
+    /// How often it found the next cell incomplete.
     waited: u32,
     /// A bit for each cell that was given up.
     given_up: [u64; CELLS.div_ceil(BITS)],
@@ -232,12 +232,12 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Reads what is new, in order, and frees it for the writer. A cell that is still not
-    /// complete after `patience` readings is given up. Returns how many entries are lost.
+    /// Passes new entries to `take` in order, and frees their cells. A cell that is still
+    /// incomplete after `patience` readings is given up. Returns how many entries were lost.
     pub fn read(&mut self, ring: &Ring, patience: u32, mut take: impl FnMut(Entry)) -> u64 {
         let (head, from) = (ring.head(), self.tail);
         if head.wrapping_sub(from) > CELLS as u64 {
-            // No writer of ours gets so far ahead.
+            // Impossible for our own writer, so the head is corrupted.
             return self.skip(ring, head);
         }
         let mut lost = 0;
@@ -272,7 +272,7 @@ impl Reader {
         self.given_up.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether the next cell is not waited for any more.
+    /// Returns whether to give up the next cell.
     fn gives_up(&mut self, patience: u32) -> bool {
         if self.is_given_up(self.tail) {
             return true;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_goes_round_and_refuses_what_it_has_no_room_for() {
+    fn a_ring_wraps_around_and_refuses_records_without_room() {
         let (slab, cells) = (words(8), words(CELLS * CELL_WORDS));
         let ring = Ring::new(Words::new(&slab), Words::new(&cells)).unwrap();
         let mut reader = Reader::default();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_cannot_be_costs_nothing() {
+    fn an_impossible_head_is_read_in_bounded_time() {
         let (slab, cells) = (words(8), words(CELLS * CELL_WORDS));
         let ring = Ring::new(Words::new(&slab), Words::new(&cells)).unwrap();
         let mut reader = Reader::default();

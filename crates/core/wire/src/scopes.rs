@@ -1,60 +1,60 @@
-//! What is noted of scopes: words of the slabs, from the session's scope slot on.
+//! The layout of scope data in the slabs, from the session's scope slot on.
 //!
-//! A scope within another is a *node* of a tree, as a cgroup within another is: its label, below the node
-//! that its thread was in. Nodes are numbered as they are met; number 0 is outside of all.
+//! A scope inside another is a *node* of a tree: its label, below the node that its thread was in.
+//! Nodes are numbered in the order of their first entry; 0 is outside of all.
 //!
 //! | in a thread's slab | words |
 //! |---|---|
 //! | [`Geometry::SCOPE`](crate::Geometry::SCOPE) | the node that the thread is in |
-//! | [`SINCE`] | since when its time is not charged yet, in ticks; 0 before its first node |
-//! | [`RESUMED`] | how often it came back to one without entering it |
-//! | from [`NODES_AT`] on | of each node how often it was entered, and the ticks in it alone |
+//! | [`SINCE`] | up to when its time was charged, in ticks; 0 before its first node |
+//! | [`RESUMED`] | how often it resumed a node without entering it |
+//! | from [`NODES_AT`] on | for each node how often it was entered, and the ticks in it alone |
 //!
 //! | in slab 0 | words |
 //! |---|---|
-//! | [`STAMP`] | which session it is; never 0 |
-//! | [`COUNT`] | how many numbers were given away |
-//! | from [`KEYS`] on | the table of nodes, by label and parent: key and number in one word |
-//! | from [`RECORDS`] on | [`record`] of each |
+//! | [`STAMP`] | the number of the session; never 0 |
+//! | [`COUNT`] | how many numbers were taken |
+//! | from [`KEYS`] on | the table of nodes by label and parent: key and number in one word |
+//! | from [`RECORDS`] on | a [`record`] for each |
 //!
-//! A thread's words have no other writer, but for its signal handlers. A record is written by whoever
-//! took the number, before the number is told; nothing is changed after it.
+//! Only a thread and its signal handlers write its words. The thread that takes a number must write
+//! the record before it publishes the number, and a record never changes afterwards.
 
-/// As many hashes as this power of two.
+/// The number of hashes, as a power of two.
 pub const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 1,
     (_, true) => 7,
     _ => 11,
 };
-/// Numbers of nodes: 0 is outside, the last one is [`OTHERS`].
+/// The number of nodes: 0 is outside, the last one is [`OTHERS`].
 pub const NODES: u32 = match (cfg!(tiptoe_loom), cfg!(miri)) {
     (true, _) => 4,
     (_, true) => 64,
     _ => 1024,
 };
-/// The node of what found no room.
+/// The node for scopes without room.
 pub const OTHERS: u32 = NODES - 1;
-/// A key is in one of so many places, from its hash on.
+/// How many slots are probed for a key, from its hash on.
 pub const RUN: u32 = if cfg!(tiptoe_loom) { 2 } else { 16 };
 
-/// Of a thread: since when its time is not charged.
+/// Of a thread: up to when its time was charged.
 pub const SINCE: u32 = 0;
-/// Of a thread: how often it came back to a node without entering it.
+/// Of a thread: how often it resumed a node without entering it.
 pub const RESUMED: u32 = 1;
 /// Of a thread: its first node's words.
 pub const NODES_AT: u32 = 8;
 /// Words of a node.
 pub const NODE_WORDS: u32 = 2;
 
-/// In slab 0: which session it is.
+/// In slab 0: the number of the session.
 pub const STAMP: u32 = 0;
-/// In slab 0: numbers given away, the first being 1.
+/// In slab 0: how many numbers were taken, the first being 1.
 pub const COUNT: u32 = 1;
 /// In slab 0: the first key.
 pub const KEYS: u32 = 8;
 /// In slab 0: the first record.
 pub const RECORDS: u32 = (KEYS + (1 << BITS) + RUN).next_multiple_of(8);
-/// How many words there are in all.
+/// The number of words in all.
 pub const WIDTH: u32 = max(
     NODES_AT + NODES * NODE_WORDS,
     RECORDS + NODES * record::WORDS,
@@ -65,89 +65,89 @@ const fn max(a: u32, b: u32) -> u32 {
     if a > b { a } else { b }
 }
 
-/// What is known of a node.
+/// The record of a node.
 pub mod record {
-    /// Words of one.
+    /// Words of a record.
     pub const WORDS: u32 = if cfg!(tiptoe_loom) { 2 } else { 8 };
-    /// Its parent in the low half; above it how long its name is. Written last: 0 while the record is not
-    /// complete.
+    /// Its parent in the low half; above it the length of its name. Written last; 0 while the
+    /// record is incomplete.
     pub const PARENT: u32 = 0;
-    /// Set in that word.
+    /// Set in that word once the record is complete.
     pub const COMPLETE: u64 = 1 << 63;
-    /// As much of the name as there is room for.
+    /// The name, cut to its room.
     pub const NAME: u32 = 1;
-    /// Bytes of it.
+    /// Most bytes of the name.
     pub const NAME_BYTES: usize = (WORDS - NAME) as usize * 8;
 }
 
-/// A key is a label's address and the number of a parent; a number goes above it.
+/// A key is a label's address and a parent's number; the node's number is stored above it.
 pub mod key {
     /// Labels are at multiples of eight, below 2^47.
     pub const LABEL_BITS: u32 = 44;
-    /// Of a parent's number, and of the node's own.
+    /// Bits of a node's number.
     pub const NODE_BITS: u32 = 10;
-    /// From this bit on the node's number.
+    /// Position of the node's number.
     pub const NUMBER_SHIFT: u32 = LABEL_BITS + NODE_BITS;
 
     const _: () = assert!(NUMBER_SHIFT + NODE_BITS == u64::BITS);
     const _: () = assert!(super::NODES <= 1 << NODE_BITS);
 
-    /// The key of a label below a parent; `None` for what is no address of a label.
+    /// Returns the key of a label below a parent; `None` if the label's address is impossible.
     pub fn of(label: u64, parent: u32) -> Option<u64> {
         let sound = label != 0 && label.is_multiple_of(8) && label >> (LABEL_BITS + 3) == 0;
         sound.then_some(label >> 3 | u64::from(parent & ((1 << NODE_BITS) - 1)) << LABEL_BITS)
     }
 
-    /// The number in a word, if its key is this one.
+    /// Returns the number in a word, if its key is this one.
     pub fn number(word: u64, key: u64) -> Option<u32> {
         let own = word & ((1 << NUMBER_SHIFT) - 1);
         (word != 0 && own == key).then_some((word >> NUMBER_SHIFT) as u32)
     }
 }
 
-/// What one node came to in a thread.
+/// A thread's totals for one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct NodeTotals {
     /// How often it was entered.
     pub entries: u64,
-    /// Ticks in it, but not in nodes below.
+    /// Ticks in it, without nodes below.
     pub ticks: u64,
 }
 
-/// What a thread's words say of each node; nothing of it is relied on.
-pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, Spent)> {
+/// Returns a thread's totals for each node. They are the target's claim.
+pub fn spent(words: &[u64]) -> impl Iterator<Item = (u32, NodeTotals)> {
     let nodes = words.get(NODES_AT as usize..).unwrap_or_default();
     let nodes = nodes.chunks_exact(NODE_WORDS as usize).take(NODES as usize);
-    let spent = |pair: &[u64]| Spent {
+    let spent = |pair: &[u64]| NodeTotals {
         entries: pair.first().copied().unwrap_or(0),
         ticks: pair.get(1).copied().unwrap_or(0),
     };
     (0..)
         .zip(nodes.map(spent))
-        .filter(|(_, spent)| *spent != Spent::default())
+        .filter(|(_, spent)| *spent != NodeTotals::default())
 }
 
-/// A node as slab 0 tells of it.
+/// A node, as slab 0 describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The one that it is within; less than its own number.
+    /// Its parent, whose number is smaller than its own, or [`OTHERS`].
     pub parent: u32,
-    /// As much of its name as there is.
+    /// Its name, cut to its room, and the length.
     pub name: ([u8; record::NAME_BYTES], usize),
-    /// Whether there was more.
+    /// Whether the name was cut.
     pub is_cut: bool,
 }
 
 impl Node {
-    /// The name's bytes.
+    /// Returns the name's bytes.
     pub fn name(&self) -> &[u8] {
         let (bytes, len) = &self.name;
         bytes.get(..*len).unwrap_or(bytes)
     }
 }
 
-/// The node of a number, in the words of slab 0: what the target claims, checked as far as
-/// somebody may go by it.
+/// Returns the node of a number from the words of slab 0. They are hostile: the parent's number is
+/// checked, so that walking up ends.
 pub fn node(words: &[u64], number: u32) -> Option<Node> {
     let first = (RECORDS + number.min(NODES) * record::WORDS) as usize;
     let own = words.get(first..first + record::WORDS as usize)?;
@@ -175,7 +175,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn a_key_keeps_label_and_parent_apart() {
+    fn a_key_separates_label_and_parent() {
         let label = 0x7fff_ffff_fff8;
         let one = key::of(label, 1023).expect("a label");
         let word = one | 5 << key::NUMBER_SHIFT;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_believed_only_as_far_as_it_goes() {
+    fn an_impossible_node_is_refused() {
         let mut words = std::vec![0; WIDTH as usize];
         let at = |node: u32| (RECORDS + node * record::WORDS) as usize;
         words[at(2)] = record::COMPLETE | 3 << 32 | 1;

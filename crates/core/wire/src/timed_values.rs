@@ -1,5 +1,5 @@
-//! How a thread's followed and timed calls of a probe are told apart by the value of an
-//! argument: words of its slab, from the probe's slot on.
+//! The layout of followed and timed calls grouped by the value of an argument: words of a thread's
+//! slab, from the probe's slot on.
 //!
 //! | words | hold |
 //! |---|---|
@@ -8,11 +8,10 @@
 //! | [`ROOM`] more, from [`FIRST`] on | those of one value each |
 //! | from [`KEYS`] on, [`ROOM`] words | the value of each of these; 0 while it is free |
 //!
-//! A call counts its entry, its return or its leaving, and its time in one set alone, whose
-//! number its frame keeps: what all calls did is the sum over the sets. A value is looked for
-//! from its hash on, to the end of the keys. The thread itself, and the agent on it, are the
-//! only writers of keys: they take one by one instruction, so that a signal handler finds it
-//! free or taken.
+//! A call counts its entry, its end and its time in one set, whose number is in its frame. The sum
+//! over all sets is what all calls did. A value is searched from its hash on, to the end of the
+//! keys. Only the thread itself, and the agent on it, write keys. They must take one by a single
+//! instruction, so that a signal handler finds it free or taken.
 
 use crate::calls::{HASH, words};
 use crate::data::Data;
@@ -23,30 +22,30 @@ pub const OTHERS: u8 = 0;
 pub const ZERO: u8 = 1;
 /// The set of the first key.
 pub const FIRST: u8 = 2;
-/// As many hashes as this power of two.
+/// The number of hashes, as a power of two.
 pub const BITS: u8 = 6;
-/// How many keys there are.
+/// The number of keys.
 pub const ROOM: u8 = (1 << BITS) + 16;
-/// How many sets there are.
+/// The number of sets.
 pub const SETS: u8 = ROOM + FIRST;
 /// The first key.
 pub const KEYS: u32 = SETS as u32 * words::ALL;
-/// How many words there are.
+/// The number of words.
 pub const WIDTH: u32 = KEYS + ROOM as u32;
 
-/// The first word of a set.
+/// Returns the first word of a set.
 pub const fn set(slot: u32, number: u8) -> u32 {
     slot.saturating_add(number as u32 * words::ALL)
 }
 
-/// The key of a set, where it has one.
+/// Returns the key of a set, if it has one.
 fn key(slot: u32, number: u8) -> Option<u32> {
     let index = number.checked_sub(FIRST).filter(|index| *index < ROOM)?;
     Some(slot.saturating_add(KEYS + u32::from(index)))
 }
 
-/// The sets of a probe's words that counted anything, with their values, or `None` for those
-/// without; nothing of what they say is relied on.
+/// Returns the sets with counts and their values, `None` for the set without one. They are the
+/// target's claim.
 pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     let sets = all.chunks_exact(words::ALL as usize);
     let value = |number: u8| match number {
@@ -62,8 +61,8 @@ pub fn decode(all: &[u64]) -> impl Iterator<Item = (Option<u64>, &[u64])> {
     counted.map(move |(number, set)| (value(number), set))
 }
 
-/// The set, among the calling thread's own words in `slab`, for a value that another
-/// thread's set has. (agent, cold path)
+/// Returns the calling thread's set, in slab `to`, for the value of a set in slab `from`. For the
+/// agent's cold path.
 pub fn same_value(data: &Data, slot: u32, [from, to]: [u32; 2], number: u8) -> u8 {
     let Some(known) = key(slot, number) else {
         return number;

@@ -1,5 +1,5 @@
-//! How a thread's hits of a probe are told apart by the value of an argument: words of its
-//! slab, from the probe's slot on.
+//! The layout of hits grouped by the value of an argument: words of a thread's slab, from the
+//! probe's slot on.
 //!
 //! | words | hold |
 //! |---|---|
@@ -7,10 +7,9 @@
 //! | [`ZERO`] | those whose value was 0 |
 //! | from [`ENTRIES`] on | pairs of another value and its hits; 0 and 0 while they are free |
 //!
-//! A value is looked for at its hash and in the [`RUN`] entries from there on. Where it is in
-//! none of them, and none is free, the hit is in [`ALL`] alone. The thread's own trampolines
-//! are the only writers: they take an entry by one instruction, so that a signal handler
-//! finds it free or taken.
+//! A value is searched in [`RUN`] entries from its hash on. If none of them has it and none is
+//! free, the hit counts only in [`ALL`]. Only the thread's own trampolines write. They must take an
+//! entry by a single instruction, so that a signal handler finds it free or taken.
 
 /// All hits.
 pub const ALL: u32 = 0;
@@ -18,17 +17,16 @@ pub const ALL: u32 = 0;
 pub const ZERO: u32 = 1;
 /// The first entry.
 pub const ENTRIES: u32 = 2;
-/// As many hashes as this power of two.
+/// The number of hashes, as a power of two.
 pub const BITS: u8 = 8;
-/// Entries in which a value may be, from its hash on.
+/// How many entries are probed, from the hash on.
 pub const RUN: u32 = 8;
-/// How many entries there are.
+/// The number of entries.
 pub const ROOM: u32 = (1 << BITS) + RUN;
-/// How many words there are.
+/// The number of words.
 pub const WIDTH: u32 = ENTRIES + 2 * ROOM;
 
-/// The values that the words of a probe hold, with their hits; nothing of what they say is
-/// relied on.
+/// Returns the values and their hits. They are the target's claim.
 pub fn decode(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
     let entries = words.get(ENTRIES as usize..).unwrap_or_default();
     let pairs = entries.chunks_exact(2).map(|pair| match pair {
@@ -47,7 +45,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn what_is_counted_is_read_and_nothing_behind_it() {
+    fn counts_are_read_and_nothing_after_them() {
         let mut words = std::vec![0; WIDTH as usize + 4];
         (words[0], words[1]) = (9, 2);
         (words[2], words[3]) = (7, 3);

@@ -1,31 +1,31 @@
-//! The locks around the counting rules.
+//! The locks around the counting rules, and the public operations.
 
 use tiptoe_sync::{All, One, Shards, Wait};
 
 use crate::backend::{Backend, NoBackend};
-use crate::constraints::{Asked, Constraints, Denied};
+use crate::constraints::{Constraints, DenyReason, PlacedRequest};
 use crate::error::Error;
 use crate::geometry::{Geometry, HEAD};
 use crate::primitive::AtomicU64;
 use crate::request::{Kind, Request, Target};
 use crate::stats::{Counters, Side, Stats};
-use crate::tasks::Held;
+use crate::tasks::TaskSlots;
 
-/// The accounting of a machine's debug registers. What it knows is in the caller's words; all
-/// who share these have one of their own.
+/// The accounting of a machine's debug registers. The state is in the caller's words; callers that
+/// share the words each have an `Accounting` of their own.
 ///
-/// A thread must not call it from a signal handler that may have interrupted a call of its
-/// own, except by `try_`.
+/// A thread must not call it from a signal handler that may have interrupted a call of its own,
+/// because it would deadlock on its shard. Only the `try_` methods are safe there.
 #[derive(Debug)]
 pub struct Accounting<'a, W, B = NoBackend> {
     constraints: Constraints<'a>,
     shards: Shards<'a, W>,
-    /// One: the lock of a backend that wants one.
+    /// A single lock, for a backend that is not parallel.
     hooks: Shards<'a, W>,
     backend: B,
 }
 
-/// What is held during a call, and the counters that belong to it.
+/// The lock held during a call, and the counters that it protects.
 struct Hold<'s, 'a, W: Wait> {
     lock: Lock<'s, 'a, W>,
     counters: Counters<'s>,
@@ -53,23 +53,23 @@ impl<W: Wait> Hold<'_, '_, W> {
     }
 }
 
-/// What to do about a lock that is taken.
+/// What to do when a lock is taken.
 #[derive(Clone, Copy)]
-enum Taken {
+enum OnContention {
     Wait,
     Refuse,
 }
 
 impl<'a, W: Wait> Accounting<'a, W> {
-    /// The accounting in these words: zeroed ones where nothing is reserved yet. None where
-    /// there are too few.
+    /// Returns the accounting in these words, which must be zeroed before first use. `None` if
+    /// there are too few words.
     pub fn new(geometry: Geometry, words: &'a [AtomicU64], wait: &'a W) -> Option<Self> {
         Accounting::with_backend(geometry, words, wait, NoBackend)
     }
 }
 
 impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
-    /// With something that takes what was accounted for.
+    /// Returns an accounting with a backend, which takes the granted slots.
     pub fn with_backend(
         geometry: Geometry,
         words: &'a [AtomicU64],
@@ -85,66 +85,70 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// Reserves what is asked for, or nothing.
+    /// Reserves what the request covers, or nothing.
     pub fn reserve(&self, request: &Request) -> Result<(), Error> {
-        self.reserve_if(request, Taken::Wait)
+        self.reserve_if(request, OnContention::Wait)
     }
 
-    /// For debuggers: the same, but [`Error::Busy`] instead of waiting.
+    /// Reserves without waiting, for debuggers: returns [`Error::Busy`] if a lock is taken.
     pub fn try_reserve(&self, request: &Request) -> Result<(), Error> {
-        self.reserve_if(request, Taken::Refuse)
+        self.reserve_if(request, OnContention::Refuse)
     }
 
-    /// Releases what was reserved by the same words.
+    /// Releases a reservation. The request must equal that of the reservation.
     pub fn release(&self, request: &Request) -> Result<(), Error> {
-        self.release_if(request, Taken::Wait)
+        self.release_if(request, OnContention::Wait)
     }
 
-    /// For debuggers: the same, but [`Error::Busy`] instead of waiting.
+    /// Releases without waiting, for debuggers: returns [`Error::Busy`] if a lock is taken.
     pub fn try_release(&self, request: &Request) -> Result<(), Error> {
-        self.release_if(request, Taken::Refuse)
+        self.release_if(request, OnContention::Refuse)
     }
 
-    /// Reserves `new` for `old`, or leaves `old` as it was. Nobody gets between.
+    /// Replaces `old` by `new`, or leaves `old` as it was. No other request can take the slots in
+    /// between.
     pub fn modify(&self, old: &Request, new: &Request) -> Result<(), Error> {
-        let (old_asked, new_asked) = (self.asked(old)?, self.asked(new)?);
-        let shards = old_asked.shard().zip(new_asked.shard());
+        let (old_placed, new_placed) = (self.placed(old)?, self.placed(new)?);
+        let shards = old_placed.shard().zip(new_placed.shard());
         let shard = shards.filter(|(old, new)| old == new);
-        let hold = self.hold(shard.map(|(shard, _)| shard), Taken::Wait)?;
-        if !self.constraints.remove_locked(&old_asked) {
+        let hold = self.hold(shard.map(|(shard, _)| shard), OnContention::Wait)?;
+        if !self.constraints.remove_locked(&old_placed) {
             return Err(Error::NotHeld);
         }
-        let checked = self.check_locked(&new_asked, &hold);
-        let checked = checked.map_err(|denied| self.constraints.explain_locked(&new_asked, denied));
+        let checked = self.check_locked(&new_placed, &hold);
+        let checked =
+            checked.map_err(|denied| self.constraints.explain_locked(&new_placed, denied));
         let done = checked.and_then(|held| {
-            let _alone = self.backend_lock(Taken::Wait)?;
+            let _alone = self.backend_lock(OnContention::Wait)?;
             let replaced = self.backend.replace(old, new);
             replaced.map(|()| held).map_err(Error::Backend)
         });
         match &done {
-            Ok(held) => self.constraints.add_locked(&new_asked, held),
+            Ok(held) => self.constraints.add_locked(&new_placed, held),
             Err(_) => {
                 if hold.is_all() {
-                    // Its room may have gone to the new one's shard.
-                    self.constraints.gather_locked(&old_asked);
+                    // `gather_locked` for the new request may have moved the entry to another
+                    // shard.
+                    self.constraints.gather_locked(&old_placed);
                 }
-                self.constraints.restore_locked(&old_asked);
+                self.constraints.restore_locked(&old_placed);
             }
         }
         done.map(|_| ())
     }
 
-    /// Reserves all, or nothing, in one hold.
+    /// Reserves all, or nothing, in one hold of the locks.
     pub fn reserve_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.reserve_each(requests.iter().copied())
     }
 
-    /// Releases all, in one hold. Tells if one was not reserved, and releases the others.
+    /// Releases all, in one hold of the locks. If one was not reserved, returns an error but
+    /// releases the others.
     pub fn release_all(&self, requests: &[Request]) -> Result<(), Error> {
         self.release_each(requests.iter().copied())
     }
 
-    /// Reserves on every CPU, or nowhere, in one hold.
+    /// Reserves on every CPU, or on none, in one hold of the locks.
     pub fn reserve_wide(&self, kind: Kind, weight: u32, holder: u64) -> Result<(), Error> {
         self.reserve_each(self.wide(kind, weight, holder))
     }
@@ -154,24 +158,24 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         self.release_each(self.wide(kind, weight, holder))
     }
 
-    /// How many slots a target holds at this moment: of a task on a CPU, all that it holds
-    /// there.
+    /// Returns how many slots a target holds now. For a task on a CPU: everything that the task
+    /// holds there.
     pub fn held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
-        self.asked(&request).map_or(0, |asked| {
-            let hold = self.hold(asked.shard(), Taken::Wait);
-            hold.map_or(0, |_hold| self.constraints.held_locked(&asked))
+        self.placed(&request).map_or(0, |placed| {
+            let hold = self.hold(placed.shard(), OnContention::Wait);
+            hold.map_or(0, |_hold| self.constraints.held_locked(&placed))
         })
     }
 
-    /// Whether nothing is reserved.
+    /// Returns whether nothing is reserved.
     pub fn is_empty(&self) -> bool {
-        let hold = self.hold(None, Taken::Wait);
+        let hold = self.hold(None, OnContention::Wait);
         hold.is_ok_and(|_hold| self.constraints.is_empty_locked())
     }
 
-    /// What happened on one side so far. Nobody waits for that: a call in progress may be
-    /// counted in part.
+    /// Returns the counters of one side. It takes no lock, so a call in progress may be counted in
+    /// part.
     pub fn stats(&self, side: Side) -> Stats {
         let shards = 0..self.constraints.layout.shards;
         let sides = match side {
@@ -184,87 +188,95 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     }
 
     #[inline]
-    fn asked<'s>(&'s self, request: &'s Request) -> Result<Asked<'s>, Error> {
+    fn placed<'s>(&'s self, request: &'s Request) -> Result<PlacedRequest<'s>, Error> {
         self.constraints.validate(request)?;
-        self.constraints.asked(request).ok_or(Error::Full)
+        self.constraints.placed(request).ok_or(Error::Full)
     }
 
     #[inline]
-    fn reserve_if(&self, request: &Request, taken: Taken) -> Result<(), Error> {
-        let asked = self.asked(request)?;
+    fn reserve_if(&self, request: &Request, on_contention: OnContention) -> Result<(), Error> {
+        let placed = self.placed(request)?;
         {
-            let hold = self.hold(asked.shard(), taken)?;
-            match self.reserve_locked(&asked, &hold, taken) {
+            let hold = self.hold(placed.shard(), on_contention)?;
+            match self.reserve_locked(&placed, &hold, on_contention) {
                 Err(Error::Full) => {}
                 done => return done,
             }
         }
-        // Other shards may have room.
-        let hold = self.hold(None, taken)?;
-        self.reserve_locked(&asked, &hold, taken)
+        // The entries of other shards may be free.
+        let hold = self.hold(None, on_contention)?;
+        self.reserve_locked(&placed, &hold, on_contention)
     }
 
     #[inline]
     fn reserve_locked(
         &self,
-        asked: &Asked,
+        placed: &PlacedRequest,
         hold: &Hold<'_, '_, W>,
-        taken: Taken,
+        on_contention: OnContention,
     ) -> Result<(), Error> {
-        let held = match self.check_locked(asked, hold) {
+        let held = match self.check_locked(placed, hold) {
             Ok(held) => held,
-            Err(denied) => return Err(self.constraints.explain_locked(asked, denied)),
+            Err(denied) => return Err(self.constraints.explain_locked(placed, denied)),
         };
         {
-            let _alone = self.backend_lock(taken)?;
+            let _alone = self.backend_lock(on_contention)?;
             self.backend
-                .reserve(asked.request)
+                .reserve(placed.request)
                 .map_err(Error::Backend)?;
         }
-        self.constraints.add_locked(asked, &held);
+        self.constraints.add_locked(placed, &held);
         hold.counters.reserved(1);
         Ok(())
     }
 
-    /// Whether a request can be granted under a hold. Who holds everything finds room for
-    /// it, if there is any.
+    /// Returns whether a request can be granted under a hold. If all shards are held, free entries
+    /// of other shards are used.
     #[inline]
-    fn check_locked(&self, asked: &Asked, hold: &Hold<'_, '_, W>) -> Result<Held, Denied> {
-        let mut checked = self.constraints.check_locked(asked);
-        if hold.is_all() && checked == Err(Denied::Full) {
-            self.constraints.gather_locked(asked);
-            checked = self.constraints.check_locked(asked);
+    fn check_locked(
+        &self,
+        placed: &PlacedRequest,
+        hold: &Hold<'_, '_, W>,
+    ) -> Result<TaskSlots, DenyReason> {
+        let mut checked = self.constraints.check_locked(placed);
+        if hold.is_all() && checked == Err(DenyReason::Full) {
+            self.constraints.gather_locked(placed);
+            checked = self.constraints.check_locked(placed);
         }
         checked
     }
 
     #[inline]
-    fn release_if(&self, request: &Request, taken: Taken) -> Result<(), Error> {
-        let asked = self.asked(request)?;
-        let _hold = self.hold(asked.shard(), taken)?;
-        self.release_locked(&asked, taken)
+    fn release_if(&self, request: &Request, on_contention: OnContention) -> Result<(), Error> {
+        let placed = self.placed(request)?;
+        let _hold = self.hold(placed.shard(), on_contention)?;
+        self.release_locked(&placed, on_contention)
     }
 
     #[inline]
-    fn release_locked(&self, asked: &Asked, taken: Taken) -> Result<(), Error> {
-        let _alone = self.backend_lock(taken)?;
-        if !self.constraints.remove_locked(asked) {
+    fn release_locked(
+        &self,
+        placed: &PlacedRequest,
+        on_contention: OnContention,
+    ) -> Result<(), Error> {
+        let _alone = self.backend_lock(on_contention)?;
+        if !self.constraints.remove_locked(placed) {
             return Err(Error::NotHeld);
         }
-        self.backend.release(asked.request);
+        self.backend.release(placed.request);
         Ok(())
     }
 
     fn reserve_each(&self, requests: impl Iterator<Item = Request> + Clone) -> Result<(), Error> {
         let mut all = requests.clone();
         all.try_for_each(|request| self.constraints.validate(&request))?;
-        let hold = self.hold(None, Taken::Wait)?;
+        let hold = self.hold(None, OnContention::Wait)?;
         for (count, request) in requests.clone().enumerate() {
-            let asked = self.asked(&request)?;
-            if let Err(error) = self.reserve_locked(&asked, &hold, Taken::Wait) {
+            let placed = self.placed(&request)?;
+            if let Err(error) = self.reserve_locked(&placed, &hold, OnContention::Wait) {
                 for granted in requests.take(count) {
-                    let asked = self.asked(&granted)?;
-                    self.release_locked(&asked, Taken::Wait)?;
+                    let placed = self.placed(&granted)?;
+                    self.release_locked(&placed, OnContention::Wait)?;
                 }
                 hold.counters.reserved((count as u64).wrapping_neg());
                 return Err(error);
@@ -274,11 +286,11 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
     }
 
     fn release_each(&self, requests: impl Iterator<Item = Request>) -> Result<(), Error> {
-        let _hold = self.hold(None, Taken::Wait)?;
+        let _hold = self.hold(None, OnContention::Wait)?;
         let mut all = Ok(());
         for request in requests {
-            let asked = self.asked(&request);
-            let done = asked.and_then(|asked| self.release_locked(&asked, Taken::Wait));
+            let placed = self.placed(&request);
+            let done = placed.and_then(|placed| self.release_locked(&placed, OnContention::Wait));
             all = all.and(done);
         }
         all
@@ -299,14 +311,18 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         })
     }
 
-    /// A shard, or all of them.
+    /// Locks a shard, or all of them.
     #[inline]
-    fn hold(&self, shard: Option<usize>, taken: Taken) -> Result<Hold<'_, 'a, W>, Error> {
-        let lock = match (shard, taken) {
-            (Some(shard), Taken::Wait) => self.shards.one(shard).map(Lock::One),
-            (Some(shard), Taken::Refuse) => self.shards.try_one(shard).map(Lock::One),
-            (None, Taken::Wait) => Some(Lock::All(self.shards.all())),
-            (None, Taken::Refuse) => self.shards.try_all().map(Lock::All),
+    fn hold(
+        &self,
+        shard: Option<usize>,
+        on_contention: OnContention,
+    ) -> Result<Hold<'_, 'a, W>, Error> {
+        let lock = match (shard, on_contention) {
+            (Some(shard), OnContention::Wait) => self.shards.one(shard).map(Lock::One),
+            (Some(shard), OnContention::Refuse) => self.shards.try_one(shard).map(Lock::One),
+            (None, OnContention::Wait) => Some(Lock::All(self.shards.all())),
+            (None, OnContention::Refuse) => self.shards.try_all().map(Lock::All),
         };
         let lock = lock.ok_or(Error::Busy)?;
         let counters = self.constraints.counters(shard);
@@ -314,13 +330,12 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(Hold { lock, counters })
     }
 
-    /// The lock of a backend that wants one.
     #[inline]
-    fn backend_lock(&self, taken: Taken) -> Result<Option<One<'a, W>>, Error> {
-        let lock = match (B::PARALLEL, taken) {
+    fn backend_lock(&self, on_contention: OnContention) -> Result<Option<One<'a, W>>, Error> {
+        let lock = match (B::PARALLEL, on_contention) {
             (true, _) => return Ok(None),
-            (false, Taken::Wait) => self.hooks.one(0),
-            (false, Taken::Refuse) => self.hooks.try_one(0),
+            (false, OnContention::Wait) => self.hooks.one(0),
+            (false, OnContention::Refuse) => self.hooks.try_one(0),
         };
         lock.map(Some).ok_or(Error::Busy)
     }

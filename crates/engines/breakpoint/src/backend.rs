@@ -1,26 +1,25 @@
-//! What takes the slots that were accounted for.
+//! What takes the granted slots, for example by opening events.
 
 use crate::request::Request;
 
-/// Why a backend refused, in its own numbers.
+/// A backend's error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal(pub i32);
 
-/// Takes and gives back slots that were accounted for, within the same hold of the locks.
-/// Its hooks must not reserve or release themselves.
+/// Takes and releases granted slots, while the locks are held. Its hooks must not reserve or
+/// release themselves; that would deadlock.
 pub trait Backend {
-    /// Whether its hooks may run in parallel. Where they may not they are called under a
-    /// lock of their own.
+    /// Whether its hooks may run concurrently. Otherwise they are called under a lock of their own.
     const PARALLEL: bool;
 
-    /// Takes what the accounting has granted, or nothing.
+    /// Takes the granted slots, or none.
     fn reserve(&self, request: &Request) -> Result<(), Refusal>;
 
-    /// Gives back what was taken.
+    /// Releases slots that were taken.
     fn release(&self, request: &Request);
 
-    /// Takes `new` for `old`, or leaves `old` as it was. A backend that may be unable to take
-    /// again what it has just given back does this its own way.
+    /// Replaces `old` by `new`, or leaves `old` as it was. A backend for which the default may lose
+    /// `old` must override this.
     fn replace(&self, old: &Request, new: &Request) -> Result<(), Refusal> {
         self.release(old);
         let done = self.reserve(new);
@@ -31,7 +30,7 @@ pub trait Backend {
     }
 }
 
-/// Accounting alone.
+/// A backend that takes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoBackend;
 

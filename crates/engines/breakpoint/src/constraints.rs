@@ -1,10 +1,12 @@
-//! The counting rules. Everything `_locked` is called by who holds the request's shard, or
-//! all.
+//! The counting rules. A caller of a `_locked` function must hold the request's shard, or all
+//! shards.
 //!
-//! A task is counted once among those of its shard, by the slots that it holds on all CPUs,
-//! and once more on each CPU where it holds others besides, by all that it holds there. The
-//! most that any task holds on a CPU is the larger of the two maxima, as the second count of
-//! a task is never below its first. So no count ever moves over all CPUs.
+//! A task is counted once in its shard's histogram, by the slots that it holds on all CPUs. On each
+//! CPU where it holds more, it is also counted in that CPU's histogram, by everything that it holds
+//! there.
+//!
+//! INVARIANT: a task's count on a CPU is never below its count in its shard. So the most that any
+//! task holds on a CPU is the larger of both maxima, and no count must ever be moved over all CPUs.
 
 use crate::cpu::Cpu;
 use crate::error::{Conflict, Error, Holder};
@@ -12,10 +14,9 @@ use crate::geometry::{Geometry, Layout, header};
 use crate::primitive::AtomicU64;
 use crate::request::{Request, Target};
 use crate::stats::{self, Counters};
-use crate::tasks::{Cell, Entries, Head, Held, Shard, Task};
+use crate::tasks::{Cell, Entries, Head, Shard, Task, TaskSlots};
 use crate::words::Words;
 
-/// The whole state.
 #[derive(Debug)]
 pub(crate) struct Constraints<'a> {
     pub(crate) geometry: Geometry,
@@ -27,50 +28,49 @@ pub(crate) struct Constraints<'a> {
     entries: Entries<'a>,
 }
 
-/// A request, and where what it needs is. It is not copied: a copy costs as much as all the
-/// counting.
+/// A request, and the places of its task or CPU. Passed by reference, because a copy costs as much
+/// as all the counting.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PlacedRequest<'a> {
     pub(crate) request: &'a Request,
     file: usize,
-    place: Place<'a>,
+    place: RequestPlace<'a>,
 }
 
 #[derive(Debug)]
-enum Place<'a> {
+enum RequestPlace<'a> {
     Task { task: Task<'a>, index: usize },
     Cpu(u32),
 }
 
-/// Why a request cannot be granted: as short as the hot path wants it.
+/// Why a request cannot be granted. Small, because the hot path returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub(crate) enum DenyReason {
     /// All slots of this CPU are taken.
     NoSlot(u32),
     /// The task's shard has no entry left.
     Full,
 }
 
-/// A count is added or taken away.
 #[derive(Clone, Copy)]
 enum Change {
     Add,
     Remove,
 }
 
-impl Asked<'_> {
-    /// The shard that it needs; all where there is none.
+impl PlacedRequest<'_> {
+    /// Returns the shard that the request needs; `None` means all.
     #[inline]
     pub(crate) fn shard(&self) -> Option<usize> {
         match self.place {
-            Place::Task { index, .. } => Some(index),
-            Place::Cpu(_) => None,
+            RequestPlace::Task { index, .. } => Some(index),
+            RequestPlace::Cpu(_) => None,
         }
     }
 }
 
 impl Change {
-    /// From how many slots to how many, of those without a request and those with it.
+    /// Returns the slots before and after the change, given those without and with the request.
     #[inline]
     fn ends(self, without: u32, with: u32) -> (u32, u32) {
         match self {
@@ -81,7 +81,7 @@ impl Change {
 }
 
 impl<'a> Constraints<'a> {
-    /// None where there are too few words.
+    /// Returns the state in these words; `None` if there are too few.
     pub(crate) fn new(geometry: Geometry, words: &'a [AtomicU64]) -> Option<Self> {
         let layout = Layout::new(&geometry);
         let part = |from: usize, to: usize| words.get(from..to);
@@ -102,7 +102,7 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// Whether a request makes sense here.
+    /// Returns an error if the request is impossible on this machine.
     #[inline]
     pub(crate) fn validate(&self, request: &Request) -> Result<(), Error> {
         if let Some(cpu) = request.cpu().filter(|&cpu| cpu >= self.geometry.cpus()) {
@@ -114,25 +114,25 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Where what a request needs is; there is always something.
+    /// Finds the places that a request needs. `None` only if the words were corrupted.
     #[inline]
-    pub(crate) fn asked<'s>(&'s self, request: &'s Request) -> Option<Asked<'s>> {
+    pub(crate) fn placed<'s>(&'s self, request: &'s Request) -> Option<PlacedRequest<'s>> {
         let place = match request.target {
-            Target::Cpu(cpu) => Place::Cpu(cpu),
+            Target::Cpu(cpu) => RequestPlace::Cpu(cpu),
             Target::Task { task, .. } => {
                 let (index, task) = self.task(task)?;
-                Place::Task { task, index }
+                RequestPlace::Task { task, index }
             }
         };
         let file = self.geometry.file(request.kind);
-        Some(Asked {
+        Some(PlacedRequest {
             request,
             file,
             place,
         })
     }
 
-    /// A task, and the number of its shard.
+    /// Returns a task, and the number of its shard.
     #[inline]
     fn task(&self, id: u64) -> Option<(usize, Task<'_>)> {
         let (index, bucket) = self.layout.place(id);
@@ -164,7 +164,7 @@ impl<'a> Constraints<'a> {
         Cpu::new(words, self.layout.levels)
     }
 
-    /// The counters of a shard, or the writers'.
+    /// Returns the counters of a shard, or the writers' for `None`.
     #[inline]
     pub(crate) fn counters(&self, shard: Option<usize>) -> Counters<'_> {
         match shard.and_then(|index| self.shard(index)) {
@@ -173,73 +173,78 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Whether a request can be granted, and what its task holds so far. A CPU's needs all
-    /// shards.
+    /// Checks whether a request can be granted, and returns what its task holds. For a CPU, all
+    /// shards must be held.
     #[inline]
-    pub(crate) fn check_locked(&self, asked: &Asked) -> Result<Held, Denied> {
-        let Place::Task { task, .. } = &asked.place else {
-            return self.check_cpu_locked(asked);
+    pub(crate) fn check_locked(&self, placed: &PlacedRequest) -> Result<TaskSlots, DenyReason> {
+        let RequestPlace::Task { task, .. } = &placed.place else {
+            return self.check_cpu_locked(placed);
         };
-        let (file, cpu) = (asked.file, asked.request.cpu());
+        let (file, cpu) = (placed.file, placed.request.cpu());
         let held = task.held(file, cpu);
-        let own = held.everywhere.saturating_add(asked.request.weight);
+        let own = held.everywhere.saturating_add(placed.request.weight);
         if let Some(cpu) = cpu {
             let own = own.saturating_add(held.here);
-            self.fits(asked, own, self.cpu(cpu, file).wide(), || cpu)?;
+            self.fits(placed, own, self.cpu(cpu, file).wide(), || cpu)?;
         } else {
             let widest = self.widest(file);
-            self.fits(asked, own, widest, || self.first_with(file, widest))?;
+            self.fits(placed, own, widest, || self.first_with(file, widest))?;
             if held.elsewhere {
-                self.check_runs_locked(asked, task, own)?;
+                self.check_runs_locked(placed, task, own)?;
             }
         }
         match task.shard.has_room() {
             true => Ok(held),
-            false => Err(Denied::Full),
+            false => Err(DenyReason::Full),
         }
     }
 
-    /// The CPUs on which a task holds more than on all.
+    /// Checks the CPUs on which a task holds more than on all.
     #[cold]
-    fn check_runs_locked(&self, asked: &Asked, task: &Task, own: u32) -> Result<(), Denied> {
-        task.runs(asked.file).try_for_each(|run| {
+    fn check_runs_locked(
+        &self,
+        placed: &PlacedRequest,
+        task: &Task,
+        own: u32,
+    ) -> Result<(), DenyReason> {
+        task.runs(placed.file).try_for_each(|run| {
             let Some(cpu) = run.cpu else { return Ok(()) };
             let own = own.saturating_add(run.slots);
-            self.fits(asked, own, self.cpu(cpu, asked.file).wide(), || cpu)
+            self.fits(placed, own, self.cpu(cpu, placed.file).wide(), || cpu)
         })
     }
 
     #[cold]
-    fn check_cpu_locked(&self, asked: &Asked) -> Result<Held, Denied> {
-        let cpu = asked.request.cpu().unwrap_or(0);
-        let own = self.most(cpu, asked.file);
-        let own = own.saturating_add(asked.request.weight);
-        self.fits(asked, own, self.cpu(cpu, asked.file).wide(), || cpu)?;
-        Ok(Held::default())
+    fn check_cpu_locked(&self, placed: &PlacedRequest) -> Result<TaskSlots, DenyReason> {
+        let cpu = placed.request.cpu().unwrap_or(0);
+        let own = self.most(cpu, placed.file);
+        let own = own.saturating_add(placed.request.weight);
+        self.fits(placed, own, self.cpu(cpu, placed.file).wide(), || cpu)?;
+        Ok(TaskSlots::default())
     }
 
     #[inline]
     fn fits(
         &self,
-        asked: &Asked,
+        placed: &PlacedRequest,
         own: u32,
         wide: u32,
         cpu: impl FnOnce() -> u32,
-    ) -> Result<(), Denied> {
-        match own.saturating_add(wide) <= self.geometry.slots(asked.request.kind) {
+    ) -> Result<(), DenyReason> {
+        match own.saturating_add(wide) <= self.geometry.slots(placed.request.kind) {
             true => Ok(()),
-            false => Err(Denied::NoSlot(cpu())),
+            false => Err(DenyReason::NoSlot(cpu())),
         }
     }
 
-    /// The most that a task holds on a CPU; needs all shards.
+    /// Returns the most that a task holds on a CPU. All shards must be held.
     fn most(&self, cpu: u32, file: usize) -> u32 {
         let on_all = self.shards().map(|shard| shard.histogram(file).max());
         let on_this = self.cpu(cpu, file).tasks().max();
         on_all.fold(on_this, u32::max)
     }
 
-    /// The most slots that are taken CPU-wide on any CPU.
+    /// Returns the most CPU-wide slots of any CPU.
     #[inline]
     fn widest(&self, file: usize) -> u32 {
         self.header.load(header::WIDEST + file) as u32
@@ -252,55 +257,55 @@ impl<'a> Constraints<'a> {
             .unwrap_or(0)
     }
 
-    /// Notes what was found to fit.
+    /// Records a request that was checked.
     #[inline]
-    pub(crate) fn add_locked(&self, asked: &Asked, held: &Held) {
-        match &asked.place {
-            Place::Task { task, .. } => {
-                self.count(asked, task, held, Change::Add);
-                task.insert(asked.request, asked.file, held);
+    pub(crate) fn add_locked(&self, placed: &PlacedRequest, held: &TaskSlots) {
+        match &placed.place {
+            RequestPlace::Task { task, .. } => {
+                self.count(placed, task, held, Change::Add);
+                task.insert(placed.request, placed.file, held);
             }
-            &Place::Cpu(cpu) => {
-                let registers = self.cpu(cpu, asked.file);
-                registers.add(asked.request.holder, asked.request.weight);
-                let widest = self.widest(asked.file).max(registers.wide());
-                self.set_widest(asked.file, widest);
+            &RequestPlace::Cpu(cpu) => {
+                let registers = self.cpu(cpu, placed.file);
+                registers.add(placed.request.holder, placed.request.weight);
+                let widest = self.widest(placed.file).max(registers.wide());
+                self.set_widest(placed.file, widest);
             }
         }
     }
 
-    /// Notes again what was forgotten in the same hold.
+    /// Records a request again that was removed in the same hold of the locks.
     #[cold]
-    pub(crate) fn restore_locked(&self, asked: &Asked) {
-        let held = match &asked.place {
-            Place::Task { task, .. } => task.held(asked.file, asked.request.cpu()),
-            Place::Cpu(_) => Held::default(),
+    pub(crate) fn restore_locked(&self, placed: &PlacedRequest) {
+        let held = match &placed.place {
+            RequestPlace::Task { task, .. } => task.held(placed.file, placed.request.cpu()),
+            RequestPlace::Cpu(_) => TaskSlots::default(),
         };
-        self.add_locked(asked, &held);
+        self.add_locked(placed, &held);
     }
 
-    /// Forgets what was noted; false where it was not.
+    /// Removes a reservation. Returns `false` if there is none.
     #[inline]
-    pub(crate) fn remove_locked(&self, asked: &Asked) -> bool {
-        match &asked.place {
-            Place::Task { task, .. } => {
-                let left = task.remove(asked.request, asked.file);
+    pub(crate) fn remove_locked(&self, placed: &PlacedRequest) -> bool {
+        match &placed.place {
+            RequestPlace::Task { task, .. } => {
+                let left = task.remove(placed.request, placed.file);
                 if let Some(left) = &left {
-                    self.count(asked, task, left, Change::Remove);
+                    self.count(placed, task, left, Change::Remove);
                 }
                 left.is_some()
             }
-            &Place::Cpu(cpu) => self.remove_wide_locked(asked, cpu),
+            &RequestPlace::Cpu(cpu) => self.remove_wide_locked(placed, cpu),
         }
     }
 
     #[cold]
-    fn remove_wide_locked(&self, asked: &Asked, cpu: u32) -> bool {
-        let Request { holder, weight, .. } = *asked.request;
-        let was_held = self.cpu(cpu, asked.file).remove(holder, weight);
-        let cpus = (0..self.geometry.cpus()).map(|cpu| self.cpu(cpu, asked.file));
+    fn remove_wide_locked(&self, placed: &PlacedRequest, cpu: u32) -> bool {
+        let Request { holder, weight, .. } = *placed.request;
+        let was_held = self.cpu(cpu, placed.file).remove(holder, weight);
+        let cpus = (0..self.geometry.cpus()).map(|cpu| self.cpu(cpu, placed.file));
         let widest = cpus.map(|cpu| cpu.wide()).max();
-        self.set_widest(asked.file, widest.unwrap_or(0));
+        self.set_widest(placed.file, widest.unwrap_or(0));
         was_held
     }
 
@@ -310,41 +315,41 @@ impl<'a> Constraints<'a> {
 
     /// Counts a request of a task that holds `held` without it.
     #[inline]
-    fn count(&self, asked: &Asked, task: &Task, held: &Held, change: Change) {
-        let with = held.everywhere.saturating_add(asked.request.weight);
-        let Some(cpu) = asked.request.cpu() else {
+    fn count(&self, placed: &PlacedRequest, task: &Task, held: &TaskSlots, change: Change) {
+        let with = held.everywhere.saturating_add(placed.request.weight);
+        let Some(cpu) = placed.request.cpu() else {
             let (from, to) = change.ends(held.everywhere, with);
-            task.shard.histogram(asked.file).shift_alone(from, to);
+            task.shard.histogram(placed.file).shift_alone(from, to);
             if held.elsewhere {
-                self.count_runs(asked, task, held, change);
+                self.count_runs(placed, task, held, change);
             }
             return;
         };
         let without = match held.here {
-            0 => 0, // not counted on this CPU
+            0 => 0, // it is not in the CPU's histogram
             here => held.everywhere.saturating_add(here),
         };
         let (from, to) = change.ends(without, with.saturating_add(held.here));
-        self.cpu(cpu, asked.file).tasks().shift(from, to);
+        self.cpu(cpu, placed.file).tasks().shift(from, to);
     }
 
-    /// On each CPU where the task holds more than on all.
+    /// Counts on each CPU where the task holds more than on all.
     #[cold]
-    fn count_runs(&self, asked: &Asked, task: &Task, held: &Held, change: Change) {
-        for run in task.runs(asked.file) {
+    fn count_runs(&self, placed: &PlacedRequest, task: &Task, held: &TaskSlots, change: Change) {
+        for run in task.runs(placed.file) {
             let Some(cpu) = run.cpu else { continue };
             let without = held.everywhere.saturating_add(run.slots);
-            let with = without.saturating_add(asked.request.weight);
+            let with = without.saturating_add(placed.request.weight);
             let (from, to) = change.ends(without, with);
-            self.cpu(cpu, asked.file).tasks().shift(from, to);
+            self.cpu(cpu, placed.file).tasks().shift(from, to);
         }
     }
 
-    /// Moves entries that other shards have free to a task's, if that has none; needs all
-    /// shards.
+    /// Moves free entries of other shards to a task's shard, if that has none. All shards must be
+    /// held.
     #[cold]
-    pub(crate) fn gather_locked(&self, asked: &Asked) {
-        let Place::Task { task, index } = &asked.place else {
+    pub(crate) fn gather_locked(&self, placed: &PlacedRequest) {
+        let RequestPlace::Task { task, index } = &placed.place else {
             return;
         };
         if task.shard.has_room() {
@@ -357,25 +362,25 @@ impl<'a> Constraints<'a> {
             .for_each(|(link, _)| task.shard.give(link));
     }
 
-    /// The whole of why a request was denied; a CPU's needs all shards.
+    /// Returns the error with all details. For a CPU, all shards must be held.
     #[cold]
-    pub(crate) fn explain_locked(&self, asked: &Asked, denied: Denied) -> Error {
+    pub(crate) fn explain_locked(&self, placed: &PlacedRequest, denied: DenyReason) -> Error {
         match denied {
-            Denied::NoSlot(cpu) => Error::NoSlot(self.conflict(asked, cpu)),
-            Denied::Full => Error::Full,
+            DenyReason::NoSlot(cpu) => Error::NoSlot(self.conflict(placed, cpu)),
+            DenyReason::Full => Error::Full,
         }
     }
 
-    /// Who is in the way of a request on this CPU.
-    fn conflict(&self, asked: &Asked, cpu: u32) -> Conflict {
-        let mut conflict = Conflict::new(asked.request, cpu);
-        let task = match &asked.place {
-            Place::Task { task, .. } => Some(*task),
-            Place::Cpu(_) => self.task_with_most(cpu, asked.file),
+    /// Returns the holders that block a request on this CPU.
+    fn conflict(&self, placed: &PlacedRequest, cpu: u32) -> Conflict {
+        let mut conflict = Conflict::new(placed.request, cpu);
+        let task = match &placed.place {
+            RequestPlace::Task { task, .. } => Some(*task),
+            RequestPlace::Cpu(_) => self.task_with_most(cpu, placed.file),
         };
         conflict.task = task.map(|task| task.id);
         for task in task.iter() {
-            let entries = task.all(asked.file);
+            let entries = task.all(placed.file);
             let covers = |on: Option<u32>| on.is_none_or(|on| on == cpu);
             entries
                 .filter(|entry| covers(entry.cpu()))
@@ -386,13 +391,13 @@ impl<'a> Constraints<'a> {
                     });
                 });
         }
-        for id in self.cpu(cpu, asked.file).holders() {
+        for id in self.cpu(cpu, placed.file).holders() {
             conflict.add(Holder { id, is_wide: true });
         }
         conflict
     }
 
-    /// Looks at every reservation, as far as it must.
+    /// Searches all reservations for the task that holds most on a CPU.
     fn task_with_most(&self, cpu: u32, file: usize) -> Option<Task<'_>> {
         let most = self.most(cpu, file);
         let mut buckets = self.buckets.iter().filter(|_| most > 0);
@@ -405,15 +410,15 @@ impl<'a> Constraints<'a> {
         })
     }
 
-    /// How many slots a target holds: a task those that it holds on the CPU.
-    pub(crate) fn held_locked(&self, asked: &Asked) -> u32 {
-        match &asked.place {
-            Place::Task { task, .. } => task_slots(task, asked.file, asked.request.cpu()),
-            &Place::Cpu(cpu) => self.cpu(cpu, asked.file).wide(),
+    /// Returns how many slots a target holds; for a task those on the request's CPU.
+    pub(crate) fn held_locked(&self, placed: &PlacedRequest) -> u32 {
+        match &placed.place {
+            RequestPlace::Task { task, .. } => task_slots(task, placed.file, placed.request.cpu()),
+            &RequestPlace::Cpu(cpu) => self.cpu(cpu, placed.file).wide(),
         }
     }
 
-    /// Whether nothing is reserved nor counted; needs all shards.
+    /// Returns whether nothing is reserved or counted. All shards must be held.
     pub(crate) fn is_empty_locked(&self) -> bool {
         let is_zero = |words: Words| words.iter().all(|word| word == 0);
         let mut buckets = self.buckets.iter();
@@ -436,7 +441,7 @@ impl<'a> Constraints<'a> {
     }
 }
 
-/// All that a task holds on a CPU.
+/// Returns everything that a task holds on a CPU.
 fn task_slots(task: &Task, file: usize, cpu: Option<u32>) -> u32 {
     let held = task.held(file, cpu);
     held.everywhere.saturating_add(held.here)

@@ -3,9 +3,9 @@
 use crate::histogram::Histogram;
 use crate::words::Words;
 
-/// `[how many slots are taken CPU-wide | by whom, a word each | tasks by slots]`: whose
-/// breakpoints go with a task, but only on this CPU, is in the histogram with all that it
-/// holds here.
+/// `[number of CPU-wide slots | the holder of each | histogram of tasks]`. A task is in the
+/// histogram if it holds slots on this CPU only; it is counted there with everything that it holds
+/// here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,
@@ -18,19 +18,18 @@ impl<'a> Cpu<'a> {
         Cpu { words, levels }
     }
 
-    /// How many slots are taken CPU-wide.
+    /// Returns how many slots are taken CPU-wide.
     #[inline]
     pub(crate) fn wide(&self) -> u32 {
         self.words.load(0) as u32
     }
 
-    /// Whose they are.
     pub(crate) fn holders(&self) -> impl Iterator<Item = u64> + 'a {
         let taken = (self.wide() as usize).min(self.levels);
         self.words.part(1, self.levels).iter().take(taken)
     }
 
-    /// Who checked that there are slots takes them.
+    /// Takes slots. The caller must have checked that there are enough.
     pub(crate) fn add(&self, holder: u64, weight: u32) {
         let wide = self.wide();
         for slot in wide..wide.saturating_add(weight) {
@@ -39,7 +38,7 @@ impl<'a> Cpu<'a> {
         self.words.store(0, u64::from(wide.saturating_add(weight)));
     }
 
-    /// Gives slots back, if the holder has as many.
+    /// Releases slots. Returns `false` if the holder has fewer.
     pub(crate) fn remove(&self, holder: u64, weight: u32) -> bool {
         let held = self.holders().filter(|&id| id == holder).count();
         if held < weight as usize {

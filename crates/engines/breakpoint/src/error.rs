@@ -1,4 +1,4 @@
-//! Why a reservation was refused, and who holds what it needs.
+//! Why a reservation was refused, and the holders of the slots.
 
 use core::fmt;
 
@@ -8,45 +8,45 @@ use crate::request::{Request, Target};
 /// Most holders that a conflict names.
 pub const MOST_HOLDERS: usize = 4;
 
-/// Why a request was refused. What was before it still is.
+/// Why a request was refused. The state is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// All slots are taken.
     NoSlot(Conflict),
-    /// Somebody else is at it, and waiting was not wanted.
+    /// Another thread holds a lock, and waiting was not allowed.
     Busy,
-    /// There are as many reservations of tasks as there is room for.
+    /// There is no room for more reservations of tasks.
     Full,
-    /// Nothing of the kind is reserved.
+    /// There is no such reservation.
     NotHeld,
     /// There is no such CPU.
     NoCpu(u32),
-    /// A breakpoint takes at least one slot, and no more than there are.
+    /// The number of slots is 0, or larger than the machine has.
     Weight(u32),
-    /// The backend did not take what was granted.
+    /// The backend refused the slots.
     Backend(Refusal),
 }
 
-/// Whose slots are in the way.
+/// The holders that block a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// For what there was no slot.
+    /// The target that found no slot.
     pub target: Target,
-    /// On which CPU; the first of several.
+    /// The CPU; the first of several.
     pub cpu: u32,
-    /// Whose the holders are that are not CPU-wide: the thread's itself, or for a CPU that
-    /// thread's which holds most there.
+    /// The task whose holders are named, besides CPU-wide ones: the request's own, or for a CPU the
+    /// task that holds most there.
     pub task: Option<u64>,
     pub(crate) holders: [Option<Holder>; MOST_HOLDERS],
-    /// How many holders more there are.
+    /// How many more holders there are.
     pub more: u32,
 }
 
-/// Who holds a slot.
+/// The holder of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// As the caller named it in its request.
+    /// The number from the holder's request.
     pub id: u64,
     /// Whether it is CPU-wide.
     pub is_wide: bool,
@@ -70,29 +70,29 @@ impl Conflict {
         }
     }
 
-    /// Who holds the slots.
+    /// Returns the holders of the slots.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.holders.into_iter().flatten()
     }
 
-    /// The sentence, with the caller's words for its holders.
-    pub fn told<F>(&self, name: F) -> impl fmt::Display
+    /// Returns the sentence, with holders written by `name`.
+    pub fn describe<F>(&self, name: F) -> impl fmt::Display
     where
         F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result,
     {
-        Told {
+        Description {
             conflict: *self,
             name,
         }
     }
 }
 
-struct Told<F> {
+struct Description<F> {
     conflict: Conflict,
     name: F,
 }
 
-impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Told<F> {
+impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Description<F> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Conflict {
             target,
@@ -102,7 +102,7 @@ impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Told<F
             ..
         } = self.conflict;
         write!(f, "no debug register left on cpu {cpu}")?;
-        // Before there are threads whose registers could be asked for, none is named.
+        // No thread is named while the check runs for a future one.
         if let Target::Task {
             task: task @ 1.., ..
         } = target
@@ -127,11 +127,11 @@ impl<F: Fn(&Holder, &mut fmt::Formatter) -> fmt::Result> fmt::Display for Told<F
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let told = self.told(|holder, f| match holder.is_wide {
+        let description = self.describe(|holder, f| match holder.is_wide {
             true => write!(f, "cpu-wide {}", holder.id),
             false => write!(f, "{}", holder.id),
         });
-        told.fmt(f)
+        description.fmt(f)
     }
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for Error {
         match self {
             Error::NoSlot(conflict) => conflict.fmt(f),
             Error::Busy => f.write_str("debug registers are being reserved at this moment"),
-            Error::Full => f.write_str("no room left to note who holds a debug register"),
+            Error::Full => f.write_str("no room left to record the holder of a debug register"),
             Error::NotHeld => f.write_str("no such debug register is reserved"),
             Error::NoCpu(cpu) => write!(f, "there is no cpu {cpu}"),
             Error::Weight(slots) => {
@@ -150,7 +150,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Backend(Refusal(code)) => {
-                write!(f, "the debug register was not given: error {code}")
+                write!(f, "the debug register was refused: error {code}")
             }
         }
     }

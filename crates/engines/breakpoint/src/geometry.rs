@@ -1,11 +1,11 @@
-//! How large a state is and what lies where.
+//! The size and layout of the state.
 //!
 //! ```text
 //! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
 //! ```
 //!
-//! Words are O(reservations of tasks + CPUs): a shard's buckets are its share of the
-//! reservations, and there are a few shards for each CPU.
+//! It takes O(reservations of tasks + CPUs) words: a shard's buckets are its share of the
+//! reservations, and there are a few shards per CPU.
 
 use crate::request::Kind;
 use crate::stats;
@@ -14,58 +14,50 @@ use crate::stats;
 pub const MAX_CPUS: u32 = 1 << 14;
 /// Most slots of a register file.
 pub const MAX_SLOTS: u32 = 16;
-/// Most reservations of tasks.
 const MAX_RESERVATIONS: u32 = 1 << 24;
-/// Most shards.
 const MAX_SHARDS: u32 = 1 << 16;
 
-/// Words that no two CPUs fight for: two cache lines, as they are fetched in pairs.
+/// Words between data of different CPUs: two cache lines, because CPUs prefetch them in pairs.
 const LINE: usize = 16;
 
-/// The header's words.
 pub(crate) mod header {
     use super::LINE;
-    /// For each register file the most CPU-wide slots that any CPU has.
+    /// The most CPU-wide slots of any CPU, for each register file.
     pub(crate) const WIDEST: usize = 0;
-    /// The writers' counters.
     pub(crate) const STATS: usize = 2;
-    /// The backend's lock.
     pub(crate) const BACKEND: usize = LINE;
     /// How many entries were ever taken.
     pub(crate) const FRESH: usize = LINE + 1;
     pub(crate) const WORDS: usize = 2 * LINE;
 }
 
-/// A shard's words.
 pub(crate) mod head {
-    /// One more than the first free entry. The lock is in front of it.
+    /// The first free entry plus one. The lock is the word before it.
     pub(crate) const FREE: usize = 1;
-    /// The readers' counters.
     pub(crate) const STATS: usize = 2;
-    /// For each register file the tasks by slots that they hold on all CPUs.
+    /// The tasks by the slots that they hold on all CPUs, for each register file.
     pub(crate) const HISTOGRAMS: usize = STATS + super::stats::WORDS;
 }
-/// With as many slots as x86 has a shard's first two lines are used, and no more.
+/// With x86's four slots only the first two cache lines of a shard are used.
 pub(crate) const HEAD: usize = (head::HISTOGRAMS + 2 * MAX_SLOTS as usize).next_multiple_of(LINE);
 
-/// Words of an entry.
 pub(crate) const ENTRY: usize = 4;
 
 /// The debug registers of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// Each takes data as well as instructions (x86).
+    /// Each register takes data and instructions (x86).
     Mixed(u32),
-    /// Those for data and those for instructions are different ones (arm64).
+    /// Separate registers for data and instructions (arm64).
     Separate {
-        /// How many are for data.
+        /// Registers for data.
         data: u32,
-        /// How many are for instructions.
+        /// Registers for instructions.
         instruction: u32,
     },
 }
 
-/// The size of everything. All who share a state must agree on it.
+/// The size of everything. All that share a state must use the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     cpus: u32,
@@ -75,9 +67,9 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// For so many CPUs, numbered from 0, with these registers, and at most so many
-    /// reservations of tasks at once: twice what is expected, or a shard that has no room
-    /// often stops everybody to look for some. None where a number is 0 or beyond all machines.
+    /// Returns the geometry for CPUs numbered from 0. `reservations` is the most reservations of
+    /// tasks at once. It should be twice what is expected, because a shard without room must lock
+    /// all shards to find some. `None` if a number is 0 or absurdly large.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {
             Registers::Mixed(slots) => (slots, slots),
@@ -98,14 +90,14 @@ impl Geometry {
         is_sane.then(|| geometry.with_shards(4 * cpus))
     }
 
-    /// For the threads of one process, who reserve for themselves in memory that they share with tiptoe: of x86, with
-    /// room for 16,384 threads.
+    /// Returns the geometry for the threads of one process, which reserve for themselves in memory
+    /// shared with tiptoe: x86, with room for 16,384 threads.
     pub fn of_process(cpus: u32) -> Option<Geometry> {
         Geometry::new(cpus, Registers::Mixed(4), 1 << 17)
     }
 
-    /// With at least so many shards: four for each CPU unless this is called. Of one CPU
-    /// there is always one: all its requests exclude each other.
+    /// Returns the geometry with at least this many shards; the default is four per CPU. With one
+    /// CPU there is always one shard, so that all requests exclude each other.
     pub fn with_shards(self, shards: u32) -> Geometry {
         let shards = match self.cpus {
             1 => 1,
@@ -114,29 +106,29 @@ impl Geometry {
         Geometry { shards, ..self }
     }
 
-    /// How many words the state takes. They should begin at a multiple of 128 bytes.
+    /// Returns how many words the state takes. They should start at a multiple of 128 bytes.
     pub fn words(&self) -> usize {
         Layout::new(self).words
     }
 
-    /// How many CPUs.
+    /// Returns the number of CPUs.
     #[inline]
     pub fn cpus(&self) -> u32 {
         self.cpus
     }
 
-    /// How many shards.
+    /// Returns the number of shards.
     #[inline]
     pub fn shards(&self) -> usize {
         self.shards as usize
     }
 
-    /// The shard that a task's requests take.
+    /// Returns the shard that a task's requests lock.
     pub fn shard(&self, task: u64) -> usize {
         Layout::new(self).place(task).0
     }
 
-    /// How many slots there are for a kind.
+    /// Returns the number of slots for a kind.
     #[inline]
     pub fn slots(&self, kind: Kind) -> u32 {
         match (self.registers, kind) {
@@ -146,7 +138,6 @@ impl Geometry {
         }
     }
 
-    /// The register file that a kind is in.
     #[inline]
     pub(crate) fn file(&self, kind: Kind) -> usize {
         match (self.registers, kind) {
@@ -156,23 +147,22 @@ impl Geometry {
     }
 }
 
-/// What follows from a [`Geometry`], worked out once: strides, masks and places, in words.
+/// Strides, masks and positions in words, computed once from a [`Geometry`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// How many register files there are.
+    /// The number of register files.
     pub(crate) files: usize,
-    /// The slots of the larger one.
+    /// The slots of the larger register file.
     pub(crate) levels: usize,
     pub(crate) shards: usize,
-    /// Of each shard.
+    /// Buckets per shard.
     pub(crate) buckets: usize,
-    /// From one shard's buckets to the next one's.
+    /// The distance between the buckets of two shards.
     pub(crate) bucket_stride: usize,
-    /// How many entries a shard takes at once that has none: a part of its share, so that it
-    /// seldom has to and others keep theirs.
+    /// How many entries a shard takes at once when it has none: a fraction of its share, so that it
+    /// seldom must, and leaves enough to others.
     pub(crate) batch: usize,
-    /// A CPU's register file: how many slots are taken CPU-wide, by whom, and the tasks by
-    /// slots that they hold there.
+    /// The size of a CPU's register file; see [`crate::cpu::Cpu`].
     pub(crate) file_words: usize,
     pub(crate) cpu_stride: usize,
     pub(crate) buckets_at: usize,
@@ -213,7 +203,7 @@ impl Layout {
         }
     }
 
-    /// A task's shard, and its word among all buckets.
+    /// Returns a task's shard, and its position among all buckets.
     #[inline]
     pub(crate) fn place(&self, task: u64) -> (usize, usize) {
         let hash = hash(task);
@@ -223,7 +213,7 @@ impl Layout {
     }
 }
 
-/// Its lower half depends on all of the task.
+/// Hashes a task so that the lower half depends on all its bits.
 #[inline]
 fn hash(task: u64) -> u64 {
     let mixed = task.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -235,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_beyond_all_machines_are_refused() {
+    fn absurd_numbers_are_refused() {
         let mixed = Registers::Mixed(4);
         assert!(Geometry::new(0, mixed, 1).is_none());
         assert!(Geometry::new(MAX_CPUS + 1, mixed, 1).is_none());

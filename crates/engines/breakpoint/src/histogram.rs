@@ -1,4 +1,4 @@
-//! How many tasks hold how many slots: one word for each number of slots from 1 on.
+//! The number of tasks by slots held: one word for each number of slots from 1 on.
 
 use crate::words::{Plain, Words};
 
@@ -6,7 +6,8 @@ use crate::words::{Plain, Words};
 pub(crate) struct Histogram<'a>(pub Words<'a>);
 
 impl Histogram<'_> {
-    /// A task that held `from` slots holds `to`; nobody else changes the histogram meanwhile.
+    /// Moves a task from `from` to `to` slots. No other thread may change the histogram at the same
+    /// time.
     #[inline]
     pub(crate) fn shift_alone(&self, from: u32, to: u32) {
         if let Some(at) = from.checked_sub(1) {
@@ -17,7 +18,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// The same where others may.
+    /// Does the same by atomic additions, when other threads may change the histogram.
     pub(crate) fn shift(&self, from: u32, to: u32) {
         let word = |level: u32| self.0.get(level.checked_sub(1)? as usize);
         if let Some(word) = word(from) {
@@ -28,7 +29,7 @@ impl Histogram<'_> {
         }
     }
 
-    /// The most that any task holds. Only who holds all shards may decide by it.
+    /// Returns the most that any task holds. Decisions by it need all shards held.
     pub(crate) fn max(&self) -> u32 {
         let most = self.0.iter().rposition(|tasks| tasks != 0);
         most.map_or(0, |at| at as u32 + 1)

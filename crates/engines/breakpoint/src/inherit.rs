@@ -1,37 +1,40 @@
-//! Which events a thread has, where those of a thread are inherited by the threads that it makes.
+//! Which events a thread has when threads inherit the events of the thread that creates them.
 //!
-//! Who opens them has births wait meanwhile. Of one that does not, nobody tells: a thread that is being born while events are opened for its parent, one after the other, gets those
-//! that are there at that moment, before anybody can see the thread. But registers can be counted: as many as are free
-//! for a thread without events, less those that are free for this one, are what it has. And since events are opened in
-//! the same order for every thread, and inherited in one step, what it has are always the first ones.
+//! An opener blocks thread creation if it can. Otherwise there is a race: events are opened for the
+//! parent one after another, and a thread created in between inherits only those that are already
+//! open. The kernel does not report which. But free registers can be counted: the number that is
+//! free for a thread without events, minus the number that is free for this one, is how many it
+//! has. Events are opened in the same order for every thread, and inherited in one step, so these
+//! are always the first ones.
 //!
-//! So whoever opens events looks at all threads again, and opens for those that have come what they lack, until none
-//! came for some [`Passes`]. It must not count the registers of threads that were born later: the kernel exchanges the
-//! events of threads that inherited the same ones, and when one of them ends it frees a register of the other by its
-//! books, which has its events still. What such a thread were given besides, its children would inherit, too: and clone(2)
-//! fails where they need more registers than there are (seen on Linux 6.18).
+//! So the opener looks at all threads again, and opens what new threads lack, until [`Passes`]
+//! finds none for some passes. It must not count the registers of threads that were created after
+//! all events were open: the kernel swaps the events of threads that inherited the same ones. When
+//! one such thread ends, the kernel's accounting frees a register of the other, which still has its
+//! events. An event opened for such a thread by mistake would be inherited by its children, and
+//! clone(2) would fail because they need more registers than exist (seen on Linux 6.18).
 
 use core::ops::Range;
 
-/// The events, by their order, that a thread lacks of the `wanted` ones, where `free` registers are left for it and
-/// `free_elsewhere` for a thread that has none of them.
+/// Returns which of the `wanted` events, by their order, a thread lacks. `free` registers are left
+/// for it, and `free_elsewhere` for a thread with none of the events.
 pub fn missing(wanted: u32, free_elsewhere: u32, free: u32) -> Range<u32> {
     free_elsewhere.saturating_sub(free).min(wanted)..wanted
 }
 
-/// How often in a row nothing was lacking.
+/// Counts consecutive passes without a lacking thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passes {
     quiet: u32,
-    /// How many there were.
+    /// All passes so far.
     pub all: u32,
 }
 
 impl Passes {
-    /// So many passes without a thread that lacks something are enough: a birth under way is seen by then.
+    /// How many passes without a lacking thread are enough: a clone in progress is visible by then.
     pub const QUIET: u32 = 3;
 
-    /// Notes one; whether it was the last that is needed.
+    /// Records a pass. Returns whether it was the last that is needed.
     pub fn note(&mut self, was_lacking: bool) -> bool {
         self.all += 1;
         self.quiet = match was_lacking {
@@ -47,22 +50,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_thread_lacks() {
+    fn a_thread_lacks_the_last_events() {
         let lacks = |free_elsewhere, free| missing(3, free_elsewhere, free);
         assert_eq!(lacks(4, 4), 0..3, "nothing");
         assert_eq!(lacks(4, 2), 2..3, "the first two");
         assert!(lacks(4, 1).is_empty());
-        assert_eq!(lacks(3, 3), 0..3, "one is somebody else's, on all CPUs");
-        assert!(lacks(4, 0).is_empty(), "somebody else has one more");
-        assert_eq!(lacks(3, 4), 0..3, "somebody has just gone");
+        assert_eq!(lacks(3, 3), 0..3, "another tool has one on all CPUs");
+        assert!(lacks(4, 0).is_empty(), "another tool has one more");
+        assert_eq!(lacks(3, 4), 0..3, "another tool has just released one");
     }
 
-    /// Threads that are born at any moment of an opening have what the rule says, and all of it in the end.
+    /// Threads created at any moment of an opening must have what the rule says, and all events in
+    /// the end.
     #[test]
     fn a_birth_at_any_moment_of_an_opening() {
         const WANTED: u32 = 3;
         for moment in 0..=WANTED {
-            // What the parent has by then is what the child begins with.
+            // A child begins with the events that its parent has at that moment.
             let (mut parent, mut child) = (0, None);
             for event in missing(WANTED, 4, 4 - parent) {
                 if event == moment {
@@ -80,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_nothing_is_lacking_for_a_while() {
+    fn passes_end_after_some_without_a_lacking_thread() {
         let mut passes = Passes::default();
         let lacking = [true, false, false, true, false, false, false];
         let ends: [bool; 7] = lacking.map(|lacking| passes.note(lacking));

@@ -1,9 +1,9 @@
-//! The accounting under loom: a task against a task, against CPUs, and a debugger against
-//! both, each model with mutants in which a thread has lost one guarantee.
+//! Models of the accounting under loom: a task against a task, against CPUs, and a debugger against
+//! both. In each mutant a thread has lost one guarantee.
 //!
-//! Slots are counted beside: who is granted one notes it, checks the rule, and takes the note
-//! away before the release. Notes are added to even where they are only read, as that reads
-//! the last value and orders nothing.
+//! The models keep their own count: a thread with a granted slot adds a note, checks the rule, and
+//! removes the note before the release. Notes are read by an addition of 0, because that reads the
+//! last value without ordering anything.
 
 extern crate std;
 
@@ -18,7 +18,7 @@ use crate::geometry::Layout;
 use crate::primitive::Ordering::{Acquire, Release};
 use crate::{Accounting, Error, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// Another task than 0, and of another shard.
+/// A task in another shard than task 0.
 const OTHER: u64 = 3;
 const CPUS: u32 = 2;
 
@@ -77,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// The rule, as all targets here cover CPU 0.
+    /// Checks the rule. All targets here cover CPU 0.
     fn check(&self) {
         let tasks = self
             .tasks
@@ -93,7 +93,6 @@ impl Shared {
         assert!(sum <= self.slots, "no slot is given twice");
     }
 
-    /// Whether it was granted.
     fn reserve(&self, request: &Request) -> bool {
         match self.ours().reserve(request) {
             Ok(()) => {
@@ -118,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// All was given back and counted so.
+    /// Checks that everything was released and counted.
     fn check_end(&self) {
         assert!(self.ours().is_empty(), "no slot is lost");
     }
@@ -132,7 +131,7 @@ fn wide(cpu: u32) -> Request {
     Request::new(Target::Cpu(cpu), Kind::Data, 2)
 }
 
-/// A thread that has lost something.
+/// Starts a thread that has lost a guarantee.
 fn run(
     shared: &Arc<Shared>,
     lost: Option<Edge>,
@@ -145,7 +144,7 @@ fn run(
     })
 }
 
-/// One thread for `one`, this one for `two`, and one slot.
+/// One thread uses `one`, this one `two`, with one slot.
 fn pairs(one: Request, two: Request, lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let shared = Shared::new(1);
@@ -189,7 +188,7 @@ fn a_cpu_twice() {
     pairs(wide(0), wide(0), [None; 2]);
 }
 
-/// Each mutant breaks the lock between a task and a CPU, or two requests of one task.
+/// Each mutant breaks the lock between a task and a CPU, or between two requests of one task.
 macro_rules! mutants {
     ($($name:ident: $one:expr, $two:expr, $lost:expr;)*) => {$(
         #[test]
@@ -211,10 +210,10 @@ mutants! {
         task(0, Some(0)), task(OTHER, Some(0)), [Some(Edge::Exchange), None];
 }
 
-/// Nobody comes between the release and the reservation of a `modify`; where the new one is
-/// refused the old one stands.
+/// No other request may take the slot between the release and the reservation of a `modify`. If the
+/// new request is refused, the old one must stay.
 #[test]
-fn what_is_modified_is_never_free() {
+fn a_slot_is_never_free_during_modify() {
     loom::model(|| {
         let shared = Shared::new(1);
         let (old, beside) = (task(0, None), task(OTHER, Some(1)));
@@ -235,8 +234,8 @@ fn what_is_modified_is_never_free() {
     });
 }
 
-/// A debugger gets a slot, none, or is told that others are at it; it never waits, and what
-/// it has others do not have.
+/// A debugger gets a slot, none, or [`Error::Busy`]. It must never wait, and no other request may
+/// have its slot.
 #[test]
 fn a_debugger_beside_a_task_or_a_cpu() {
     let (task, cpu) = (task(0, None), wide(0));
@@ -260,14 +259,14 @@ fn a_debugger_beside_a_task_or_a_cpu() {
             }
             thread.join().expect("a pair");
             if is_held {
-                ours.try_release(&tried).expect("nobody is at it any more");
+                ours.try_release(&tried).expect("no lock is held");
             }
             shared.check_end();
         });
     }
 }
 
-/// A set is reserved whole or not at all, whatever comes between.
+/// A set must be reserved whole or not at all, whatever runs in between.
 #[test]
 fn all_or_nothing_beside_a_task() {
     loom::model(|| {

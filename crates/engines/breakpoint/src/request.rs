@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Requests for slots.
 
 /// What a breakpoint stops at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,35 +9,35 @@ pub enum Kind {
     Instruction,
 }
 
-/// Where a breakpoint is.
+/// The target of a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// It goes with a task.
+    /// Follows a task.
     Task {
-        /// The thread's id, or whatever else tells tasks apart.
+        /// The thread's id, or any other unique number.
         task: u64,
-        /// Only while it runs on this CPU; else on all of them.
+        /// The only CPU on which it counts; `None` for all.
         cpu: Option<u32>,
     },
-    /// It is on a CPU, whichever task runs there.
+    /// Stays on a CPU, whichever task runs there.
     Cpu(u32),
 }
 
-/// What is asked for: what was reserved is released by the same words.
+/// A request for slots. A release must name the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Where.
+    /// The target.
     pub target: Target,
-    /// At what it stops.
+    /// What it stops at.
     pub kind: Kind,
     /// How many slots it takes.
     pub weight: u32,
-    /// Whose it is, in the caller's numbers: what a [`crate::Conflict`] names.
+    /// The caller's number for the holder, which a [`crate::Conflict`] names.
     pub holder: u64,
 }
 
 impl Request {
-    /// One slot for `holder`.
+    /// Returns a request for one slot.
     pub fn new(target: Target, kind: Kind, holder: u64) -> Self {
         Request {
             target,
@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    /// The CPU that it is on, if it is on one.
+    /// Returns the CPU, if it is limited to one.
     pub fn cpu(&self) -> Option<u32> {
         match self.target {
             Target::Task { cpu, .. } => cpu,

@@ -1,37 +1,36 @@
-//! How often each side was taken, and what was waited for it.
+//! How often each side was locked, and how long calls waited.
 
 use crate::words::Words;
 
-/// Who excludes whom.
+/// The sides of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Requests of tasks: they exclude those of the same shard and every writer.
+    /// Requests for tasks. They exclude those of the same shard, and every writer.
     Reader,
-    /// Requests of CPUs, and of several at once: they exclude everybody.
+    /// Requests for CPUs, and for several targets at once. They exclude all others.
     Writer,
 }
 
-/// What happened on one side since the state was zeroed.
+/// Counters of one side since the state was zeroed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Reservations that were granted.
     pub reservations: u64,
-    /// How often the side was taken, for whatever reason.
+    /// How often the side was locked, for any reason.
     pub holds: u64,
-    /// How many of these had to wait.
+    /// How many of these waited.
     pub waited: u64,
-    /// For how long.
+    /// How long they waited in total.
     pub waited_ns: u64,
 }
 
-/// Words of each counter's place.
 pub(crate) const WORDS: usize = 4;
 const RESERVATIONS: usize = 0;
 const HOLDS: usize = 1;
 const WAITED: usize = 2;
 const WAITED_NS: usize = 3;
 
-/// The counters; only who holds the lock beside them writes.
+/// The counters. Only the holder of the lock beside them may write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counters<'a>(pub Words<'a>);
 

@@ -1,8 +1,8 @@
-//! The tasks and what they hold: a multimap of task to reservations, a part of it in each
-//! shard, which belongs to who holds the shard. Entries that are free belong to a shard, too.
+//! The tasks' reservations: a multimap from task to entries. Each shard has a part of it, which
+//! only the holder of the shard may touch. Free entries belong to a shard, too.
 //!
-//! The reservations of a task are found by one chain, in which those of one CPU and register
-//! file stand together, so that they are summed up in one pass.
+//! A task's reservations are in one chain. INVARIANT: those of one CPU and register file are
+//! adjacent, so that [`Runs`] sums them in one pass.
 
 use core::iter::Peekable;
 
@@ -13,48 +13,44 @@ use crate::request::Request;
 use crate::stats::{self, Counters};
 use crate::words::{Plain, Words};
 
-/// What every shard begins with.
+/// The first words of a shard.
 pub(crate) type Head = [AtomicU64; HEAD];
-/// An entry's words.
 pub(crate) type Cell = [AtomicU64; ENTRY];
 
 const TASK: usize = 0;
-/// One more than the index of the next one.
+/// The index of the next entry plus one.
 const NEXT: usize = 1;
-/// [`class`]
+/// CPU, register file and weight; see [`class`].
 const CLASS: usize = 2;
 const HOLDER: usize = 3;
 
-/// The entries of all shards.
 #[derive(Debug)]
 pub(crate) struct Entries<'a> {
     pub(crate) cells: &'a [Cell],
-    /// How many were ever taken.
+    /// How many entries were ever taken.
     pub(crate) fresh: &'a AtomicU64,
     /// How many a shard takes at once.
     pub(crate) batch: usize,
 }
 
-/// A shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard<'a> {
     pub(crate) head: &'a Head,
     pub(crate) entries: &'a Entries<'a>,
 }
 
-/// A task in its shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task<'a> {
     pub(crate) id: u64,
     pub(crate) shard: Shard<'a>,
-    /// Names the first entry of its chain.
+    /// The link to the first entry of its chain.
     pub(crate) bucket: &'a AtomicU64,
 }
 
 /// A reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// One more than its index.
+    /// Its index plus one.
     link: u64,
     next: u64,
     pub(crate) task: u64,
@@ -62,25 +58,25 @@ pub(crate) struct Entry {
     pub(crate) holder: u64,
 }
 
-/// What a task holds in a register file.
+/// The slots of a task in a register file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct TaskSlots {
     /// On all CPUs.
     pub(crate) everywhere: u32,
-    /// More of it on the CPU that was asked for.
+    /// On the request's CPU only.
     pub(crate) here: u32,
-    /// Whether there is more of it on other CPUs.
+    /// Whether the task holds more on other CPUs.
     pub(crate) elsewhere: bool,
 }
 
-/// Slots of a task on one CPU, or on all.
+/// Slots of a task on one CPU, or on all (`None`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) cpu: Option<u32>,
     pub(crate) slots: u32,
 }
 
-/// CPU, register file and weight in a word.
+/// Packs CPU, register file and weight in a word.
 #[inline]
 fn class(cpu: Option<u32>, file: usize, weight: u32) -> u64 {
     let cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
@@ -104,8 +100,8 @@ impl Entry {
     }
 }
 
-impl Held {
-    /// Adds one of the task's, for who asked about a CPU.
+impl TaskSlots {
+    /// Adds an entry of the task, for a request on `cpu`.
     #[inline]
     fn add(&mut self, entry: &Entry, cpu: Option<u32>) {
         let sum = match entry.cpu() {
@@ -116,7 +112,7 @@ impl Held {
         *sum = sum.saturating_add(entry.weight());
     }
 
-    /// Whether the task holds anything on just what was asked for.
+    /// Returns whether the task holds anything on exactly the request's CPUs.
     #[inline]
     fn has_like(&self, cpu: Option<u32>) -> bool {
         match cpu {
@@ -126,7 +122,6 @@ impl Held {
     }
 }
 
-/// The entry that a link names.
 #[inline]
 fn cell(cells: &[Cell], link: u64) -> Option<&Cell> {
     cells.get(usize::try_from(link.checked_sub(1)?).ok()?)
@@ -138,7 +133,6 @@ impl<'a> Entries<'a> {
         cell(self.cells, link)
     }
 
-    /// The entries of a bucket.
     #[inline]
     pub(crate) fn chain(&self, bucket: &AtomicU64) -> Chain<'a> {
         Chain {
@@ -150,7 +144,7 @@ impl<'a> Entries<'a> {
 }
 
 impl<'a> Shard<'a> {
-    /// The tasks by slots that they hold on all CPUs.
+    /// Returns the tasks by the slots that they hold on all CPUs.
     #[inline]
     pub(crate) fn histogram(&self, file: usize) -> Histogram<'a> {
         let levels = MAX_SLOTS as usize;
@@ -168,13 +162,13 @@ impl<'a> Shard<'a> {
         &self.head[head::FREE]
     }
 
-    /// Makes sure that [`Shard::take`] finds an entry, if there is one that no shard has.
+    /// Returns whether [`Shard::take`] will find an entry, taking fresh ones if needed.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.free().read() != 0 || self.take_fresh()
     }
 
-    /// Takes entries that nobody ever had.
+    /// Takes entries that were never used.
     #[cold]
     fn take_fresh(&self) -> bool {
         let &Entries {
@@ -191,7 +185,6 @@ impl<'a> Shard<'a> {
         self.free().read() != 0
     }
 
-    /// Takes a free entry.
     #[inline]
     pub(crate) fn take(&self) -> Option<(u64, &'a Cell)> {
         let link = self.free().read();
@@ -200,7 +193,7 @@ impl<'a> Shard<'a> {
         Some((link, cell))
     }
 
-    /// Gives an entry back that is in no chain.
+    /// Frees an entry that is in no chain.
     #[inline]
     pub(crate) fn give(&self, link: u64) {
         if let Some(cell) = self.entries.cell(link) {
@@ -211,32 +204,33 @@ impl<'a> Shard<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Its reservations in a register file.
+    /// Returns its reservations in a register file.
     #[inline]
     pub(crate) fn all(&self, file: usize) -> impl Iterator<Item = Entry> {
         let (id, chain) = (self.id, self.shard.entries.chain(self.bucket));
         chain.filter(move |entry| entry.task == id && entry.file() == file)
     }
 
-    /// What it holds in a register file: on all CPUs, and on this one.
+    /// Returns what it holds in a register file, on all CPUs and on this one.
     #[inline]
-    pub(crate) fn held(&self, file: usize, cpu: Option<u32>) -> Held {
-        let mut held = Held::default();
+    pub(crate) fn held(&self, file: usize, cpu: Option<u32>) -> TaskSlots {
+        let mut held = TaskSlots::default();
         self.all(file).for_each(|entry| held.add(&entry, cpu));
         held
     }
 
-    /// What it holds by CPU, each once.
+    /// Returns what it holds by CPU.
     pub(crate) fn runs(&self, file: usize) -> Runs<impl Iterator<Item = Entry>> {
         Runs(self.all(file).peekable())
     }
 
-    /// Notes a reservation, beside its like, while it holds so much.
+    /// Records a reservation next to its like (the invariant of the module). `held` is what the
+    /// task holds without it.
     #[inline]
-    pub(crate) fn insert(&self, request: &Request, file: usize, held: &Held) {
+    pub(crate) fn insert(&self, request: &Request, file: usize, held: &TaskSlots) {
         let class = class(request.cpu(), file, request.weight);
         let Some((link, cell)) = self.shard.take() else {
-            return; // who checked found room
+            return; // impossible: the check found room
         };
         cell[TASK].write(self.id);
         cell[CLASS].write(class);
@@ -250,12 +244,13 @@ impl<'a> Task<'a> {
         before.write(link);
     }
 
-    /// Forgets a reservation, and tells what is still held; none where there is none.
+    /// Removes a reservation. Returns what the task still holds, `None` if there was no such
+    /// reservation.
     #[inline]
-    pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<Held> {
+    pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<TaskSlots> {
         let cpu = request.cpu();
         let class = class(cpu, file, request.weight);
-        let (mut held, mut found, mut before) = (Held::default(), None, None);
+        let (mut held, mut found, mut before) = (TaskSlots::default(), None, None);
         for entry in self.shard.entries.chain(self.bucket) {
             if entry.task == self.id {
                 let is_it = entry.class == class && entry.holder == request.holder;
@@ -273,7 +268,7 @@ impl<'a> Task<'a> {
         Some(held)
     }
 
-    /// The word that names what comes behind an entry, or first.
+    /// Returns the word that links to the entry after `entry`, or to the first.
     #[inline]
     fn link(&self, entry: Option<u64>) -> &'a AtomicU64 {
         let cell = entry.and_then(|link| self.shard.entries.cell(link));
@@ -281,7 +276,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// The entries of a bucket; ends even where the links lead in a circle.
+/// The entries of a bucket. Ends even if corrupted links form a circle.
 pub(crate) struct Chain<'a> {
     cells: &'a [Cell],
     next: u64,
@@ -307,7 +302,7 @@ impl Iterator for Chain<'_> {
     }
 }
 
-/// Sums of entries that stand together.
+/// Sums of adjacent entries.
 pub(crate) struct Runs<I: Iterator<Item = Entry>>(Peekable<I>);
 
 impl<I: Iterator<Item = Entry>> Iterator for Runs<I> {

@@ -1,15 +1,15 @@
-//! Words of the state. What lies outside reads as 0 and is not written: whoever shares the
-//! memory may have written anything, and nothing here panics.
+//! Words of the state. Words outside of it read as 0 and are not written. Nothing here panics,
+//! because another process that shares the memory may have written anything.
 
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A word as a plain variable. Relaxed throughout: the shards' locks order them.
+/// A word as a plain variable. Relaxed throughout, because the shards' locks order all accesses.
 pub(crate) trait Plain {
     fn read(&self) -> u64;
     fn write(&self, value: u64);
-    /// Adds where only the caller writes.
+    /// Adds to a word that only the caller writes.
     fn add(&self, value: u64);
-    /// Adds where others add, too, and returns what was there.
+    /// Adds to a word that others may add to as well. Returns the old value.
     fn add_shared(&self, value: u64) -> u64;
 }
 
@@ -35,7 +35,6 @@ impl Plain for AtomicU64 {
     }
 }
 
-/// Some words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words<'a>(&'a [AtomicU64]);
 
@@ -45,14 +44,14 @@ impl<'a> Words<'a> {
         Words(words)
     }
 
-    /// Part of them; nothing where there are not as many.
+    /// Returns a part of them; an empty one if there are not enough.
     #[inline]
     pub(crate) fn part(&self, from: usize, count: usize) -> Words<'a> {
         let end = from.saturating_add(count);
         Words(self.0.get(from..end).unwrap_or_default())
     }
 
-    /// The `index`th of parts of equal size.
+    /// Returns the `index`th of parts of equal size.
     #[inline]
     pub(crate) fn piece(&self, index: usize, size: usize) -> Words<'a> {
         self.part(index.saturating_mul(size), size)
@@ -75,7 +74,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds where only the caller writes.
+    /// Adds to a word that only the caller writes.
     #[inline]
     pub(crate) fn add(&self, at: usize, value: u64) {
         if let Some(word) = self.get(at) {
@@ -83,7 +82,6 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// All of them, as they are.
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + 'a {
         self.0.iter().map(Plain::read)
     }

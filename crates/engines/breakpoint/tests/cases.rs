@@ -6,7 +6,7 @@ mod common;
 use common::{Model, accounting, storage, task};
 use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Request, Side, Target};
 
-/// A task and one that does nothing.
+/// A task, and another one.
 const T: u64 = 1_000;
 const O: u64 = 1_001;
 const T_ALL: Target = task(T, None);
@@ -18,19 +18,19 @@ const CPU_0: Target = Target::Cpu(0);
 const CPU_1: Target = Target::Cpu(1);
 
 enum Step {
-    /// All slots but so many are reserved, one by one.
+    /// Reserves all slots but this many, one by one.
     Fill(Target, u32),
     Ok(Target),
-    /// Each is refused, and changes nothing.
+    /// Each is refused, and must change nothing.
     No(&'static [Target]),
-    /// The last one that was reserved for the target goes.
+    /// Removes the last reservation of the target.
     Remove(Target),
 }
 use Step::{Fill, No, Ok as Granted, Remove};
 
 struct Case {
     name: &'static str,
-    /// The fewest slots and CPUs for which it says anything.
+    /// The fewest slots and CPUs for which the case is meaningful.
     needs: (u32, u32),
     steps: &'static [Step],
 }
@@ -237,7 +237,7 @@ fn run(case: &Case, registers: Registers, cpus: u32, kind: Kind) {
 
 #[test]
 fn every_case_is_as_the_table_says() {
-    // miri is a thousand times slower.
+    // miri is a thousand times slower
     let (slots, cpus) = match cfg!(miri) {
         true => (4..=4, &[2][..]),
         false => (1..=6, &[1, 2, 3, 64][..]),
@@ -263,7 +263,7 @@ fn every_case_is_as_the_table_says() {
 }
 
 #[test]
-fn register_files_are_apart_where_the_machine_has_two() {
+fn separate_register_files_do_not_share_slots() {
     for (registers, is_apart) in [
         (Registers::Mixed(1), false),
         (
@@ -290,7 +290,7 @@ fn register_files_are_apart_where_the_machine_has_two() {
 }
 
 #[test]
-fn a_refusal_names_who_is_in_the_way() {
+fn a_refusal_names_the_holders() {
     let geometry = Geometry::new(4, Registers::Mixed(2), 8).expect("sane");
     let words = storage(&geometry);
     let ours = accounting(geometry, &words);
@@ -303,12 +303,12 @@ fn a_refusal_names_who_is_in_the_way() {
     };
     let names = |id| ["?", "stats.hits", "jiffies"][id as usize / 4];
     let conflict = refused(T_ALL);
-    let told = conflict.told(|holder, f| match holder.is_wide {
+    let description = conflict.describe(|holder, f| match holder.is_wide {
         true => write!(f, "cpu-wide '{}'", names(holder.id)),
         false => write!(f, "watch '{}' (pinned)", names(holder.id)),
     });
     assert_eq!(
-        told.to_string(),
+        description.to_string(),
         "no debug register left on cpu 3 for thread 1000: held by watch 'stats.hits' (pinned), \
          cpu-wide 'jiffies'"
     );
@@ -320,7 +320,7 @@ fn a_refusal_names_who_is_in_the_way() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn impossible_requests_are_refused() {
     let geometry = Geometry::new(2, Registers::Mixed(4), 1).expect("sane");
     let words = storage(&geometry);
     let ours = accounting(geometry, &words);
@@ -344,7 +344,7 @@ fn what_makes_no_sense_is_refused() {
 
 const ROUNDS: u64 = if cfg!(miri) { 2 } else { 50 };
 
-/// In rounds of 64 reservations, each of another task. How many needed everybody's shards?
+/// Reserves in rounds of 64, each for another task. Returns how often all shards were locked.
 fn rounds_of_64(capacity: u32) -> u64 {
     let geometry = Geometry::new(16, Registers::Mixed(4), capacity).expect("sane");
     let words = storage(&geometry);
@@ -369,7 +369,7 @@ fn rounds_of_64(capacity: u32) -> u64 {
     assert_eq!(
         (reader.waited, writer.waited),
         (0, 0),
-        "nobody else was there"
+        "no other thread ran"
     );
     writer.reservations
 }

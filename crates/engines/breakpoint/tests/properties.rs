@@ -1,4 +1,4 @@
-//! Random sequences, with the rule over a plain list beside them.
+//! Random sequences, compared with the rule over a plain list.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -17,13 +17,13 @@ const CPUS: u32 = 3;
 #[derive(Clone, Debug)]
 enum Act {
     Reserve(Request),
-    /// Of what is held, the one at this place.
+    /// Releases the held reservation at this index.
     Release(usize),
     Modify(usize, Request),
     All(Vec<Request>),
     Wide(Kind, u32),
     ReleaseAll(usize),
-    /// What nobody holds.
+    /// Releases a request that is not held.
     Unknown(Request),
 }
 
@@ -72,7 +72,7 @@ fn registers() -> impl Strategy<Value = Registers> {
     ]
 }
 
-/// Holds what it was told to, and refuses every so many.
+/// Holds what was reserved, and refuses every n-th request.
 #[derive(Default)]
 struct Hardware {
     held: RefCell<Vec<Request>>,
@@ -115,7 +115,7 @@ impl Backend for &Hardware {
     }
 }
 
-/// Ours, the rule and the hardware beside each other.
+/// The accounting, the rule and the hardware, compared after each step.
 struct World<'a> {
     ours: Accounting<'a, Yields, &'a Hardware>,
     hardware: &'a Hardware,
@@ -131,7 +131,7 @@ impl World<'_> {
         Request { holder, ..request }
     }
 
-    /// Whether the rule allows it, and there is room.
+    /// Returns whether the rule allows it, and there is room.
     fn expected(model: &Model, capacity: usize, request: &Request) -> Result<(), &'static str> {
         let is_task = matches!(request.target, Target::Task { .. });
         match model.fits(request) {
@@ -309,9 +309,9 @@ proptest! {
         prop_assert!(world.ours.is_empty());
     }
 
-    /// Whoever shares the memory may have written anything.
+    /// Another process that shares the memory may have written anything.
     #[test]
-    fn nothing_in_the_words_is_believed(
+    fn corrupted_words_are_survived(
         garbage in vec((any::<prop::sample::Index>(), prop_oneof![0..40u64, any::<u64>()]), 1..40),
         requests in vec(request(), 1..12),
     ) {

@@ -1,4 +1,4 @@
-//! Many threads at once, with a way to park that is a real one.
+//! Many concurrent threads, with a real way to park.
 #![cfg(not(tiptoe_loom))]
 
 mod common;
@@ -11,8 +11,8 @@ use tiptoe_breakpoint::{Error, Geometry, Kind, Registers, Request, Side, Target}
 const CPUS: u32 = 4;
 const SLOTS: u32 = 4;
 
-/// Everybody reserves and releases; what each holds is counted beside, too, and never more
-/// than there is.
+/// All threads reserve and release. A separate count of each target's slots must never exceed the
+/// machine's.
 #[test]
 fn no_slot_is_given_twice_nor_lost() {
     let geometry = Geometry::new(CPUS, Registers::Mixed(SLOTS), 64).expect("sane");
@@ -53,7 +53,7 @@ fn no_slot_is_given_twice_nor_lost() {
                 }
             });
         }
-        // A debugger comes by.
+        // A debugger.
         scope.spawn(|| {
             for round in 0..rounds {
                 let target = match round % 2 {

@@ -1,46 +1,48 @@
-//! The waits that a thread is in: one, and inside of it those of its signal handlers.
+//! The stack of waits that a thread is in: one wait, and those of signal handlers that interrupted
+//! it.
 //!
-//! They are kept from the outermost on, each by its place on the stack: where the caller's
-//! frame begins, or the stack pointer where that is not known. A wait that never
-//! returns (it was cancelled, or a handler jumped out of it) stays until the thread
-//! waits again at that place of its stack or above: then it cannot be on any more.
+//! The outermost wait comes first. A wait is identified by its position on the stack: the start of
+//! the caller's frame, or the stack pointer if the frame is unknown. A wait may never return: it was cancelled, or a handler
+//! jumped out of it. It keeps its slot until the thread waits again at that stack position or
+//! above, because only then is it certain to have ended.
 //!
-//! A handler may come in at each instruction. A slot is taken by its place on the stack before
-//! anything else is written to it, and is complete once its address is there; the
-//! collector, which looks on, passes over one that has none.
+//! A signal handler may interrupt between any two instructions. So `push` takes a slot by storing
+//! the stack position first, and completes it by storing the address last. The collector reads
+//! concurrently, and must skip a slot whose address is 0.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::{TOLD, activity, head};
+use tiptoe_wire::futex::{REPORTED, activity, head};
 
 use crate::primitive::Ordering::Relaxed;
 
-/// Stacks are no larger than this: what is farther apart is on different ones.
+/// Largest stack: two positions farther from each other than this are on different stacks.
 const STACK: u64 = 8 << 20;
 
-/// A wait.
+/// A wait in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Its place on the stack.
+    /// Its position on the stack, never 0.
     pub sp: u64,
-    /// The address that is waited at.
+    /// The address that the thread waits at.
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// Where in libc it called.
+    /// The return address in libc.
     pub via: u64,
-    /// When it began, in ticks, or what stands for that: see [`crate::gaps`].
+    /// When the wait began, in ticks, or a substitute if it is not timed: see [`crate::gaps`].
     pub since: u64,
-    /// The futex operation; above its 32 bits whatever the caller wants to keep.
+    /// The futex operation in the low 32 bits; the caller's own data above.
     pub operation: u64,
-    /// Where the user's frame begins.
+    /// Start of the user's frame.
     pub frame: u64,
-    /// What the board said of the address: see [`crate::board`].
+    /// The board's checksum for the address when the wait began: see [`crate::board`].
     pub seen: u64,
-    /// The futex that was last waited for within, of which the board was asked then: see [`crate::told`].
+    /// The futex that the thread last waited for inside this reported wait, or 0; `seen` is then
+    /// that futex's checksum. See [`crate::reported`].
     pub within: u64,
 }
 
-/// The activities in a thread's words.
+/// The stack of waits in a thread's words.
 #[derive(Clone, Copy)]
 pub struct Activities<'a>(Words<'a>);
 
@@ -53,7 +55,7 @@ fn place(index: u32) -> usize {
 }
 
 impl<'a> Activities<'a> {
-    /// Those in the words of a thread.
+    /// Returns the stack in a thread's words.
     pub fn new(words: Words<'a>) -> Self {
         Activities(words)
     }
@@ -62,13 +64,14 @@ impl<'a> Activities<'a> {
         self.0.load(place(index))
     }
 
-    /// Whether what is noted there may be on while the stack pointer is at `sp`.
+    /// Returns whether the wait in this slot can still be in progress when the stack pointer is
+    /// `sp`.
     fn may_be_on(&self, index: u32, sp: u64) -> bool {
         let its = self.sp(index);
         its != 0 && (its > sp || sp - its >= STACK)
     }
 
-    /// A wait begins. False where there is no room to note it.
+    /// Records a wait that begins. Returns `false` if all slots are taken.
     #[inline(always)]
     pub fn push(&self, wait: &Activity) -> bool {
         let index = match self.may_be_on(0, wait.sp) {
@@ -81,7 +84,7 @@ impl<'a> Activities<'a> {
         let put = |word, value| self.0.store(at(index, word), value);
         put(activity::ADDRESS, 0);
         self.0.store(place(index), wait.sp);
-        // What was inside of a wait that is no more.
+        // Waits inside the one that this slot held before have ended with it.
         if index + 1 < activity::DEPTH {
             self.0.store(place(index + 1), 0);
         }
@@ -96,7 +99,7 @@ impl<'a> Activities<'a> {
         true
     }
 
-    /// Where a wait goes that is inside of another.
+    /// Returns the slot for a wait inside another one.
     #[cold]
     #[inline(never)]
     fn place_slow(&self, sp: u64) -> u32 {
@@ -105,25 +108,26 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Whether what begins at this stack pointer is within a wait that is told of, and notes of that for which futex,
-    /// and what the board says of it.
+    /// Returns whether a call at this stack position is inside a wait that a library reported. If
+    /// so, records the call's futex and its checksum in that wait, because the waker of the last
+    /// futex inside is the one that ends the reported wait.
     #[inline(always)]
-    pub fn is_within_told(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
+    pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         match self.sp(0) {
             0 => false,
-            _ => self.is_within_told_slow(sp, futex, seen),
+            _ => self.is_within_reported_slow(sp, futex, seen),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn is_within_told_slow(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
+    fn is_within_reported_slow(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
         let mut noted = (0..activity::DEPTH).take_while(|index| self.may_be_on(*index, sp));
-        let told = |index: &u32| {
+        let is_reported = |index: &u32| {
             let operation = self.0.load(at(*index, activity::OPERATION));
-            operation as u32 == TOLD && self.sp(*index) > sp
+            operation as u32 == REPORTED && self.sp(*index) > sp
         };
-        let Some(index) = noted.find(told) else {
+        let Some(index) = noted.find(is_reported) else {
             return false;
         };
         self.0.store(at(index, activity::SEEN), seen());
@@ -131,7 +135,7 @@ impl<'a> Activities<'a> {
         true
     }
 
-    /// A wait ends: the one that began at this stack pointer.
+    /// Ends the wait that began at this stack position, and returns it.
     #[inline(always)]
     pub fn pop(&self, sp: u64) -> Option<Activity> {
         let index = match self.sp(0) == sp {
@@ -150,7 +154,7 @@ impl<'a> Activities<'a> {
         noted.find(|index| self.sp(*index) == sp)
     }
 
-    /// What each of those that are on has as its beginning. (tiptoe)
+    /// Returns the beginning of each wait in progress. For tiptoe.
     pub fn beginnings(&self) -> [Option<u64>; activity::DEPTH as usize] {
         let mut beginnings = [None; activity::DEPTH as usize];
         for (index, beginning) in (0..activity::DEPTH).zip(&mut beginnings) {
@@ -162,19 +166,19 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Notes of one of them that it goes on since then, if it is still the one that has this as its
-    /// beginning: no two have the same. (tiptoe)
-    pub fn goes_on(&self, index: usize, beginning: u64, since: u64) {
+    /// Marks a wait as still in progress at `since`, unless its beginning has changed. No two waits
+    /// share a beginning, so a wait that began since tiptoe looked is never marked. For tiptoe.
+    pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()
             .filter(|index| *index < activity::DEPTH);
         let word = word.and_then(|index| self.0.at(at(index, activity::SINCE)));
         let Some(word) = word else { return };
-        // Relaxed: the word is all that is told. Who fails has come late.
+        // Relaxed: no other word depends on this one. A failure means that the wait has ended.
         let _ = word.compare_exchange(beginning, since | activity::GOES_ON, Relaxed, Relaxed);
     }
 
-    /// Those that are on, from the outermost one.
+    /// Returns the waits in progress, outermost first.
     pub fn iter(&self) -> impl Iterator<Item = Activity> + '_ {
         let noted = (0..activity::DEPTH).map(|index| (index, self.sp(index)));
         let noted = noted.take_while(|(_, sp)| *sp != 0);
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_was_left_goes_when_the_thread_waits_above_it() {
+    fn an_abandoned_wait_ends_when_the_thread_waits_above_it() {
         let room = room();
         let waits = Activities::new(Words::new(&room));
         for sp in [1000, 900, 800] {
@@ -256,18 +260,18 @@ mod tests {
         assert_eq!(on(&waits), [1000, 950]);
         waits.push(&wait(950));
         assert_eq!(on(&waits), [1000, 950]);
-        // A handler on a stack of its own, above ours.
+        // A handler on its own stack, above the thread's.
         waits.push(&wait(1000 + STACK));
         assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
         assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));
         assert_eq!(waits.pop(1000), Some(wait(1000)), "out of its handlers");
         assert_eq!(on(&waits), [0; 0]);
         waits.push(&wait(1000));
-        assert_eq!(on(&waits), [1000], "what was inside is gone");
+        assert_eq!(on(&waits), [1000], "the inner waits have ended");
     }
 
     #[test]
-    fn only_so_many_are_kept() {
+    fn waits_beyond_the_depth_are_refused() {
         let room = room();
         let waits = Activities::new(Words::new(&room));
         let depth = u64::from(activity::DEPTH);

@@ -1,17 +1,19 @@
-//! Who last woke somebody, by address: what tells a waiter who ended its wait.
+//! The board: the last wake at each address, from which a waiter learns which call site ended its
+//! wait.
 //!
-//! A cell for each hash of an address, a cache line each. Nobody takes a cell: who wakes writes
-//! its words one by one, as another one does at the same moment perhaps, and with them their sum.
-//! Who has waited believes a cell whose sum is that of what it read. So no order is needed among
-//! the words, and a wake neither waits for another CPU's line nor for its own earlier stores, as it
-//! would for an exchange.
+//! Each hash of an address has one cell, a cache line of its own. A waker takes no lock: it stores
+//! the words of the cell one by one, with their checksum, even while another thread stores its own.
+//! A reader accepts a cell only if the checksum matches its words, so torn cells are ignored and
+//! the words need no ordering. So a wake waits neither for another CPU's cache line nor for its own
+//! earlier stores, as an exchange would.
 //!
-//! Who waits takes down the sum that is there when it begins: where it is another one at the end,
-//! somebody has woken those at the address meanwhile. So a wake reads no clock, which would be
-//! half of what it costs; its stamp, that no other has, makes its sum one of its own.
+//! A waiter saves its cell's checksum before it waits. If the checksum differs afterwards, another
+//! thread woke that address in between. So a wake need not read the clock, which would be half of
+//! its cost. Each wake has a stamp of its own, so that every wake changes the checksum.
 //!
-//! Words of two wakes at one address have the sum of neither: of stamp and call site, each
-//! changes it in its own way. Words of wakes at two addresses have it once in 2^64 times.
+//! INVARIANT: the checksum of two wakes mixed in one cell matches neither. At one address this
+//! always holds, because a different stamp and a different call site change the checksum
+//! independently. At two addresses a mix matches by chance once in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
@@ -23,24 +25,24 @@ use crate::HASH;
 pub struct Board<'a>(Words<'a>);
 
 fn cell(address: u64) -> usize {
-    // Words of one lock are next to each other, and are four bytes each.
+    // Futex words are four bytes, and those of one lock are next to each other.
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Of one address no two stamps with one site have the same, and no two sites with one stamp. The
-/// site is what is known last.
+/// Returns the checksum of a cell. For one address it is unique over stamps with one site, and over
+/// sites with one stamp. The site is mixed in last because it is known last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
 
 impl<'a> Board<'a> {
-    /// The board in the words of slab 0.
+    /// Returns the board in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
         Board(words)
     }
 
-    /// Somebody is about to wake whoever waits at `address`, called from `site`. No other wake
-    /// has this `stamp`.
+    /// Records a wake at `address` by the call site `site`. The stamp must be unique among all
+    /// wakes, otherwise a waiter would miss this one.
     #[inline]
     pub fn note(&self, address: u64, site: u64, stamp: u64) {
         let cell = cell(address);
@@ -51,20 +53,21 @@ impl<'a> Board<'a> {
         put(SUM, sum(address, site, stamp));
     }
 
-    /// What is said of `address` now.
+    /// Returns the checksum that `address` has now.
     #[inline]
     pub fn seen(&self, address: u64) -> u64 {
         self.0.load(cell(address) + SUM as usize)
     }
 
-    /// From where somebody last woke those at `address` since this was `seen`, if that is known.
+    /// Returns the call site that last woke `address` since its checksum was `seen`, or `None` if
+    /// no wake was recorded or the cell is torn.
     #[inline]
     pub fn waker(&self, address: u64, seen: u64) -> Option<u64> {
         let cell = cell(address);
         let get = |word: u32| self.0.load(cell + word as usize);
-        let [at, site, stamp, said] = [ADDRESS, SITE, STAMP, SUM].map(get);
-        let believed = said != seen && said == sum(at, site, stamp);
-        (believed && at == address).then_some(site)
+        let [at, site, stamp, checksum] = [ADDRESS, SITE, STAMP, SUM].map(get);
+        let is_valid = checksum != seen && checksum == sum(at, site, stamp);
+        (is_valid && at == address).then_some(site)
     }
 }
 
@@ -76,7 +79,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn the_last_wake_since_is_told() {
+    fn the_last_wake_since_the_checksum_is_returned() {
         let room: Vec<_> = (0..WORDS << BITS).map(|_| AtomicU64::new(0)).collect();
         let board = Board::new(Words::new(&room));
         let before = board.seen(0x7000);
@@ -92,7 +95,7 @@ mod tests {
             "before the wait"
         );
         assert_eq!(board.waker(0x7004, 0), None, "another one");
-        // From the same place again.
+        // Another wake from the same call site.
         let last = board.seen(0x7000);
         board.note(0x7000, 2, 21);
         assert_eq!(board.waker(0x7000, last), Some(2));
@@ -100,7 +103,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole board, word by word")]
-    fn what_two_wrote_at_once_is_nobodys() {
+    fn a_cell_torn_by_two_wakers_is_ignored() {
         let room: Vec<_> = (0..WORDS << BITS).map(|_| AtomicU64::new(0)).collect();
         let words = Words::new(&room);
         let board = Board::new(words);

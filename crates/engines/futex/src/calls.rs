@@ -1,9 +1,10 @@
-//! A futex call, in front of its system call and behind it.
+//! What the hooks do before and after a futex system call.
 //!
-//! Whether it waits or wakes is read from its operation. Several waits of one thread, one
-//! after the other, for one lock in one call of the user's are one *episode*: a thread that
-//! is woken may find the lock taken again. It ends where the thread waits for another, or
-//! gives this one back: whoever has waited for a mutex tells so when he unlocks it.
+//! The operation decides whether a call waits or wakes. A woken thread may find the lock taken
+//! again, and wait once more. Such consecutive waits for one lock, inside one call of the user's,
+//! are one *episode*. It ends when the thread waits for another lock or wakes the waiters of this
+//! one. The latter works because a thread that has waited for a mutex always makes a wake call when
+//! it unlocks.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -16,34 +17,35 @@ use crate::holds::{Holds, Turn};
 use crate::operation::{End, Kind};
 use crate::walk::Caller;
 
-/// Set beside a wait's operation where it begins an episode.
+/// Set in [`Activity::operation`] if the wait begins an episode.
 const FIRST: u64 = 1 << 32;
-/// From this bit on: how many threads read, in so many bits.
+/// Position in [`Activity::operation`] of the number of threads that hold the rwlock to read.
 const READERS_SHIFT: u32 = 33;
 const READERS: u64 = (1 << (STANDS_FOR_SHIFT - READERS_SHIFT)) - 1;
-/// From this bit on: how many waits it stands for, 0 where it is passed over.
+/// Position in [`Activity::operation`] of the wait's weight, which is 0 if the wait is skipped.
 const STANDS_FOR_SHIFT: u32 = 57;
 
 const _: () = assert!(2 * crate::gaps::MOST + 1 < 1 << (u64::BITS - STANDS_FOR_SHIFT));
 
-/// A call that is about to be made.
+/// A futex call that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// The futex.
     pub address: u64,
-    /// What is done with it.
+    /// The futex operation.
     pub operation: u32,
-    /// Its place on the stack, the same in front and behind: see [`Activity::sp`].
+    /// Its position on the stack. The hooks before and after the call must compute the same one:
+    /// see [`Activity::sp`].
     pub sp: u64,
-    /// Who called.
+    /// The caller.
     pub caller: Caller,
-    /// Where that is told of: it stands for the place in libc where there is no other.
+    /// The address of the hook's site, which is reported if the caller has no place in libc.
     pub at: u64,
-    /// Whether somebody will tell when it is over.
+    /// Whether a hook runs after the call, so that the wait can be timed.
     pub timed: bool,
 }
 
-/// What a thread writes to.
+/// The words that a thread's hooks write.
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     own: Words<'a>,
@@ -52,7 +54,7 @@ pub struct Thread<'a> {
 }
 
 impl Call {
-    /// The place in libc, with the operation above it.
+    /// Returns the place in libc, with the operation in the upper bits.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -63,27 +65,27 @@ impl Call {
 }
 
 impl<'a> Thread<'a> {
-    /// With words of its own, and those of slab 0.
+    /// Returns the hooks' state in the thread's own words and those of slab 0.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
         let (board, scope) = (Board::new(shared), 0);
         Thread { own, board, scope }
     }
 
-    /// The same, in this node of scopes.
+    /// Returns the same with the scope node that the thread is in.
     #[inline(always)]
     #[must_use]
     pub fn within(self, scope: u64) -> Self {
         Thread { scope, ..self }
     }
 
-    /// Its own words.
     #[inline(always)]
     pub(crate) fn own(&self) -> Words<'a> {
         self.own
     }
 
-    /// A call is about to be made. Of a wait it is asked how many threads have the rwlock to read
-    /// that it is about, 0 of another lock, and the time, in ticks, unless it is passed over.
+    /// Records a call before it is made. For a wait, `readers` returns how many threads hold the
+    /// rwlock to read, 0 for other locks. `clock` returns the time in ticks; it is called only if
+    /// the wait is sampled.
     #[inline(always)]
     pub fn begins(&self, call: &Call, readers: impl FnOnce() -> u32, clock: impl FnOnce() -> u64) {
         match Kind::of(call.operation) {
@@ -96,15 +98,15 @@ impl<'a> Thread<'a> {
     #[inline(always)]
     fn waits(&self, call: &Call, readers: u32, clock: impl FnOnce() -> u64) {
         let seen = || self.board.seen(call.address);
-        if Activities::new(self.own).is_within_told(call.sp, call.address, seen) {
+        if Activities::new(self.own).is_within_reported(call.sp, call.address, seen) {
             return;
         }
         let number = self.own.count_own(head::WAITS as usize);
         let gaps = Gaps::new(self.own);
-        let (since, stands_for, seen) = match gaps.pass_over(number) {
+        let (since, stands_for, seen) = match gaps.skip(number) {
             Some(number) => (number, 0, 0),
             None => {
-                off_the_straight_way();
+                cold_branch();
                 let now = clock();
                 let seen = self.board.seen(call.address);
                 (now, gaps.stands_for(now), seen)
@@ -130,7 +132,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// [`FIRST`] where the call begins an episode.
+    /// Returns [`FIRST`] if the call begins an episode, else 0.
     #[inline]
     fn episode(&self, call: &Call) -> u64 {
         let (own, first) = (self.own, head::EPISODE as usize);
@@ -157,7 +159,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// What no other wake has, nor will for the next 2^37 of this thread: slabs are a MiB apart.
+    /// Returns a stamp that no other wake has, nor any of this thread's next 2^37: slabs are 1 MiB
+    /// from each other, so the thread's address gives each its own range.
     #[inline(always)]
     fn stamp(&self, wakes: u64) -> u64 {
         (self.own.address() << 17).wrapping_add(wakes)
@@ -192,10 +195,10 @@ impl<'a> Thread<'a> {
         Some(entry)
     }
 
-    /// A call that was made at this place of the stack has returned this; `clock` tells the time,
-    /// and `ns` turns ticks into nanoseconds. One that did not wait, or that began before anybody
-    /// looked, is nobody's. For how long one did not wait that returned at once nobody asks, and
-    /// reading the clock would be most of what it costs; as it would of one that was passed over.
+    /// Records that the call at this stack position returned `result`. `clock` returns the time,
+    /// and `ns` converts ticks to nanoseconds. A call without a recorded beginning is ignored: it
+    /// did not wait, or it began before the hooks were installed. Waits that returned at once or
+    /// were skipped are not timed, because reading the clock would dominate their cost.
     #[inline(always)]
     pub fn ends(&self, sp: u64, result: i64, clock: impl Fn() -> u64, ns: impl Fn(u64) -> u64) {
         if let Some(wait) = Activities::new(self.own).pop(sp) {
@@ -203,7 +206,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// A wait is over: the entry that it was counted in.
+    /// Counts a wait that has ended, and returns its entry.
     #[inline(always)]
     pub(crate) fn over(
         &self,
@@ -218,7 +221,7 @@ impl<'a> Thread<'a> {
             holds.waited(wait.site, wait.frame, clock);
             return self.counted(wait, end);
         }
-        off_the_straight_way();
+        cold_branch();
         let now = clock();
         holds.waited(wait.site, wait.frame, || now);
         let entry = self.counted(wait, end)?;
@@ -233,8 +236,8 @@ impl<'a> Thread<'a> {
         if stands_for != 0 && end != End::Other {
             entry.add(entry::TIMED, 1);
         }
-        // Of one that was passed over nobody has seen what was there before: somebody has ended it
-        // since, who is told there unless it was somebody whom no hook saw.
+        // A skipped wait saved no checksum, so the last recorded waker is blamed. That is wrong if
+        // no hook saw the real waker.
         let address = match wait.within {
             0 => wait.address,
             futex => futex,
@@ -247,7 +250,7 @@ impl<'a> Thread<'a> {
         Some(entry)
     }
 
-    /// A function is called that takes the lock whose holds are timed, or gives it back.
+    /// Records a call to a function that takes or releases the lock whose hold times are measured.
     #[inline(never)]
     pub fn turns(&self, turn: Turn, lock: u64, caller: &Caller, now: u64, ns: impl Fn(u64) -> u64) {
         let Some(held) = Holds::new(self.own).turn(turn, lock, caller, now) else {
@@ -266,9 +269,10 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Where waits that are timed go on: those that are not have no time for a detour.
+/// Marks the branch of timed waits as cold, so that the compiler keeps the path of skipped waits
+/// straight.
 #[cold]
-fn off_the_straight_way() {}
+fn cold_branch() {}
 
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
@@ -326,7 +330,7 @@ mod tests {
         waiting.ends(0x7000, 0, || 200, |ticks| ticks * 10);
         let of_wait = [entry::CALLS, entry::WOKEN, entry::SLEPT_NS, entry::WAKERS];
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
-        // Behind a call that did not wait, or that began before.
+        // The hook after a call that did not wait, or that began before the hooks were installed.
         waiting.ends(0x7000, 0, || 300, |ticks| ticks);
         assert_eq!(words(&waiter, 5, &of_wait), [1, 1, 1000, 6]);
     }
@@ -344,7 +348,7 @@ mod tests {
         wait(0);
         let counts = [entry::EPISODES, entry::AT_ONCE, entry::WOKEN];
         assert_eq!(words(&own, 5, &counts), [1, 1, 1]);
-        // It gives the lock back, and waits for it again.
+        // The thread unlocks, and waits for the same lock again.
         thread.begins(&call(WAKE, 6), || 0, no_clock);
         wait(-11);
         assert_eq!(words(&own, 5, &counts), [2, 2, 1]);
@@ -352,7 +356,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_is_not_timed_is_counted() {
+    fn waits_without_an_after_hook_are_counted() {
         let (own, shared) = (slab(), slab());
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
         let untimed = Call {
@@ -366,7 +370,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_is_passed_over_is_counted_and_stood_for() {
+    fn skipped_waits_are_counted_and_weighted() {
         let (own, shared) = (slab(), slab());
         let words = Words::new(&own);
         let thread = Thread::new(words, Words::new(&shared));
@@ -389,10 +393,10 @@ mod tests {
         assert_eq!(words_of(&own, &waker), [6, 4, 40]);
     }
 
-    /// Whether it is timed or not, one that tiptoe finds twice is told, and stands for itself.
+    /// A wait that tiptoe sees twice is reported with weight 1, whether it is sampled or not.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_goes_on_is_told_for_itself() {
+    fn a_wait_seen_twice_has_weight_one() {
         let (own, shared) = (slab(), slab());
         let words = Words::new(&own);
         let thread = Thread::new(words, Words::new(&shared));
@@ -402,14 +406,14 @@ mod tests {
         words.store(head::STANDS_FOR as usize, 9);
         thread.begins(&call(WAIT, 5), || 0, no_clock);
         let first = beginning();
-        waits.goes_on(0, first, 150);
+        waits.mark_seen(0, first, 150);
         thread.ends(0x7000, 0, || 200, |ticks| ticks);
         let sums = [entry::CALLS, entry::TIMED, entry::SLEPT_NS];
         assert_eq!(words_of(&own, &sums), [1, 0, 50]);
         thread.begins(&call(WAIT, 5), || 0, || 300);
-        waits.goes_on(0, first, 1);
-        waits.goes_on(0, beginning(), beginning());
-        waits.goes_on(9, 0, 0);
+        waits.mark_seen(0, first, 1);
+        waits.mark_seen(0, beginning(), beginning());
+        waits.mark_seen(9, 0, 0);
         thread.ends(0x7000, 0, || 400, |ticks| ticks);
         assert_eq!(words_of(&own, &sums), [2, 1, 150]);
     }

@@ -1,8 +1,9 @@
-//! What a thread did, by address and call site: a table of its own.
+//! A thread's table of sums, by address and call site.
 //!
-//! An entry is taken by its address; whoever comes in between that and the rest of its key
-//! (a handler of the same thread) takes another one, and the collector adds up those of one
-//! key. Every number is changed by one instruction.
+//! An entry is taken by storing its address, before the rest of its key. A signal handler of the
+//! same thread may run in between; it then takes another entry for the same key. So the collector
+//! must add up all entries with equal keys. Each number is changed by a single instruction,
+//! otherwise a handler's addition could be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -10,19 +11,19 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, entry};
 
 use crate::HASH;
 
-/// So many entries are looked at, from the hash on.
+/// How many entries are probed, from the hash on.
 const LOOKS: u32 = 16;
 
-/// What an entry is of.
+/// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The address.
+    /// The lock's address.
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// Where in libc it called, and the operation.
+    /// The return address in libc, with the operation in the upper bits.
     pub via: u64,
-    /// The node of scopes that the thread is in.
+    /// The scope node that the thread is in.
     pub scope: u64,
 }
 
@@ -30,22 +31,23 @@ pub struct Key {
 #[derive(Clone, Copy)]
 pub struct Entries<'a>(Words<'a>);
 
-/// One of them.
+/// One entry.
 #[derive(Clone, Copy)]
 pub struct Entry<'a>(Words<'a>);
 
 impl<'a> Entries<'a> {
-    /// Those in the words of a thread.
+    /// Returns the entries in a thread's words.
     pub fn new(words: Words<'a>) -> Self {
         Entries(words)
     }
 
-    /// The entry of a key, a new one perhaps. `None` where there is no room.
+    /// Returns the entry of a key, taking a free one if there is none yet. `None` if all probed
+    /// entries are taken by other keys.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
         let mixed = mixed ^ key.scope.rotate_left(10);
-        // As a part of one, of so many.
+        // Maps the upper half of the hash to 0..ENTRIES without a division.
         let part = mixed.wrapping_mul(HASH) >> 32;
         let place = ((part * u64::from(ENTRIES)) >> 32) as u32;
         let first = self.at(place)?;
@@ -96,12 +98,12 @@ impl Entry<'_> {
         self.0.store(word as usize, value);
     }
 
-    /// Adds to one of its numbers.
+    /// Adds to one of the entry's numbers.
     pub fn add(&self, word: u32, count: u64) {
         self.0.add_own(word as usize, count);
     }
 
-    /// Notes how many threads read when a wait began.
+    /// Records how many threads held the rwlock to read when a wait began.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);
@@ -114,7 +116,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Notes how long a wait took, which stands for so many.
+    /// Records the duration of a wait whose weight is `stands_for`.
     pub fn slept(&self, ns: u64, stands_for: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(stands_for));
         self.at_least(entry::LONGEST, ns);
@@ -125,7 +127,7 @@ impl Entry<'_> {
         self.add(entry::DURATIONS + duration, stands_for);
     }
 
-    /// Notes from where somebody ended a wait of so long, which stands for so many.
+    /// Adds a wait of `ns` with weight `stands_for` to the waker's call site.
     pub fn woken_from(&self, site: u64, ns: u64, stands_for: u64) {
         let wakers = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         let mine = |waker: &u32| match self.get(*waker) {
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
-    fn waits_are_summed_up_with_who_ended_them() {
+    fn waits_are_summed_by_waker() {
         let room: Vec<_> = (0..WIDTH).map(|_| AtomicU64::new(0)).collect();
         let entry = Entries::new(Words::new(&room)).of(&key(1)).expect("room");
         for (ns, stands_for) in [(0, 1), (30, 1), (20, 3)] {

@@ -1,85 +1,84 @@
-//! Which of a thread's waits are timed, where there are more of them than the budget pays for.
+//! Sampling: which of a thread's waits are timed when the budget does not pay for all.
 //!
-//! A wait that is *passed over* is counted as any other is, and reads no clock: that is all that
-//! counting costs less. Between two that are timed as many are passed over as chance says, on
-//! average as many as tiptoe says; so whatever turns a program takes, each of its waits is as
-//! likely to be timed as any other. One that is timed stands for those that were passed over in
-//! front of it, and for itself: sums of all that stand for others are what sums of all would be,
-//! give or take, also where the gap changes meanwhile.
+//! A *skipped* wait is counted but reads no clock, which is most of what a timed wait costs. The
+//! gap between two timed waits is random, with the mean that tiptoe sets. So each wait is equally
+//! likely to be timed, even if the program's waits follow a pattern. A timed wait is weighted by
+//! the number of waits skipped before it, plus itself. Weighted sums are therefore unbiased, also
+//! when the gap changes.
 //!
-//! One long wait that stood for many would make that a large take. So tiptoe looks on: a wait that
-//! it finds twice stands for itself alone, whether it is timed or not, and of one that is not tiptoe
-//! notes since when it goes on ([`crate::activities::Activities::goes_on`]). Those between two looks
-//! are told by chance, all others for certain.
+//! One long wait with a large weight would distort the sum. So a wait that tiptoe sees twice has
+//! weight 1, whether it is timed or skipped. For a skipped one tiptoe records the time from which
+//! it is known to wait ([`crate::activities::Activities::mark_seen`]). Only waits that fall between
+//! two looks of tiptoe are estimated; all longer ones are measured.
 //!
 //! | word | written by | holds |
 //! |---|---|---|
-//! | `GAP` | tiptoe | how many are passed over on average, or 0 |
-//! | `NEXT`, `STANDS_FOR`, `SEED` | the thread | which wait is timed next, for how many, out of what |
+//! | `GAP` | tiptoe | the mean number of skipped waits, or 0 |
+//! | `NEXT`, `STANDS_FOR`, `SEED` | the thread | the number of the next timed wait, its weight, the generator's state |
 //! | a wait's `SINCE` | the thread; tiptoe by an exchange | its beginning: [`Beginning`] |
 //!
-//! A handler may come in at each instruction: it takes the wait that is to be timed for one of its
-//! own perhaps, and both or neither are. Nothing is ordered by any of these words.
+//! A signal handler may run between any two instructions. It may take the thread's next timed wait
+//! for its own, so that both or neither are timed; that is harmless. These words order nothing.
 
 use tiptoe_wire::Words;
-use tiptoe_wire::futex::activity::{GOES_ON, PASSED_OVER};
+use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
 use tiptoe_wire::futex::head::{GAP, NEXT, SEED, STANDS_FOR, WAITS};
 
-/// So many are passed over on average, at most: beyond that there is nothing more to be gained.
+/// Largest mean gap. A larger one would save nothing more.
 pub const MOST: u64 = 63;
 
-/// What a wait has as its beginning.
+/// The beginning of a wait, decoded from its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// It was passed over, and is known by this.
+    /// The wait was skipped, and its word holds its number instead.
     Unknown,
-    /// Its time, in ticks.
+    /// The time in ticks.
     At(u64),
-    /// Its time, of one that tiptoe has found twice.
+    /// The time in ticks, for a wait that tiptoe saw twice.
     LongAgo(u64),
 }
 
 impl Beginning {
-    /// What a word says.
+    /// Decodes a word.
     #[inline(always)]
     pub fn of(word: u64) -> Beginning {
-        match (word & GOES_ON, word & PASSED_OVER) {
+        match (word & GOES_ON, word & SKIPPED) {
             (0, 0) => Beginning::At(word),
             (0, _) => Beginning::Unknown,
-            _ => Beginning::LongAgo(word & !(GOES_ON | PASSED_OVER)),
+            _ => Beginning::LongAgo(word & !(GOES_ON | SKIPPED)),
         }
     }
 }
 
-/// The gaps between the waits of a thread that are timed.
+/// The sampling state of a thread.
 #[derive(Clone, Copy)]
 pub struct Gaps<'a>(Words<'a>);
 
 impl<'a> Gaps<'a> {
-    /// Those in the words of a thread.
+    /// Returns the state in a thread's words.
     pub fn new(own: Words<'a>) -> Self {
         Gaps(own)
     }
 
-    /// So many are to be passed over on average. (tiptoe)
+    /// Sets the mean number of skipped waits. For tiptoe.
     pub fn widen(&self, mean: u64) {
         self.0.store(GAP as usize, mean.min(MOST));
     }
 
-    /// The words are another thread's: each of its waits is timed.
+    /// Resets the state when another thread takes over the words: each of its waits is timed.
     pub fn forget(&self) {
         for word in [NEXT, GAP, STANDS_FOR] {
             self.0.store(word as usize, 0);
         }
     }
 
-    /// What stands for the beginning of the wait of this number, if it is passed over.
+    /// Returns the word to store as the beginning of wait `number` if the wait is skipped.
     #[inline(always)]
-    pub(crate) fn pass_over(&self, number: u64) -> Option<u64> {
-        (number < self.0.load(NEXT as usize)).then_some(number | PASSED_OVER)
+    pub(crate) fn skip(&self, number: u64) -> Option<u64> {
+        (number < self.0.load(NEXT as usize)).then_some(number | SKIPPED)
     }
 
-    /// The wait is timed, from `now` on: how many it stands for.
+    /// Returns the weight of a wait that is timed from `now` on, and draws the next gap.
     #[inline(always)]
     pub(crate) fn stands_for(&self, now: u64) -> u64 {
         let [stands_for, mean] = [STANDS_FOR, GAP].map(|word| self.0.load(word as usize));
@@ -89,7 +88,7 @@ impl<'a> Gaps<'a> {
         stands_for.clamp(1, 2 * MOST + 1)
     }
 
-    /// Draws the next gap: any from none to twice the mean is as likely.
+    /// Draws the next gap, uniformly from 0 to twice the mean.
     #[cold]
     #[inline(never)]
     fn draw(&self, now: u64, mean: u64) {
@@ -97,7 +96,7 @@ impl<'a> Gaps<'a> {
             return self.0.store(STANDS_FOR as usize, 0);
         }
         let seed = self.0.load(SEED as usize).wrapping_add(now);
-        // A linear congruential generator, of which the upper bits are good.
+        // A linear congruential generator, whose upper bits are good.
         let seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -121,13 +120,11 @@ mod tests {
         (0..ENTRY_WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// A wait begins, at a clock that helps nobody: how many it stands for.
+    /// Begins a wait under a constant clock, and returns its weight if it is timed.
     fn wait(words: Words) -> Option<u64> {
         let number = words.count_own(WAITS as usize);
         let gaps = Gaps::new(words);
-        gaps.pass_over(number)
-            .is_none()
-            .then(|| gaps.stands_for(1000))
+        gaps.skip(number).is_none().then(|| gaps.stands_for(1000))
     }
 
     #[test]
@@ -138,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_as_likely_as_any_other_whatever_turns_they_take() {
+    fn each_wait_of_a_pattern_is_equally_likely() {
         const WAITS: u64 = if cfg!(miri) { 500 } else { 50_000 };
         for (mean, turns) in [(1, 2), (2, 3), (3, 4), (9, 10), (9, 2), (63, 64), (63, 3)] {
             let room = room();
@@ -155,7 +152,7 @@ mod tests {
             assert!(WAITS - stood <= 2 * MOST, "{stood}");
             let even = WAITS as f64 / ((mean + 1) * turns) as f64;
             for number in timed {
-                // Six times as far as chance goes.
+                // Six standard deviations.
                 let off = (f64::from(number) - even).abs();
                 assert!(
                     off < 6.0 * even.sqrt(),
@@ -166,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_goes_away_is_soon_over() {
+    fn a_removed_gap_ends_soon() {
         let room = room();
         let words = Words::new(&room);
         let gaps = Gaps::new(words);
@@ -176,7 +173,7 @@ mod tests {
         let rest = (0..2 * MOST + 1).filter_map(|_| wait(words)).count();
         assert!(rest > 0);
         assert!((0..1000).all(|_| wait(words) == Some(1)));
-        // Another thread's.
+        // Another thread takes over the words.
         gaps.widen(MOST);
         (0..10).for_each(|_| _ = wait(words));
         gaps.forget();

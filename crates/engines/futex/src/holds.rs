@@ -1,11 +1,11 @@
-//! How long a thread holds one lock, the one that is asked about.
+//! How long a thread holds one lock, the one that the user named.
 //!
-//! Seen are the calls of libc's functions that take it and give it back, not their returns: a
-//! hold begins with the call, or with the end of the last wait in it, and ends with the call
-//! that gives the lock back. Where a call may fail ([`Turn::Tries`]) nobody knows whether it
-//! took the lock until it is given back. A condition gives it back for the time of its wait,
-//! perhaps by a function that tells of it, too; from when on it has it again the end of its
-//! wait says.
+//! The hooks see the calls of libc's functions that take and release the lock, but not their
+//! returns. A hold begins with the call, or with the end of the last wait inside the call. It ends
+//! with the call that releases the lock. Whether a call that may fail ([`Turn::Tries`]) took the
+//! lock is known only when the lock is released. A condition wait releases the lock; libc may
+//! report that through an unlock function, too. The thread holds the lock again from the end of
+//! that wait.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::HELD;
@@ -19,21 +19,21 @@ const FRAME: usize = LOCK + 2;
 const SINCE: usize = LOCK + 3;
 const TIMES: usize = LOCK + 4;
 
-/// What becomes of the lock.
+/// What a function does with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is taken.
+    /// Takes it.
     Takes,
-    /// Perhaps it is.
+    /// Takes it, or fails.
     Tries,
-    /// It is given back.
+    /// Releases it.
     Gives,
-    /// It is given back until a condition holds.
+    /// Releases it until a condition holds, then takes it again.
     Leaves,
 }
 
 impl Turn {
-    /// As the hook is told; `None` where it is told of a futex call.
+    /// Decodes the hook's argument; `None` if the hook is for a futex call.
     #[inline]
     pub fn of(what: i32) -> Option<Turn> {
         match what & tiptoe_wire::futex::HOLD {
@@ -46,32 +46,33 @@ impl Turn {
     }
 }
 
-/// A hold that is over.
+/// A hold that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct EndedHold {
     /// The call site that took the lock.
     pub site: u64,
-    /// How long, in ticks.
+    /// Its duration in ticks.
     pub ticks: u64,
 }
 
-/// The lock in a thread's words.
+/// The hold in a thread's words.
 #[derive(Clone, Copy)]
 pub struct Holds<'a>(Words<'a>);
 
 impl<'a> Holds<'a> {
-    /// That in the words of a thread.
+    /// Returns the hold in a thread's words.
     pub fn new(words: Words<'a>) -> Self {
         Holds(words)
     }
 
-    /// A function is called that does this with `lock`.
-    pub fn turn(&self, turn: Turn, lock: u64, caller: &Caller, now: u64) -> Option<Held> {
+    /// Records a call to a function that does `turn` with `lock`. Returns the hold that it ends, if
+    /// any.
+    pub fn turn(&self, turn: Turn, lock: u64, caller: &Caller, now: u64) -> Option<EndedHold> {
         let holds = self.0.load(LOCK) == lock;
         let timed = holds && self.0.load(SINCE) != 0;
         let times = if timed { self.0.load(TIMES) } else { 0 };
         match turn {
-            // A recursive lock.
+            // A recursive lock: only the outermost calls count.
             Turn::Takes if times > 0 => self.0.store(TIMES, times + 1),
             Turn::Tries if times > 0 => {}
             Turn::Takes => self.begins(lock, caller, now, 1),
@@ -99,17 +100,17 @@ impl<'a> Holds<'a> {
         self.0.store(LOCK, lock);
     }
 
-    fn ends(&self, now: u64) -> Option<Held> {
+    fn ends(&self, now: u64) -> Option<EndedHold> {
         let since = self.0.load(SINCE);
         self.0.store(SINCE, 0);
-        (since != 0).then(|| Held {
+        (since != 0).then(|| EndedHold {
             site: self.0.load(SITE),
             ticks: now.saturating_sub(since),
         })
     }
 
-    /// A wait is over that began in the user's call from `site`: if it is that call that takes
-    /// the lock, it has it from now on.
+    /// Restarts the hold when a wait ends inside the call that takes the lock, because the thread
+    /// holds the lock only from then on.
     #[inline]
     pub fn waited(&self, site: u64, frame: u64, clock: impl FnOnce() -> u64) {
         if self.0.load(LOCK) != 0 && self.0.load(SITE) == site && self.0.load(FRAME) == frame {
@@ -136,7 +137,8 @@ mod tests {
         }
     }
 
-    /// Each turn with its lock, call site and time; the holds that end: call site and ticks.
+    /// Runs turns of (turn, lock, call site, time), and returns the ended holds as (call site,
+    /// ticks).
     fn holds(turns: &[(Turn, u64, u64, u64)]) -> Vec<(u64, u64)> {
         let words: Vec<_> = (0..16).map(|_| AtomicU64::new(0)).collect();
         let holds = Holds::new(Words::new(&words));
@@ -188,14 +190,14 @@ mod tests {
         waited(0, 5);
         holds.turn(Takes, LOCK, &from(1), 10);
         waited(1, 40);
-        waited(9, 45); // for another lock, inside
+        waited(9, 45); // for another lock
         let held = holds.turn(Leaves, LOCK, &from(2), 50).expect("until then");
         assert_eq!((held.site, held.ticks), (1, 10));
         assert_eq!(holds.turn(Gives, LOCK, &from(2), 51), None);
         waited(2, 90);
         let held = holds.turn(Gives, LOCK, &from(3), 95).expect("again");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // A condition that held at once: nobody knows from when on.
+        // The condition held at once, so the beginning of the new hold is unknown.
         holds.turn(Leaves, LOCK, &from(2), 100);
         assert_eq!(holds.turn(Gives, LOCK, &from(3), 110), None);
         holds.turn(Takes, LOCK, &from(1), 120);

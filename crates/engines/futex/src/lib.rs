@@ -1,24 +1,25 @@
-//! All that runs where a thread is about to wait for a lock in the kernel, or wakes one
-//! that does.
+//! The hooks that run where a thread is about to wait for a lock in the kernel, or to wake a
+//! waiter.
 //!
-//! The coordination removed: nobody times an acquisition that does not wait. The lock's
-//! own fast path is as it was; what is here runs only in front of a futex call and behind
-//! it, each of which costs its thread 100 ns and more by itself.
+//! The coordination removed: acquisitions that do not wait are not timed. The lock's own fast path
+//! is unchanged. These hooks run only before and after a futex system call, which by itself costs
+//! its thread 100 ns or more.
 //!
-//! - [`activities`] knows the waits that a thread is in.
-//! - [`entries`] sums up what a thread did, by lock and call site.
-//! - [`board`] tells who last woke somebody at an address: the one shared thing here.
-//! - [`gaps`] says which waits are timed, where not all can be.
-//! - [`holds`] times how long one lock is held, where that is asked for.
-//! - [`rwlock`] tells how many read where others wait.
-//! - [`walk`] finds the user's call site above libc's frames.
-//! - [`operation`] tells waits from wakes, and how a wait ended.
-//! - [`paths`] knows the ways to it that a thread has come before.
-//! - [`calls`] puts these together: a wait, a wake, an episode.
-//! - [`told`] has waits that a library of the program's tells of by itself.
+//! - [`activities`]: the waits that a thread is in.
+//! - [`entries`]: a thread's sums, by lock and call site.
+//! - [`board`]: the last wake at each address, the only shared data here.
+//! - [`gaps`]: which waits are timed when not all can be.
+//! - [`holds`]: hold times of one lock, on request.
+//! - [`rwlock`]: how many readers hold a rwlock while others wait.
+//! - [`walk`]: the user's call site above libc's frames.
+//! - [`operation`]: whether a call waits or wakes, and how a wait ended.
+//! - [`paths`]: a cache of walks.
+//! - [`calls`]: a wait, a wake, an episode; composes the others.
+//! - [`reported`]: waits that a library of the program reports itself.
 //!
-//! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller finds, takes
-//! no lock, calls nobody and may be interrupted by a signal handler that waits itself.
+//! All of it works on words of slabs ([`tiptoe_wire::futex`]) that the caller provides. It takes no
+//! lock and makes no call outside of this crate. A signal handler may interrupt it anywhere and run
+//! it again.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -32,13 +33,13 @@ pub mod holds;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 #[cfg(all(test, tiptoe_loom))]
-mod models_told;
+mod models_reported;
 pub mod operation;
 pub mod paths;
 mod primitive;
+pub mod reported;
 pub mod rwlock;
-pub mod told;
 pub mod walk;
 
-/// Multiplied by this, the upper bits of a word depend on all of it.
+/// Multiplying by this makes the upper bits of a word depend on all its bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;

@@ -1,6 +1,5 @@
-//! The board that pairs waits with releases, under every interleaving of two who wake and
-//! one who has waited; and the waits of a thread, whatever a signal handler of its own does
-//! in front of each of its accesses.
+//! Models of the board under every interleaving of two wakers and a waiter, and of a thread's waits
+//! with a signal handler before each of its accesses.
 
 extern crate std;
 
@@ -20,7 +19,7 @@ use crate::board::Board;
 use crate::calls::{Call, Thread};
 use crate::paths::Paths;
 use crate::primitive::Ordering::{Acquire, Release};
-use crate::walk::{Caller, Frames, Library};
+use crate::walk::{Caller, Frames, Library, Part};
 
 struct Shared(Vec<AtomicU64>);
 
@@ -34,22 +33,22 @@ impl Shared {
     }
 }
 
-/// Who woke those at an address since this was seen, as the board tells.
-fn told(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
+/// Returns the last waker at an address since the checksum `seen`.
+fn waker(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
     shared.board().waker(address, seen)
 }
 
-/// The same, but any sum is believed.
-fn believed(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
+/// A mutant of `waker` that accepts any checksum.
+fn waker_unchecked(shared: &Shared, address: u64, seen: u64) -> Option<u64> {
     let word = |word: u32| Words::new(&shared.0).load(word as usize);
     (word(SUM) != seen && word(ADDRESS) == address).then(|| word(SITE))
 }
 
 type Waker = fn(&Shared, u64, u64) -> Option<u64>;
 
-/// Each wakes at an address of its own from a call site of its own: whoever reads finds
-/// no mixture of the two, and never one that is not finished.
-fn wakes_do_not_mix(waker: Waker) {
+/// Two threads wake their own addresses from their own call sites. A reader must never see a mix of
+/// the two, or half a cell.
+fn wakes_do_not_mix(find: Waker) {
     loom::model(move || {
         let shared = Shared::new();
         let note = |shared: &Shared, id: u64| shared.board().note(id, 100 + id, 10 + id);
@@ -57,30 +56,30 @@ fn wakes_do_not_mix(waker: Waker) {
         let wakes = thread::spawn(move || note(&other, 1));
         note(&shared, 2);
         for id in [1, 2] {
-            let found = waker(&shared, id, 0);
+            let found = find(&shared, id, 0);
             assert!([None, Some(100 + id)].contains(&found), "{found:?}");
         }
         wakes.join().unwrap();
-        // Of two who write at once none may be left.
-        let last = [1, 2].map(|id| waker(&shared, id, 0));
+        // Two concurrent writers share the cell, so at most one may be left.
+        let last = [1, 2].map(|id| find(&shared, id, 0));
         assert!(last.iter().flatten().count() <= 1, "{last:?}");
     });
 }
 
 #[test]
 fn model_wakes_do_not_mix() {
-    wakes_do_not_mix(told);
+    wakes_do_not_mix(waker);
 }
 
 #[test]
 #[should_panic]
 fn mutant_mixed_wakes_without_sum() {
-    wakes_do_not_mix(believed);
+    wakes_do_not_mix(waker_unchecked);
 }
 
-/// One wakes twice at an address, from two call sites: who has seen the first finds the second, or
-/// none.
-fn what_was_seen_is_not_told(waker: Waker) {
+/// One thread wakes an address twice, from two call sites. A reader that saw the first wake must
+/// find the second or none.
+fn a_seen_wake_is_not_returned(find: Waker) {
     loom::model(move || {
         let first = Shared::new();
         first.board().note(1, 101, 11);
@@ -91,24 +90,24 @@ fn what_was_seen_is_not_told(waker: Waker) {
             other.board().note(1, 101, 11);
             other.board().note(1, 201, 21);
         });
-        let any = waker(&shared, 1, 0);
+        let any = find(&shared, 1, 0);
         assert!([None, Some(101), Some(201)].contains(&any), "{any:?}");
-        let second = waker(&shared, 1, first);
+        let second = find(&shared, 1, first);
         assert!([None, Some(201)].contains(&second), "{second:?}");
         wakes.join().unwrap();
-        assert_eq!(waker(&shared, 1, first), Some(201));
+        assert_eq!(find(&shared, 1, first), Some(201));
     });
 }
 
 #[test]
-fn model_what_was_seen_is_not_told() {
-    what_was_seen_is_not_told(told);
+fn model_a_seen_wake_is_not_returned() {
+    a_seen_wake_is_not_returned(waker);
 }
 
 #[test]
 #[should_panic]
 fn mutant_seen_without_sum() {
-    what_was_seen_is_not_told(believed);
+    a_seen_wake_is_not_returned(waker_unchecked);
 }
 
 pub(crate) fn leak(words: u32) -> Words<'static> {
@@ -130,22 +129,22 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` as often as it has accesses, and once more: a handler comes in front of
-/// each of them in turn.
+/// Runs `thread` once for each of its accesses, with a handler before that access, and once without
+/// a handler.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
     while !missed {
         let found = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let told = found.clone();
-        loom::model(move || told.store(thread(nth), std::sync::atomic::Ordering::SeqCst));
+        let result = found.clone();
+        loom::model(move || result.store(thread(nth), std::sync::atomic::Ordering::SeqCst));
         missed = found.load(std::sync::atomic::Ordering::SeqCst);
         nth += 1;
     }
     assert!(nth > 8, "it had only {nth} accesses");
 }
 
-/// A handler waits while its thread notes a wait, or takes one back: each finds its own.
+/// A handler waits while its thread pushes or pops a wait. Each must find its own wait.
 #[test]
 fn model_a_handlers_wait_is_inside_of_its_threads() {
     at_each_access(|nth| {
@@ -162,8 +161,8 @@ fn model_a_handlers_wait_is_inside_of_its_threads() {
     });
 }
 
-/// A handler waits and never comes back from it (it jumps away, or its thread is cancelled
-/// there): the thread's next wait is its only one.
+/// A handler waits and never returns (it jumps out, or its thread is cancelled). The thread's next
+/// wait must then be its only one.
 #[test]
 fn model_a_wait_that_is_left_is_forgotten() {
     at_each_access(|nth| {
@@ -173,7 +172,7 @@ fn model_a_wait_that_is_left_is_forgotten() {
         });
         activities.push(&wait(1000));
         let missed = was_missed();
-        // It jumped out of both, and waits farther up.
+        // The thread jumped out of both waits, and waits farther up the stack.
         assert!(activities.push(&wait(2000)));
         let sps: Vec<u64> = activities.iter().map(|wait| wait.sp).collect();
         assert_eq!(sps, [2000]);
@@ -182,7 +181,7 @@ fn model_a_wait_that_is_left_is_forgotten() {
     });
 }
 
-/// A handler waits for the same lock as its thread, and wakes: no call is lost or counted
+/// A handler waits for the same lock as its thread, and wakes it. No call may be lost or counted
 /// twice.
 fn every_call_counts(thread: Option<Edge>) {
     at_each_access(move |nth| {
@@ -230,22 +229,22 @@ fn every_call_counts(thread: Option<Edge>) {
     });
 }
 
-/// Of the wait with this beginning tiptoe notes that it goes on.
+/// tiptoe marks the wait with this beginning as still in progress.
 type Looks = fn(Words<'static>, u64);
 
 fn goes_on(own: Words<'static>, beginning: u64) {
-    Activities::new(own).goes_on(0, beginning, 5);
+    Activities::new(own).mark_seen(0, beginning, 5);
 }
 
-/// The same, of any that is there.
+/// A mutant of `goes_on` that marks any wait.
 fn any_goes_on(own: Words<'static>, _beginning: u64) {
     let word = head::ACTIVITIES + activity::SINCE;
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe finds a wait twice that was passed over, while it ends and another one begins: that one
-/// is never taken for it. Calls of both are counted. It is one exchange of one word, so that it
-/// stands in front of some access of the thread's, as a handler does.
+/// tiptoe sees a skipped wait twice, while it ends and another wait begins. The second must never
+/// be marked, and both calls must be counted. The mark is one exchange of one word, so running it
+/// before each access of the thread covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
@@ -308,23 +307,21 @@ fn mutant_add_in_two_steps() {
     every_call_counts(Some(Edge::Exchange));
 }
 
-/// Two ways to leave a function.
 fn rules() -> [Rule; 2] {
     [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap())
 }
 
-/// tiptoe adds a library, of which these are the rows.
+/// tiptoe adds a library with these rows.
 fn add(words: Words<'_>, rows: &[u64]) {
     let library = Library {
         base: 0,
         start: 0x1000,
         end: 0x2000,
-        is_libc: true,
+        part: Part::Libc,
     };
     assert!(Frames::new(words).add(&library, rows));
 }
 
-/// Where each walk begins.
 fn frame() -> Frame {
     Frame {
         sp: 0x10,
@@ -332,8 +329,8 @@ fn frame() -> Frame {
     }
 }
 
-/// tiptoe adds a library while a thread walks out of it: it finds the user, or is not told of
-/// the library; and nothing wrong is kept.
+/// tiptoe adds a library while a thread walks out of it. The walk must find the user or miss the
+/// library, and must cache nothing wrong.
 fn a_library_is_added_as_a_whole(tiptoe: Option<Edge>, walker: Option<Edge>) {
     loom::model(move || {
         let (words, own) = (leak(frames::ROWS + 1), leak(ENTRY_WORDS));
@@ -373,9 +370,9 @@ fn mutant_walk_without_acquire() {
     a_library_is_added_as_a_whole(None, Some(Edge::Access(Acquire)));
 }
 
-/// Two threads come by places that have one hash, and keep what they found: each finds its own,
-/// then and later.
-fn what_is_kept_is_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
+/// Two threads look up places with the same hash, and cache the results. Each must find its own
+/// result, now and later.
+fn cached_results_are_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
     loom::model(move || {
         let words = leak(frames::ROWS + 2);
         let [rule, rest] = rules();
@@ -402,31 +399,31 @@ fn what_is_kept_is_not_mixed_up(one: Option<Edge>, other: Option<Edge>) {
 }
 
 #[test]
-fn model_what_is_kept_is_not_mixed_up() {
-    what_is_kept_is_not_mixed_up(None, None);
+fn model_cached_results_are_not_mixed_up() {
+    cached_results_are_not_mixed_up(None, None);
 }
 
 #[test]
 #[should_panic]
 fn mutant_keep_in_two_steps() {
-    what_is_kept_is_not_mixed_up(Some(Edge::Exchange), None);
+    cached_results_are_not_mixed_up(Some(Edge::Exchange), None);
 }
 
 #[test]
 #[should_panic]
 fn mutant_keep_without_release() {
-    what_is_kept_is_not_mixed_up(None, Some(Edge::Access(Release)));
+    cached_results_are_not_mixed_up(None, Some(Edge::Access(Release)));
 }
 
 #[test]
 #[should_panic]
 fn mutant_find_without_acquire() {
-    what_is_kept_is_not_mixed_up(Some(Edge::Access(Acquire)), None);
+    cached_results_are_not_mixed_up(Some(Edge::Access(Acquire)), None);
 }
 
-/// A handler comes two ways of its own while its thread notes one: each finds its own caller, then
-/// and later.
-fn ways_are_not_mixed_up(thread: Option<Edge>) {
+/// A handler walks two paths of its own while its thread records one. Each must find its own
+/// caller, now and later.
+fn paths_are_not_mixed_up(thread: Option<Edge>) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(ENTRY_WORDS), leak(frames::ROWS + 2));
         let [rule, rest] = rules();
@@ -450,12 +447,12 @@ fn ways_are_not_mixed_up(thread: Option<Edge>) {
 }
 
 #[test]
-fn model_ways_are_not_mixed_up() {
-    ways_are_not_mixed_up(None);
+fn model_paths_are_not_mixed_up() {
+    paths_are_not_mixed_up(None);
 }
 
 #[test]
 #[should_panic]
 fn mutant_way_in_two_steps() {
-    ways_are_not_mixed_up(Some(Edge::Exchange));
+    paths_are_not_mixed_up(Some(Edge::Exchange));
 }

@@ -1,23 +1,23 @@
 //! What a futex call does, by its operation, and how it ended, by its result.
 
-use tiptoe_wire::futex::{TOLD, entry};
+use tiptoe_wire::futex::{REPORTED, entry};
 
 /// What a futex call does, by its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may wait.
+    /// May wait.
     Wait,
-    /// It wakes whoever waits.
+    /// Wakes waiters.
     Wake,
-    /// Neither.
+    /// Neither waits nor wakes.
     Other,
 }
 
 impl Kind {
-    /// Of an operation as the kernel has it, flags and all.
+    /// Classifies an operation as the kernel takes it, with flags.
     #[inline(always)]
     pub fn of(operation: u32) -> Kind {
-        // By bits, as a jump by a table is not foretold right behind all that the kernel did.
+        // By bit sets, because the CPU mispredicts a jump table right after a system call.
         const fn set(operations: &[u32]) -> u64 {
             let (mut bits, mut index) = (0, 0);
             while index < operations.len() {
@@ -30,7 +30,7 @@ impl Kind {
         const WAKES: u64 = set(&[1, 3, 4, 5, 7, 10, 12]);
         let operation = operation & 0x7f;
         let is_in = |bits: u64| operation < u64::BITS && bits >> operation & 1 != 0;
-        if is_in(WAITS) || operation == TOLD {
+        if is_in(WAITS) || operation == REPORTED {
             Kind::Wait
         } else if is_in(WAKES) {
             Kind::Wake
@@ -44,20 +44,20 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum End {
-    /// Somebody ended it.
+    /// Another thread woke it.
     Woken = entry::WOKEN,
-    /// The word had changed before it began.
+    /// The word had changed before the wait began.
     AtOnce = entry::AT_ONCE,
-    /// Its time was over.
+    /// The time-out expired.
     TimedOut = entry::TIMED_OUT,
-    /// A signal came.
+    /// A signal interrupted it.
     Interrupted = entry::INTERRUPTED,
-    /// An error.
+    /// Any other error.
     Other = entry::OTHER,
 }
 
 impl End {
-    /// By what the system call returned.
+    /// Classifies the system call's result.
     pub fn of(result: i64) -> End {
         match result {
             0.. => End::Woken,
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// Where it is counted.
+    /// Returns the word of an entry that counts it.
     pub(crate) fn word(self) -> u32 {
         self as u32
     }

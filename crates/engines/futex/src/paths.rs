@@ -1,4 +1,4 @@
-//! The ways through the runtime's libraries that a thread has come before.
+//! A cache of walks: the paths through the runtime's libraries that a thread has taken before.
 //!
 //! A walk needs the rule of a place to know where the next return address is, which says what
 //! rule is next: each step waits for the one before. But whoever returns to the same place goes on
@@ -6,12 +6,13 @@
 //! at the same distances. So a path is kept by its first return address: the distances of the
 //! others, and what stood there. All are read at once, and the path holds if all are the same but
 //! the last: that is the user's, which may be any that is far from the runtime's libraries. One
-//! among them (another library's, perhaps) must be the same, too.
+//! among them (another library's, perhaps) must be the same, too, or is looked up: it may be code
+//! of a standard library.
 //!
-//! Paths lie in the thread's own words, and stay for good; once one more library is known they are
-//! noted anew, as it may have been taken for the user. A signal handler may come in at each
-//! instruction: a place is taken by its first address before anything else is written to it, and
-//! complete once its last one is there.
+//! Paths are in the thread's own words and are never removed. The number of known libraries is part
+//! of the key, because code of a library that is added later was taken for the user's. A signal
+//! handler may run between any two instructions. So a slot is taken by its first address before
+//! anything else is written, and is complete once its last word is stored.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -26,12 +27,11 @@ use crate::walk::Caller;
 #[derive(Clone, Copy)]
 pub struct Paths<'a>(Words<'a>);
 
-/// Where a way begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Beginning {
     /// The first return address.
     pub(crate) first: u64,
-    /// Where the frame begins that it returns to.
+    /// The start of the frame that this address returns to.
     pub(crate) top: u64,
     /// How many libraries are known.
     pub(crate) count: u64,
@@ -43,50 +43,48 @@ impl Beginning {
     }
 }
 
-/// What is known of a way.
-pub(crate) enum Known {
-    /// It leads to this caller.
+pub(crate) enum PathLookup {
+    /// The path leads to this caller.
     To(Caller),
-    /// Nothing, and there is room to note it.
+    /// The path is not cached, and there is room for it.
     Nothing,
-    /// It is to be walked.
+    /// The path cannot be cached, and must be walked.
     Unkept,
 }
 
-/// A place for a path.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PathSlot<'a> {
     words: Words<'a>,
     at: usize,
 }
 
 impl<'a> Paths<'a> {
-    /// Those in the words of a thread.
+    /// Returns the paths in a thread's words.
     pub fn new(words: Words<'a>) -> Self {
         Paths(words)
     }
 
-    fn places(&self, key: u64) -> impl Iterator<Item = Place<'a>> {
+    fn places(&self, key: u64) -> impl Iterator<Item = PathSlot<'a>> {
         let hash = (key.wrapping_mul(HASH) >> (64 - BITS)) as usize;
         let words = self.0;
-        (hash..hash + LOOKS as usize).map(move |place| Place {
+        (hash..hash + LOOKS as usize).map(move |place| PathSlot {
             words,
             at: PATHS as usize + place * WORDS as usize,
         })
     }
 
-    /// What is known of a way; `load` reads the stack, and a user who `is_far` may be any.
+    /// What is known of a way; `load` reads the stack, and the last one may be any that `is_users`.
     #[inline(always)]
     pub(crate) fn look(
         &self,
         begins: &Beginning,
         load: impl Fn(u64) -> u64,
-        is_far: impl Fn(u64) -> bool,
-    ) -> Known {
+        is_users: impl Fn(u64) -> bool,
+    ) -> PathLookup {
         let key = begins.key();
         for place in self.places(key) {
             match place.get(FIRST) {
-                0 => return Known::Nothing,
+                0 => return PathLookup::Nothing,
                 its if its != key => continue,
                 _ => {}
             }
@@ -95,24 +93,24 @@ impl<'a> Paths<'a> {
                 break;
             }
             if let Some((site, frame)) = place.follow(begins, &load)
-                && (site == user || is_far(site))
+                && (site == user || is_users(site))
             {
                 let via = place.get(VIA);
-                return Known::To(Caller { site, via, frame });
+                return PathLookup::To(Caller { site, via, frame });
             }
         }
-        Known::Unkept
+        PathLookup::Unkept
     }
 
-    /// A place for a path that begins so, if there is one.
-    pub(crate) fn take(&self, begins: &Beginning) -> Option<Place<'a>> {
+    /// Takes a free slot for a path that begins so, if there is one.
+    pub(crate) fn take(&self, begins: &Beginning) -> Option<PathSlot<'a>> {
         let key = begins.key();
         self.places(key)
             .find(|place| place.words.take_own(place.at + FIRST as usize, key))
     }
 }
 
-impl Place<'_> {
+impl PathSlot<'_> {
     fn get(&self, word: u32) -> u64 {
         self.words.load(self.at + word as usize)
     }
@@ -121,7 +119,8 @@ impl Place<'_> {
         self.words.store(self.at + word as usize, value);
     }
 
-    /// The last return address, and the frame that it returns to, if all others are the same.
+    /// Returns the last return address and the frame that it returns to, or `None` if another
+    /// address differs.
     #[inline(always)]
     fn follow(&self, begins: &Beginning, load: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let distances = self.get(DISTANCES);
@@ -140,8 +139,8 @@ impl Place<'_> {
         Some((site, frame))
     }
 
-    /// A step of the path: a return address in the runtime's libraries was left, and the next is
-    /// below a frame so far from the first one. False where that is too far, or one too many.
+    /// Records a step: the path left the return address `left`, and the next one is below a frame
+    /// `bytes` from the first. Returns `false` if the distance or the number of steps does not fit.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -155,7 +154,7 @@ impl Place<'_> {
         true
     }
 
-    /// It is complete: the last one in libc, and the user.
+    /// Completes the path with the last address in libc and the user's address.
     pub(crate) fn ends(&self, via: u64, user: u64) {
         self.put(VIA, via);
         self.put(USER, user);
@@ -165,7 +164,7 @@ impl Place<'_> {
 #[cfg(all(test, not(tiptoe_loom)))]
 mod tests {
     use super::*;
-    use crate::walk::{Frames, Library};
+    use crate::walk::{Frames, Library, Part};
     extern crate std;
     use core::sync::atomic::AtomicU64;
     use std::vec::Vec;
@@ -180,7 +179,7 @@ mod tests {
         Rule::new(Base::Sp, cfa, None).expect("it fits")
     }
 
-    /// Two libraries, of which one is libc.
+    /// libc and another library.
     fn frames(shared: &[AtomicU64]) -> Frames<'_> {
         let frames = Frames::new(Words::new(shared));
         let by_bp = Rule::new(Base::Bp, 16, Some(16)).expect("it fits");
@@ -190,20 +189,20 @@ mod tests {
             row(0x160, by_bp),
             row(0x180, Rule::UNKNOWN),
         ];
-        for (base, is_libc) in [(0x1000, true), (0x8000, false)] {
+        for (base, part) in [(0x1000, Part::Libc), (0x8000, Part::Mixed)] {
             let (start, end) = (base + 0x100, base + 0x200);
             let library = Library {
                 base,
                 start,
                 end,
-                is_libc,
+                part,
             };
             assert!(frames.add(&library, &rows));
         }
         frames
     }
 
-    /// Return addresses at 0x100, 0x120 and so on, and nothing anywhere else but an old %rbp.
+    /// Reads return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below them.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -218,12 +217,12 @@ mod tests {
         bp: 0x138,
     };
 
-    /// In each library with each rule; a user between them, and two that are far from both.
+    /// In each library with each rule; users in one, between them, and far from both.
     const PLACES: [u64; 9] = [
-        0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x4001, 0x9001, 0x9101,
+        0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];
 
-    /// Whatever came before, in whatever order.
+    /// Cached paths must equal walks, whatever was cached before.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
     fn paths_lead_where_walks_do() {
@@ -244,8 +243,8 @@ mod tests {
         }
     }
 
-    /// What is known of the way from the first of these, once it was come.
-    fn known(stack: &[u64]) -> Known {
+    /// Looks up a path that was walked once.
+    fn known(stack: &[u64]) -> PathLookup {
         let (shared, own) = (words(WIDTH), words(ENTRY_WORDS));
         let (frames, paths) = (frames(&shared), Paths::new(Words::new(&own)));
         let load = |at| load(stack, at);
@@ -260,27 +259,27 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn a_way_that_was_come_is_known() {
+    fn a_walked_path_is_cached() {
         for stack in [
             &[0x1101, 0x9001][..],
             &[0x1101, 0x8101, 0x1101, 0x1111, 0x4001],
             &[0x4001],
         ] {
-            let Known::To(caller) = known(stack) else {
+            let PathLookup::To(caller) = known(stack) else {
                 panic!("{stack:x?}");
             };
             assert_eq!(caller.site, stack[stack.len() - 1]);
         }
-        // Too long; by %rbp; nobody knows.
+        // Too long; ruled by %rbp; without a rule.
         for stack in [&[0x1101; 9][..], &[0x1101, 0x1161, 0x9001], &[0x1181]] {
-            assert!(matches!(known(stack), Known::Unkept), "{stack:x?}");
+            assert!(matches!(known(stack), PathLookup::Unkept), "{stack:x?}");
         }
     }
 
-    /// A library comes late: what is in it was the user's until then.
+    /// A library is added late: its code was taken for the user's until then.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn a_library_that_comes_is_walked_out_of() {
+    fn a_library_that_is_added_is_walked_out_of() {
         let (shared, own) = (words(WIDTH), words(ENTRY_WORDS));
         let (frames, paths) = (frames(&shared), Paths::new(Words::new(&own)));
         let stack = [0x1101, 0x4101, 0x9001];
@@ -293,7 +292,7 @@ mod tests {
             base: 0x4000,
             start: 0x4100,
             end: 0x4200,
-            is_libc: false,
+            part: Part::Other,
         };
         assert!(frames.add(&late, &[row(0x100, rule(0x20))]));
         assert_eq!([site(), site()], [0x9001; 2]);

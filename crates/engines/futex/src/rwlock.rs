@@ -1,24 +1,24 @@
-//! What a rwlock of glibc's has where, since version 2.25: as its header `struct_rwlock.h` tells
-//! every program that has one.
+//! The layout of glibc's rwlock since version 2.25. glibc's public header `struct_rwlock.h`
+//! compiles it into every program, so it cannot change.
 //!
 //! | bytes | hold |
 //! |---|---|
 //! | 0 to 3 | flags, and from bit 3 on how many threads read or want to |
-//! | 8 to 11 | where all wait for the other phase |
-//! | 12 to 15 | where writers wait for each other |
+//! | 8 to 11 | the futex at which threads wait for the other phase |
+//! | 12 to 15 | the futex at which writers wait for each other |
 //! | 24 to 27 | the thread that writes |
 
 const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
-/// How far behind its beginning the number of the thread that writes is.
+/// Offset of the word that holds the writing thread.
 pub const WRITER: u64 = 24;
-/// Set while it is the writers' turn.
+/// Set in the first word while it is the writers' turn.
 const WRITE_PHASE: u32 = 1;
-/// Set in the first word where readers wait for a writer at it; in no other one.
+/// Set in the first word if readers wait at it for a writer; never set in the other words.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
-/// Where a rwlock begins of which a thread waits at this address.
+/// Returns the start of the rwlock for a thread that waits at this address.
 pub fn beginning(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE
@@ -28,8 +28,8 @@ pub fn beginning(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// The same, where it is known what the word was when the thread went to wait: readers who let a
-/// writer go first wait at the first word, in which they have said so.
+/// Returns the same if the word's value when the thread went to wait is known. Readers that let a
+/// writer go first wait at the first word itself, and mark that word.
 pub fn beginning_of_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => beginning(waited_at),
@@ -37,11 +37,11 @@ pub fn beginning_of_wait(waited_at: u64, word: u32) -> u64 {
     }
 }
 
-/// How many threads hold it to read, by its first word.
+/// Returns how many threads hold the rwlock to read, by its first word.
 pub fn readers(word: u32) -> u32 {
     match word & WRITE_PHASE {
         0 => word >> COUNT_SHIFT,
-        // Those that are counted wait.
+        // In the write phase the counted readers wait.
         _ => 0,
     }
 }

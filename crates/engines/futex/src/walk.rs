@@ -1,48 +1,52 @@
 //! The user's call site: the first return address outside of the runtime's libraries.
 //!
-//! Those keep no frame pointer. How their functions are left is in tables in slab 0, as tiptoe
-//! compiled them ([`tiptoe_stack`]): rows for each library, sorted, and the libraries by where
-//! their code is. A return address that is in none of them is the user's.
+//! The runtime keeps no frame pointers. How to leave its functions is in tables in slab 0 that
+//! tiptoe compiled ([`tiptoe_stack`]): sorted rows for each library, and the libraries' code
+//! ranges. A return address outside of all ranges is the user's.
+//!
+//! Standard libraries of C++ and Rust are partly compiled into the program: templates, generic
+//! functions, all of Rust's `std`. A program with such functions is a [`Part::Mixed`] library,
+//! which has rows for these functions alone: a walk goes through them, up to the first function
+//! that has no row. If the whole stack has no such function, the innermost function of the
+//! standard library is the call site.
 //!
 //! Few of the rows are ever asked for, by every wait again. So what a search found is kept by a
 //! hash of the return address: two words, in the first place that is free, which whoever comes
 //! first takes by an exchange and does not give back. Once each way to a wait was gone nobody
 //! writes there any more.
 //!
-//! Whole ways that a thread has come before are kept besides ([`crate::paths`]).
-//!
-//! tiptoe adds libraries while threads walk, and does not take them away.
+//! tiptoe adds libraries while threads walk, and never removes one.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: a library is complete | the end of its code in [`Frames::add`] | the load of it in a search |
-//! | E: what is kept is complete | its address, when it is kept | the load of it in a walk |
-//! | F: paths are of so many libraries | how many there are in [`Frames::add`] | the load of it in [`Frames::caller`] |
+//! | E: a cached result is complete | its address, when it is cached | the load of it in a walk |
+//! | F: paths are for this number of libraries | the number in [`Frames::add`] | the load of it in [`Frames::caller`] |
 
 use core::cell::Cell;
 
 use tiptoe_stack::{Frame, Rule, find};
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::frames::{
-    BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_TAKEN, LIBRARIES, LOOKS,
-    MOST_ROWS, ROWS, RWLOCKS, RWLOCKS_END, library,
+    BEGIN, COUNT, END, FIRST, KNOWN, KNOWN_BITS, KNOWN_LIBC, KNOWN_MIXED, KNOWN_TAKEN, LIBRARIES,
+    LOOKS, MOST_ROWS, ROWS, RWLOCKS, RWLOCKS_END, library,
 };
 
 use crate::HASH;
-use crate::paths::{Beginning, Known, Paths};
+use crate::paths::{Beginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// So many functions stand between a wait and the user, at most.
-const MOST: usize = 16;
+/// So many functions stand between a wait and the user, at most: those of C++ templates without optimisation are many.
+const MOST: usize = 24;
 
-/// Who called.
+/// The caller of a futex wait or wake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The user's call site: its return address.
     pub site: u64,
-    /// The last one in libc; 0 where somebody else called the function that waits.
+    /// The last return address in libc; 0 if the user called the waiting function directly.
     pub via: u64,
-    /// Where the user's frame begins: the stack pointer as it is after the return.
+    /// Start of the user's frame: the stack pointer after the return.
     pub frame: u64,
 }
 
@@ -53,17 +57,38 @@ pub struct Library {
     pub base: u64,
     /// The first address of its code.
     pub start: u64,
-    /// The first address behind its code.
+    /// The first address after its code.
     pub end: u64,
-    /// Its functions say what is waited for.
-    pub is_libc: bool,
+    /// Which part of the runtime it is.
+    pub part: Part,
+}
+
+/// Which part of the runtime a library is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The C library: its functions say what is waited for.
+    Libc,
+    /// Another library of the runtime.
+    Other,
+    /// A program, or a library of the user's, into which functions of a standard library were compiled.
+    Mixed,
+}
+
+impl Part {
+    fn flag(self) -> u64 {
+        match self {
+            Part::Libc => library::LIBC,
+            Part::Other => 0,
+            Part::Mixed => library::MIXED,
+        }
+    }
 }
 
 /// The tables, in the words of slab 0.
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(Words<'a>);
 
-/// How a function of the runtime is left, from the return address of a call that it makes.
+/// How to leave a function of the runtime from the return address of a call in it.
 #[derive(Clone, Copy)]
 struct Way(u64);
 
@@ -75,16 +100,28 @@ impl Way {
     fn is_in_libc(self) -> bool {
         self.0 & KNOWN_LIBC != 0
     }
+
+    /// Whether it is in the program, but a standard library's.
+    fn is_mixed(self) -> bool {
+        self.0 & KNOWN_MIXED != 0
+    }
+
+    /// `None` for code of the user's.
+    #[inline]
+    fn of_the_runtime(self) -> Option<Way> {
+        let users = self.is_mixed() && self.rule() == Rule::UNKNOWN;
+        (!users).then_some(self)
+    }
 }
 
 impl<'a> Frames<'a> {
-    /// The tables in the words of slab 0.
+    /// Returns the tables in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
         Frames(words)
     }
 
-    /// Adds a library, of which this is the table. False where there is no room for it, or
-    /// nothing in it. (tiptoe)
+    /// Adds a library with these rows. Returns `false` if there is no room, or if `rows` is empty.
+    /// For tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -98,8 +135,7 @@ impl<'a> Frames<'a> {
         for (index, row) in rows.iter().enumerate() {
             self.0.store((ROWS + used) as usize + index, *row);
         }
-        let libc = if added.is_libc { library::LIBC } else { 0 };
-        let rows = u64::from(used) | (rows.len() as u64) << 32 | libc;
+        let rows = u64::from(used) | (rows.len() as u64) << 32 | added.part.flag();
         self.0.store(word(number, library::ROWS), rows);
         self.0.store(word(number, library::BASE), added.base);
         self.0.store(word(number, library::START), added.start);
@@ -117,21 +153,21 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Says where the functions of libc's rwlocks are. (tiptoe)
-    pub fn tell_rwlocks(&self, functions: core::ops::Range<u64>) {
-        // A wait in between is of none.
+    /// Records where libc's rwlock functions are. For tiptoe.
+    pub fn set_rwlocks(&self, functions: core::ops::Range<u64>) {
+        // A wait between the two stores matches no rwlock.
         self.0.store(RWLOCKS as usize, functions.start);
         self.0.store(RWLOCKS_END as usize, functions.end);
     }
 
-    /// Whether a place is in one of them.
+    /// Returns whether an address is in one of libc's rwlock functions.
     #[inline]
     pub fn is_of_rwlocks(&self, place: u64) -> bool {
         let [first, end] = [RWLOCKS, RWLOCKS_END].map(|word| self.0.load(word as usize));
         (first..end).contains(&place)
     }
 
-    /// How to go on from a return address; None where it is the user's.
+    /// Returns how to leave the function of a return address; `None` if the address is the user's.
     #[inline]
     fn way(&self, address: u64) -> Option<Way> {
         let hash = (address.wrapping_mul(HASH) >> (64 - KNOWN_BITS)) as usize;
@@ -143,7 +179,7 @@ impl<'a> Frames<'a> {
                 break;
             }
             if known == address {
-                return Some(Way(self.0.load(place + 1)));
+                return Way(self.0.load(place + 1)).of_the_runtime();
             }
         }
         match self.is_far(address) {
@@ -154,7 +190,7 @@ impl<'a> Frames<'a> {
 
     #[inline(never)]
     fn way_slow(&self, address: u64, first: usize) -> Option<Way> {
-        // What called may end with the call.
+        // A call may be the last instruction of its function, so its return address may be outside.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let inside = |number: &u32| {
@@ -170,14 +206,14 @@ impl<'a> Frames<'a> {
         };
         let at = call.wrapping_sub(self.0.load(word(number, library::BASE)));
         let rule = find(counted(rows), row, at as u32);
-        let libc = if rows & library::LIBC != 0 {
-            KNOWN_LIBC
-        } else {
-            0
+        let part = match (rows & library::LIBC, rows & library::MIXED) {
+            (0, 0) => 0,
+            (0, _) => KNOWN_MIXED,
+            _ => KNOWN_LIBC,
         };
-        let way = Way(u64::from(rule.bits()) | libc);
+        let way = Way(u64::from(rule.bits()) | part);
         self.keep(address, first, way);
-        Some(way)
+        way.of_the_runtime()
     }
 
     #[cold]
@@ -185,7 +221,8 @@ impl<'a> Frames<'a> {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };
-            // Relaxed: the address says that it is there.
+            // Relaxed: readers look at this word only after the address, which is stored with
+            // Release.
             let taken = value.compare_exchange(0, found | KNOWN_TAKEN, Relaxed, Relaxed);
             if taken.is_ok() {
                 return known.store(address, Release); // edge E
@@ -193,16 +230,17 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Whether an address is nowhere near. Who is late to see that there is one more library takes
-    /// what is in it for the user's.
+    /// Returns whether an address is outside of all libraries. A thread that does not yet see a new
+    /// library takes the library's code for the user's.
     #[inline]
     fn is_far(&self, address: u64) -> bool {
         let [begin, end] = [BEGIN, END].map(|word| self.0.load(word as usize));
         !(begin..end).contains(&address)
     }
 
-    /// Who called, from a place that is left by `rule`; `paths` are the thread's, and `load` reads a
-    /// word of the stack. In line, as what is returned would else be written by vector registers.
+    /// Returns the caller from a place that `rule` leaves. `paths` are the thread's, and `load`
+    /// reads a word of the stack. Inlined, because the result would otherwise be returned through
+    /// vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -225,15 +263,16 @@ impl<'a> Frames<'a> {
             };
         }
         let begins = Beginning { first, top, count };
-        match paths.look(&begins, &load, |site| self.is_far(site)) {
-            Known::To(caller) => return caller,
-            Known::Nothing => self.learn(paths, &begins, &load),
-            Known::Unkept => {}
+        let is_users = |site| self.is_far(site) || self.way(site).is_none();
+        match paths.look(&begins, &load, is_users) {
+            PathLookup::To(caller) => return caller,
+            PathLookup::Nothing => self.learn(paths, &begins, &load),
+            PathLookup::Unkept => {}
         }
         self.walk_slow(rule, frame, &load)
     }
 
-    /// As `walk`, out of the way of those who know theirs.
+    /// Walks out of line, so that cached paths stay short.
     #[inline(always)]
     fn walk_slow(&self, rule: Rule, from: Frame, load: &impl Fn(u64) -> u64) -> Caller {
         let via = Cell::new(0);
@@ -242,7 +281,8 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Two words are returned in registers; the third would be by memory, with vector registers.
+    /// Returns two words, because they fit registers; a third would be returned through memory,
+    /// with vector registers.
     #[cold]
     #[inline(never)]
     fn walk_cold(
@@ -257,7 +297,7 @@ impl<'a> Frames<'a> {
         (caller.site, caller.frame)
     }
 
-    /// Walks a way, and notes the path, if it is one.
+    /// Walks a path, and caches it if possible.
     #[cold]
     #[inline(never)]
     fn learn(&self, paths: &Paths, begins: &Beginning, load: &impl Fn(u64) -> u64) {
@@ -289,7 +329,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Walks from a place that is left by `rule`.
+    /// Walks from a place that `rule` leaves.
     #[inline(always)]
     pub(crate) fn walk(
         &self,
@@ -302,6 +342,7 @@ impl<'a> Frames<'a> {
             ..Caller::default()
         };
         let mut in_libc = true;
+        let mut innermost = None;
         for _ in 0..MOST {
             let left = frame.pc;
             let Some(next) = rule.step(&frame, |at| Some(load(at))) else {
@@ -312,19 +353,25 @@ impl<'a> Frames<'a> {
             }
             (caller.site, caller.frame) = (next.pc, next.sp);
             let Some(way) = self.way(next.pc) else {
-                break;
+                return caller;
             };
+            if way.is_mixed() {
+                innermost.get_or_insert((next.pc, next.sp));
+            }
             in_libc &= way.is_in_libc();
             rule = way.rule();
             frame = next;
+        }
+        if let Some(place) = innermost {
+            (caller.site, caller.frame) = place;
         }
         caller
     }
 }
 
-/// How many rows a library has, by its word.
+/// Returns a library's number of rows, from its word.
 fn counted(rows: u64) -> u32 {
-    (rows >> 32) as u32 & (u32::MAX >> 1)
+    (rows >> 32) as u32 & (u32::MAX >> 2)
 }
 
 #[cfg(all(test, not(tiptoe_loom)))]
@@ -344,17 +391,17 @@ mod tests {
         Rule::new(Base::Sp, cfa, None).expect("it fits")
     }
 
-    fn library(base: u64, is_libc: bool) -> Library {
+    fn library(base: u64, part: Part) -> Library {
         let (start, end) = (base + 0x100, base + 0x200);
         Library {
             base,
             start,
             end,
-            is_libc,
+            part,
         }
     }
 
-    /// Return addresses at 0x100, 0x120 and so on.
+    /// Reads return addresses at 0x100, 0x120 and so on.
     fn caller(frames: &Frames, stack: &[u64]) -> [u64; 3] {
         let load = |at: u64| match (at - 0x100) % 0x20 {
             0 => stack
@@ -375,15 +422,15 @@ mod tests {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
-        assert!(frames.add(&library(0x1000, true), &rows));
-        assert!(frames.add(&library(0x8000, false), &rows));
+        assert!(frames.add(&library(0x1000, Part::Libc), &rows));
+        assert!(frames.add(&library(0x8000, Part::Other), &rows));
         // The second time it is known.
         for _ in 0..2 {
             assert_eq!(caller(&frames, &[0x4001]), [0x4001, 0, 0x108]);
             assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
             let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
             assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-            // A call at the end of what is described; and one of what is not.
+            // A call at the end of the described code, and one in code without a rule.
             assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
             assert_eq!(
                 caller(&frames, &[0x1101, 0x1181, 0x4001]),
@@ -392,42 +439,69 @@ mod tests {
         }
         let far = [0x1101; 40];
         assert_eq!(caller(&frames, &far)[..2], [0x1101, 0x1101]);
-        let nobody = frames.walk(Rule::UNKNOWN, Frame::default(), |_| 1);
-        assert_eq!(nobody, Caller::default());
+        let caller = frames.walk(Rule::UNKNOWN, Frame::default(), |_| 1);
+        assert_eq!(caller, Caller::default());
+    }
+
+    /// The call site was the standard library's own template, and never the function that called it.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
+    fn a_standard_library_in_the_program_is_stepped_over() {
+        let room = slab();
+        let frames = Frames::new(Words::new(&room));
+        // Of the program only what is at 0x4100 to 0x4140 is the standard library's.
+        let libc = [row(0x100, rule(0x20)), row(0x180, Rule::UNKNOWN)];
+        let program = [row(0x100, rule(0x20)), row(0x140, Rule::UNKNOWN)];
+        assert!(frames.add(&library(0x1000, Part::Libc), &libc));
+        assert!(frames.add(&library(0x4000, Part::Mixed), &program));
+        for _ in 0..2 {
+            assert_eq!(caller(&frames, &[0x4101, 0x4111, 0x4151])[..2], [0x4151, 0]);
+            let through = [0x1101, 0x4101, 0x1111, 0x4111, 0x4151];
+            assert_eq!(caller(&frames, &through)[..2], [0x4151, 0x1101]);
+            assert_eq!(caller(&frames, &[0x4151, 0x4101])[0], 0x4151);
+            assert_eq!(caller(&frames, &[0x1101, 0x9001])[0], 0x9001);
+            // Nobody else is on the stack.
+            let alone = [0x1101, 0x4101, 0x4111, 0x1111, 0x1181];
+            assert_eq!(caller(&frames, &alone), [0x4101, 0x1101, 0x128]);
+        }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_has_no_room_is_the_users() {
+    fn code_of_a_refused_library_is_the_users() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows = std::vec![row(0x100, rule(0x20)); MOST_ROWS as usize];
-        assert!(!frames.add(&library(0x1000, true), &[]));
-        assert!(!frames.add(&library(0x1000, true), &[&rows[..], &rows[..1]].concat()));
-        assert!(frames.add(&library(0x1000, true), &rows[2..]));
-        assert!(!frames.add(&library(0x2000, true), &rows[..3]));
+        assert!(!frames.add(&library(0x1000, Part::Libc), &[]));
+        assert!(!frames.add(
+            &library(0x1000, Part::Libc),
+            &[&rows[..], &rows[..1]].concat()
+        ));
+        assert!(frames.add(&library(0x1000, Part::Libc), &rows[2..]));
+        assert!(!frames.add(&library(0x2000, Part::Libc), &rows[..3]));
         assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x2101);
-        assert!(frames.add(&library(0x2000, true), &rows[..2]));
+        assert!(frames.add(&library(0x2000, Part::Libc), &rows[..2]));
         assert_eq!(caller(&frames, &[0x2101, 0x4001])[0], 0x4001);
-        assert!(!frames.add(&library(0x3000, true), &rows[..1]));
+        assert!(!frames.add(&library(0x3000, Part::Libc), &rows[..1]));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn there_are_so_many_libraries_and_no_more() {
+    fn libraries_beyond_the_limit_are_refused() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
-        let added = |number: u64| frames.add(&library(0x1000 * number, true), &[row(0, rule(8))]);
+        let added =
+            |number: u64| frames.add(&library(0x1000 * number, Part::Libc), &[row(0, rule(8))]);
         assert_eq!(
             (1..99).take_while(|number| added(*number)).count(),
             LIBRARIES as usize
         );
     }
 
-    /// More places than are kept: each has its rule all the same.
+    /// More places than the cache holds: each must still get its rule.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn what_is_not_kept_is_searched_for() {
+    fn uncached_places_are_searched_for() {
         let room = slab();
         let frames = Frames::new(Words::new(&room));
         let rows: Vec<u64> = (0..20_000)
@@ -437,7 +511,7 @@ mod tests {
             base: 1,
             start: 1,
             end: 30_000,
-            is_libc: true,
+            part: Part::Libc,
         };
         assert!(frames.add(&all, &rows));
         for at in (0..20_000).chain(0..20_000) {

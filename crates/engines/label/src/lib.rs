@@ -1,16 +1,19 @@
-//! Which scope each thread is in: all that runs where a thread enters one or leaves it.
+//! Which scope each thread is in: what runs when a thread enters or leaves a scope.
 //!
-//! The coordination removed: a switch of scopes asks no kernel for the time and takes no lock. It writes words that
-//! only its thread writes; what threads share is the [table of nodes](nodes), which is read, and written only where a
-//! scope is met for the first time within another.
+//! The coordination removed: a switch of scopes makes no system call and takes no lock. It writes
+//! words that only its thread writes. Threads share only the [table of nodes](nodes); it is written
+//! only when a scope is first entered inside another.
 //!
-//! - [`nodes`] gives a scope within another its number.
-//! - [`switch`] charges a thread's time to the node that it leaves, and notes the one that it is in.
+//! - [`nodes`] numbers each scope within another.
+//! - [`switch`] charges a thread's time to the node that it leaves, and records the one that it
+//!   enters.
 //!
-//! All of it works on words of slabs ([`tiptoe_wire::scopes`]) that the caller finds, calls nobody, and may be
-//! interrupted by a signal handler that switches itself.
+//! All of it works on words of slabs ([`tiptoe_wire::scopes`]) that the caller provides. It makes
+//! no calls outside of this crate, and a signal handler that switches itself may interrupt it
+//! anywhere.
 //!
-//! *Cost*: entering and leaving 25 ns at most (`tiptoe bench scope`), of which reading the clock twice is most.
+//! *Cost*: entering and leaving take at most 25 ns (`tiptoe bench scope`), mostly for reading the
+//! clock twice.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,5 +1,5 @@
-//! Two threads that meet scopes for the first time, under every interleaving; and a thread whose signal handler
-//! enters a scope in front of each of its accesses.
+//! Models of two threads that enter new scopes, and of a thread whose signal handler enters a scope
+//! before each of its accesses.
 
 extern crate std;
 
@@ -32,7 +32,7 @@ impl Slab {
         Nodes::new(self.words()).number(label, 0, || &name[..2])
     }
 
-    /// The name that a reader of the target's finds for a number.
+    /// Returns the name that a reader of the target finds for a number.
     fn name(&self, number: u32) -> u64 {
         self.words()
             .load((RECORDS + number * record::WORDS + record::NAME) as usize)
@@ -45,8 +45,8 @@ impl Slab {
     }
 }
 
-/// Each meets these labels in turn: a number is one label's, with its name, and a label has one number once both
-/// have met it.
+/// Each thread enters these labels in turn. A number must belong to one label, with its name, and a
+/// label must have one number once both threads have entered it.
 fn numbers_are_of_one_label([first, second]: [&'static [u64]; 2], lost: [Option<Edge>; 2]) {
     loom::model(move || {
         let slab = Slab::new(WIDTH);
@@ -79,12 +79,12 @@ fn numbers_are_of_one_label([first, second]: [&'static [u64]; 2], lost: [Option<
 const BOTH: [&[u64]; 2] = [&LABELS, &LABELS];
 
 #[test]
-fn model_a_scope_that_two_meet() {
+fn model_two_threads_enter_one_new_scope() {
     numbers_are_of_one_label([&LABELS[..1], &LABELS[..1]], [None, None]);
 }
 
 #[test]
-fn model_scopes_that_each_meets() {
+fn model_two_threads_enter_two_new_scopes() {
     numbers_are_of_one_label([&LABELS[..1], &LABELS[1..]], [None, None]);
 }
 
@@ -106,8 +106,8 @@ fn mutant_torn_count_and_key() {
     numbers_are_of_one_label(BOTH, [Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// A handler enters and leaves in front of each access of a thread that does so, too: no time is charged twice, and
-/// each is where it was.
+/// A handler enters and leaves a scope before each access of a thread that does the same. No time
+/// may be charged twice, and each must end where it began.
 #[test]
 fn model_a_handler_switches_in_between() {
     for nth in 0.. {

@@ -1,19 +1,20 @@
 //! Numbers of nodes: a table that all threads read, and that grows by one word for each new node.
 //!
-//! Who meets a node first takes the next number, writes what is known of it, and then puts key and number into a free
-//! place at once: whoever finds the number there finds the rest. Two who meet it at the same moment both take a
-//! number, and one finds the other's in the table: then its own stays unused, a record that nobody is in.
+//! The first thread that enters a node takes the next number, writes the record, then publishes key
+//! and number in one word. So a thread that finds the number also finds the record. If two threads
+//! enter a new node at once, both take a number. One then finds the other's in the table, and its
+//! own record stays unused.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | J: a node has a number | the exchange in [`Nodes::add`] | [`Nodes::number`] |
+//! | J: a node's record is complete | the exchange in [`Nodes::add`] | [`Nodes::number`] |
 
 use tiptoe_wire::Words;
 use tiptoe_wire::scopes::{BITS, COUNT, KEYS, OTHERS, RECORDS, RUN, key, record};
 
 use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// Multiplied by this, the upper bits of a word depend on all of it.
+/// Multiplying by this makes the upper bits of a word depend on all its bits.
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
 /// The table, in the words of slab 0.
@@ -21,13 +22,13 @@ const HASH: u64 = tiptoe_wire::calls::HASH;
 pub struct Nodes<'a>(Words<'a>);
 
 impl<'a> Nodes<'a> {
-    /// The table in the words of slab 0.
+    /// Returns the table in the words of slab 0.
     pub fn new(words: Words<'a>) -> Self {
         Nodes(words)
     }
 
-    /// The number of the node for a label within `parent`; `name` is asked where it is new. [`OTHERS`] where there is
-    /// no room, or within those.
+    /// Returns the number of the node for a label within `parent`. `name` is called only for a new
+    /// node. Returns [`OTHERS`] if there is no room, or if `parent` is [`OTHERS`].
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
@@ -69,7 +70,8 @@ impl<'a> Nodes<'a> {
         let Some(count) = self.0.at(COUNT as usize) else {
             return OTHERS;
         };
-        // Relaxed: a number is nobody else's, whoever took it before; the look keeps the count small.
+        // Relaxed: the increment alone makes the number unique. The load before it keeps the count
+        // from growing without bound, because it would overflow.
         if count.load(Relaxed) + 1 >= OTHERS.into() {
             return OTHERS;
         }
@@ -83,7 +85,8 @@ impl<'a> Nodes<'a> {
             let Some(place) = self.0.at(place as usize) else {
                 return OTHERS;
             };
-            // AcqRel: edge J, ours or that of who was faster.
+            // AcqRel: edge J; on success it publishes our record, on failure it acquires the faster
+            // thread's.
             match place.compare_exchange(0, word, AcqRel, Acquire) {
                 Ok(_) => return number,
                 Err(taken) => {
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_is_among_the_others() {
+    fn nodes_without_room_are_counted_as_others() {
         let table = table();
         let nodes = Nodes::new(Words::new(&table));
         let many = if cfg!(miri) { 40 } else { 3 * NODES };

@@ -1,14 +1,14 @@
-//! A thread enters a scope, or leaves it.
+//! Entering and leaving a scope.
 
 use tiptoe_wire::scopes::{NODE_WORDS, NODES, NODES_AT, RESUMED, SINCE, STAMP};
 use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// Set in every token: none is 0.
+/// Set in every token, so that no token is 0.
 const TOKEN: u64 = 1 << 16;
 
-/// What a thread writes to.
+/// The words that a thread's switches write.
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     slab: Words<'a>,
@@ -17,19 +17,20 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// With the first words of its slab, its own words of scopes, and those of slab 0.
+    /// Returns the state in the first words of the thread's slab, its words of scopes, and those of
+    /// slab 0.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
 
-    /// The node that it is in.
+    /// Returns the node that the thread is in.
     #[inline]
     pub fn node(&self) -> u32 {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
     }
 
-    /// It enters the scope of a label, or comes back to it, at this time in ticks; `name` is asked where the scope is
-    /// new. What it returns is for [`Thread::leaves`].
+    /// Enters or resumes the scope of a label at `now`, in ticks. `name` is called only for a new
+    /// scope. Returns a token for [`Thread::leaves`].
     #[inline(always)]
     pub fn enters<'n>(
         &self,
@@ -48,8 +49,8 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// It leaves what it entered with this token, and all that it has entered since and not left. One of another
-    /// session's is of nothing.
+    /// Leaves the scope of this token, and all scopes entered since that were not left. Ignores
+    /// tokens of another session, because their node numbers mean nothing in this one.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
@@ -57,7 +58,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Charges the time up to now, and is in another node.
+    /// Charges the time up to `now`, and moves to another node.
     #[inline(always)]
     fn moves(&self, from: u32, to: u32, now: u64) {
         let since = self.take_since(now);
@@ -72,8 +73,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Since when nothing was charged, and nothing is from now on; 0 where it never was, or where a signal handler
-    /// has charged what is later than this.
+    /// Takes the time up to which everything was charged, and sets it to `now`. Returns 0 if there
+    /// is none, or if a signal handler has charged a later time.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
@@ -87,7 +88,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// The words are another thread's from now on.
+    /// Resets the words when another thread takes them over.
     pub fn forget(&self) {
         self.slab.store(Geometry::SCOPE as usize, 0);
         self.own.store(SINCE as usize, 0);
@@ -105,7 +106,7 @@ mod tests {
     extern crate std;
     use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::vec::Vec;
-    use tiptoe_wire::scopes::{Spent, WIDTH, spent};
+    use tiptoe_wire::scopes::{NodeTotals, WIDTH, spent};
 
     struct Slabs([Vec<AtomicU64>; 3]);
 
@@ -124,7 +125,7 @@ mod tests {
 
         fn spent(&self) -> Vec<(u32, u64, u64)> {
             let words: Vec<u64> = self.0[1].iter().map(|word| word.load(Relaxed)).collect();
-            let each = |(node, Spent { entries, ticks })| (node, entries, ticks);
+            let each = |(node, NodeTotals { entries, ticks })| (node, entries, ticks);
             spent(&words).map(each).collect()
         }
     }
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_out_of_scopes_is_where_the_next_one_to_be_left_began() {
+    fn jumped_over_scopes_end_with_the_outer_one() {
         let slabs = Slabs::new(1);
         let thread = slabs.thread();
         let outer = thread.enters(OUTER, false, 100, || b"outer");
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_entered_in_another_session_is_not_left_in_this() {
+    fn a_token_of_another_session_is_ignored() {
         let (first, second) = (Slabs::new(1), Slabs::new(2));
         let token = first.thread().enters(OUTER, false, 100, || b"outer");
         let thread = second.thread();
@@ -173,11 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn time_that_a_handler_has_charged_is_not_charged_again() {
+    fn time_charged_by_a_handler_is_not_charged_again() {
         let slabs = Slabs::new(1);
         let thread = slabs.thread();
         thread.enters(OUTER, false, 100, || b"outer");
-        // The clock was read, and then a handler came that entered and left.
+        // A handler ran between reading the clock and using it.
         let handler = thread.enters(INNER, false, 150, || b"inner");
         thread.leaves(handler, 160);
         thread.enters(INNER, false, 140, || b"inner");
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_begins_outside() {
+    fn a_new_thread_begins_outside_of_scopes() {
         let slabs = Slabs::new(1);
         let thread = slabs.thread();
         thread.enters(OUTER, false, 100, || b"outer");

@@ -1,5 +1,5 @@
-//! Each way to take a lock and to give it back, with a bare lock and with one that has no hook: xtask
-//! compares their instructions. Each is in a function `NAME_bare` and `NAME_wrapped`.
+//! Each way to take and release a lock, bare and wrapped without a hook, in functions `NAME_bare`
+//! and `NAME_wrapped`: xtask compares their instructions.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;
@@ -37,7 +37,7 @@ macro_rules! pairs {
     };
 }
 
-/// The compiler makes one function of two that are equal, so something has to be different.
+/// Must differ, otherwise the compiler merges equal functions.
 const BARE: u32 = 3;
 const WRAPPED: u32 = 5;
 const SHORT: Duration = Duration::from_millis(1);

@@ -1,9 +1,9 @@
-//! Names for locks, as types: a lock carries its class without a byte in memory.
+//! Names for locks, as types: a lock has a class without using memory for it.
 
-/// What locks have in common that are taken in the same order: a name.
+/// A name for locks that are taken in the same order.
 ///
-/// The class is a type parameter of the lock, so that `Mutex::new` knows it, and a lock is as
-/// large as without. [`class!`](crate::class!) declares one.
+/// The class is a type parameter of the lock, so that `Mutex::new` knows it and the lock does not
+/// grow. [`class!`](crate::class!) declares one.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};
@@ -17,7 +17,7 @@
 /// sessions.lock().push(1);
 /// ```
 pub trait Class: 'static {
-    /// What reports call such a lock. An empty name is none.
+    /// The name in reports. Empty means none.
     ///
     /// ```
     /// use tiptoe_lock::Class;
@@ -28,7 +28,8 @@ pub trait Class: 'static {
     const NAME: &'static str;
 }
 
-/// The class of locks that have none: reports go by the address, and each is of its own kind.
+/// The class of locks without one. Reports show such a lock's address, and each is a class of its
+/// own.
 ///
 /// ```
 /// use tiptoe_lock::{Class, Unnamed};
@@ -42,7 +43,7 @@ impl Class for Unnamed {
     const NAME: &'static str = "";
 }
 
-/// Declares [classes](Class): each a type and its name.
+/// Declares [classes](Class), each as a type and its name.
 ///
 /// ```
 /// use tiptoe_lock::{RwLock, Waits};

@@ -1,15 +1,14 @@
-//! The clock by which waits and holds are timed, in ticks of its own.
+//! The clock that times waits and holds, in ticks of its own.
 //!
-//! Reading it stands between having a lock and working with it, so it is the processor's own
-//! counter where that runs evenly, and what a tick is is found out once.
+//! It is read between getting a lock and working under it. So it is the CPU's time stamp counter if
+//! that counter runs evenly; the length of a tick is measured once.
 
-/// The operating system's.
 #[cfg(feature = "std")]
 mod system {
     use std::sync::OnceLock;
     use std::time::Instant;
 
-    /// Nanoseconds since the clock was first read.
+    /// Returns nanoseconds since the first call.
     pub(crate) fn now() -> u64 {
         static FIRST: OnceLock<Instant> = OnceLock::new();
         let since = FIRST.get_or_init(Instant::now).elapsed();
@@ -17,7 +16,7 @@ mod system {
     }
 }
 
-/// The system's where there is no other, and none without std.
+/// The system's clock if there is no better one; without std always 0.
 #[cfg(not(all(feature = "std", target_arch = "x86_64", not(miri))))]
 mod ticks {
     #[cfg(feature = "std")]
@@ -33,7 +32,6 @@ mod ticks {
     }
 }
 
-/// The processor's counter.
 #[cfg(all(feature = "std", target_arch = "x86_64", not(miri)))]
 mod ticks {
     use core::arch::x86_64::{__cpuid, _rdtsc};
@@ -42,11 +40,11 @@ mod ticks {
 
     use super::system;
 
-    /// Nanoseconds of a tick, times 2^32; 0 before anybody asked. It orders nothing.
+    /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed everywhere: it orders nothing.
     static TICK: AtomicU64 = AtomicU64::new(0);
-    /// What stands there where ticks are the system's nanoseconds.
+    /// The value of `TICK` if ticks are the system's nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// For how long the two clocks are compared: they are read 50 ns apart at most.
+    /// How long the two clocks are compared. They are read at most 50 ns after each other.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]
@@ -69,21 +67,22 @@ mod ticks {
 
     #[inline]
     fn ticks() -> u64 {
-        // SAFETY: every x86-64 processor has it, and Linux lets programs read it.
+        // SAFETY: every x86-64 CPU has the instruction, and Linux lets programs execute it.
         unsafe { _rdtsc() }
     }
 
     #[cold]
     fn find_slow() -> u64 {
         let tick = if is_even() { compare() } else { SYSTEM };
-        // Whoever comes first is right for all, as ticks of one clock are no time of the other.
+        // All threads must use the first result, because ticks of one clock are no time of the
+        // other.
         match TICK.compare_exchange(0, tick, Relaxed, Relaxed) {
             Ok(_) => tick,
             Err(first) => first,
         }
     }
 
-    /// Whether the counter runs at one speed, whatever the processor does.
+    /// Returns whether the counter runs at a constant rate in all power states.
     fn is_even() -> bool {
         let has = __cpuid(0x8000_0000).eax >= 0x8000_0007;
         has && __cpuid(0x8000_0007).edx & (1 << 8) != 0
@@ -97,7 +96,7 @@ mod ticks {
             if ns >= COMPARED_NS {
                 let tick = (u128::from(ns) << 32).checked_div(ticks.into());
                 let tick = tick.and_then(|tick| u64::try_from(tick).ok());
-                // A counter that stands still, or one of a tick that would be the system's.
+                // Otherwise the counter is stopped, or its tick would be mistaken for the system's.
                 return tick
                     .filter(|tick| ![0, SYSTEM].contains(tick))
                     .unwrap_or(SYSTEM);
@@ -115,7 +114,7 @@ mod ticks {
             let (first, begin) = (system::now(), now());
             std::thread::sleep(core::time::Duration::from_millis(20));
             let (system, own) = (system::now() - first, ns(now() - begin));
-            // Between the two readings anybody may run: the shorter one lies within.
+            // Another thread may run between the two readings, so only the lower bound is certain.
             assert!(own >= 20_000_000 * 98 / 100, "{own} of {system}");
         }
     }

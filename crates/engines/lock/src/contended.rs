@@ -1,24 +1,24 @@
-//! The wrapper: what every way to take a lock and to give it back goes through.
+//! The wrapper: every way to take a lock and to release it goes through here.
 //!
-//! | | without a hook | with one |
+//! | | without a hook | with a hook |
 //! |---|---|---|
-//! | free | the raw lock's own way | its `try`, which takes it |
-//! | taken | the raw lock's own way | its `try`, which fails; begin; the raw lock's own way; end |
+//! | free | the raw lock's method | its `try`, which succeeds |
+//! | taken | the raw lock's method | its `try`, which fails; begin; the raw lock's method; end |
 //!
-//! Who wants each acquisition is told before the `try` and behind it, so that the shortcut
-//! hides nothing.
+//! A hook of holds is called before the `try` and after it, so that the shortcut hides no
+//! acquisition.
 
 use core::any::TypeId;
 use core::fmt;
 use core::marker::PhantomData;
 use core::panic::Location;
 
+use crate::acquisition::{Lock, Mode, Outcome, Way};
 use crate::class::{Class, Unnamed};
-use crate::hook::{Hook, Nothing, OnDrop, tell};
+use crate::hook::{Hook, Nothing, OnDrop, call};
 use crate::kind::Kind;
 use crate::port;
 use crate::primitive::{about_to_write, pause};
-use crate::told::{Lock, Mode, Outcome, Way};
 
 /// With the feature `validate` the order of every lock is checked.
 #[cfg(all(feature = "validate", not(tiptoe_loom)))]
@@ -26,10 +26,10 @@ type Checked<H> = crate::order::Always<H>;
 #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
 type Checked<H> = H;
 
-/// A raw lock of lock_api's that tells its hook when somebody waits.
+/// A raw lock of lock_api's that calls its hook when a thread must wait.
 ///
-/// It is a raw lock itself: it goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and can do
-/// whatever the raw lock `R` can.
+/// It is a raw lock itself: it goes into [`lock_api::Mutex`] or [`lock_api::RwLock`], and supports
+/// what the raw lock `R` supports.
 ///
 /// ```
 /// use tiptoe_lock::{Contended, Waits};
@@ -47,7 +47,7 @@ pub struct Contended<R, H = Nothing, C = Unnamed> {
 }
 
 impl<R, H: Hook, C: Class> Contended<R, H, C> {
-    /// Around a raw lock that nobody has yet.
+    /// Wraps a raw lock that no thread holds.
     ///
     /// ```
     /// use lock_api::{Mutex, RawMutex};
@@ -65,7 +65,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// The lock's hook, for what it keeps there.
+    /// Returns the lock's hook, for example to read data in it.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, Waits};
@@ -83,7 +83,6 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         hook
     }
 
-    /// The raw lock.
     #[inline]
     pub(crate) fn raw(&self) -> &R {
         &self.raw
@@ -100,11 +99,12 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Takes the lock in a way: at once, or by a `wait` for it.
+    /// Takes the lock at once, or by `wait`. Returns whether it was taken.
     ///
     /// # Safety
     ///
-    /// As for [`Kind::attempt`]; and the lock is had if `wait` says so.
+    /// As for [`Kind::attempt`]; and `wait` must return [`Outcome::Acquired`] only with the lock
+    /// held.
     #[inline]
     #[track_caller]
     pub(crate) unsafe fn acquire<K: Kind<R>>(
@@ -117,12 +117,12 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
         let site = Location::caller();
         if <Checked<H> as Hook>::HOLDS {
-            tell(|| self.hook.acquiring(&self.describe(depth, site), K::MODE));
+            call(|| self.hook.acquiring(&self.describe(depth, site), K::MODE));
         }
         let taken = match <Checked<H> as Hook>::WAITS {
             true => {
                 about_to_write(&self.raw);
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller keeps the contract of `Kind::attempt`.
                 unsafe {
                     K::attempt(&self.raw) || {
                         let address = core::ptr::from_ref(self).addr();
@@ -134,12 +134,12 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
             false => wait(&self.raw).is_acquired(),
         };
         if <Checked<H> as Hook>::HOLDS && taken {
-            self.tell_acquired(depth, site, (K::MODE, Way::Wait));
+            self.report_acquired(depth, site, (K::MODE, Way::Wait));
         }
         taken
     }
 
-    /// Takes the lock in a way, however long that takes.
+    /// Takes the lock, without a time limit.
     ///
     /// # Safety
     ///
@@ -148,15 +148,15 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     #[track_caller]
     pub(crate) unsafe fn take<K: Kind<R>>(&self, depth: u8) {
         let wait = |raw: &R| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the contract of `Kind::attempt`.
             unsafe { K::wait(raw) };
             Outcome::Acquired
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: as above; and `wait` returns only with the lock held.
         unsafe { self.acquire::<K>(depth, wait) };
     }
 
-    /// Takes the lock in a way, unless the time is over before.
+    /// Takes the lock unless `wait` times out. Returns whether it was taken.
     ///
     /// # Safety
     ///
@@ -168,11 +168,11 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
             true => Outcome::Acquired,
             false => Outcome::TimedOut,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `acquire`.
         unsafe { self.acquire::<K>(0, wait) }
     }
 
-    /// Takes the lock in a way if nobody has to wait for that.
+    /// Takes the lock if no wait is needed. Returns whether it was taken.
     ///
     /// # Safety
     ///
@@ -180,15 +180,15 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     #[inline]
     #[track_caller]
     pub(crate) unsafe fn attempt<K: Kind<R>>(&self) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `Kind::attempt`.
         let taken = unsafe { K::attempt(&self.raw) };
         if <Checked<H> as Hook>::HOLDS && taken {
-            self.tell_acquired(0, Location::caller(), (K::MODE, Way::Try));
+            self.report_acquired(0, Location::caller(), (K::MODE, Way::Try));
         }
         taken
     }
 
-    /// Somebody has to wait; an agent, if one is there, is told already, and has given a `token`.
+    /// Waits for the lock. An attached agent has recorded the begin already, and returned `token`.
     ///
     /// # Safety
     ///
@@ -203,14 +203,14 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         wait: impl FnOnce(&R) -> Outcome,
     ) -> bool {
         let lock = self.describe(depth, site);
-        tell(|| self.hook.contention_begin(&lock, K::MODE));
+        call(|| self.hook.contention_begin(&lock, K::MODE));
         let since = <Checked<H> as Hook>::now();
         let panicked = OnDrop::new(|| self.over_slow::<K>(&lock, Outcome::Panicked, since, token));
         pause();
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Others wait for the lock from here on: no detour.
+            // Other threads wait for the lock from here on, so this branch must stay short.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }
@@ -218,11 +218,11 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         false
     }
 
-    /// The wait is over.
+    /// Records the end of a wait.
     #[inline(always)]
     fn over<K: Kind<R>>(&self, lock: &Lock, outcome: Outcome, since: u64, token: u64) {
         let ticks = <Checked<H> as Hook>::now().saturating_sub(since);
-        tell(|| self.hook.contention_over(lock, K::MODE, outcome, ticks));
+        call(|| self.hook.contention_over(lock, K::MODE, outcome, ticks));
         port::end(token, outcome);
     }
 
@@ -233,36 +233,35 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
     }
 
     #[inline]
-    fn tell_acquired(&self, depth: u8, site: &'static Location<'static>, how: (Mode, Way)) {
+    fn report_acquired(&self, depth: u8, site: &'static Location<'static>, how: (Mode, Way)) {
         let (mode, way) = how;
-        tell(|| self.hook.acquired(&self.describe(depth, site), mode, way));
+        call(|| self.hook.acquired(&self.describe(depth, site), mode, way));
     }
 
-    /// Gives the lock back by `unlock`.
     #[inline]
     #[track_caller]
     pub(crate) fn release(&self, held: Mode, unlock: impl FnOnce(&R)) {
         if <Checked<H> as Hook>::HOLDS {
             let lock = self.describe(0, Location::caller());
-            tell(|| self.hook.released(&lock, held));
+            call(|| self.hook.released(&lock, held));
         }
         unlock(&self.raw);
     }
 
-    /// From one mode to a lesser one by `change`.
+    /// Changes a held lock to a weaker mode by `change`.
     #[inline]
     #[track_caller]
     pub(crate) fn downgrade_to(&self, (from, to): (Mode, Mode), change: impl FnOnce(&R)) {
         if <Checked<H> as Hook>::HOLDS {
             let lock = self.describe(0, Location::caller());
-            tell(|| self.hook.downgraded(&lock, from, to));
+            call(|| self.hook.downgraded(&lock, from, to));
         }
         change(&self.raw);
     }
 
-    /// Whether giving the lock to somebody else for a moment is more than the raw lock's affair.
+    /// Returns whether a bump must go through the wrapper, because a hook must see it.
     #[inline]
-    pub(crate) fn is_told_of_bumps(&self) -> bool {
+    pub(crate) fn must_see_bumps(&self) -> bool {
         <Checked<H> as Hook>::WAITS || <Checked<H> as Hook>::HOLDS
     }
 }

@@ -1,4 +1,4 @@
-//! Ways to take a lock that lock_api does not know: nested among its class, and called off.
+//! Ways to take a lock that lock_api does not have: nested in its class, and cancellable.
 
 use core::mem::forget;
 use core::time::Duration;
@@ -8,20 +8,21 @@ use lock_api::{
     RawRwLockUpgradeTimed, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
 
+use crate::acquisition::Outcome;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{Read, Upgradable, Upgrade, Whole, Write};
-use crate::told::Outcome;
 
-/// For how long a wait that can be called off goes on before the caller is asked again.
+/// How long a cancellable wait waits before it calls `cancelled` again.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
 /// ```
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// Takes the lock if it is free, else waits in slices until it has it or is called off.
+/// Takes the lock if it is free. Otherwise waits in slices until the lock is taken or the wait is
+/// cancelled.
 fn until(
     attempt: impl FnOnce() -> bool,
     mut cancelled: impl FnMut() -> bool,
@@ -58,16 +59,16 @@ fn until(
 /// assert!(jobs.lock_killable(|| false).is_some());
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks it while `depth` others of its class may be held, of lesser depths. The order of
-    /// each depth is checked as if it were a class of its own; a lock without a class is one lock
-    /// at any depth.
+    /// Locks the mutex while `depth` others of its class may be held, at smaller depths. Each depth
+    /// is checked as a class of its own, so that the order within a class must be stated. A lock
+    /// without a class is one lock at any depth.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
     ///
     /// tiptoe_lock::class! { Account = "account" }
     /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
-    /// // By address, or any other order that all agree on.
+    /// // By address, or in any other order that all threads use.
     /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
     /// (*from, *to) = (*from - 1, *to + 1);
     /// assert_eq!(*to, 1);
@@ -75,8 +76,8 @@ pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     #[track_caller]
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T>;
 
-    /// Locks it unless the wait is called off: `cancelled` is asked before each [`SLICE`] of the
-    /// wait, and never where the mutex is free.
+    /// Locks the mutex unless the wait is cancelled. `cancelled` is called before each [`SLICE`] of
+    /// the wait, and never if the mutex is free.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
@@ -101,7 +102,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
 {
     #[inline]
     fn lock_nested(&self, depth: u8) -> MutexGuard<'_, Contended<R, H, C>, T> {
-        // SAFETY: no upgrade, and what is locked goes into the guard.
+        // SAFETY: this is no upgrade, and the guard takes over the lock.
         unsafe {
             self.raw().take::<Whole>(depth);
             self.make_guard_unchecked()
@@ -116,7 +117,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
     where
         R: RawMutexTimed<Duration = Duration>,
     {
-        // SAFETY: no upgrade, and what is locked goes into the guard.
+        // SAFETY: this is no upgrade, and the guard takes over the lock if it was taken.
         unsafe {
             let wait = |raw: &R| {
                 until(
@@ -189,7 +190,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockUpgrade;
 
-    /// Reads unless the wait is called off, as with [`MutexExt::lock_killable`].
+    /// Reads unless the wait is cancelled, as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -208,7 +209,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Writes unless the wait is called off, as with [`MutexExt::lock_killable`].
+    /// Writes unless the wait is cancelled, as with [`MutexExt::lock_killable`].
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -227,7 +228,7 @@ pub trait RwLockExt<R: RawRwLock, H: Hook, C: Class, T: ?Sized> {
     where
         R: RawRwLockTimed<Duration = Duration>;
 
-    /// Reads with the right to write later unless the wait is called off, as with
+    /// Reads with the right to write later unless the wait is cancelled, as with
     /// [`MutexExt::lock_killable`].
     ///
     /// ```
@@ -252,7 +253,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 {
     #[inline]
     fn read_nested(&self, depth: u8) -> RwLockReadGuard<'_, Contended<R, H, C>, T> {
-        // SAFETY: no upgrade, and what is taken goes into the guard.
+        // SAFETY: this is no upgrade, and the guard takes over the lock.
         unsafe {
             self.raw().take::<Read>(depth);
             self.make_read_guard_unchecked()
@@ -350,18 +351,18 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     }
 }
 
-/// One more way from reading to writing.
+/// A cancellable way from reading to writing.
 ///
 /// ```
 /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
 ///
 /// let cache: RwLock<u32, Waits> = RwLock::new(0);
 /// let writing = UpgradeExt::upgrade_killable(cache.upgradable_read(), || true);
-/// *writing.expect("nobody else reads") += 1;
+/// *writing.expect("no other reader") += 1;
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
-    /// Goes on to write unless the wait for other readers is called off, as with
-    /// [`MutexExt::lock_killable`]; who called it off still reads.
+    /// Upgrades to write unless the wait for other readers is cancelled, as with
+    /// [`MutexExt::lock_killable`]. A caller that cancels still holds the guard to read.
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
@@ -392,7 +393,8 @@ impl<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized> UpgradeExt<'a, 
         R: RawRwLockTimed<Duration = Duration>,
     {
         let lock = RwLockUpgradableReadGuard::rwlock(&guard);
-        // SAFETY: the guard holds it upgradable; the other guard takes over what it becomes.
+        // SAFETY: the guard holds the lock upgradable, and the new guard takes over what it
+        // becomes.
         unsafe {
             let wait = |raw: &R| {
                 until(

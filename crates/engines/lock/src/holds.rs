@@ -1,14 +1,13 @@
-//! The hook that times how long locks are held: of one acquisition in so many.
+//! The hook that times how long locks are held, for a sample of acquisitions.
 //!
-//! A lock has one place for a hold that is timed. Rules:
+//! Each lock has one slot for a timed hold. Rules:
 //!
-//! 1. Whoever puts its thread there has the place until it gives the lock back.
-//! 2. Of those who share the lock only that thread ends its hold; what it reads again meanwhile
-//!    is within. A hold that excludes others ends with whoever gives the lock back, as guards may
-//!    go to other threads.
-//! 3. Who has the lock alone finds the place free, or left by a guard that went elsewhere.
+//! 1. A thread that stores itself in the slot owns it until it releases the lock.
+//! 2. A shared hold must be ended by its own thread; recursive reads of that thread are part of it.
+//!    An exclusive hold is ended by whichever thread releases the lock, because guards may be sent.
+//! 3. An exclusive holder finds the slot free, or stale from a guard that was sent.
 //!
-//! Upgraded or downgraded it is the same hold.
+//! Upgrades and downgrades continue the same hold.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -16,12 +15,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 
+use crate::acquisition::{Lock, Mode, Outcome, Way};
 use crate::hook::Hook;
 use crate::table::Table;
 use crate::thread::this_thread;
-use crate::told::{Lock, Mode, Outcome, Way};
 
-/// How many rows there may be, as [`WAIT_ROWS`](crate::WAIT_ROWS).
+/// The largest number of rows, as [`WAIT_ROWS`](crate::WAIT_ROWS).
 ///
 /// ```
 /// assert!(tiptoe_lock::holds().rows().count() <= tiptoe_lock::HOLD_ROWS);
@@ -30,7 +29,7 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, of one acquisition in `EVERY` on average, chosen by chance: see
+/// Times how long a lock is held, for one acquisition in `EVERY` on average, chosen at random: see
 /// [`holds`].
 ///
 /// ```
@@ -44,17 +43,17 @@ static HOLDS: Table<HOLD_ROWS> = Table::new();
 /// ```
 #[derive(Debug)]
 pub struct Holds<const EVERY: u32 = 64> {
-    /// How many more are passed over.
+    /// How many more acquisitions to skip.
     left: AtomicU32,
     holder: AtomicUsize,
-    /// How often the holder reads again within.
+    /// How many recursive reads the holder is inside.
     again: AtomicU32,
     shared: AtomicBool,
     since: AtomicU64,
     site: AtomicPtr<Location<'static>>,
 }
 
-/// What [`Holds`] have timed so far, by lock and by who took it.
+/// Returns the times of all [`Holds`] so far, by lock and call site.
 ///
 /// ```
 /// for row in tiptoe_lock::holds().rows() {
@@ -66,7 +65,7 @@ pub fn holds() -> &'static Table<HOLD_ROWS> {
 }
 
 impl<const EVERY: u32> Holds<EVERY> {
-    /// How many to pass over: 0 to twice as many as on average.
+    /// Returns how many acquisitions to skip: uniformly from 0 to twice the mean.
     fn gap(now: u64) -> u32 {
         let range = u64::from(EVERY.max(1)) * 2 - 1;
         let chance = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -74,8 +73,9 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// The lock itself orders what its holders write here. Readers, who are not alone, agree on
-// `holder`; of what else they read a wrong value can make only a gap longer.
+// Relaxed where nothing else is said: the lock itself orders the stores of exclusive holders.
+// Readers run concurrently and agree on `holder`; the worst that a race on the other words does is
+// a longer gap.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -92,7 +92,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Upgrade {
             return;
         }
-        // Relaxed: whether it is this thread's only this thread can change.
+        // Relaxed: only this thread can store or remove its own number.
         if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
             self.again.fetch_add(1, Relaxed);
             return;
@@ -105,7 +105,8 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Exclusive {
             self.holder.store(0, Relaxed); // rule 3
         }
-        // Acquire: pairs with the Release in `released`: who had the place is done with it.
+        // Acquire: pairs with the Release in `released`, so that the previous owner's stores to the
+        // slot are done.
         let free = self
             .holder
             .compare_exchange(0, this_thread(), Acquire, Relaxed);
@@ -133,7 +134,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
             return;
         }
         if mode.is_shared() {
-            // Of another reader's place the rest may be half written.
+            // Another reader may own the slot, and be still writing the rest of it.
             if holder != this_thread() {
                 return;
             }
@@ -143,7 +144,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
                 return;
             }
         }
-        // What is given back in another mode was not what is timed.
+        // A release in another mode does not end the timed hold.
         if mode.is_shared() != shared {
             return;
         }
@@ -152,7 +153,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         let site = self.site.load(Relaxed);
         // Release: pairs with the Acquire in `acquired`.
         self.holder.store(0, Release);
-        // SAFETY: what is stored there comes from a `&'static Location`, or is null.
+        // SAFETY: only pointers from a `&'static Location` are stored there, or null.
         let site = unsafe { site.as_ref() }.unwrap_or(lock.site);
         let mode = match shared {
             true => Mode::Shared,
@@ -170,7 +171,7 @@ mod tests {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    /// One that stays: a later lock at the same address would have its rows.
+    /// Leaks the lock, because a later one at the same address would share its rows.
     fn always<T>(lock: T) -> &'static T {
         Box::leak(Box::new(lock))
     }
@@ -203,9 +204,9 @@ mod tests {
         assert_eq!(all.iter().sum::<u64>(), 5);
     }
 
-    /// In whatever order they are given back.
+    /// The hold must count once, in whichever order the guards are dropped.
     #[test]
-    fn who_may_upgrade_reads_again() {
+    fn recursive_reads_belong_to_the_upgradable_hold() {
         let lock: &RwLock<u32, Holds<1>> = always(RwLock::new(0));
         for _ in 0..3 {
             let (may_upgrade, again) = (lock.upgradable_read(), lock.read_recursive());
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_so_many_is_timed() {
+    fn one_in_eight_is_timed_on_average() {
         let lock: &Mutex<u32, Holds<8>> = always(Mutex::new(0));
         for _ in 0..8_000 {
             *lock.lock() += 1;

@@ -1,23 +1,24 @@
-//! What a lock tells, and to whom.
+//! The events of a lock, and the hook that receives them.
 //!
 //! Rules:
 //!
-//! 1. A begin is followed by exactly one end, in the same thread: when the lock is taken, the wait
-//!    is given up or called off, or something panicked meanwhile.
-//! 2. An end that says [`Outcome::Acquired`] runs with the lock held, as [`Hook::acquired`],
-//!    [`Hook::downgraded`] and [`Hook::released`] do.
-//! 3. A panic in a hook ends there, once its message is printed: lock_api's guards count on locks
-//!    that do not unwind. Without the feature `std` it ends the program.
-//! 4. What a hook does not say that it wants is not compiled in.
+//! 1. Each begin is followed by exactly one end in the same thread: when the lock is taken, the
+//!    wait times out or is cancelled, or something panics.
+//! 2. An end with [`Outcome::Acquired`] runs with the lock held, as do [`Hook::acquired`],
+//!    [`Hook::downgraded`] and [`Hook::released`].
+//! 3. A panic in a hook must not leave it, because lock_api's guards rely on locks that do not
+//!    unwind. Its message is printed, and the lock goes on. Without the feature `std` the program
+//!    ends.
+//! 4. Events that a hook does not enable are not compiled in.
 
 use core::mem::{ManuallyDrop, forget};
 use core::time::Duration;
 
-use crate::told::{Lock, Mode, Outcome, Way};
+use crate::acquisition::{Lock, Mode, Outcome, Way};
 
-/// Who is told of a lock's waits. It lies in the lock, so it may keep something there.
+/// Receives a lock's events. The hook is stored in the lock, so it may keep data there.
 ///
-/// A hook takes no lock that it watches itself.
+/// A hook must not take a lock that it watches itself, otherwise it would recurse or deadlock.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ use crate::told::{Lock, Mode, Outcome, Way};
 /// assert_eq!(*total.lock(), 2);
 /// ```
 pub trait Hook: Sized {
-    /// What a new lock keeps for its hook.
+    /// The initial hook of a new lock.
     ///
     /// ```
     /// use std::sync::atomic::AtomicU64;
@@ -59,8 +60,8 @@ pub trait Hook: Sized {
     /// ```
     const INIT: Self;
 
-    /// Whether [`contention_begin`](Hook::contention_begin) and
-    /// [`contention_end`](Hook::contention_end) are wanted: a lock is tried first then.
+    /// Enables [`contention_begin`](Hook::contention_begin) and
+    /// [`contention_end`](Hook::contention_end). The lock is then tried before it is waited for.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -69,7 +70,7 @@ pub trait Hook: Sized {
     /// ```
     const WAITS: bool = false;
 
-    /// Whether each acquisition is wanted, contended or not.
+    /// Enables the events of each acquisition, contended or not.
     ///
     /// ```
     /// use tiptoe_lock::{Holds, Hook, Waits};
@@ -81,8 +82,8 @@ pub trait Hook: Sized {
     #[doc(hidden)]
     const CHECKS_ORDER: bool = false;
 
-    /// The time by which waits are measured, in ticks. Without the feature `std` there is no clock
-    /// but a hook's own: all waits take 0.
+    /// Returns the time in ticks. Without the feature `std` there is no clock unless the hook has
+    /// one, and all waits take 0.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Waits};
@@ -95,12 +96,12 @@ pub trait Hook: Sized {
         crate::clock::now()
     }
 
-    /// So many ticks in nanoseconds.
+    /// Converts ticks to nanoseconds.
     ///
     /// ```
     /// use tiptoe_lock::Hook;
     ///
-    /// /// Has a clock of its own, that counts microseconds.
+    /// /// Has a clock of its own that counts microseconds.
     /// struct Slow;
     /// impl Hook for Slow {
     ///     const INIT: Self = Slow;
@@ -118,7 +119,7 @@ pub trait Hook: Sized {
         crate::clock::ns(ticks)
     }
 
-    /// A thread is about to wait.
+    /// Called when a thread is about to wait.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode, Mutex};
@@ -139,7 +140,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// The wait is over.
+    /// Called when a wait has ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -158,7 +159,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// The same in ticks: who can do with these has the lock sooner.
+    /// Called when a wait has ended, with ticks: a hook that needs no conversion gets the lock's
+    /// critical section sooner.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -166,7 +168,7 @@ pub trait Hook: Sized {
         self.contention_end(lock, mode, outcome, waited);
     }
 
-    /// Somebody asks for a lock and would wait for it: told before it is tried.
+    /// Called before a lock is tried by a method that may wait.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -184,7 +186,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode);
     }
 
-    /// Somebody has the lock now. After an upgrade it is held exclusively.
+    /// Called when a thread has taken the lock. After an upgrade the lock is held exclusively.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,7 +210,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode, way);
     }
 
-    /// A lock that is held is held in another mode from now on, a lesser one.
+    /// Called when a held lock changes to a weaker mode.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -226,8 +228,8 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Somebody is about to give back a lock, held in this mode; of a reader always
-    /// [`Mode::Shared`].
+    /// Called before a thread releases a lock, with the mode that it is held in. For readers that
+    /// is always [`Mode::Shared`].
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -246,7 +248,7 @@ pub trait Hook: Sized {
     }
 }
 
-/// No hook: the lock is the bare one, by the instruction.
+/// No hook. The instructions are those of the bare lock.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Nothing};
@@ -261,7 +263,7 @@ impl Hook for Nothing {
     const INIT: Self = Nothing;
 }
 
-/// Runs something when it goes, also while a panic passes by.
+/// Runs a closure when dropped, also during a panic.
 pub(crate) struct OnDrop<F: FnOnce()>(ManuallyDrop<F>);
 
 impl<F: FnOnce()> OnDrop<F> {
@@ -270,7 +272,6 @@ impl<F: FnOnce()> OnDrop<F> {
         OnDrop(ManuallyDrop::new(last))
     }
 
-    /// It is not needed any more.
     #[inline]
     pub(crate) fn forget(self) {
         forget(self);
@@ -280,34 +281,35 @@ impl<F: FnOnce()> OnDrop<F> {
 impl<F: FnOnce()> Drop for OnDrop<F> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: nobody takes it but this drop, which runs once.
+        // SAFETY: only this drop takes the closure, and it runs once.
         let last = unsafe { ManuallyDrop::take(&mut self.0) };
         last();
     }
 }
 
-/// Tells a hook: its panics end here.
+/// Calls a hook, and catches its panics.
 #[cfg(feature = "std")]
 #[inline]
-pub(crate) fn tell(hook: impl FnOnce()) {
+pub(crate) fn call(hook: impl FnOnce()) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     if let Err(payload) = catch_unwind(AssertUnwindSafe(hook)) {
-        // To drop it may panic, too.
+        // Dropping the payload could panic again.
         forget(payload);
     }
 }
 
-/// Tells a hook: a panic within a panic ends the program.
+/// Calls a hook. A panic inside panics again while unwinding, which ends the program.
 #[cfg(not(feature = "std"))]
 #[inline]
-pub(crate) fn tell(hook: impl FnOnce()) {
+pub(crate) fn call(hook: impl FnOnce()) {
     let last = OnDrop::new(|| panic!("a lock's hook panicked"));
     hook();
     forget(last);
 }
 
-/// Both are told, each of what it wants; of what ends the second one first.
+/// Calls both hooks with the events that each enables. For ends and releases the second is called
+/// first.
 ///
 /// ```
 /// use tiptoe_lock::{Hook, Holds, Mutex, Waits};
@@ -336,60 +338,60 @@ impl<A: Hook, B: Hook> Hook for (A, B) {
     #[inline]
     fn contention_begin(&self, lock: &Lock, mode: Mode) {
         if A::WAITS {
-            tell(|| self.0.contention_begin(lock, mode));
+            call(|| self.0.contention_begin(lock, mode));
         }
         if B::WAITS {
-            tell(|| self.1.contention_begin(lock, mode));
+            call(|| self.1.contention_begin(lock, mode));
         }
     }
 
     #[inline]
     fn contention_end(&self, lock: &Lock, mode: Mode, outcome: Outcome, waited: Duration) {
         if B::WAITS {
-            tell(|| self.1.contention_end(lock, mode, outcome, waited));
+            call(|| self.1.contention_end(lock, mode, outcome, waited));
         }
         if A::WAITS {
-            tell(|| self.0.contention_end(lock, mode, outcome, waited));
+            call(|| self.0.contention_end(lock, mode, outcome, waited));
         }
     }
 
     #[inline]
     fn acquiring(&self, lock: &Lock, mode: Mode) {
         if A::HOLDS {
-            tell(|| self.0.acquiring(lock, mode));
+            call(|| self.0.acquiring(lock, mode));
         }
         if B::HOLDS {
-            tell(|| self.1.acquiring(lock, mode));
+            call(|| self.1.acquiring(lock, mode));
         }
     }
 
     #[inline]
     fn acquired(&self, lock: &Lock, mode: Mode, way: Way) {
         if A::HOLDS {
-            tell(|| self.0.acquired(lock, mode, way));
+            call(|| self.0.acquired(lock, mode, way));
         }
         if B::HOLDS {
-            tell(|| self.1.acquired(lock, mode, way));
+            call(|| self.1.acquired(lock, mode, way));
         }
     }
 
     #[inline]
     fn downgraded(&self, lock: &Lock, from: Mode, to: Mode) {
         if A::HOLDS {
-            tell(|| self.0.downgraded(lock, from, to));
+            call(|| self.0.downgraded(lock, from, to));
         }
         if B::HOLDS {
-            tell(|| self.1.downgraded(lock, from, to));
+            call(|| self.1.downgraded(lock, from, to));
         }
     }
 
     #[inline]
     fn released(&self, lock: &Lock, mode: Mode) {
         if B::HOLDS {
-            tell(|| self.1.released(lock, mode));
+            call(|| self.1.released(lock, mode));
         }
         if A::HOLDS {
-            tell(|| self.0.released(lock, mode));
+            call(|| self.0.released(lock, mode));
         }
     }
 }

@@ -1,25 +1,23 @@
-//! The ways to take a raw lock, as types: so that what each does is known where it is compiled.
+//! The ways to take a raw lock, as types, so that each is known at compile time.
 
 use lock_api::{RawMutex, RawRwLock, RawRwLockRecursive, RawRwLockUpgrade};
 use tiptoe_port::mode;
 
-use crate::told::Mode;
+use crate::acquisition::Mode;
 
 /// One way to take a lock.
 pub(crate) trait Kind<R> {
-    /// How hooks are told of it.
     const MODE: Mode;
-    /// How an agent is.
     const PORT_MODE: u64;
 
-    /// Takes it if that can be done at once.
+    /// Takes the lock if that needs no wait. Returns whether it was taken.
     ///
     /// # Safety
     ///
-    /// For an upgrade the caller holds the lock upgradable.
+    /// For an upgrade the caller must hold the lock upgradable.
     unsafe fn attempt(raw: &R) -> bool;
 
-    /// Waits for it.
+    /// Waits for the lock.
     ///
     /// # Safety
     ///
@@ -27,17 +25,13 @@ pub(crate) trait Kind<R> {
     unsafe fn wait(raw: &R);
 }
 
-/// A mutex.
 pub(crate) struct Whole;
-/// A reader-writer lock, to write.
 pub(crate) struct Write;
-/// To read.
 pub(crate) struct Read;
-/// To read, maybe once more.
+/// Takes it to read, perhaps recursively.
 pub(crate) struct ReadAgain;
-/// To read, and maybe to write.
+/// Takes it to read, with the right to upgrade.
 pub(crate) struct Upgradable;
-/// From the former to writing.
 pub(crate) struct Upgrade;
 
 macro_rules! kind {
@@ -92,7 +86,7 @@ impl<R: RawRwLockUpgrade> Kind<R> for Upgrade {
 
     #[inline]
     unsafe fn attempt(raw: &R) -> bool {
-        // SAFETY: the caller holds it upgradable.
+        // SAFETY: the caller holds the lock upgradable, as the trait demands.
         unsafe { raw.try_upgrade() }
     }
 

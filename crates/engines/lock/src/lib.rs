@@ -1,8 +1,8 @@
-//! Locks that tell when they wait.
+//! Locks that report their waits.
 //!
-//! A [`Contended`] lock is any raw lock of lock_api's with a hook: it is tried first, and only
-//! when that fails the hook is told that a thread begins to wait, for which lock, in which mode and
-//! from where; and in any case, once, how the wait ended and how long it took.
+//! A [`Contended`] lock is any raw lock of lock_api's with a hook. The lock is tried first. Only if
+//! that fails, the hook is called: at the begin with the lock, the mode and the call site, and
+//! exactly once at the end with the outcome and the duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -19,42 +19,43 @@
 //! }
 //! ```
 //!
-//! **What it removes.** Nobody times an acquisition that does not wait, so a lock that is free has
-//! nobody to coordinate with but who wants it.
+//! **What it removes.** Acquisitions that do not wait are not timed, so a free lock needs no
+//! coordination beyond its own.
 //!
-//! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits
-//! a free lock takes one load and one branch more, less than a nanosecond; one that is taken two
-//! readings of the processor's counter and what the hook does. `tiptoe bench lock` measures it.
+//! **What it costs.** With [`Nothing`] the instructions are the bare lock's. With a hook of waits a
+//! free lock takes one more load and branch, less than a nanosecond. A contended one takes two
+//! readings of the CPU's counter and the hook's work. `tiptoe bench lock` measures it.
 //!
 //! **What holds.**
 //!
-//! - Each begin has one end in its thread: with the lock, by time-out, called off, or by a panic
-//!   ([the rules](Hook)).
-//! - A hook that panics changes nothing for the lock, nor for other hooks.
-//! - The class of a lock is a type, so a lock with a name is no larger than one without.
+//! - Each begin has one end in its thread: acquired, timed out, cancelled, or panicked ([the
+//!   rules](Hook)).
+//! - A hook that panics affects neither the lock nor other hooks.
+//! - A lock's class is a type, so a name takes no memory.
 //!
-//! **What may a caller not do.** A hook's own work may take no lock that has the same hook.
-//! What lock_api's guards do by themselves in the middle of their life (`unlocked`) has as its call
-//! site a line of lock_api's.
+//! **What a caller must not do.** A hook must not take a lock that has the same hook.
+//!
+//! The call site of a guard's `unlocked` is a line of lock_api's, because the guard does not know
+//! its caller.
 //!
 //! | hook | what it does |
 //! |---|---|
 //! | [`Nothing`] | nothing: the bare lock |
 //! | [`Waits`] | a histogram of waits for each lock and call site |
-//! | [`Holds`] | how long locks are held, of one acquisition in so many |
+//! | [`Holds`] | how long locks are held, for a sample of acquisitions |
 //! | `Traced`, with the feature `tracing` | an event at the begin and the end of each wait |
 //! | `Order`, with the feature `order` | checks in which order locks are taken |
 //! | `(A, B)` | both |
 //!
-//! While `tiptoe lock` is attached, every wait that a hook is told of is also told there, by the name of
-//! the lock's class; otherwise that takes one load and one branch of each wait, and nothing of a lock
-//! that is free.
+//! While `tiptoe lock` is attached, it also receives every wait that a hook receives, with the name
+//! of the lock's class. Otherwise that costs one load and branch for each wait, and nothing for a
+//! free lock.
 //!
-//! With the feature `validate` the order of every lock is checked, whatever its hook: meant for
-//! tests and for runs that look for deadlocks before there is one.
+//! With the feature `validate` the order of every lock is checked, whatever its hook. That is meant
+//! for tests, and for runs that search for deadlocks before one happens.
 //!
-//! The idea to hook into the contended path alone is that of the kernel's `contention_begin` and
-//! `contention_end` tracepoints; the rules of the order are lockdep's
+//! The idea to hook only the contended path is that of the kernel's `contention_begin` and
+//! `contention_end` tracepoints. The rules of the order are lockdep's
 //! (<https://docs.kernel.org/locking/lockdep-design.html>).
 #![no_std]
 #![warn(missing_docs)]
@@ -62,6 +63,7 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod acquisition;
 mod class;
 mod clock;
 mod contended;
@@ -81,12 +83,12 @@ mod raw_rwlock;
 mod raw_upgrade;
 mod table;
 mod thread;
-mod told;
 #[cfg(feature = "tracing")]
 mod trace;
 #[cfg(not(tiptoe_loom))]
 mod waits;
 
+pub use acquisition::{Lock, Mode, Outcome, Way};
 pub use class::{Class, Unnamed};
 pub use contended::Contended;
 pub use ext::{MutexExt, RwLockExt, SLICE, UpgradeExt};
@@ -99,13 +101,12 @@ pub use order::{Fault, Order, Report, Side, Step, on_report, reports};
 pub use port::is_traced;
 pub use table::{Row, Table};
 pub use tiptoe_event::Histogram;
-pub use told::{Lock, Mode, Outcome, Way};
 #[cfg(feature = "tracing")]
 pub use trace::Traced;
 #[cfg(not(tiptoe_loom))]
 pub use waits::{WAIT_ROWS, Waits, waits};
 
-/// A mutex of parking_lot's that tells a hook.
+/// A parking_lot mutex with a hook.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Waits};
@@ -118,7 +119,7 @@ pub use waits::{WAIT_ROWS, Waits, waits};
 pub type Mutex<T, H = Nothing, C = Unnamed> =
     lock_api::Mutex<Contended<parking_lot::RawMutex, H, C>, T>;
 
-/// A reader-writer lock of parking_lot's that tells a hook.
+/// A parking_lot reader-writer lock with a hook.
 ///
 /// ```
 /// use tiptoe_lock::{RwLock, Waits};

@@ -1,6 +1,5 @@
-//! The wrapper and its table under loom: each model, then its mutants.
-//!
-//! Of the wrapper's mutants each is the way that it would be written without much thought.
+//! Models of the wrapper and its table under loom, and mutants. The wrapper's mutants are versions
+//! that one might write at first.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,23 +15,23 @@ use loom::sync::Arc;
 use loom::thread::{self, ThreadId, spawn, yield_now};
 use tiptoe_sync::mutant::{AtomicU64, Edge, Ordering::*, lose};
 
+use crate::acquisition::{Lock, Mode, Outcome};
 use crate::contended::Contended;
 use crate::ext::MutexExt;
 use crate::hook::Hook;
 use crate::kind::{Kind, Whole};
 use crate::table::Table;
-use crate::told::{Lock, Mode, Outcome};
 use crate::{Class, Unnamed};
 
-/// A mutex of one word. loom's atomics are no constants, so there is no other way to make one.
+/// A mutex of one word. It cannot be a constant, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
-/// Who waits for it panics.
+/// A thread that waits panics.
 const BROKEN: u64 = 2;
 
-// SAFETY: one exchange takes it.
+// SAFETY: an exchange takes it, so that one thread holds it at a time.
 unsafe impl<T> RawMutex for Raw<T> {
     const INIT: Self = panic!("made by hand");
     type GuardMarker = GuardNoSend;
@@ -60,7 +59,7 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
     type Duration = Duration;
     type Instant = u32;
 
-    /// One more look.
+    /// Tries once more.
     fn try_lock_for(&self, _: Duration) -> bool {
         self.try_lock() || {
             yield_now();
@@ -73,34 +72,38 @@ unsafe impl<T> RawMutexTimed for Raw<T> {
     }
 }
 
-/// What was told to whom, and which words make a hook panic.
+/// The recorded events, and the event at which a hook panics.
 #[derive(Default)]
-struct Told {
+struct Recorded {
     all: Std<Vec<(ThreadId, Option<Outcome>)>>,
     panics: Std<Option<Option<Outcome>>>,
 }
 
 loom::lazy_static! {
-    static ref TOLD: Told = Told::default();
+    static ref RECORDED: Recorded = Recorded::default();
     static ref THREADS: Std<usize> = Std::new(0);
 }
 
-/// Numbers the threads of a run.
+/// Returns the next number for a thread of a run.
 pub(crate) fn next_thread() -> usize {
     let mut threads = THREADS.lock().expect("never poisoned");
     *threads += 1;
     *threads
 }
 
-/// Writes down each begin, and each end with its outcome.
+/// Records each begin, and each end with its outcome.
 struct Recorder;
 
 impl Recorder {
     fn note(what: Option<Outcome>) {
         let this = thread::current().id();
-        TOLD.all.lock().expect("never poisoned").push((this, what));
-        let panics = *TOLD.panics.lock().expect("never poisoned");
-        assert_ne!(panics, Some(what), "as it was told");
+        RECORDED
+            .all
+            .lock()
+            .expect("never poisoned")
+            .push((this, what));
+        let panics = *RECORDED.panics.lock().expect("never poisoned");
+        assert_ne!(panics, Some(what), "the event at which it panics");
     }
 }
 
@@ -126,7 +129,7 @@ struct World {
     stop: AtomicU64,
 }
 
-// SAFETY: the mutex is one, and loom's atomics may be shared.
+// SAFETY: the mutex protects the data, and loom's atomics may be shared.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -149,23 +152,23 @@ fn killable(world: &World) -> Option<Guard<'_>> {
     world.mutex.lock_killable(|| world.stop.load(Relaxed) != 0)
 }
 
-/// What a thread does with the lock.
+/// What a thread does while it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Holds it, and gives it back.
+    /// Releases it.
     Plain,
     /// Panics while it holds it.
     Panics,
-    /// Gives it back broken: who waits panics.
+    /// Releases it broken: a thread that waits panics.
     Breaks,
-    /// Calls all waits off while it holds it.
+    /// Cancels all waits while it holds it.
     CallsOff,
 }
 
-/// A thread holds the lock, another takes it in some way; hooks panic where they are told.
+/// One thread holds the lock, another takes it in some way; hooks panic at `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
-        *TOLD.panics.lock().expect("never poisoned") = panics;
+        *RECORDED.panics.lock().expect("never poisoned") = panics;
         let raw = Raw(AtomicU64::new(FREE), PhantomData);
         let world = Arc::new(World {
             mutex: Mutex::from_raw(Contended::new(raw), 0),
@@ -188,7 +191,7 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
                 Holder::CallsOff => world.stop.store(1, Relaxed),
                 Holder::Breaks => {
                     core::mem::forget(guard);
-                    // SAFETY: nothing is unlocked that somebody else has.
+                    // SAFETY: this unlocks nothing that another thread holds.
                     unsafe { world.mutex.raw() }.raw().0.store(BROKEN, Relaxed);
                 }
             }
@@ -196,30 +199,33 @@ fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
         let worked = catch_unwind(AssertUnwindSafe(work));
         assert_eq!(worked.is_err(), holder == Holder::Panics);
         let (waiter, taken) = waiter.join().expect("it catches its panics");
-        let (theirs, mine): (Vec<_>, Vec<_>) = TOLD
+        let (theirs, mine): (Vec<_>, Vec<_>) = RECORDED
             .all
             .lock()
             .expect("never poisoned")
             .iter()
             .partition(|(thread, _)| *thread == waiter);
-        for told in [&theirs, &mine] {
-            let begun = |at: usize| told.get(at).is_some_and(|(_, what)| what.is_none());
-            let ended = |at: usize| told.get(at).is_some_and(|(_, what)| what.is_some());
-            let pairs = (0..told.len()).step_by(2);
+        for events in [&theirs, &mine] {
+            let begun = |at: usize| events.get(at).is_some_and(|(_, what)| what.is_none());
+            let ended = |at: usize| events.get(at).is_some_and(|(_, what)| what.is_some());
+            let pairs = (0..events.len()).step_by(2);
             assert!(
                 pairs.clone().all(|at| begun(at) && ended(at + 1)),
                 "each begin has its end"
             );
         }
-        // Who did not wait is not asked how that ended.
+        // A thread that did not wait has no outcome.
         let acquired = theirs.last().and_then(|(_, what)| *what);
-        let as_told = match acquired {
+        let as_recorded = match acquired {
             None => true,
             Some(Outcome::Acquired) => taken == Some(true),
             Some(Outcome::Panicked) => taken.is_none(),
             Some(_) => taken == Some(false),
         };
-        assert!(as_told, "an end says what happened: {acquired:?} {taken:?}");
+        assert!(
+            as_recorded,
+            "an end says what happened: {acquired:?} {taken:?}"
+        );
         if holder != Holder::Breaks {
             let sum = world.mutex.try_lock().map(|guard| *guard);
             let sections = 1 + u32::from(taken == Some(true));
@@ -265,9 +271,9 @@ fn model_a_hook_panics() {
     one_waits(Holder::Breaks, plain, Some(Some(Outcome::Panicked)));
 }
 
-/// A wait as told by hand.
+/// Makes a wait with events written by hand.
 fn by_hand(world: &World, wait: impl Fn(&Raw) -> bool, end: impl Fn(bool)) -> Option<Guard<'_>> {
-    // SAFETY: what is taken goes into the guard.
+    // SAFETY: the guard takes over the lock if it was taken.
     unsafe {
         let raw = world.mutex.raw().raw();
         let taken = Whole::attempt(raw) || {
@@ -320,7 +326,7 @@ fn mutant_wait_without_a_guard() {
 #[should_panic(expected = "each begin has its end")]
 fn mutant_call_off_without_an_end() {
     let take: Take = |world| {
-        // SAFETY: what is taken goes into the guard.
+        // SAFETY: the guard below takes over the lock if it was taken.
         let raw = unsafe { world.mutex.raw() }.raw();
         let mut left = !raw.try_lock();
         if left {
@@ -335,7 +341,7 @@ fn mutant_call_off_without_an_end() {
                 Recorder::note(Some(Outcome::Acquired));
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the lock was taken above.
         Some(unsafe { world.mutex.make_guard_unchecked() })
     };
     one_waits(Holder::CallsOff, take, None);
@@ -365,7 +371,7 @@ fn a_lock(address: usize) -> Lock {
     }
 }
 
-/// Two threads add, each for a lock of its own or both for one, while one of them reads.
+/// Two threads add times, for a lock each or for the same one, while one of them reads.
 fn two_add(locks: [usize; 2], writer: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table: &'static Table<2> = Box::leak(Box::new(Table::new()));

@@ -1,22 +1,23 @@
-//! The lock-order validator: finds that threads could wait for each other for ever, from the
-//! orders in which they take locks, before any two of them do.
+//! The lock-order validator: finds possible deadlocks from the order in which threads take locks,
+//! before one happens.
 //!
-//! Each thread keeps a list of the locks that it holds. Whoever would wait for a lock adds an
-//! edge to a graph from each class of those to the class that it wants, whether or not the lock is
-//! free; an edge that closes a ring is reported, with the call sites and the stack of each edge,
-//! once. Rules:
+//! Each thread keeps a list of the locks that it holds. A thread that
+//! would wait for a lock adds edges to a graph, from the class of each held lock to that of the
+//! wanted one, even if the lock is free. An edge that closes a ring is reported once, with the call sites and the stack
+//! of each edge. Rules:
 //!
-//! 1. Only who would wait makes edges. `try_lock` makes none to what it takes; but what it has
-//!    taken is held, and makes edges to what is wanted next.
-//! 2. A ring counts if each of its waits is held up by how the next thread holds the lock
-//!    ([`rules`]): readers alone do not hold up who reads again.
-//! 3. A thread that wants a lock which it has already is reported at once, unless it reads again.
-//!    So is one that wants two of one class at the same depth.
-//! 4. An upgrade waits for readers alone. A downgrade waits for nobody, and changes what is held.
-//! 5. Locks without a class are each of their own, and forgotten with the lock.
+//! 1. Only a method that may wait makes edges. `try_lock` makes none to the lock that it takes; but
+//!    that lock is then held, and makes edges to the next one.
+//! 2. A ring counts only if each of its waits is blocked by how the next thread holds the lock
+//!    ([`rules`]). For example, readers do not block a recursive reader.
+//! 3. A thread that wants a lock which it already holds is reported at once, unless it reads
+//!    recursively. So is a thread that wants two locks of one class at the same depth.
+//! 4. An upgrade waits only for readers. A downgrade never waits, and changes the mode that is
+//!    held.
+//! 5. Each lock without a class is a class of its own, and is forgotten when it is dropped.
 //!
-//! What is held lies in the thread, and the graph behind one mutex; pairs that a thread has
-//! asked for before it knows by itself.
+//! Held locks are in thread-local storage, and the graph is under one mutex. Each thread caches
+//! pairs that it has added before.
 
 #[cfg(feature = "validate")]
 mod always;
@@ -33,18 +34,18 @@ use core::sync::atomic::Ordering::Relaxed;
 pub(crate) use always::Always;
 pub use report::{Fault, Report, Side, Step, on_report, reports};
 
+use crate::acquisition::{Lock, Mode, Way};
 use crate::class::Unnamed;
 use crate::hook::Hook;
-use crate::told::{Lock, Mode, Way};
-use rules::{Held, Wants};
+use rules::{HeldAs, Wants};
 
-/// The depths of nesting within a class: each is a node of its own.
+/// Depths of nesting within a class. Each is a node of its own.
 const DEPTHS: u32 = 256;
-/// Of a lock without a class, which is a node by itself, however deep it is nested.
+/// Marks the node of a lock without a class, which ignores depths.
 const OWN: u32 = 1 << 31;
 
-/// Checks the order in which locks are taken, of this lock and all others that have this hook or
-/// the feature `validate`.
+/// Checks the order in which locks are taken, for all locks with this hook or, under the feature
+/// `validate`, all locks.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Order, reports};
@@ -56,18 +57,18 @@ const OWN: u32 = 1 << 31;
 /// let _both = (ONE.lock(), TWO.lock());
 /// drop(_both);
 /// assert_eq!(reports(), 0);
-/// let _both = (TWO.lock(), ONE.lock()); // told on stderr, with both call sites and stacks
+/// let _both = (TWO.lock(), ONE.lock()); // reported on stderr, with both call sites and stacks
 /// assert_eq!(reports(), 1);
 /// ```
 #[derive(Debug)]
 pub struct Order {
-    /// The lock's class: 0 as long as nobody has asked.
+    /// The number of the lock's class; 0 until it is first needed.
     class: AtomicU32,
 }
 
 impl Order {
     fn node(&self, lock: &Lock) -> u32 {
-        // Relaxed: it is a number, and whoever finds none asks for it under the graph's mutex.
+        // Relaxed: only a number; a thread that finds 0 gets it under the graph's mutex.
         let mut class = self.class.load(Relaxed);
         if class == 0 {
             class = match lock.class == TypeId::of::<Unnamed>() {
@@ -107,16 +108,16 @@ impl Hook for Order {
 
     fn acquired(&self, lock: &Lock, mode: Mode, _: Way) {
         match mode {
-            Mode::Upgrade => held::change(lock.address, Held::MayWrite, Mode::Exclusive),
+            Mode::Upgrade => held::change(lock.address, HeldAs::MayWrite, Mode::Exclusive),
             _ => held::push(held::Entry::new(lock, self.node(lock), mode)),
         }
     }
 
     fn downgraded(&self, lock: &Lock, from: Mode, to: Mode) {
-        held::change(lock.address, Held::of(from), to);
+        held::change(lock.address, HeldAs::of(from), to);
     }
 
     fn released(&self, lock: &Lock, mode: Mode) {
-        held::pop(lock.address, Held::of(mode));
+        held::pop(lock.address, HeldAs::of(mode));
     }
 }

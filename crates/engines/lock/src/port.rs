@@ -1,13 +1,13 @@
-//! Where tiptoe's agent is told of waits, while one is there.
+//! Sends waits to tiptoe's agent while one is attached.
 
 use core::marker::PhantomData;
 
 use tiptoe_port::{Kind, Label, MODE_SHIFT, Port, outcome};
 
+use crate::acquisition::Outcome;
 use crate::class::Class;
-use crate::told::Outcome;
 
-/// Where the agent is met.
+/// The port that an agent finds by its section.
 #[used]
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Locks);
@@ -18,7 +18,7 @@ impl<C: Class> Named<C> {
     const LABEL: &'static Label = &Label::new(C::NAME);
 }
 
-/// Whether a `tiptoe lock` is attached, which is told of waits by the locks' own names.
+/// Returns whether a `tiptoe lock` is attached, which receives waits under the locks' own names.
 ///
 /// ```
 /// assert!(!tiptoe_lock::is_traced());
@@ -28,14 +28,14 @@ pub fn is_traced() -> bool {
     PORT.is_open()
 }
 
-/// A thread is about to wait. What comes back is for [`end`]. Where this is called from is taken for
-/// where the program takes the lock, so it goes into the caller's own code.
+/// Records that a thread is about to wait. Returns a token for [`end`]. Must be inlined into the
+/// caller's code, because the agent takes the address of this call for the place where the program
+/// takes the lock.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
     PORT.begin(Named::<C>::LABEL, address as u64 | mode << MODE_SHIFT)
 }
 
-/// The wait is over.
 #[inline]
 pub(crate) fn end(token: u64, how: Outcome) {
     let how = match how {

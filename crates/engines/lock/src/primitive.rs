@@ -7,7 +7,7 @@ pub(crate) use loom::cell::UnsafeCell;
 #[cfg(tiptoe_loom)]
 pub(crate) use tiptoe_sync::mutant::{AtomicU64, Ordering};
 
-/// core's cell, with loom's way to look into it.
+/// core's cell with loom's interface.
 #[cfg(not(tiptoe_loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -29,8 +29,9 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A moment, as the raw lock's own spinning begins with one: to ask again at once for what was just found taken would
-/// but take the cache line from the holder, who has to give the lock back by it.
+/// Pauses briefly before the raw lock's own spinning, which begins with another try. That try right
+/// after a failed one would only take the cache line from the holder, who needs it to release the
+/// lock.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {
@@ -38,13 +39,12 @@ pub(crate) fn pause() {
     }
 }
 
-/// Has the processor fetch what is about to be written: to look first, as a try does, and to write
-/// then, as the wait behind it does, would be two turns between CPUs. A hint, which does nothing
-/// where the processor knows none.
+/// Prefetches a cache line for writing. Otherwise a try that reads and then a wait that writes
+/// would transfer the line between CPUs twice. Only a hint; CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it changes nothing that a program sees, whatever the address.
+    // SAFETY: a prefetch changes no visible state and does not fault, whatever the address.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(what),
                          options(nostack, preserves_flags));

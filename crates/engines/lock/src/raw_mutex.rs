@@ -1,14 +1,14 @@
-//! A mutex's ways to be taken and given back.
+//! The lock_api traits of a mutex.
 
 use lock_api::{RawMutex, RawMutexFair, RawMutexTimed};
 
+use crate::acquisition::Mode;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::Whole;
-use crate::told::Mode;
 
-// SAFETY: whoever has it has the raw mutex, which is one.
+// SAFETY: a holder of the wrapper holds the raw mutex, which excludes others.
 unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 
@@ -17,21 +17,21 @@ unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     fn lock(&self) {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.take::<Whole>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock(&self) -> bool {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.attempt::<Whole>() }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock(&self) {
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller holds the lock, as the trait demands.
         self.release(Mode::Exclusive, |raw| unsafe { raw.unlock() });
     }
 
@@ -46,16 +46,16 @@ unsafe impl<R: RawMutexFair, H: Hook, C: Class> RawMutexFair for Contended<R, H,
     #[inline]
     #[track_caller]
     unsafe fn unlock_fair(&self) {
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller holds the lock, as the trait demands.
         self.release(Mode::Exclusive, |raw| unsafe { raw.unlock_fair() });
     }
 
     #[inline]
     #[track_caller]
     unsafe fn bump(&self) {
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller holds the lock, and holds it again afterwards.
         unsafe {
-            match self.is_told_of_bumps() {
+            match self.must_see_bumps() {
                 false => self.raw().bump(),
                 true => {
                     self.unlock_fair();
@@ -74,7 +74,7 @@ unsafe impl<R: RawMutexTimed, H: Hook, C: Class> RawMutexTimed for Contended<R, 
     #[inline]
     #[track_caller]
     fn try_lock_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock says whether it was taken.
+        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<Whole>(|raw| raw.try_lock_for(timeout)) }
     }
 

@@ -1,17 +1,17 @@
-//! A reader-writer lock's ways to be taken and given back.
+//! The lock_api traits of a reader-writer lock, except upgrades.
 
 use lock_api::{
     RawRwLock, RawRwLockDowngrade, RawRwLockFair, RawRwLockRecursive, RawRwLockRecursiveTimed,
     RawRwLockTimed,
 };
 
+use crate::acquisition::Mode;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{Read, ReadAgain, Write};
-use crate::told::Mode;
 
-// SAFETY: whoever has it has the raw lock in the same mode.
+// SAFETY: a holder of the wrapper holds the raw lock in the same mode.
 unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 
@@ -20,42 +20,42 @@ unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     fn lock_shared(&self) {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.take::<Read>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared(&self) -> bool {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.attempt::<Read>() }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock_shared(&self) {
-        // SAFETY: the caller may read.
+        // SAFETY: the caller holds the lock to read, as the trait demands.
         self.release(Mode::Shared, |raw| unsafe { raw.unlock_shared() });
     }
 
     #[inline]
     #[track_caller]
     fn lock_exclusive(&self) {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.take::<Write>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_exclusive(&self) -> bool {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.attempt::<Write>() }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: the caller may write.
+        // SAFETY: the caller holds the lock to write, as the trait demands.
         self.release(Mode::Exclusive, |raw| unsafe { raw.unlock_exclusive() });
     }
 
@@ -75,14 +75,14 @@ unsafe impl<R: RawRwLockFair, H: Hook, C: Class> RawRwLockFair for Contended<R, 
     #[inline]
     #[track_caller]
     unsafe fn unlock_shared_fair(&self) {
-        // SAFETY: the caller may read.
+        // SAFETY: the caller holds the lock to read.
         self.release(Mode::Shared, |raw| unsafe { raw.unlock_shared_fair() });
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock_exclusive_fair(&self) {
-        // SAFETY: the caller may write.
+        // SAFETY: the caller holds the lock to write.
         self.release(Mode::Exclusive, |raw| unsafe {
             raw.unlock_exclusive_fair()
         });
@@ -91,9 +91,9 @@ unsafe impl<R: RawRwLockFair, H: Hook, C: Class> RawRwLockFair for Contended<R, 
     #[inline]
     #[track_caller]
     unsafe fn bump_shared(&self) {
-        // SAFETY: the caller may read.
+        // SAFETY: the caller holds the lock to read, and does so again afterwards.
         unsafe {
-            match self.is_told_of_bumps() {
+            match self.must_see_bumps() {
                 false => self.raw().bump_shared(),
                 true => {
                     self.unlock_shared_fair();
@@ -106,9 +106,9 @@ unsafe impl<R: RawRwLockFair, H: Hook, C: Class> RawRwLockFair for Contended<R, 
     #[inline]
     #[track_caller]
     unsafe fn bump_exclusive(&self) {
-        // SAFETY: the caller may write.
+        // SAFETY: the caller holds the lock to write, and does so again afterwards.
         unsafe {
-            match self.is_told_of_bumps() {
+            match self.must_see_bumps() {
                 false => self.raw().bump_exclusive(),
                 true => {
                     self.unlock_exclusive_fair();
@@ -125,7 +125,7 @@ unsafe impl<R: RawRwLockDowngrade, H: Hook, C: Class> RawRwLockDowngrade for Con
     #[track_caller]
     unsafe fn downgrade(&self) {
         let modes = (Mode::Exclusive, Mode::Shared);
-        // SAFETY: the caller may write.
+        // SAFETY: the caller holds the lock to write.
         self.downgrade_to(modes, |raw| unsafe { raw.downgrade() });
     }
 }
@@ -138,7 +138,7 @@ unsafe impl<R: RawRwLockTimed, H: Hook, C: Class> RawRwLockTimed for Contended<R
     #[inline]
     #[track_caller]
     fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock says whether it was taken.
+        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<Read>(|raw| raw.try_lock_shared_for(timeout)) }
     }
 
@@ -169,14 +169,14 @@ unsafe impl<R: RawRwLockRecursive, H: Hook, C: Class> RawRwLockRecursive for Con
     #[inline]
     #[track_caller]
     fn lock_shared_recursive(&self) {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.take::<ReadAgain>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive(&self) -> bool {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.attempt::<ReadAgain>() }
     }
 }
@@ -191,7 +191,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_shared_recursive_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock says whether it was taken.
+        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<ReadAgain>(|raw| raw.try_lock_shared_recursive_for(timeout)) }
     }
 

@@ -1,35 +1,35 @@
-//! A reader-writer lock's ways between reading and writing.
+//! The lock_api traits for upgradable reader-writer locks.
 
 use lock_api::{
     RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeFair, RawRwLockUpgradeTimed,
 };
 
+use crate::acquisition::Mode;
 use crate::class::Class;
 use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{Upgradable, Upgrade};
-use crate::told::Mode;
 
-// SAFETY: whoever has it has the raw lock in the same mode.
+// SAFETY: a holder of the wrapper holds the raw lock in the same mode.
 unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contended<R, H, C> {
     #[inline]
     #[track_caller]
     fn lock_upgradable(&self) {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.take::<Upgradable>(0) }
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_upgradable(&self) -> bool {
-        // SAFETY: no upgrade.
+        // SAFETY: this is no upgrade.
         unsafe { self.attempt::<Upgradable>() }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn unlock_upgradable(&self) {
-        // SAFETY: the caller holds it so.
+        // SAFETY: the caller holds the lock upgradable.
         self.release(Mode::Upgradable, |raw| unsafe { raw.unlock_upgradable() });
     }
 
@@ -58,7 +58,7 @@ where
     #[inline]
     #[track_caller]
     unsafe fn unlock_upgradable_fair(&self) {
-        // SAFETY: the caller holds it so.
+        // SAFETY: the caller holds the lock upgradable.
         self.release(Mode::Upgradable, |raw| unsafe {
             raw.unlock_upgradable_fair()
         });
@@ -67,9 +67,9 @@ where
     #[inline]
     #[track_caller]
     unsafe fn bump_upgradable(&self) {
-        // SAFETY: the caller holds it so.
+        // SAFETY: the caller holds the lock upgradable, and does so again afterwards.
         unsafe {
-            match self.is_told_of_bumps() {
+            match self.must_see_bumps() {
                 false => self.raw().bump_upgradable(),
                 true => {
                     self.unlock_upgradable_fair();
@@ -99,7 +99,7 @@ where
     #[track_caller]
     unsafe fn downgrade_to_upgradable(&self) {
         let modes = (Mode::Exclusive, Mode::Upgradable);
-        // SAFETY: the caller may write.
+        // SAFETY: the caller holds the lock to write.
         self.downgrade_to(modes, |raw| unsafe { raw.downgrade_to_upgradable() });
     }
 }
@@ -114,7 +114,7 @@ where
     #[inline]
     #[track_caller]
     fn try_lock_upgradable_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: no upgrade, and the raw lock says whether it was taken.
+        // SAFETY: this is no upgrade, and the raw lock returns whether it was taken.
         unsafe { self.take_timed::<Upgradable>(|raw| raw.try_lock_upgradable_for(timeout)) }
     }
 
@@ -128,14 +128,15 @@ where
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_for(&self, timeout: R::Duration) -> bool {
-        // SAFETY: the caller holds it upgradable.
+        // SAFETY: the caller holds the lock upgradable, and the raw lock returns whether it was
+        // upgraded.
         unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_for(timeout)) }
     }
 
     #[inline]
     #[track_caller]
     unsafe fn try_upgrade_until(&self, timeout: R::Instant) -> bool {
-        // SAFETY: the caller holds it upgradable.
+        // SAFETY: as above.
         unsafe { self.take_timed::<Upgrade>(|raw| raw.try_upgrade_until(timeout)) }
     }
 }

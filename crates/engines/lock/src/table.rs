@@ -1,40 +1,42 @@
-//! Times by lock and call site, in memory that is there from the start: no allocation, no lock.
+//! Times by lock and call site, in static memory: no allocation, no lock.
 //!
-//! An entry belongs for ever to who claimed it, a thread: nobody else adds to it, so that adding is
-//! a load and a store, and no thread waits for a line of another's. Reading puts threads together
-//! again. Without the feature `std` threads are not told apart for certain, and adding is an
-//! exchange.
+//! An entry belongs for ever to the thread that claimed it. No other thread adds to it, so an
+//! addition is a load and a store, and no thread waits for another's cache line. Readers merge the
+//! threads' entries. Without the feature `std` two threads may share a number, so an addition must
+//! be an exchange.
 //!
-//! | state of an entry | who may write its key | who may read it |
+//! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
-//! | free | nobody | nobody |
-//! | claimed | who claimed it | nobody |
-//! | ready | nobody | everybody |
+//! | free | no thread | no thread |
+//! | claimed | the thread that claimed it | no thread |
+//! | ready | no thread | all threads |
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | K: the key is complete | the store of `READY` | each look at the state |
+//! | K: the key is complete | the store of `READY` | each load of the state |
 //!
-//! Who finds an entry claimed takes the next one: two entries of one key are no harm.
+//! A thread that finds an entry claimed takes the next one. Two entries with one key are harmless,
+//! because readers merge them.
 
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::panic::Location;
 use core::time::Duration;
 
 use tiptoe_event::histogram::{HISTOGRAM_BUCKETS, Histogram, bucket_of};
 
+use crate::acquisition::{Lock, Mode, Outcome};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 use crate::primitive::{AtomicU64, UnsafeCell};
 use crate::thread::this_thread;
-use crate::told::{Lock, Mode, Outcome};
 
 const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
 const READY: u64 = 2;
 
-/// How many entries are looked at before there is no room.
+/// How many entries are probed before the table counts as full.
 const PROBES: usize = 16;
-/// loom keeps account of each word.
+/// Fewer under loom, which tracks each word.
 const BUCKETS: usize = if cfg!(tiptoe_loom) {
     2
 } else {
@@ -63,13 +65,13 @@ impl Key {
         }
     }
 
-    /// Whether both are of one row.
+    /// Returns whether both keys belong to one row.
     fn is_like(&self, other: &Key) -> bool {
         let [own, other] = [self, other].map(|key| (key.lock, key.name, key.site, key.mode));
         own == other
     }
 
-    /// Whether both are of one thread's row: by the places of their words, not by the words.
+    /// Returns whether both keys are equal, by the addresses of their strings, not by their text.
     #[inline]
     fn is_same(&self, other: &Key) -> bool {
         (self.lock, self.thread, self.mode) == (other.lock, other.thread, other.mode)
@@ -78,16 +80,18 @@ impl Key {
     }
 }
 
-/// What is looked at while the lock is had, which others wait for, lies in one cache line: up to `held_back`.
+/// One cache line holds all that is touched while the lock is held and others wait for it: the
+/// fields up to `held_back`.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    key: UnsafeCell<Option<Key>>,
+    /// INVARIANT: initialised before the entry is ready. Zeros until then, so that a static table takes no room in a file.
+    key: UnsafeCell<MaybeUninit<Key>>,
     /// One more time, in ticks and one, that is not yet among the others: 0 where there is none.
     held_back: AtomicU64,
     total_ns: AtomicU64,
     max_ns: AtomicU64,
-    /// Timed out, cancelled, panicked.
+    /// Counts of time-outs, cancellations and panics.
     failed: [AtomicU64; 3],
     zero: AtomicU64,
     counts: [AtomicU64; BUCKETS],
@@ -124,104 +128,103 @@ pub struct Table<const N: usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Row {
-    /// Where the lock lies. One that lies where another lay before goes on with its rows.
+    /// The lock's address. A later lock at the same address continues its rows.
     pub lock: usize,
     /// Its class's name, empty if it has none.
     pub name: &'static str,
-    /// In which mode it was asked for.
+    /// The mode in which it was taken.
     pub mode: Mode,
-    /// From where.
+    /// The call site.
     pub site: &'static Location<'static>,
-    /// How often which time, whatever came of it.
+    /// The histogram of times, whatever the outcome.
     pub times: Histogram,
-    /// All times together.
+    /// The sum of all times.
     pub total_ns: u64,
-    /// The longest of them.
+    /// The longest time.
     pub max_ns: u64,
     /// How many of them timed out.
     pub timed_out: u64,
-    /// How many were called off.
+    /// How many of them were cancelled.
     pub cancelled: u64,
-    /// In how many something panicked.
+    /// How many of them panicked.
     pub panicked: u64,
 }
 
-/// Adds to what only this thread adds to.
+/// Adds to a counter that only this thread writes.
 #[cfg(feature = "std")]
 #[inline]
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Adds to what others may add to as well.
+/// Adds to a counter that other threads may write as well.
 #[cfg(not(feature = "std"))]
 fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Relaxed);
 }
 
 impl Entry {
-    const fn key(&self) -> &UnsafeCell<Option<Key>> {
+    const fn key(&self) -> &UnsafeCell<MaybeUninit<Key>> {
         &self.key
     }
 
-    /// Whose it is, where that is known already.
     fn owner(&self) -> Option<Key> {
         // Acquire: pairs with the Release in `claim` (edge K).
         if self.state.load(Acquire) != READY {
             return None;
         }
-        // SAFETY: nobody writes to the key of an entry that is ready.
-        self.key().with(|key| unsafe { *key })
+        // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
+        Some(self.key().with(|key| unsafe { (*key).assume_init() }))
     }
 
     fn claim(&self, key: Key) -> bool {
-        // Relaxed: nothing was written yet that the winner would have to see.
+        // Relaxed: the claim publishes nothing; the store of `READY` does.
         let claimed = self.state.compare_exchange(FREE, CLAIMED, Relaxed, Relaxed);
         if claimed.is_err() {
             return false;
         }
         // SAFETY: only who claimed it writes, once, and nobody reads before it is ready.
-        self.key().with_mut(|own| unsafe { *own = Some(key) });
+        self.key().with_mut(|own| unsafe { (*own).write(key) });
         // Release: pairs with the Acquire in `owner` (edge K).
         self.state.store(READY, Release);
         true
     }
 
-    /// Adds a time: its owner does.
+    /// Adds a time. Only the owner may call this.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
     }
 
-    /// Keeps the time of a wait that has its lock now, which others wait for: one word, where adding it would take as
-    /// long as a short section. It is added at this thread's next wait. False where there is one already.
+    /// Stores the time of a wait that now holds its lock, for the thread's next wait to add. Adding
+    /// it now would prolong a short critical section. Returns `false` if there is one already.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
-        let is_free = self.held_back.load(Relaxed) == 0; // its owner's own
+        let is_free = self.held_back.load(Relaxed) == 0; // Relaxed: written by this thread only
         if is_free {
-            self.held_back.store(ticks.saturating_add(1), Relaxed); // as counters
+            self.held_back.store(ticks.saturating_add(1), Relaxed); // Relaxed: as for counters
         }
         is_free
     }
 
-    /// Adds what was held back. A reader in between misses it, and sees it later.
+    /// Adds the stored time. A reader that races with this may miss the time once.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn settle(&self) {
         if let Some(ns) = self.held_back_ns() {
-            self.held_back.store(0, Relaxed); // as counters
+            self.held_back.store(0, Relaxed); // Relaxed: as for counters
             self.add(ns, Outcome::Acquired);
         }
     }
 
     fn held_back_ns(&self) -> Option<u64> {
-        let ticks = self.held_back.load(Relaxed).checked_sub(1)?; // as counters
+        let ticks = self.held_back.load(Relaxed).checked_sub(1)?; // Relaxed: as for counters
         Some(crate::clock::ns(ticks))
     }
 
-    /// Counters order nothing: a reader sees each of them now or later.
+    /// Adds a time. Relaxed: counters order nothing, so a reader sees each of them now or later.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -260,14 +263,14 @@ impl Entry {
     }
 }
 
-// loom's atomics are made when a model runs, all others by the compiler.
+// loom's atomics are made at run time, all others at compile time.
 macro_rules! new {
     ($($constant:ident)?) => {
         impl Entry {
             $($constant)? fn new() -> Entry {
                 Entry {
                     state: AtomicU64::new(FREE),
-                    key: UnsafeCell::new(None),
+                    key: UnsafeCell::new(MaybeUninit::zeroed()),
                     held_back: AtomicU64::new(0),
                     total_ns: AtomicU64::new(0),
                     max_ns: AtomicU64::new(0),
@@ -279,7 +282,7 @@ macro_rules! new {
         }
 
         impl<const N: usize> Table<N> {
-            /// One without rows, for at most so many; each takes 2.8 KB once it is there.
+            /// Returns a table without rows, for at most `N`. Each takes 2.8 KB once it is used.
             ///
             /// ```
             /// use tiptoe_lock::Table;
@@ -312,11 +315,12 @@ new!(const);
 #[cfg(tiptoe_loom)]
 new!();
 
-// SAFETY: keys are written once, by who claimed the entry, and read only after that.
+// SAFETY: a key is written once, by the thread that claimed the entry, and read only after that
+// (edge K).
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time. Hooks do.
+    /// Adds a time. For hooks.
     ///
     /// ```
     /// use std::time::Duration;
@@ -344,34 +348,34 @@ impl<const N: usize> Table<N> {
         match self.find(lock, mode) {
             Some(entry) => entry.add_time(time, outcome),
             None => {
-                self.missed.fetch_add(1, Relaxed); // orders nothing
+                self.missed.fetch_add(1, Relaxed); // Relaxed: orders nothing
             }
         }
     }
 
-    /// The calling thread's entry, a new one perhaps; `None` where there is no room.
+    /// Returns the calling thread's entry, claiming one if needed. `None` if there is no room.
     #[inline]
     pub(crate) fn find(&self, lock: &Lock, mode: Mode) -> Option<&Entry> {
         self.entry(Key::of(lock, mode))
     }
 
-    /// How many times found no room.
+    /// Returns how many times were lost because there was no room.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);
     /// ```
     pub fn missed(&self) -> u64 {
-        self.missed.load(Relaxed) // orders nothing
+        self.missed.load(Relaxed) // Relaxed: orders nothing
     }
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // Of a product the bits that are taken depend on all that are below, and on none above: each part is mixed in
-        // from there, as threads differ in a few bits only where their stacks are small.
+        // A product's bit depends only on lower bits of its factors, so each part is multiplied in
+        // separately. Otherwise threads with small stacks, which differ in few bits, would collide.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
-        // loom's runs have to be alike, and addresses are not.
+        // loom's runs must be reproducible, and addresses are not.
         let start = if cfg!(tiptoe_loom) {
             0
         } else {
@@ -386,8 +390,8 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// What was added until now, a row for each lock, mode and call site.
-    /// While a thread adds a time to a row the row may lack that one.
+    /// Returns a row for each lock, mode and call site. A row may lack a time that a thread is just
+    /// adding.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
@@ -397,7 +401,7 @@ impl<const N: usize> Table<N> {
         let owner = |at: usize| self.entries.get(at).and_then(Entry::owner);
         (0..N).filter_map(move |at| {
             let key = owner(at)?;
-            // The first of its kind stands for all.
+            // The first entry of a row collects the others.
             let is_like = |other: usize| owner(other).is_some_and(|other| other.is_like(&key));
             if (0..at).any(is_like) {
                 return None;
@@ -418,11 +422,11 @@ impl Entry {
         // Acquire: pairs with the Release in `claim` (edge K).
         match self.state.load(Acquire) {
             FREE => self.claim(key),
-            // SAFETY: nobody writes to the key of an entry that is ready.
+            // SAFETY: the entry is ready, so its key is initialised (INVARIANT of `key`), and nobody writes to it.
             READY => self
                 .key()
-                .with(|own| unsafe { *own })
-                .is_some_and(|own| own.is_same(&key)),
+                .with(|own| unsafe { (*own).assume_init() })
+                .is_same(&key),
             _ => false,
         }
     }
@@ -446,7 +450,6 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// In one line, times in nanoseconds.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self.name {
             "" => write!(f, "{:#x}", self.lock)?,
@@ -478,7 +481,7 @@ impl fmt::Display for Row {
 mod tests {
     use super::*;
 
-    /// As those of threads are that have small stacks, and a page between.
+    /// Thread numbers as of threads with small stacks, with a guard page in between.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

@@ -1,6 +1,6 @@
-//! Which thread this is.
+//! A number for the calling thread.
 
-/// What no other living thread has.
+/// Returns a number that no other living thread has: the address of a thread-local.
 #[cfg(all(feature = "std", not(tiptoe_loom)))]
 #[inline]
 pub(crate) fn this_thread() -> usize {
@@ -10,7 +10,7 @@ pub(crate) fn this_thread() -> usize {
     PLACE.with(|place| core::ptr::from_ref(place).addr())
 }
 
-/// Threads by the place of their stacks: several may be taken for one.
+/// Returns a number from the stack's address. Several threads may share one.
 #[cfg(not(feature = "std"))]
 pub(crate) fn this_thread() -> usize {
     let here = 0_u8;
@@ -18,13 +18,13 @@ pub(crate) fn this_thread() -> usize {
     (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
-/// As models count them.
+/// Constant, because loom's threads need no number here.
 #[cfg(all(feature = "std", tiptoe_loom, not(test)))]
 pub(crate) fn this_thread() -> usize {
     0
 }
 
-/// As models count them.
+/// Returns the number that the model gives to its thread.
 #[cfg(all(feature = "std", tiptoe_loom, test))]
 pub(crate) fn this_thread() -> usize {
     loom::thread_local! {

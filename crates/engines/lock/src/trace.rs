@@ -1,17 +1,18 @@
-//! The hook that tells of waits through `tracing`.
+//! The hook that emits waits as `tracing` events.
 
 use core::time::Duration;
 
 use tracing::{debug, trace};
 
+use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
-use crate::told::{Lock, Mode, Outcome};
 
 /// Emits an event of the target `tiptoe_lock` at the begin (level trace) and at the end (level
-/// debug) of each wait, with the lock's `name` and `address`, the `mode`, the call `site`, and at
-/// the end the `outcome` and `waited_ns`.
+/// debug) of each wait. Fields are the lock's `name` and `address`, the `mode` and the call `site`;
+/// at the end also `outcome` and `waited_ns`.
 ///
-/// The end's event is emitted with the lock held: a subscriber may not take the same lock.
+/// The event at the end is emitted with the lock held, so a subscriber must not take the same lock;
+/// it would deadlock.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};
@@ -65,7 +66,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Keeps the words of each event, but for addresses and times.
+    /// Collects the fields of each event, but only the names of those that vary.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

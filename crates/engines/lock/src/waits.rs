@@ -6,14 +6,14 @@ use core::cell::Cell;
 use core::panic::Location;
 use core::time::Duration;
 
+use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 #[cfg(feature = "std")]
 use crate::table::Entry;
 use crate::table::Table;
-use crate::told::{Lock, Mode, Outcome};
 
-/// How many rows there may be, one for each lock, mode, call site and thread that waits there.
-/// Memory is taken as they come.
+/// The largest number of rows, one for each lock, mode, call site and waiting thread. Memory is
+/// used as rows are added.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);
@@ -24,7 +24,7 @@ static WAITS: Table<WAIT_ROWS> = Table::new();
 
 /// Keeps a histogram of waits for each lock, mode and call site: see [`waits`].
 ///
-/// A lock that is free takes one load and one branch more than the bare one.
+/// A free lock takes one more load and branch than the bare one.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Waits, waits};
@@ -45,8 +45,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// Where the wait will be counted that this thread is in, for which lock and from where: what takes long to find is
-    /// found before it has the lock.
+    /// The entry of the wait that this thread is in, with its lock and call site. It is looked up
+    /// before the wait, because a search with the lock held would delay other threads.
     static HERE: Cell<Here> = const { Cell::new((None, 0, None)) };
 }
 
@@ -57,7 +57,7 @@ type Here = (
     Option<&'static Location<'static>>,
 );
 
-/// The calling thread's place, if it is for this.
+/// Returns the entry, if it is of this lock and call site.
 #[cfg(feature = "std")]
 #[inline]
 fn here(lock: &Lock) -> Option<&'static Entry> {
@@ -103,13 +103,13 @@ fn add_slow(lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
     WAITS.add(lock, mode, outcome, Duration::from_nanos(Waits::ns(ticks)));
 }
 
-/// What all [`Waits`] of this program have kept so far.
+/// Returns what all [`Waits`] of this program have recorded so far.
 ///
 /// ```
 /// use tiptoe_lock::waits;
 ///
 /// let total_ns: u64 = waits().rows().map(|row| row.total_ns).sum();
-/// assert_eq!(total_ns, 0, "nobody waits here");
+/// assert_eq!(total_ns, 0, "no thread waits here");
 /// ```
 pub fn waits() -> &'static Table<WAIT_ROWS> {
     &WAITS

@@ -1,9 +1,10 @@
 //! The validator, against orders that are known to be good or bad.
 //!
-//! An order is written as what threads do, one after the other: they are apart by ` / `. A lock
-//! by its letter is taken to write; `r` behind it means to read, `R` to read again, `u`
-//! upgradable, `?` by trying; `^` upgrades it, `v` downgrades it to reading, `w` to upgradable; `-`
-//! in front gives it back. `t` and `s` are of one class, and taken at the depth that stands behind.
+//! An order is written as the steps of threads that run one after another, separated by ` / `. A
+//! letter takes a lock to write. After it, `r` means to read, `R` to read recursively, `u`
+//! upgradable, `?` by trying. `^` upgrades the lock, `v` downgrades it to reading, `w` to
+//! upgradable. A leading `-` releases it. `t` and `s` are of one class, and taken at the depth that
+//! follows.
 #![cfg(all(feature = "order", feature = "parking_lot", not(tiptoe_loom)))]
 
 mod support;
@@ -18,7 +19,7 @@ use tiptoe_lock::{Mutex, on_report};
 
 type Lock<H, C> = lock_api::RwLock<Contended<Fake, H, C>, ()>;
 
-/// Whose turn it is: reports are the process's.
+/// Held by each test, because reports are global to the process.
 static ALONE: Std<()> = Std::new(());
 static REPORTS: Std<Vec<Report>> = Std::new(Vec::new());
 
@@ -26,7 +27,6 @@ fn keep(report: &Report) {
     REPORTS.lock().expect("kept").push(report.clone());
 }
 
-/// What is reported while `work` runs.
 fn reported(work: impl FnOnce()) -> Vec<Report> {
     on_report(keep);
     REPORTS.lock().expect("kept").clear();
@@ -34,9 +34,8 @@ fn reported(work: impl FnOnce()) -> Vec<Report> {
     std::mem::take(&mut *REPORTS.lock().expect("kept"))
 }
 
-/// One step of an order.
 fn step<H: Hook, C: Class>(lock: &Lock<H, C>, what: &str) {
-    // SAFETY: a fake lock is had by saying so, and the orders say it.
+    // SAFETY: a fake lock counts as held whenever the test says so, and the orders do.
     unsafe {
         let upgradable = || lock.make_upgradable_guard_unchecked();
         let write = || lock.make_write_guard_unchecked();
@@ -68,7 +67,7 @@ fn depth(text: &str) -> u8 {
     text.parse().expect("a depth")
 }
 
-/// Runs an order, each thread in a thread, and tells what was reported.
+/// Runs an order, with a thread for each of its threads, and returns the reported faults.
 fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault> {
     let free: [Lock<H, Unnamed>; 5] = std::array::from_fn(|_| Lock::new(()));
     let classed: [Lock<H, C>; 2] = std::array::from_fn(|_| Lock::new(()));
@@ -95,9 +94,9 @@ fn run<H: Hook + Sync + Send, C: Class>(order: &str, state: State) -> Vec<Fault>
     reports.into_iter().map(|report| report.fault).collect()
 }
 
-/// In every way in which an acquisition may go: as it is, by the shortcut, and contended.
+/// Checks an order for each way that an acquisition may go: bare, tried, and contended.
 fn check<const AT: usize>(order: &str, expected: &[Fault]) {
-    /// A class for each run, as the graph never forgets one.
+    /// A class for each run, because the graph never forgets one.
     struct Way<const AT: usize, const WAY: usize>;
     impl<const AT: usize, const WAY: usize> Class for Way<AT, WAY> {
         const NAME: &'static str = "tree";
@@ -127,15 +126,15 @@ fn good_orders_are_not_reported() {
         "a b / b c / a c":;
         "a -a b / b -b a":;
         "a b -b -a c / c":;
-        // Four of the ring of five.
+        // Four edges of a ring of five.
         "a b / b c / c d / d e":;
-        // Who tries does not wait.
+        // A try never waits.
         "a b? / b a?":;
         "a b? / b a":;
         "a b / b a?":;
         "ar br? / br ar?":;
         "au bu? / bu au?":;
-        // Who reads again waits for writers alone.
+        // A recursive reader waits only for writers.
         "ar aR":;
         "aR aR aR":;
         "au aR":;
@@ -143,16 +142,16 @@ fn good_orders_are_not_reported() {
         "a bR / br aR":;
         "au bR / b aR":;
         "ar b aR / a b":;
-        // Only one has it upgradable at a time, and an upgrade waits for readers.
+        // Only one thread holds a lock upgradable at a time, and an upgrade waits for readers.
         "au a^":;
         "au b a^ / au b a^":;
         "au b a^ / a b":;
         "au b a^? / ar b":;
-        // What was downgraded is held to read.
+        // A downgraded lock is held to read.
         "a av bR / b aR":;
         "au auv bR / b aR":;
         "a aw a^":;
-        // Depths are an order.
+        // Depths state an order.
         "t0 s1 / s0 t1":;
         "t0 s1 a / s0 t2 a":;
         "tr0 sR":;
@@ -167,10 +166,10 @@ fn bad_orders_are_reported_once() {
         "a b -a -b / b a": Inversion;
         "a b / b c / c d / d e / e a": Inversion;
         "a b / b c / c a": Inversion;
-        // What was tried is held.
+        // A lock taken by a try is held.
         "a? b / b? a": Inversion;
         "a b? c / c b": Inversion;
-        // A writer that waits holds up readers.
+        // A waiting writer blocks readers.
         "ar br / br ar": Inversion;
         "ar b / b ar": Inversion;
         "ar b / b a": Inversion;
@@ -180,12 +179,12 @@ fn bad_orders_are_reported_once() {
         "au b a^ / ar b": Inversion;
         "ar b / au b a^": Inversion;
         "au a^ bR / b aR": Inversion;
-        // What was downgraded is still held.
+        // A downgraded lock is still held.
         "a av b / b a": Inversion;
         "a av b / b ar": Inversion;
         "a aw b / b au": Inversion;
         "au auv b / b a": Inversion;
-        // By one thread alone.
+        // A single thread.
         "a a": Recursion;
         "ar a": Recursion;
         "ar ar": Recursion;
@@ -223,7 +222,7 @@ fn takes_two_then_one() -> u32 {
     *two + *ONE.lock()
 }
 
-/// No deadlock is needed, nor two threads at once.
+/// Neither a deadlock nor two concurrent threads are needed.
 #[test]
 fn a_report_names_both_call_sites_and_both_stacks() {
     let _alone = ALONE
@@ -267,16 +266,16 @@ fn a_report_names_both_call_sites_and_both_stacks() {
     }
 }
 
-/// A guard that is sent is given back by another thread: it is not held by the first any more.
+/// A guard that was sent is released by another thread, so the first no longer holds the lock.
 #[test]
-fn what_another_thread_gives_back_is_not_held() {
+fn a_lock_released_by_another_thread_is_not_held() {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let [a, b] = [(); 2].map(|()| Mutex::<u32, Order>::new(0));
     let reports = reported(|| {
         forget(a.lock());
-        // SAFETY: it was locked above, and nobody has a guard.
+        // SAFETY: the lock was taken above, and its guard was forgotten.
         std::thread::scope(|scope| scope.spawn(|| unsafe { a.force_unlock() }).join())
             .expect("it unlocks");
         drop(b.lock());
@@ -286,7 +285,7 @@ fn what_another_thread_gives_back_is_not_held() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// A lock that lies where another lay has none of its orders.
+/// A new lock at the address of a dropped one has none of its orders.
 #[test]
 fn a_lock_is_forgotten_with_its_orders() {
     let _alone = ALONE
@@ -307,9 +306,10 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// A lock without a class is one lock at any depth, and a ring through an order that was reported is another ring.
+/// A lock without a class is one lock at any depth. A second ring through a reported order is a
+/// ring of its own.
 #[test]
-fn each_ring_is_told() {
+fn each_ring_is_reported() {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -332,7 +332,7 @@ fn each_ring_is_told() {
     assert_eq!(second[0].steps.len(), 3);
 }
 
-/// With the feature `validate` all locks are checked, and those that name the hook once.
+/// With the feature `validate` all locks are checked, and those that name the hook only once.
 #[cfg(feature = "validate")]
 #[test]
 fn every_lock_is_checked() {

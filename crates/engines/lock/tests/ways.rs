@@ -1,4 +1,4 @@
-//! Every way to take a lock, free or not: what its hook is told.
+//! The events of every way to take a lock, free or not.
 #![cfg(not(tiptoe_loom))]
 
 mod support;
@@ -16,7 +16,7 @@ type RwLock<H> = lock_api::RwLock<Contended<Fake, H>, u32>;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// A way, its mode, and whether it can give up.
+/// A way's name, mode, whether it can give up, and the call.
 type Way<L> = (&'static str, &'static str, bool, fn(&L) -> bool);
 
 fn of_mutexes<H: Hook>() -> Vec<Way<Mutex<H>>> {
@@ -126,10 +126,10 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// From a guard that was had while the lock was free.
+/// Upgrades of a guard that was taken while the lock was free.
 fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     fn upgradable<H: Hook>(lock: &RwLock<H>) -> Upgradable<'_, Contended<Fake, H>, u32> {
-        // SAFETY: a fake lock is had by saying so.
+        // SAFETY: a fake lock counts as held whenever the test says so.
         unsafe { lock.make_upgradable_guard_unchecked() }
     }
     vec![
@@ -149,13 +149,13 @@ fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// What was told, without what the raw lock did.
-fn told() -> Vec<String> {
+/// Returns the hooks' events without the raw lock's.
+fn events() -> Vec<String> {
     let all = log().into_iter();
     all.filter(|line| !line.starts_with("raw")).collect()
 }
 
-fn waits_are_told<L>(lock: &L, ways: Vec<Way<L>>) {
+fn waits_are_reported<L>(lock: &L, ways: Vec<Way<L>>) {
     for (name, mode, gives_up, way) in ways {
         let run = |state| {
             log();
@@ -165,39 +165,43 @@ fn waits_are_told<L>(lock: &L, ways: Vec<Way<L>>) {
         let begin = format!("begin {mode}");
         let end = |outcome: &str| format!("end {mode}, {outcome}");
         assert_eq!(run(State::Free), Some(true), "{name}");
-        assert_eq!(told(), [""; 0], "{name}: free");
+        assert_eq!(events(), [""; 0], "{name}: free");
         assert_eq!(run(State::Taken), Some(true), "{name}");
-        assert_eq!(told(), [begin.clone(), end("acquired")], "{name}: taken");
+        assert_eq!(events(), [begin.clone(), end("acquired")], "{name}: taken");
         assert_eq!(run(State::Kept), Some(!gives_up), "{name}");
         let outcome = match (gives_up, name.ends_with("killable")) {
             (false, _) => "acquired",
             (_, false) => "timed out",
             (_, true) => "cancelled",
         };
-        assert_eq!(told(), [begin.clone(), end(outcome)], "{name}: given up");
+        assert_eq!(events(), [begin.clone(), end(outcome)], "{name}: given up");
         assert_eq!(run(State::Broken), None, "{name}");
-        assert_eq!(told(), [begin.clone(), end("panicked")], "{name}: broken");
-        // A hook that panics has its begins and ends, and the lock is none the worse.
+        assert_eq!(events(), [begin.clone(), end("panicked")], "{name}: broken");
+        // A hook that panics still gets its begins and ends, and the lock is unharmed.
         for panics in [begin.clone(), end("acquired")] {
             panics_at(Some(&panics));
             assert_eq!(run(State::Taken), Some(true), "{name}: {panics}");
-            assert_eq!(told(), [begin.clone(), end("acquired")], "{name}: {panics}");
+            assert_eq!(
+                events(),
+                [begin.clone(), end("acquired")],
+                "{name}: {panics}"
+            );
         }
     }
 }
 
 #[test]
-fn waits_for_mutexes_are_told() {
-    waits_are_told(&Mutex::<Waiting>::new(0), of_mutexes());
+fn waits_for_mutexes_are_reported() {
+    waits_are_reported(&Mutex::<Waiting>::new(0), of_mutexes());
 }
 
 #[test]
-fn waits_for_rwlocks_are_told() {
-    waits_are_told(&RwLock::<Waiting>::new(0), of_rwlocks());
-    waits_are_told(&RwLock::<Waiting>::new(0), of_upgrades());
+fn waits_for_rwlocks_are_reported() {
+    waits_are_reported(&RwLock::<Waiting>::new(0), of_rwlocks());
+    waits_are_reported(&RwLock::<Waiting>::new(0), of_upgrades());
 }
 
-/// Whichever panics.
+/// Whichever of the two panics.
 #[test]
 fn of_two_hooks_each_begins_and_ends() {
     let lock = Mutex::<(Waiting, Waiting)>::new(0);
@@ -210,7 +214,7 @@ fn of_two_hooks_each_begins_and_ends() {
     }
 }
 
-fn holds_are_told<L>(lock: &L, ways: Vec<Way<L>>) {
+fn holds_are_reported<L>(lock: &L, ways: Vec<Way<L>>) {
     for (name, mode, gives_up, way) in ways {
         for (state, taken) in [(State::Free, true), (State::Kept, !gives_up)] {
             log();
@@ -231,25 +235,25 @@ fn holds_are_told<L>(lock: &L, ways: Vec<Way<L>>) {
                 (false, "upgrade") => all.push("gives upgradable".into()),
                 (false, _) => {}
             }
-            assert_eq!(told(), all, "{name}: {state:?}");
+            assert_eq!(events(), all, "{name}: {state:?}");
         }
     }
 }
 
 #[test]
-fn each_acquisition_is_told() {
-    holds_are_told(&Mutex::<Holding>::new(0), of_mutexes());
-    holds_are_told(&RwLock::<Holding>::new(0), of_rwlocks());
-    holds_are_told(&RwLock::<Holding>::new(0), of_upgrades());
-    // And with a lock that is tried first.
-    holds_are_told(
+fn each_acquisition_is_reported() {
+    holds_are_reported(&Mutex::<Holding>::new(0), of_mutexes());
+    holds_are_reported(&RwLock::<Holding>::new(0), of_rwlocks());
+    holds_are_reported(&RwLock::<Holding>::new(0), of_upgrades());
+    // Also with a lock that is tried first.
+    holds_are_reported(
         &Mutex::<(Holding, tiptoe_lock::Waits)>::new(0),
         of_mutexes(),
     );
 }
 
 #[test]
-fn who_tries_wants_nothing_and_never_waits() {
+fn a_try_is_no_request_and_never_waits() {
     let lock = RwLock::<(Holding, Waiting)>::new(0);
     for (state, taken) in [(State::Free, true), (State::Taken, false)] {
         locks_are(state);
@@ -267,11 +271,11 @@ fn who_tries_wants_nothing_and_never_waits() {
     ];
     let expected =
         expected.map(|(mode, held)| [format!("has {mode} by Try"), format!("gives {held}")]);
-    assert_eq!(told(), expected.concat());
+    assert_eq!(events(), expected.concat());
 }
 
 #[test]
-fn downgrades_and_fair_unlocks_are_told() {
+fn downgrades_and_fair_unlocks_are_reported() {
     locks_are(State::Free);
     let lock = RwLock::<Holding>::new(0);
     let writing = lock.write();
@@ -296,9 +300,9 @@ fn downgrades_and_fair_unlocks_are_told() {
     assert_eq!(log()[2..], ["gives exclusive", "raw unlock_fair"]);
 }
 
-/// A bump waits like anybody else.
+/// A bump waits as any other acquisition.
 #[test]
-fn bumps_are_told() {
+fn bumps_are_reported() {
     let lock = RwLock::<Waiting>::new(0);
     locks_are(State::Free);
     let (mut writing, mutex) = (lock.write(), Mutex::<Waiting>::new(0));
@@ -307,7 +311,7 @@ fn bumps_are_told() {
     Write::bump(&mut writing);
     lock_api::MutexGuard::bump(&mut locked);
     let waits = ["begin exclusive", "end exclusive, acquired"];
-    assert_eq!(told(), [waits, waits].concat());
+    assert_eq!(events(), [waits, waits].concat());
 }
 
 #[test]
@@ -330,7 +334,7 @@ thread_local! {
     static SITES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the lock is taken is where the program takes it.
+/// The call site must be the program's.
 #[test]
 fn call_sites_are_the_program_s() {
     struct Here;
@@ -352,9 +356,9 @@ fn call_sites_are_the_program_s() {
     assert_eq!(sites, [file!()].repeat(27));
 }
 
-/// Whether it asks who may call it off is not the hook's to say.
+/// A free lock is taken without calling `cancelled`, whatever the hook.
 #[test]
-fn what_is_free_is_taken_without_a_question() {
+fn a_free_lock_is_taken_without_asking_to_cancel() {
     fn check<H: Hook>() {
         let (mutex, lock) = (Mutex::<H>::new(0), RwLock::<H>::new(0));
         assert!(mutex.lock_killable(|| true).is_some());

@@ -7,15 +7,15 @@ use crate::set::Set;
 use crate::unit::Unit;
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
-/// What runs in one place now, and what of it is counted.
+/// The events of one CPU or thread, and what runs there now.
 ///
-/// On a CPU a label is a cgroup, and tasks come and go; in a thread a label is a scope. Times are in ns, of any clock
-/// that does not go back; each call says what it is.
+/// On a CPU a label is a cgroup, and tasks change; in a thread a label is a scope. Times are in ns
+/// of any clock that never goes back; each call passes the current time.
 #[derive(Clone, Debug)]
 pub struct Context<P> {
     units: Vec<Unit<P>>,
     label: Label,
-    /// Of the task that is here: its sets are in the units meanwhile.
+    /// The current task; its sets are in the units while it runs.
     task: Task,
     policy: Policy,
 }
@@ -23,28 +23,28 @@ pub struct Context<P> {
 /// What a switch of labels moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Events of the labels left and entered, and who loses or gains a place by that.
+    /// Events of the labels left and entered, and groups that lose or gain a slot by that.
     #[default]
     Changed,
-    /// All events of each PMU that has some of a label: to compare with.
+    /// All events of each PMU that has events of a label. For comparison.
     Everything,
 }
 
-/// The events of a task. It holds them while the task runs nowhere.
+/// The events of a task. Holds them while the task does not run.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
-    /// By PMU; none where it never had any.
+    /// One set per PMU; shorter if the task never had events on the later ones.
     sets: Vec<Set>,
 }
 
 impl Task {
-    /// One without events.
+    /// Returns a task without events.
     pub fn new() -> Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which runs nowhere now. One that is larger than the slots where it will run never goes
-    /// on.
+    /// Adds a group for this task, which must not be running. A group that is larger than the slots
+    /// where the task will run never counts.
     pub fn add(
         &mut self,
         pmu: usize,
@@ -54,7 +54,7 @@ impl Task {
         if self.sets.len() <= pmu {
             self.sets.resize_with(pmu + 1, Set::default);
         }
-        // Its own time stands still.
+        // The task does not run, so its own time does not pass.
         let number = self.sets[pmu].add(priority, events, 0)?;
         Ok(GroupId {
             pmu,
@@ -63,20 +63,21 @@ impl Task {
         })
     }
 
-    /// For how long a group of it counted.
+    /// Returns how long a group of this task counted.
     pub fn times(&self, id: GroupId) -> Option<Times> {
         let set = self.sets.get(id.pmu)?;
         Some(set.group(id.number)?.times(set.own_ns(0), 0))
     }
 
-    /// How a group of it is doing.
+    /// Returns the state of a group of this task.
     pub fn state(&self, id: GroupId) -> Option<State> {
         Some(self.sets.get(id.pmu)?.group(id.number)?.state())
     }
 }
 
 impl<P: Pmu> Context<P> {
-    /// The root's label runs, no task's events are there, and nothing is counted.
+    /// Returns a context in which the root's label runs, no task has events, and nothing is
+    /// counted.
     pub fn new(pmus: impl IntoIterator<Item = P>, now_ns: u64) -> Context<P> {
         let units = pmus.into_iter().map(|pmu| Unit::new(pmu, now_ns));
         Context {
@@ -87,28 +88,28 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// The same, with another policy.
+    /// Returns the context with another policy.
     pub fn with_policy(self, policy: Policy) -> Context<P> {
         Context { policy, ..self }
     }
 
-    /// What runs.
+    /// Returns the label that runs.
     pub fn label(&self) -> Label {
         self.label
     }
 
-    /// One of its PMUs.
+    /// Returns a PMU by index.
     pub fn pmu(&self, pmu: usize) -> Option<&P> {
         Some(&self.units.get(pmu)?.pmu)
     }
 
-    /// The same, to change.
+    /// Returns mutable access to a PMU by index.
     pub fn pmu_mut(&mut self, pmu: usize) -> Option<&mut P> {
         Some(&mut self.units.get_mut(pmu)?.pmu)
     }
 
-    /// Another label runs: the cgroup switch of a CPU, the scope switch of a thread. Nothing is allocated, and PMUs that
-    /// have no events of labels are not looked at.
+    /// Switches to another label: a cgroup switch on a CPU, a scope switch in a thread. Does not
+    /// allocate, and skips PMUs without events of labels.
     pub fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if label == self.label {
             return;
@@ -123,9 +124,9 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Another task runs, under this label: a task switch. The task that leaves.
+    /// Switches to another task under this label, and returns the task that leaves.
     ///
-    /// Tasks without events are no matter: then it is the switch of labels, or nothing.
+    /// If neither task has events, this is a switch of labels, or nothing.
     pub fn switch(&mut self, tree: &Tree, next: Task, label: Label, now_ns: u64) -> Task {
         if self.task.sets.is_empty() && next.sets.is_empty() {
             self.enter(tree, label, now_ns);
@@ -139,7 +140,7 @@ impl<P: Pmu> Context<P> {
         for (unit, set) in self.units.iter_mut().zip(&mut self.task.sets) {
             core::mem::swap(&mut unit.task, set);
             unit.task.arrive(now_ns);
-            // Once for each task that has more than any before.
+            // Allocates only for a task with more groups than any before.
             unit.make_room();
         }
         if self.policy == Policy::Everything {
@@ -157,15 +158,15 @@ impl<P: Pmu> Context<P> {
         left
     }
 
-    /// Time for others, where not all have a slot: to be called each few milliseconds.
+    /// Gives waiting groups a turn. To be called every few milliseconds.
     pub fn rotate(&mut self, now_ns: u64) {
         for unit in &mut self.units {
             unit.rotate(now_ns);
         }
     }
 
-    /// Adds a group, which counts at once if its target runs and it finds its slots. One that is pinned and does not is in
-    /// error.
+    /// Adds a group. It counts at once if its target runs and there are slots. A pinned group
+    /// without slots is in error.
     pub fn add(
         &mut self,
         tree: &Tree,
@@ -212,7 +213,7 @@ impl<P: Pmu> Context<P> {
         })
     }
 
-    /// Takes a group out for good; for how long it counted.
+    /// Removes a group, and returns how long it counted.
     pub fn remove(&mut self, tree: &Tree, id: GroupId, now_ns: u64) -> Option<Times> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
@@ -225,7 +226,7 @@ impl<P: Pmu> Context<P> {
         Some(times)
     }
 
-    /// Switches a group off; `None` where there is no such group.
+    /// Switches a group off; `None` if there is no such group.
     pub fn disable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, pmu) = unit.set_mut(id.target)?;
@@ -234,7 +235,7 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// Switches a group on that is off or in error; `None` where there is no such group.
+    /// Switches a group on that is off or in error; `None` if there is no such group.
     pub fn enable(&mut self, id: GroupId, now_ns: u64) -> Option<()> {
         let unit = self.units.get_mut(id.pmu)?;
         let (set, _) = unit.set_mut(id.target)?;
@@ -243,7 +244,8 @@ impl<P: Pmu> Context<P> {
         Some(())
     }
 
-    /// A label is about to be deleted: its groups are forgotten. Where it runs, its parent does from here on.
+    /// Forgets the groups of a label that is about to be deleted. If the label runs, its parent
+    /// runs from here on.
     pub fn forget(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         if let Some(parent) = tree.parent(label).filter(|_| self.label == label) {
             self.enter(tree, parent, now_ns);
@@ -253,14 +255,14 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// For how long a group counted, until now.
+    /// Returns how long a group has counted.
     pub fn times(&self, id: GroupId, now_ns: u64) -> Option<Times> {
         let set = self.units.get(id.pmu)?.set(id.target)?;
         let group = set.group(id.number)?;
         Some(group.times(set.own_ns(now_ns), now_ns))
     }
 
-    /// How a group is doing.
+    /// Returns the state of a group.
     pub fn state(&self, id: GroupId) -> Option<State> {
         let set = self.units.get(id.pmu)?.set(id.target)?;
         Some(set.group(id.number)?.state())

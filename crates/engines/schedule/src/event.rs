@@ -1,59 +1,60 @@
-//! What is asked for: events in groups, each for one target; and what became of them.
+//! Requests: groups of events for a target, and their states.
 
 use core::fmt;
 
-/// An event, by the number by which its PMU knows it.
+/// An event, by its PMU's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Event(pub u32);
 
-/// A cgroup on a CPU, or a scope in a thread: where what runs now is counted. See [`crate::Tree`].
+/// A cgroup on a CPU, or a scope in a thread, under which code runs. See [`crate::Tree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(pub u32);
 
 impl Label {
-    /// The one that all others are in.
+    /// The label that contains all others.
     pub const ROOT: Label = Label(0);
 }
 
 /// What an event is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// All that runs in this context, whatever its label: events of the system on a CPU, of a thread in a thread.
+    /// Everything that runs in this context, whatever its label: the system on a CPU, the thread in
+    /// a thread.
     System,
     /// What runs under this label or one below it.
     Label(Label),
-    /// The task that this context holds now; its events leave with it.
+    /// The task that this context runs now. Its events leave with it.
     Task,
 }
 
-/// Who gives way where slots are scarce.
+/// Whether a group may lose its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Always counts while its target runs, or is in error: nobody displaces it.
+    /// Always counts while its target runs, or is in error. No other group displaces it.
     Pinned,
-    /// Shares what pinned ones leave, and is told for how long it counted.
+    /// Shares the slots that pinned groups leave. Its [`Times`] say how long it counted.
     Flexible,
 }
 
-/// Events that go on together or not at all.
+/// A group of events that count together or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Which PMU of the context.
+    /// The index of the context's PMU.
     pub pmu: usize,
     /// What for.
     pub target: Target,
-    /// Who gives way.
+    /// Whether the group may lose its slots.
     pub priority: Priority,
-    /// A slot each.
+    /// The events, each of which needs a slot.
     pub events: &'a [Event],
 }
 
-/// A group that was added.
+/// Identifies an added group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
-    /// Which PMU.
+    /// The index of the PMU.
     pub pmu: usize,
-    /// What for.
+    /// The target.
     pub target: Target,
     pub(crate) number: u32,
 }
@@ -62,17 +63,17 @@ pub struct GroupId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddError {
-    /// A group of nothing.
+    /// The group has no events.
     Empty,
     /// The context has no such PMU.
     NoPmu,
     /// The tree has no such label.
     NoLabel,
-    /// It could never go on.
+    /// The group needs more slots than the PMU has.
     TooLarge {
-        /// Slots that it needs.
+        /// The slots that it needs.
         events: usize,
-        /// Slots that there are.
+        /// The slots that the PMU has.
         slots: u32,
     },
 }
@@ -93,35 +94,36 @@ impl fmt::Display for AddError {
 
 impl core::error::Error for AddError {}
 
-/// How a group is doing.
+/// The state of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Switched off.
     Off,
-    /// Asked for, and not counting: its target does not run, or others have the slots.
+    /// Enabled but not counting: its target does not run, or other groups have the slots.
     Waiting,
     /// Counting.
     Running,
-    /// Pinned, and there was no slot that another pinned one did not have. It stays so until it is enabled again.
+    /// Pinned, and all slots belonged to other pinned groups. Stays so until it is enabled again.
     Error,
 }
 
-/// For how long a group counted, of how long it was asked to: both in the time in which its target ran here.
+/// How long a group was enabled and how long it counted, both in the time in which its target ran
+/// here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
-    /// While its target ran, and it was not off or in error.
+    /// While its target ran, and it was neither off nor in error.
     pub enabled_ns: u64,
     /// While it counted.
     pub running_ns: u64,
 }
 
 impl Times {
-    /// What it missed.
+    /// Returns the time in which it was enabled but did not count.
     pub fn missed_ns(self) -> u64 {
         self.enabled_ns.saturating_sub(self.running_ns)
     }
 
-    /// A count as it would be, had it counted all the time; `None` where it never did, and nothing can be said.
+    /// Scales a count to the whole enabled time; `None` if it never counted.
     pub fn scaled(self, count: u64) -> Option<u64> {
         if self.missed_ns() == 0 {
             return Some(count);

@@ -4,15 +4,15 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// How far back the share of a flexible group looks, in the time in which its target ran: after that much, what was
-/// before counts for half.
+/// The memory of a flexible group's share, in its target's running time: after this long, earlier
+/// times weigh half.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// For so long, of the same time, a group is thought to have had an even share before it came: who has not run yet has
-/// missed nothing, and is not to go before those that have run for long.
+/// How long, in the same time, a new group is taken to have had an even share. Otherwise a group
+/// that has just started, and has missed nothing, would go before those that have run for long.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
-/// All of the time, as a share.
+/// A share of 1.
 pub(crate) const WHOLE: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
@@ -21,11 +21,11 @@ pub(crate) struct Group {
     pub(crate) priority: Priority,
     events: Box<[Event]>,
     phase: Phase,
-    /// Up to the last change of `phase` or, of what ran, up to the last time that it was taken out.
+    /// The times up to the last change of `phase`; for a running group up to its last removal.
     until: Times,
-    /// The time of its target at which it was enabled.
+    /// Its target's running time when it was enabled.
     enabled_at: u64,
-    /// What of its times is so long ago that its share does not look at it.
+    /// The part of its times that is too old for its share.
     forgotten: Times,
 }
 
@@ -38,7 +38,7 @@ enum Phase {
 }
 
 impl Group {
-    /// It waits from here on; `own_ns` is the time that its target has run.
+    /// Returns a group that waits. `own_ns` is how long its target has run.
     pub(crate) fn new(number: u32, priority: Priority, events: &[Event], own_ns: u64) -> Group {
         Group {
             number,
@@ -51,7 +51,7 @@ impl Group {
         }
     }
 
-    /// The slots that it needs.
+    /// Returns the slots that it needs.
     pub(crate) fn weight(&self) -> u32 {
         u32::try_from(self.events.len()).unwrap_or(u32::MAX)
     }
@@ -68,7 +68,7 @@ impl Group {
         self.phase == Phase::Waiting
     }
 
-    /// Whether it takes part: neither off nor in error.
+    /// Returns whether it competes for slots: neither off nor in error.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_running() || self.is_waiting()
     }
@@ -82,7 +82,7 @@ impl Group {
         }
     }
 
-    /// All of its events begin to count, or none.
+    /// Adds all its events to the PMU, or none. Returns `false` if the PMU refused one.
     pub(crate) fn put_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         let refused = self
             .events
@@ -98,7 +98,7 @@ impl Group {
         true
     }
 
-    /// It counts no more, and waits.
+    /// Removes its events from the PMU, and waits.
     pub(crate) fn take_out(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
         if let Phase::RunningSince(since) = self.phase {
             for event in self.events.iter().rev() {
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// It does not run, and takes part no more.
+    /// Stops competing, for `state`. The group must not run.
     pub(crate) fn rest(&mut self, own_ns: u64, state: State) {
         if self.is_waiting() {
             self.until.enabled_ns += own_ns.saturating_sub(self.enabled_at);
@@ -123,7 +123,7 @@ impl Group {
         }
     }
 
-    /// It takes part again; whether it did not before.
+    /// Competes again. Returns whether it did not before.
     pub(crate) fn wake(&mut self, own_ns: u64) -> bool {
         let rested = !self.is_wanted();
         if rested {
@@ -144,7 +144,8 @@ impl Group {
         times
     }
 
-    /// Which part of the time in which it could have run it did, of late; `even` would be fair now.
+    /// Returns the recent share of its enabled time in which it counted. `even` is what would be
+    /// fair now.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

@@ -1,18 +1,19 @@
-//! Labels that have groups, and the way from one to the next above it.
+//! The labels that have groups (*homes*), linked to the next one above.
 
 use alloc::vec::Vec;
 
 use crate::set::Set;
 use crate::{Label, Tree};
 
-/// The sets of labels on one PMU. Labels without groups are not on any way: from each of all labels it is one step to
-/// the nearest that has some.
+/// The sets of labels on one PMU. Labels without groups are skipped: the nearest home of any label
+/// is found in one step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
-    /// By label: the home that is the label's own, or else that of the nearest label above it.
+    /// For each label its own home, or that of the nearest label above it.
     nearest: Vec<Option<u32>>,
-    /// The homes on the longest way, and the groups of the largest set: room for these is enough for any switch.
+    /// The homes on the longest path, and the groups of the largest set. Their product is room
+    /// enough for any switch.
     longest: usize,
     largest: usize,
 }
@@ -21,12 +22,12 @@ pub(crate) struct Homes {
 struct Home {
     label: Label,
     up: Option<u32>,
-    /// How many homes are above.
+    /// How many homes are above this one.
     depth: u32,
     set: Set,
 }
 
-/// The number of a home.
+/// The index of a home, if any.
 pub(crate) type At = Option<u32>;
 
 impl Homes {
@@ -34,11 +35,11 @@ impl Homes {
         self.homes.is_empty()
     }
 
-    /// The home of a label, or of the nearest above it that has one.
+    /// Returns the home of a label, or of the nearest label above it that has one.
     pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> At {
         match self.nearest.get(label.0 as usize) {
             Some(nearest) => *nearest,
-            // Created since the last home was.
+            // The label was created after the last home.
             None => {
                 let mut path = tree.path(label);
                 path.find_map(|label| self.nearest.get(label.0 as usize))
@@ -48,7 +49,7 @@ impl Homes {
         }
     }
 
-    /// The home of this very label.
+    /// Returns the home of this very label.
     pub(crate) fn of(&self, label: Label) -> At {
         let at = self.nearest.get(label.0 as usize).copied().flatten()?;
         (self.homes[at as usize].label == label).then_some(at)
@@ -70,13 +71,13 @@ impl Homes {
         &mut self.homes[at as usize].set
     }
 
-    /// From a home to the outermost, without the one at `end` and what is above that.
+    /// Returns the homes from `from` outwards, up to but without `end`.
     pub(crate) fn way(&self, from: At, end: At) -> impl Iterator<Item = u32> + '_ {
         let end_at = move |at: &u32| Some(*at) != end;
         core::iter::successors(from, |at| self.up(*at)).take_while(end_at)
     }
 
-    /// The innermost that is on both ways.
+    /// Returns the innermost home that is above or equal to both.
     pub(crate) fn common(&self, mut one: At, mut other: At) -> At {
         while one != other {
             let (a, b) = (one?, other?);
@@ -91,17 +92,17 @@ impl Homes {
         one
     }
 
-    /// At least as many groups as are on any way.
+    /// Returns an upper bound for the groups on any path.
     pub(crate) fn most_groups(&self) -> usize {
         self.longest * self.largest
     }
 
-    /// A set has so many groups now.
+    /// Records that a set has this many groups now.
     pub(crate) fn grew(&mut self, groups: usize) {
         self.largest = self.largest.max(groups);
     }
 
-    /// The home of a label, made where there is none.
+    /// Returns the home of a label, adding one if needed.
     pub(crate) fn make(&mut self, tree: &Tree, label: Label) -> u32 {
         if let Some(at) = self.of(label) {
             return at;
@@ -116,13 +117,13 @@ impl Homes {
         self.homes.len() as u32 - 1
     }
 
-    /// Takes out a home that has left; the numbers of others change.
+    /// Removes the home of a label that does not run. The indices of others change.
     pub(crate) fn close(&mut self, tree: &Tree, label: Label) {
         self.homes.retain(|home| home.label != label);
         self.connect(tree);
     }
 
-    /// Ways anew: a label's parent has the smaller number, and so has its way already.
+    /// Relinks all homes. A label's parent has a smaller number, so it is linked before the label.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_without_groups_are_on_no_way() {
+    fn labels_without_groups_are_on_no_path() {
         let mut tree = Tree::new();
         let mut below = |label| tree.create(label).unwrap();
         let a = below(Label::ROOT);
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(homes.common(Some(at_c), Some(at_d)), Some(at_a));
         assert_eq!(homes.common(Some(at_c), None), None);
         assert_eq!(homes.common(Some(at_a), Some(at_d)), Some(at_a));
-        // One that came later is found by its parents.
+        // A label created later is found through its parents.
         let later = tree.create(d).unwrap();
         assert_eq!(homes.nearest(&tree, later), Some(at_d));
         homes.close(&tree, d);

@@ -1,16 +1,20 @@
-//! Who goes first where the slots do not hold all.
+//! The order in which groups get slots when not all fit.
 //!
-//! Pinned groups first: those that count already, then the system's, then labels' from the outermost on, then the
-//! task's. Flexible groups are in **one** order, whosever they are: by the share of the time in which they could have
-//! counted that they did count, the least first. That is how long ago each ran, in its own time: a cgroup that runs for
-//! 0.1 ms in each 100 did not count for 99.9, but missed nothing by that. One that runs for the first time is taken to have
-//! had an even share. By the plain time of the last turn such
-//! cgroups would always be first, and if there are enough of them the system's events never have a turn; leaving the
-//! system's events on, and letting cgroups have what is left, is as unfair the other way round.
+//! Pinned groups are first: those that count already, then the system's, then labels' from the
+//! outermost inwards, then the task's. All flexible groups are in **one** order: the group with the
+//! smallest share goes first. The share is the time in which it counted, divided by the time in
+//! which it could have.
 //!
-//! The slots are given out in this order, and only who loses or gains a place is touched. At a *change* (a switch, a
-//! group that comes or goes) those that count keep their places until they are ahead by [`LEAD`], as a switch may come
-//! each few microseconds; at a *turn* they do not.
+//! So time passes for a group only while its target runs: a cgroup that runs for 0.1 ms in each 100
+//! missed nothing in the other 99.9. One that runs for the first time is taken to have had an even
+//! share. If groups were ordered by the time since their last turn, such cgroups would always be
+//! first, and enough of them would starve the system's events. Leaving the system's events on, and
+//! giving cgroups only what is left, is unfair the other way round.
+//!
+//! Slots are given out in this order, and only groups that lose or gain slots are touched. At a
+//! *change* (a switch, or a group added or removed) running groups keep their slots until they are
+//! ahead by [`LEAD`], because switches may come every few microseconds. At a *turn* they have no
+//! such advantage.
 
 use alloc::vec::Vec;
 
@@ -19,44 +23,42 @@ use crate::set::Set;
 use crate::unit::Unit;
 use crate::{Pmu, State};
 
-/// How much larger the share of those that count may be than that of those who wait, between two turns.
+/// By how much a running group's share may exceed a waiting group's between two turns.
 const LEAD: u32 = WHOLE / 64;
 
-/// Why places are given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settle {
-    /// Something changed.
+    /// A switch, or a group was added, removed or changed.
     Change,
-    /// Nothing did, but it is time for others.
+    /// A turn: waiting groups should get slots.
     Turn,
 }
 
-/// In which set a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SetPlace {
     System,
     Home(u32),
     Task,
 }
 
-/// A group that can count now.
+/// A group that could count now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     rank: Rank,
-    pub(crate) place: Place,
+    pub(crate) place: SetPlace,
     group: u32,
     is_chosen: bool,
 }
 
-/// Smaller is earlier.
+/// The sort key; smaller is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_flexible: bool,
-    /// Of a flexible group.
+    /// The share of a flexible group.
     share: u32,
-    /// Not at a turn.
+    /// `true` for groups that come later among equals.
     gives_way: bool,
-    /// The system's, labels from the outermost on, the task's.
+    /// The system's, labels' from the outermost inwards, the task's.
     level: u32,
     number: u32,
 }
@@ -66,14 +68,14 @@ impl Candidate {
         !self.rank.is_flexible
     }
 
-    /// Its place in its set.
     pub(crate) fn group(&self) -> usize {
         self.group as usize
     }
 }
 
 impl<P: Pmu> Unit<P> {
-    /// All that can count now, in order. The room is to be given back as `self.order`.
+    /// Returns all groups that could count now, in order. The caller must give the vector back as
+    /// `self.order`, otherwise the next call allocates.
     pub(crate) fn ordered(&mut self, now_ns: u64, why: Settle) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
         order.clear();
@@ -82,20 +84,20 @@ impl<P: Pmu> Unit<P> {
             even: self.even_share(),
             why,
         };
-        now.push(&mut order, &mut self.system, Place::System, 0);
+        now.push(&mut order, &mut self.system, SetPlace::System, 0);
         let mut at = self.here;
         while let Some(home) = at {
             let level = self.homes.depth(home) + 1;
             let set = self.homes.set_mut(home);
-            now.push(&mut order, set, Place::Home(home), level);
+            now.push(&mut order, set, SetPlace::Home(home), level);
             at = self.homes.up(home);
         }
-        now.push(&mut order, &mut self.task, Place::Task, u32::MAX);
+        now.push(&mut order, &mut self.task, SetPlace::Task, u32::MAX);
         order.sort_unstable_by_key(|candidate| candidate.rank);
         order
     }
 
-    /// The part of the time that each flexible group would count if all that are here now had the same.
+    /// Returns the share that each flexible group would have now if all had the same.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);
@@ -104,7 +106,8 @@ impl<P: Pmu> Unit<P> {
         share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
-    /// Gives out the slots in order; only who loses or gains a place is touched. All that is pinned fits.
+    /// Gives out the slots in order, touching only groups that lose or gain slots. All pinned
+    /// groups must fit.
     pub(crate) fn place_by_order(&mut self, now_ns: u64, why: Settle) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();
@@ -119,9 +122,9 @@ impl<P: Pmu> Unit<P> {
             set.take_out(candidate.group(), now_ns, pmu);
         }
         for (rank, candidate) in order.iter().enumerate() {
-            let goes_on = !candidate.is_chosen || self.put_in(candidate, now_ns);
-            // Flexible ones move each other at turns only.
-            if !goes_on && (candidate.is_pinned() || why == Settle::Turn) {
+            let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
+            // At a change a flexible group must not displace others, so it waits for its turn.
+            if !counts && (candidate.is_pinned() || why == Settle::Turn) {
                 self.put_in_for_others(&order[rank..], now_ns);
             }
         }
@@ -129,20 +132,21 @@ impl<P: Pmu> Unit<P> {
         self.order = order;
     }
 
-    /// Whether the group counts now.
+    /// Returns whether the group counts now.
     fn put_in(&mut self, candidate: &Candidate, now_ns: u64) -> bool {
         let (set, pmu) = self.at_place(candidate.place);
         set.at(candidate.group()).is_running() || set.put_in(candidate.group(), now_ns, pmu)
     }
 
-    /// There are slots for the first, but the PMU wants others: flexible ones behind it make room, from the last on. They
-    /// have their own try later.
+    /// Makes room for the first group, for which there are slots but the PMU refuses the
+    /// combination. Flexible groups after it are removed, from the last one on. Each is tried again
+    /// later in the order.
     #[cold]
     fn put_in_for_others(&mut self, order: &[Candidate], now_ns: u64) {
-        let Some((first, behind)) = order.split_first() else {
+        let Some((first, rest)) = order.split_first() else {
             return;
         };
-        for last in behind.iter().rev().filter(|last| !last.is_pinned()) {
+        for last in rest.iter().rev().filter(|last| !last.is_pinned()) {
             let (set, pmu) = self.at_place(last.place);
             if set.at(last.group()).is_running() {
                 set.take_out(last.group(), now_ns, pmu);
@@ -158,7 +162,7 @@ impl<P: Pmu> Unit<P> {
     }
 }
 
-/// When groups are put in order, and why.
+/// The time and reason of a sort.
 struct Now {
     now_ns: u64,
     even: u32,
@@ -166,8 +170,8 @@ struct Now {
 }
 
 impl Now {
-    /// The groups of one set that take part.
-    fn push(&self, order: &mut Vec<Candidate>, set: &mut Set, place: Place, level: u32) {
+    /// Adds the candidates of one set.
+    fn push(&self, order: &mut Vec<Candidate>, set: &mut Set, place: SetPlace, level: u32) {
         if set.wanted == 0 {
             return;
         }

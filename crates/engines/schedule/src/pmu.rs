@@ -1,19 +1,19 @@
-//! What counts events: so many at a time.
+//! A resource with a limited number of slots.
 
 use crate::Event;
 
-/// A thing with slots: hardware counters, debug registers, a budget.
+/// A resource with slots: hardware counters, debug registers, a budget.
 pub trait Pmu {
-    /// How many events can count at a time; `u32::MAX` where that is no question.
+    /// Returns how many events can count at a time; `u32::MAX` for no limit.
     fn slots(&self) -> u32;
 
-    /// Has an event count from now on.
-    fn add(&mut self, event: Event) -> Result<(), Refused>;
+    /// Starts counting an event.
+    fn add(&mut self, event: Event) -> Result<(), NoUsableSlot>;
 
-    /// Has it count no more; it was added before.
+    /// Stops counting an event that was added.
     fn delete(&mut self, event: Event);
 }
 
-/// There is a slot, but not one that this event can use beside the others.
+/// There is a free slot, but none that this event can use beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct NoUsableSlot;

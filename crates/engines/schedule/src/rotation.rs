@@ -1,24 +1,24 @@
-//! Living events that are moved from one purpose to the next: whose turn it is.
+//! Rotation of open events over slots.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What the slots are of.
+/// The slots that are rotated.
 pub trait Slots {
-    /// Why a slot could not be given away.
+    /// Why a slot could not be changed.
     type Error;
 
-    /// Has a slot run another event from now on; where that fails it runs the same as before.
+    /// Makes a slot run another event. On failure the slot must run the same one as before.
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
-/// More pinned events than slots.
+/// There are more pinned events than slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyPinned {
-    /// Events that are to keep a slot.
+    /// The number of pinned events.
     pub pinned: usize,
-    /// Slots that there are.
+    /// The number of slots.
     pub slots: usize,
 }
 
@@ -30,30 +30,31 @@ impl fmt::Display for TooManyPinned {
 
 impl core::error::Error for TooManyPinned {}
 
-/// What is to be served, by numbers from 0 on. Times are in ns, of any clock that does not go back.
+/// Events, numbered from 0, that share slots by turns. Times are in ns of any clock that never goes
+/// back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<Event>,
-    /// What each slot runs: pinned ones first.
+    /// The event of each slot; pinned ones first.
     slots: Vec<usize>,
     pinned: usize,
-    /// Flexible slots, the one that has run the same for longest first.
+    /// The flexible slots, the one that has run its event for longest first.
     running: VecDeque<usize>,
-    /// Flexible events that do not run, the one that has waited longest first.
+    /// The flexible events without a slot, the one that has waited longest first.
     waiting: VecDeque<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Event {
-    /// It runs since then.
+    /// When it last got a slot, while it has one.
     since_ns: Option<u64>,
-    /// What it ran before that.
+    /// How long it ran before that.
     ran_ns: u64,
 }
 
 impl Rotation {
-    /// Events of which these are pinned, for so many slots. Flexible ones begin with the `first` of them, so that not
-    /// always the same ones see a program's beginning.
+    /// Returns a rotation of events, some of them `pinned`. Flexible ones begin with number
+    /// `first` among them, so that the start of a program is not always seen by the same ones.
     /// Nothing runs before [`Rotation::start`].
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
@@ -80,25 +81,25 @@ impl Rotation {
         })
     }
 
-    /// All that have a slot run from now on.
+    /// Starts all events that have a slot.
     pub fn start(&mut self, now_ns: u64) {
         for event in &self.slots {
             self.events[*event].since_ns = Some(now_ns);
         }
     }
 
-    /// What each slot runs.
+    /// Returns the event of each slot.
     pub fn slots(&self) -> &[usize] {
         &self.slots
     }
 
-    /// Whether events take turns: none has to where all have a slot.
+    /// Returns whether events take turns. They do not if all have a slot.
     pub fn takes_turns(&self) -> bool {
         !self.waiting.is_empty() && self.pinned < self.slots.len()
     }
 
-    /// Gives the slots of those that ran longest to those that waited longest, as many as wait. Where a slot cannot
-    /// be given away it stays as it is, and so do those behind it.
+    /// Gives the slots of events that ran longest to those that waited longest. If a slot cannot be
+    /// changed, this and the later slots stay as they are.
     pub fn rotate<S: Slots>(&mut self, now_ns: u64, to: &mut S) -> Result<(), S::Error> {
         for _ in 0..self.running.len().min(self.waiting.len()) {
             let (Some(&slot), Some(&event)) = (self.running.front(), self.waiting.front()) else {
@@ -116,7 +117,7 @@ impl Rotation {
         Ok(())
     }
 
-    /// For how long an event ran until now.
+    /// Returns how long an event has run.
     pub fn ran_ns(&self, event: usize, now_ns: u64) -> u64 {
         self.events.get(event).map_or(0, |event| {
             let since = event

@@ -1,13 +1,13 @@
-//! The groups of one target on one PMU, and the time that the target has run.
+//! The groups of one target on one PMU, and the target's running time.
 
 use alloc::vec::Vec;
 
 use crate::group::Group;
 use crate::{AddError, Event, Pmu, Priority, State, Times};
 
-/// Groups that come and go together, as their target does.
+/// Groups that arrive and leave together with their target.
 ///
-/// Each sum is kept as groups change, so that a switch need not look at groups of who stays:
+/// Each sum is updated as groups change, so that a switch skips the groups of targets that stay:
 ///
 /// | sum | of |
 /// |---|---|
@@ -22,7 +22,7 @@ pub(crate) struct Set {
     pub(crate) running: u32,
     /// How long the target ran until it last left.
     ran_ns: u64,
-    /// Since when it runs.
+    /// When it arrived, while it runs.
     here_since: Option<u64>,
     next: u32,
 }
@@ -36,23 +36,22 @@ impl Set {
         self.groups.len()
     }
 
-    /// Whether the target runs.
     pub(crate) fn is_here(&self) -> bool {
         self.here_since.is_some()
     }
 
-    /// The target's own time.
+    /// Returns the target's running time.
     pub(crate) fn own_ns(&self, now_ns: u64) -> u64 {
         let here = self.here_since;
         self.ran_ns + here.map_or(0, |since| now_ns.saturating_sub(since))
     }
 
-    /// The target runs from now on; its groups wait.
+    /// Records that the target runs from now on. Its groups wait.
     pub(crate) fn arrive(&mut self, now_ns: u64) {
         self.here_since.get_or_insert(now_ns);
     }
 
-    /// It runs no more, and nothing of it counts.
+    /// Records that the target no longer runs, and stops its groups.
     pub(crate) fn leave(&mut self, now_ns: u64, pmu: &mut impl Pmu) {
         self.take_all_out(now_ns, pmu);
         self.ran_ns = self.own_ns(now_ns);
@@ -68,9 +67,9 @@ impl Set {
         }
     }
 
-    /// Puts in all that wait, pinned ones first; whether every one could go on.
+    /// Adds all waiting groups to the PMU, pinned ones first. Returns whether all could be added.
     pub(crate) fn put_all_in(&mut self, now_ns: u64, pmu: &mut impl Pmu) -> bool {
-        // Who is in need of nothing is not looked at.
+        // All of them run already.
         if self.running == self.wanted {
             return true;
         }
@@ -102,7 +101,6 @@ impl Set {
         Ok(number)
     }
 
-    /// Takes a group out for good; its times.
     pub(crate) fn remove(&mut self, number: u32, now_ns: u64, pmu: &mut impl Pmu) -> Option<Times> {
         self.rest(number, State::Off, now_ns, pmu)?;
         let at = self.position(number)?;
@@ -110,7 +108,8 @@ impl Set {
         Some(group.times(self.own_ns(now_ns), now_ns))
     }
 
-    /// Has a group take part no more: switched off or in error. `None` where there is no such group.
+    /// Takes a group out of the competition: switched off or in error. `None` if there is no such
+    /// group.
     pub(crate) fn rest(
         &mut self,
         number: u32,
@@ -124,7 +123,7 @@ impl Set {
         Some(())
     }
 
-    /// The same of one that does not run.
+    /// Does the same with a group that does not run.
     pub(crate) fn rest_at(&mut self, at: usize, state: State, now_ns: u64) {
         let own_ns = self.own_ns(now_ns);
         let group = &mut self.groups[at];
@@ -135,7 +134,7 @@ impl Set {
         group.rest(own_ns, state);
     }
 
-    /// Has a group take part again; `None` where there is no such group.
+    /// Brings a group back into the competition; `None` if there is no such group.
     pub(crate) fn wake(&mut self, number: u32, now_ns: u64) -> Option<()> {
         let at = self.position(number)?;
         let own_ns = self.own_ns(now_ns);
@@ -147,9 +146,9 @@ impl Set {
 
     pub(crate) fn put_in(&mut self, at: usize, now_ns: u64, pmu: &mut impl Pmu) -> bool {
         let group = &mut self.groups[at];
-        let goes_on = group.put_in(now_ns, pmu);
-        self.running += if goes_on { group.weight() } else { 0 };
-        goes_on
+        let is_added = group.put_in(now_ns, pmu);
+        self.running += if is_added { group.weight() } else { 0 };
+        is_added
     }
 
     pub(crate) fn take_out(&mut self, at: usize, now_ns: u64, pmu: &mut impl Pmu) {

@@ -1,13 +1,19 @@
-//! What would become of a set of events, before anybody opens one: the scheduler, driven by a trace of switches.
+//! Simulates a set of events before any is opened: the scheduler itself, driven by a trace of
+//! switches.
 //!
-//! Deterministic, and without an operating system: the same plan, trace and seed give the same numbers anywhere. CPUs
-//! share nothing, so each is run by itself ([`Cpu::run`]) and the outcomes are added.
+//! It is deterministic and needs no operating system: the same plan, trace and seed always give the
+//! same numbers. CPUs share nothing, so each is run separately ([`Cpu::run`]) and the outcomes are
+//! added.
 //!
-//! What is modelled: who has a slot when (exactly, it is the scheduler itself); how many events are added to the PMU and
-//! deleted, which is what a switch costs ([`Outcome::operations`]); that these take time one after the other, so that an
-//! event that goes out and in at a switch misses what happens meanwhile ([`Group::blind_ns`]); and what there is to
-//! count: each time that a label runs, events happen at a rate of its own, between half and one and a half of the mean,
-//! so that a count that is scaled up from a part of the time is off ([`Group::error`]).
+//! The model:
+//!
+//! - Which group has slots when is exact, because it is the scheduler itself.
+//! - A switch costs the number of events added to the PMU and deleted ([`Outcome::operations`]).
+//! - These operations take time one after another, so an event that is deleted and added in one
+//!   switch misses what happens in between ([`Group::blind_ns`]).
+//! - Each time that a label runs, events happen at a random rate between half and one and a half of
+//!   the mean. So a count that is scaled up from a part of the time has an error
+//!   ([`Group::error`]).
 
 mod charged;
 mod outcome;
@@ -23,31 +29,31 @@ use alloc::vec::Vec;
 use crate::{AddError, Context, Event, GroupId, Policy, Priority, Request, State, Target, Tree};
 use pmu::Simulated;
 
-/// What to count on each CPU, and on what.
+/// What to count on each CPU.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
     /// The cgroups.
     pub tree: &'a Tree,
     /// The groups of events.
     pub groups: &'a [Wanted],
-    /// Counters of a CPU.
+    /// The counters of a CPU.
     pub slots: u32,
-    /// After which time places change hands.
+    /// The time between two turns.
     pub turn_ns: u64,
-    /// How long it takes to add an event to the PMU, or to delete it.
+    /// How long it takes to add an event to the PMU, or to delete one.
     pub operation_ns: u64,
 }
 
-/// A group of events.
+/// A requested group of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted {
-    /// What for.
+    /// The target.
     pub target: Target,
-    /// Who gives way.
+    /// Whether it may lose its slots.
     pub priority: Priority,
-    /// How many.
+    /// The number of events.
     pub events: u32,
-    /// Whether each needs a counter; else they are software's, of which there may be any number.
+    /// Whether each event needs a counter. Others are software events, without a limit.
     pub needs_slots: bool,
 }
 
@@ -58,7 +64,7 @@ pub struct Cpu<'a> {
     context: Context<Simulated>,
     /// The groups, with their first events.
     ids: Vec<(GroupId, Event)>,
-    /// What there was to count under each label.
+    /// How many events happened under each label.
     work: Vec<u64>,
     now_ns: u64,
     next_turn_ns: u64,
@@ -66,7 +72,7 @@ pub struct Cpu<'a> {
 }
 
 impl Machine<'_> {
-    /// A CPU with all groups, at the beginning; others are copies of it.
+    /// Returns a CPU with all groups, at time 0. Clone it for the other CPUs.
     pub fn cpu(&self, policy: Policy) -> Result<Cpu<'_>, AddError> {
         let pmus = [self.slots, u32::MAX].map(|slots| Simulated::new(slots, self.operation_ns));
         let mut context = Context::new(pmus, 0).with_policy(policy);
@@ -103,12 +109,12 @@ impl Machine<'_> {
 }
 
 impl Cpu<'_> {
-    /// Goes through switches, which are in order, until `end_ns`.
+    /// Runs through switches, which must be in order, until `end_ns`.
     pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
         self.run_each(switches, end_ns, seed, |_| {});
     }
 
-    /// The same, with something to do whenever a label is left, and in the end.
+    /// Runs, and calls `leave` before each label is left and at the end.
     fn run_each(
         &mut self,
         switches: impl IntoIterator<Item = Switch>,
@@ -117,7 +123,7 @@ impl Cpu<'_> {
         mut leave: impl FnMut(&Self),
     ) {
         let mut rates = Random::new(seed);
-        // What there is to count in 1024 ns.
+        // Events per 1024 ns.
         let mut rate = rates.between(512, 1536);
         for switch in switches {
             if switch.at_ns >= end_ns {
@@ -135,7 +141,7 @@ impl Cpu<'_> {
         leave(self);
     }
 
-    /// Time passes, with turns.
+    /// Lets time pass, with turns.
     fn pass_to(&mut self, to_ns: u64, rate: u64) {
         while self.next_turn_ns <= to_ns {
             let turn_ns = self.next_turn_ns;
@@ -164,7 +170,7 @@ impl Cpu<'_> {
         }
     }
 
-    /// What came of it so far.
+    /// Returns the outcome so far.
     pub fn outcome(&self) -> Outcome {
         let group = |((id, event), wanted): (&(GroupId, Event), &Wanted)| {
             let pmu = self.context.pmu(id.pmu);

@@ -1,14 +1,15 @@
-//! Which label lies in which.
+//! The tree of labels.
 
 use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups, or scopes, by parent. A label is never given twice, so that a parent's number is below its children's.
+/// Cgroups or scopes by parent. Numbers are never reused, so a parent's number is always below its
+/// children's.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
-    /// How many children each has; `None` where it is gone.
+    /// The number of children of each label; `None` for a deleted label.
     children: Vec<Option<u32>>,
 }
 
@@ -22,12 +23,12 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The root alone.
+    /// Returns a tree with only the root.
     pub fn new() -> Tree {
         Tree::default()
     }
 
-    /// A new label; `None` where the parent is not there, or there are 4 billion.
+    /// Adds a label; `None` if there is no such parent, or no number left.
     pub fn create(&mut self, parent: Label) -> Option<Label> {
         let label = Label(u32::try_from(self.parents.len()).ok()?);
         *self.children.get_mut(parent.0 as usize)?.as_mut()? += 1;
@@ -36,7 +37,7 @@ impl Tree {
         Some(label)
     }
 
-    /// Takes one out, if it is there, is not the root and has no children.
+    /// Deletes a label. Returns `false` if it does not exist, is the root or has children.
     pub fn delete(&mut self, label: Label) -> bool {
         let childless = self.children.get(label.0 as usize) == Some(&Some(0));
         let Some(parent) = self.parent(label).filter(|_| childless) else {
@@ -49,27 +50,27 @@ impl Tree {
         true
     }
 
-    /// Whether it is there.
+    /// Returns whether a label exists.
     pub fn has(&self, label: Label) -> bool {
         matches!(self.children.get(label.0 as usize), Some(Some(_)))
     }
 
-    /// In which it lies; of one that is gone, lay.
+    /// Returns the parent of a label, also of a deleted one.
     pub fn parent(&self, label: Label) -> Option<Label> {
         self.parents.get(label.0 as usize).copied().flatten()
     }
 
-    /// Itself, and all that it is in, to the root.
+    /// Returns the label and all above it, up to the root.
     pub fn path(&self, label: Label) -> impl Iterator<Item = Label> + '_ {
         core::iter::successors(Some(label), |label| self.parent(*label))
     }
 
-    /// How many labels there ever were.
+    /// Returns how many labels were ever added.
     pub fn len(&self) -> usize {
         self.parents.len()
     }
 
-    /// Never: the root is always there.
+    /// Returns `false`, because the root always exists.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_leaves_go_and_numbers_are_not_given_twice() {
+    fn only_leaves_are_deleted_and_numbers_are_not_reused() {
         let mut tree = Tree::new();
         let a = tree.create(Label::ROOT).unwrap();
         let b = tree.create(a).unwrap();

@@ -1,17 +1,18 @@
-//! One PMU of a context: who of its groups counts now.
+//! One PMU of a context, and which of its groups count.
 
 use alloc::vec::Vec;
 
 use crate::homes::{At, Homes};
-use crate::order::{Candidate, Place, Settle};
+use crate::order::{Candidate, SetPlace, Settle};
 use crate::set::Set;
 use crate::{Label, Pmu, State, Target, Tree};
 
-/// One PMU and all groups that are for it. Between two calls these hold:
+/// One PMU with all its groups. INVARIANT between two calls:
 ///
-/// 1. Only groups of the system, of the homes on the way from `here` and of the task count; never more than the slots.
-/// 2. While all that these want fits, all of them count (as far as the PMU does not refuse).
-/// 3. A pinned group of theirs counts, or is in error.
+/// 1. Only groups of the system, of the homes on the path from `here`, and of the task count; never
+///    more than the slots.
+/// 2. While everything that these need fits, all of them count, unless the PMU refuses some.
+/// 3. Each pinned group among them counts, or is in error.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<P> {
     pub(crate) pmu: P,
@@ -20,7 +21,7 @@ pub(crate) struct Unit<P> {
     pub(crate) homes: Homes,
     /// The home of the label that runs, or the nearest above it.
     pub(crate) here: At,
-    /// Room to put candidates in order: so large that a switch allocates nothing.
+    /// Capacity for sorting candidates, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -38,7 +39,8 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Another label runs. What is of neither the labels left nor those entered is not touched, as long as all fits.
+    /// Switches to another label. While everything fits, only groups of labels left or entered are
+    /// touched.
     pub(crate) fn enter(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -47,7 +49,8 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// The same, as if nobody could be left where they are: all go out, and in again.
+    /// Switches to another label by taking all groups out and putting them in again. For
+    /// comparison.
     pub(crate) fn enter_whole(&mut self, tree: &Tree, label: Label, now_ns: u64) {
         let to = self.homes.nearest(tree, label);
         if to != self.here {
@@ -57,7 +60,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Leaves labels for others, without putting anything in yet.
+    /// Moves from the labels left to those entered, without starting any group.
     pub(crate) fn cross(&mut self, to: At, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -73,7 +76,7 @@ impl<P: Pmu> Unit<P> {
         self.here = to;
     }
 
-    /// Has those count who should, after any change.
+    /// Restores the invariant after any change.
     pub(crate) fn settle(&mut self, now_ns: u64, why: Settle) {
         let slots = self.pmu.slots();
         if self.sum(|set| set.wanted) <= slots {
@@ -89,14 +92,15 @@ impl<P: Pmu> Unit<P> {
         self.place_by_order(now_ns, why);
     }
 
-    /// The same, after a change of a group of this target: that is nobody's matter while the target does not run.
+    /// Restores the invariant after a change of a group of this target. Does nothing while the
+    /// target does not run.
     pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
         if self.set(target).is_some_and(Set::is_here) {
             self.settle(now_ns, Settle::Change);
         }
     }
 
-    /// Whose turn it is next, where not all have a slot.
+    /// Gives waiting groups a turn.
     pub(crate) fn rotate(&mut self, now_ns: u64) {
         if self.sum(|set| set.wanted) > self.sum(|set| set.running) {
             self.settle(now_ns, Settle::Turn);
@@ -111,7 +115,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// The set of a target that has one, and the PMU.
+    /// Returns the set of a target, if it has one, and the PMU.
     pub(crate) fn set_mut(&mut self, target: Target) -> Option<(&mut Set, &mut P)> {
         let set = match target {
             Target::System => &mut self.system,
@@ -124,7 +128,7 @@ impl<P: Pmu> Unit<P> {
         Some((set, &mut self.pmu))
     }
 
-    /// The same, made where there is none.
+    /// Returns the set of a target, adding one if needed.
     pub(crate) fn make_set(
         &mut self,
         tree: &Tree,
@@ -147,7 +151,6 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Forgets a label and its groups.
     pub(crate) fn close(&mut self, tree: &Tree, label: Label, running: Label, now_ns: u64) {
         if let Some(at) = self.homes.of(label) {
             let set = self.homes.set_mut(at);
@@ -161,13 +164,14 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Room for the candidates of any switch.
+    /// Reserves capacity for the candidates of any switch.
     pub(crate) fn make_room(&mut self) {
         let most = self.system.len() + self.task.len() + self.homes.most_groups();
         self.order.reserve(most.saturating_sub(self.order.len()));
     }
 
-    /// Groups that can count now: the system's, of the labels that run from the innermost on, the task's.
+    /// Visits the sets that can count now: the system's, those of the running labels from the
+    /// innermost on, the task's.
     fn each_set(&mut self, mut visit: impl FnMut(&mut Set, &mut P)) {
         visit(&mut self.system, &mut self.pmu);
         let mut at = self.here;
@@ -184,16 +188,16 @@ impl<P: Pmu> Unit<P> {
         of(&self.system) + labels + of(&self.task)
     }
 
-    pub(crate) fn at_place(&mut self, place: Place) -> (&mut Set, &mut P) {
+    pub(crate) fn at_place(&mut self, place: SetPlace) -> (&mut Set, &mut P) {
         let set = match place {
-            Place::System => &mut self.system,
-            Place::Home(at) => self.homes.set_mut(at),
-            Place::Task => &mut self.task,
+            SetPlace::System => &mut self.system,
+            SetPlace::Home(at) => self.homes.set_mut(at),
+            SetPlace::Task => &mut self.task,
         };
         (set, &mut self.pmu)
     }
 
-    /// More is pinned than there are slots: those that count keep theirs; of the others, whoever finds none is in error.
+    /// Puts pinned groups in error that find no slots. Those that count keep theirs.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

@@ -1,4 +1,4 @@
-//! Where the slots do not hold all, turns are fair between the system's events and those of cgroups.
+//! When slots are scarce, turns must be fair between events of the system and of cgroups.
 #![cfg(not(miri))]
 
 mod support;
@@ -8,7 +8,7 @@ use tiptoe_schedule::{Context, Event, GroupId, Label, Priority, Request, Target,
 
 const MS: u64 = 1_000_000;
 
-/// A CPU on which cgroups take turns in running.
+/// A CPU on which cgroups run in turns.
 struct Cpu {
     context: Context<Counters>,
     tree: Tree,
@@ -18,7 +18,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Groups of one event: of the system, and of each cgroup.
+    /// Returns a CPU with groups of one event, for the system and for each cgroup.
     fn new(slots: u32, system: u32, cgroups: u32, each: u32) -> Cpu {
         let mut cpu = Cpu {
             context: Context::new([Counters::new(slots)], 0),
@@ -48,7 +48,7 @@ impl Cpu {
         cpu
     }
 
-    /// Each cgroup runs for its time, round and round, and places change hands each 4 ms.
+    /// Runs each cgroup for its slice, round and round, with a turn every 4 ms.
     fn run(&mut self, slices_ns: &[u64], for_ns: u64) {
         let end = self.now_ns + for_ns;
         let mut turn = self.now_ns + 4 * MS;
@@ -67,7 +67,7 @@ impl Cpu {
         }
     }
 
-    /// In percent of the time in which it could have, each counted so much: the least and the most.
+    /// Returns the smallest and largest share of enabled time, in percent.
     fn shares(&self, ids: &[GroupId]) -> (u64, u64) {
         let share = |id: &GroupId| {
             let times = self.context.times(*id, self.now_ns).unwrap();
@@ -77,7 +77,7 @@ impl Cpu {
         (*shares.iter().min().unwrap(), *shares.iter().max().unwrap())
     }
 
-    /// The least and the most of all.
+    /// Returns the smallest and largest share of all groups.
     fn all(&self) -> (u64, u64) {
         let of_cgroups = self.cgroups.iter().map(|ids| self.shares(ids));
         of_cgroups.fold(self.shares(&self.system), |(least, most), (low, high)| {
@@ -108,7 +108,7 @@ fn the_system_s_events_and_cgroups_have_equal_shares() {
     }
 }
 
-/// By the time of the last turn alone the cgroups, none of which ran for long, would always come first.
+/// Ordered by the last turn, the cgroups would always be first, because none of them ran for long.
 #[test]
 fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     let mut cpu = Cpu::new(2, 2, 300, 2);
@@ -123,7 +123,7 @@ fn many_cgroups_that_run_seldom_do_not_starve_the_system() {
     assert!((45..=55).contains(&mean), "{mean}%");
 }
 
-/// Cgroups come and go: none of them ran before, or will again.
+/// Short-lived cgroups: none of them ran before, or will again.
 #[test]
 fn cgroups_that_run_once_do_not_starve_the_system() {
     let mut cpu = Cpu::new(4, 4, 1000, 20);
@@ -133,7 +133,7 @@ fn cgroups_that_run_once_do_not_starve_the_system() {
     assert!(least + 6 >= even && most <= even + 6, "{least} to {most}%");
 }
 
-/// The published patch left the system's events where they were, and cgroups had what was left.
+/// The published patch left the system's events on, and gave cgroups only what was left.
 #[test]
 fn cgroups_are_not_starved_by_events_that_stay() {
     let mut cpu = Cpu::new(4, 4, 2, 1);
@@ -157,12 +157,12 @@ fn between_two_turns_places_do_not_change_hands_at_each_switch() {
     let of_system = |(_, event): &&(bool, Event)| event.0 <= 4;
     let log = &cpu.context.pmu(0).unwrap().log;
     let moved = log.iter().filter(of_system).count();
-    // 40,000 switches, of which each could move four out and in.
+    // Each of 40,000 switches could move four events out and in.
     assert!(moved < 40_000 / 10, "{moved}");
 }
 
 #[test]
-fn all_have_a_slot_in_the_end_whatever_their_size() {
+fn every_group_gets_slots_eventually_whatever_its_size() {
     let mut context = Context::new([Counters::new(4)], 0);
     let tree = Tree::new();
     let mut add = |events: std::ops::Range<u32>| {

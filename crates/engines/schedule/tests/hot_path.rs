@@ -1,4 +1,4 @@
-//! What a switch does not do: allocate, and look at PMUs that have no events of cgroups.
+//! A switch must not allocate, and must not touch PMUs without events of cgroups.
 
 mod support;
 
@@ -7,27 +7,27 @@ use std::cell::Cell;
 
 use support::Counters;
 use tiptoe_schedule::{
-    Context, Event, Label, Pmu, Policy, Priority, Refused, Request, Target, Task, Tree,
+    Context, Event, Label, NoUsableSlot, Pmu, Policy, Priority, Request, Target, Task, Tree,
 };
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, and how often this thread called it.
+/// The system's allocator, which counts this thread's calls.
 struct Counted;
 
-// SAFETY: hands everything on to the system's allocator as it came.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller keeps the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -35,7 +35,6 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-/// Counters that do not note what was done with them.
 struct Quiet(u32);
 
 impl Pmu for Quiet {
@@ -43,23 +42,23 @@ impl Pmu for Quiet {
         self.0
     }
 
-    fn add(&mut self, _event: Event) -> Result<(), Refused> {
+    fn add(&mut self, _event: Event) -> Result<(), NoUsableSlot> {
         Ok(())
     }
 
     fn delete(&mut self, _event: Event) {}
 }
 
-/// Nobody is to ask it for anything while labels switch.
+/// Panics if it is used while labels switch.
 struct Untouched(bool);
 
 impl Pmu for Untouched {
     fn slots(&self) -> u32 {
-        assert!(!self.0, "it was asked");
+        assert!(!self.0, "its slots were read");
         4
     }
 
-    fn add(&mut self, _event: Event) -> Result<(), Refused> {
+    fn add(&mut self, _event: Event) -> Result<(), NoUsableSlot> {
         assert!(!self.0, "it was touched");
         Ok(())
     }
@@ -106,7 +105,7 @@ fn switches_do_not_allocate() {
             for task in &mut tasks {
                 let event = [Event(99)];
                 task.add(0, Priority::Flexible, &event).unwrap();
-                // Room is made for it when it comes for the first time.
+                // Its first switch allocates capacity.
                 let next = std::mem::take(task);
                 *task = context.switch(&tree, next, Label::ROOT, 0);
             }
@@ -131,7 +130,7 @@ fn switches_do_not_allocate() {
 
 #[test]
 fn pmus_without_events_of_cgroups_are_skipped_whole() {
-    /// The one that has them, and the one that has not.
+    /// A PMU with events of cgroups, or one without.
     enum Either {
         Counters(Counters),
         Untouched(Untouched),
@@ -145,7 +144,7 @@ fn pmus_without_events_of_cgroups_are_skipped_whole() {
             }
         }
 
-        fn add(&mut self, event: Event) -> Result<(), Refused> {
+        fn add(&mut self, event: Event) -> Result<(), NoUsableSlot> {
             match self {
                 Either::Counters(pmu) => pmu.add(event),
                 Either::Untouched(pmu) => pmu.add(event),

@@ -1,4 +1,4 @@
-//! Any changes in any order: the scheduler does what the slow model does, and what was promised holds.
+//! Random changes: the scheduler must agree with the slow model and keep the invariants.
 
 mod support;
 
@@ -14,7 +14,7 @@ use tiptoe_schedule::{
 const LABELS: usize = 7;
 const TASKS: usize = 3;
 
-/// The root, two cgroups, one that is empty, and what lies in them.
+/// The root, two cgroups, an empty one, and cgroups inside them.
 const PARENTS: [usize; LABELS - 1] = [0, 0, 1, 1, 3, 2];
 
 #[derive(Clone, Debug)]
@@ -50,7 +50,6 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Both, side by side.
 struct Pair {
     context: Context<Counters>,
     tree: Tree,
@@ -112,7 +111,7 @@ impl Pair {
                     return;
                 }
             }
-            // A task that does not leave is none that comes.
+            // The current task cannot be the next one.
             Change::Switch(task, label) if task == self.model.task => {
                 return self.change(&Change::Enter(label));
             }
@@ -155,7 +154,7 @@ impl Pair {
         if let Change::Remove(_) = change {
             let times = self.context.remove(&self.tree, id, now).unwrap();
             let of_model = (group.enabled_ns, group.running_ns);
-            // The model knows nothing of what a PMU refuses.
+            // The model does not know what a PMU refuses.
             if self.context.pmu(0).unwrap().rivals.is_empty() {
                 assert_eq!((times.enabled_ns, times.running_ns), of_model);
             }
@@ -206,7 +205,7 @@ impl Pair {
         self.model.add(target, is_pinned, weight);
     }
 
-    /// Who counts, by what the PMU was told.
+    /// Returns the groups that count, by what the PMU was given.
     fn running(&self) -> Vec<usize> {
         let counts = self.context.pmu(0).unwrap().running();
         let runs = |at: &usize| self.ids[*at].1.iter().all(|event| counts.contains(event));
@@ -235,7 +234,7 @@ impl Pair {
                 self.context.state(*id) == Some(State::Error),
                 group.in_error
             );
-            // The clock's work is what there is to count.
+            // Work passes with the clock, so a count equals the running time.
             for event in events {
                 assert_eq!(self.context.pmu(0).unwrap().count(*event), group.running_ns);
             }
@@ -258,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn pinned_are_never_displaced_and_nobody_is_touched_in_vain(
+    fn pinned_are_never_displaced_and_no_group_is_touched_in_vain(
         slots in 1u32..6,
         changes in proptest::collection::vec((change(), 1u64..50_000_000), 1..60),
     ) {
@@ -276,7 +275,7 @@ proptest! {
             for at in before.iter().filter(|at| stays(at)) {
                 let group = &pair.model.groups[*at];
                 prop_assert!(!group.is_pinned || after.contains(at), "a pinned group lost its place");
-                // While all fits before and after, nobody who stays is touched.
+                // While everything fits before and after, groups that stay are not touched.
                 if fitted && pair.model.wanted() <= slots {
                     let events = &pair.ids[*at].1;
                     prop_assert!(events.iter().all(|event| !pair.touched().contains(event)));
@@ -343,7 +342,7 @@ proptest! {
     fn a_parent_s_count_is_the_sum_of_its_own_and_its_descendants(
         switches in proptest::collection::vec((0..LABELS, 1u64..1_000_000), 1..200),
     ) {
-        // An event for each label, and slots for all that are ever wanted.
+        // An event for each label, and enough slots for all.
         let mut pair = Pair::new(5);
         for label in 0..LABELS {
             pair.add(For::Label(label), false, 1);

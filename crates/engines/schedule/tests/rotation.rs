@@ -1,18 +1,18 @@
-//! Any mix of events: those that are pinned never move, and the others have equal turns.
+//! Any mix of events: pinned ones must never move, and the others must have equal turns.
 
 use std::collections::HashSet;
 
 use proptest::prelude::*;
 use tiptoe_schedule::{Rotation, Slots, TooManyPinned};
 
-/// Notes what each slot runs; refuses now and then.
-struct Noted {
+/// Records what each slot runs; refuses every n-th change.
+struct Recorder {
     running: Vec<usize>,
     puts: u64,
     refuse_each: u64,
 }
 
-impl Slots for Noted {
+impl Slots for Recorder {
     type Error = ();
 
     fn put(&mut self, slot: usize, event: usize) -> Result<(), ()> {
@@ -25,8 +25,8 @@ impl Slots for Noted {
     }
 }
 
-fn slots(rotation: &Rotation, refuse_each: u64) -> Noted {
-    Noted {
+fn slots(rotation: &Rotation, refuse_each: u64) -> Recorder {
+    Recorder {
         running: rotation.slots().to_vec(),
         puts: 0,
         refuse_each,
@@ -96,7 +96,7 @@ proptest! {
             let running: HashSet<usize> = rotation.slots().iter().copied().collect();
             prop_assert_eq!(running.len(), slots_there.min(pinned.len()));
         }
-        // The time of all slots is given out, once.
+        // The time of all slots is given out exactly once.
         let now = turns * 10;
         let ran: Vec<u64> = (0..pinned.len()).map(|event| rotation.ran_ns(event, now)).collect();
         prop_assert_eq!(ran.iter().sum::<u64>(), now * rotation.slots().len() as u64);

@@ -1,11 +1,11 @@
-//! The table of cases: who counts after each switch, and who was touched by it.
+//! A table of cases: the groups that count after each switch, and those that it touched.
 
 mod support;
 
 use support::script::check;
 
 #[test]
-fn a_cgroup_switch_touches_only_what_is_of_the_cgroups_left_and_entered() {
+fn a_cgroup_switch_touches_only_events_of_the_cgroups_left_and_entered() {
     check(
         "siblings",
         4,
@@ -90,7 +90,7 @@ fn a_pinned_cgroup_event_evicts_a_flexible_system_wide_one() {
     ",
     );
     check(
-        "while all fits nobody makes room",
+        "while all fits no group makes room",
         3,
         "
         add S system; add T system; add A a pinned -> S T
@@ -382,9 +382,10 @@ fn times_are_of_the_target_s_own_time() {
     assert_eq!([ms("S"), ms("T"), ms("A")], [(6, 6), (6, 3), (3, 3)]);
 }
 
-/// A task whose last event had been removed left its empty places behind, in which the next one's events were lost.
+/// Empty sets of a task with removed events once stayed in the unit, and the next task's events
+/// were lost in them.
 #[test]
-fn a_task_whose_events_are_all_removed_leaves_nothing_behind() {
+fn a_task_whose_events_are_all_removed_leaves_no_empty_set() {
     check(
         "three tasks",
         3,

@@ -1,13 +1,13 @@
 //! Which thread counts in which slab.
 //!
-//! A thread's first hit claims a *descriptor* for the rest of its life; the
-//! descriptor's first word leads trampolines to the thread's slab of the
-//! present session, or is 0 and sends them to the cold path.
+//! A thread's first hit claims a *descriptor* for the rest of its life. The descriptor's first word
+//! leads trampolines to the thread's slab of the current session; 0 sends them to the cold path.
 //!
-//! The table of descriptors lies in memory that is wiped on fork, therefore a
-//! child finds 0 everywhere, and never writes its parent's slabs. A descriptor
-//! is taken over only from a thread that the kernel says is gone, so a slab has
-//! at most one writer at any time, and counts are never reset.
+//! The kernel wipes the table of descriptors on fork, so a child finds 0 everywhere and never
+//! writes its parent's slabs.
+//!
+//! INVARIANT: a slab has at most one writer at any time, because a descriptor is taken over only
+//! from a thread that the kernel reports dead. So counts are never reset.
 //!
 //! Opening a slab races with the end of a session:
 //!
@@ -21,21 +21,21 @@
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What trampolines reach through a thread's TLS word. One cache line each, so
+/// A thread's descriptor, which trampolines reach through a TLS word. Each has a cache line of its
+/// own, so that threads share none.
 /// that threads do not share any.
 #[repr(C, align(64))]
 pub struct Descriptor {
     /// Address of the thread's slab, or 0. Read by trampolines: offset 0.
     pub slab: AtomicU64,
-    /// The owning thread, or 0, in the low half; above it how often the
-    /// descriptor was taken over. The kernel gives a dead thread's number to a
-    /// new one: an exchange that went by the number alone could not tell that the
-    /// new thread had come in between.
+    /// The owning thread, or 0, in the low half; above it the number of takeovers. The kernel
+    /// reuses a dead thread's number. An exchange on the number alone could not tell whether a new
+    /// thread with that number had claimed the descriptor in between.
     owner: AtomicU64,
 }
 
 impl Descriptor {
-    /// A descriptor that nobody owns.
+    /// Returns a descriptor without an owner.
     pub fn new() -> Self {
         Descriptor {
             slab: AtomicU64::new(0),
@@ -43,9 +43,10 @@ impl Descriptor {
         }
     }
 
-    /// The owning thread, or 0.
+    /// Returns the owning thread, or 0.
     pub fn owner(&self) -> u32 {
-        // Relaxed: a thread asks whether it is itself, which only it can change.
+        // Relaxed: a thread compares it with its own number, which only that thread can store or
+        // replace while it lives.
         self.owner.load(Ordering::Relaxed) as u32
     }
 }
@@ -56,22 +57,22 @@ impl Default for Descriptor {
     }
 }
 
-/// How many owners a claim asks after before it takes a fresh descriptor.
+/// How many owners a claim checks before it takes a fresh descriptor.
 const LOOKS: usize = 4;
 
-/// All descriptors of a process and the session they serve.
+/// All descriptors of a process, and the session that they serve.
 pub struct Claims<'a> {
     descriptors: &'a [Descriptor],
     /// Descriptors ever used; wiped on fork with the table it counts.
     used: &'a AtomicU32,
-    /// Where the next claim begins to look for dead owners.
+    /// Where the next claim starts to search for dead owners.
     cursor: AtomicU32,
-    /// Odd while a session is on.
+    /// Odd while a session is active.
     session: AtomicU64,
 }
 
 impl<'a> Claims<'a> {
-    /// Claims over zeroed storage.
+    /// Returns claims over zeroed storage.
     pub fn new(descriptors: &'a [Descriptor], used: &'a AtomicU32) -> Self {
         let (cursor, session) = (AtomicU32::new(0), AtomicU64::new(0));
         Claims {
@@ -82,22 +83,21 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// The descriptor at `index`.
+    /// Returns the descriptor at `index`.
     pub fn descriptor(&self, index: usize) -> Option<&'a Descriptor> {
         self.descriptors.get(index)
     }
 
-    /// How many descriptors were ever taken.
+    /// Returns how many descriptors were ever taken.
     pub fn used(&self) -> usize {
-        // Relaxed: a bound for who looks through what belongs to them.
+        // Relaxed: only a bound for searches; each descriptor is checked by itself.
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`: one that, told its index and owner, `taken`
-    /// denies (unless `keep`), or a fresh one. `None` where all are taken. The first `most`
-    /// have a slab: none of the others is taken while one of these is free. Lock-free;
-    /// a signal handler that claims on the same thread meanwhile is harmless:
-    /// both descriptors then belong to this one thread.
+    /// Takes a descriptor for thread `tid`: an owned one for whose index and owner `taken` returns
+    /// `false` (unless `keep`), or a fresh one. `None` if all are taken. Only the first `most` have
+    /// a slab, so the others are taken last. Lock-free. A signal handler that claims on the same
+    /// thread in between is harmless, because both descriptors then belong to that thread.
     pub fn claim(
         &self,
         tid: u32,
@@ -108,7 +108,7 @@ impl<'a> Claims<'a> {
         let most = most.min(self.descriptors.len());
         let used = (self.used.load(Ordering::Relaxed) as usize).min(most);
         if !keep && used > 0 {
-            // Relaxed: only spreads the looks.
+            // Relaxed: only spreads the searches.
             let start = self.cursor.fetch_add(LOOKS as u32, Ordering::Relaxed) as usize;
             let full = used == most;
             let looks = if full { used } else { LOOKS.min(used) };
@@ -126,8 +126,8 @@ impl<'a> Claims<'a> {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        // Acquire: pairs with the exchange below and the store in `take_fresh`, so
-        // that `taken` is asked after the thread that wrote the number.
+        // Acquire: pairs with the exchange below and the store in `take_fresh`, so that `taken`
+        // checks the thread after that thread wrote its number.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
         let free = owner == tid || (owner != 0 && !taken(index, owner));
@@ -151,9 +151,9 @@ impl<'a> Claims<'a> {
         Some(index)
     }
 
-    /// Keeps heirs away from the descriptor of a thread that `alive` denies, for
-    /// `holder`, which is alive, until it is [released](Claims::release). `None` where
-    /// nobody owned it, its owner lives, or an heir was faster.
+    /// Reserves a dead thread's descriptor for the living thread `holder` until
+    /// [`Claims::release`], so that no heir takes it. Returns the dead owner; `None` if there is no
+    /// owner, `alive` reports it living, or an heir was faster.
     pub fn hold(&self, index: usize, holder: u32, alive: impl Fn(u32) -> bool) -> Option<u32> {
         let descriptor = self.descriptors.get(index)?;
         // Acquire: as in `take_over`.
@@ -170,12 +170,13 @@ impl<'a> Claims<'a> {
         exchanged.then_some(owner)
     }
 
-    /// Gives a held descriptor back to its dead owner.
+    /// Gives a held descriptor back to its dead owner, so that an heir may take it.
     pub fn release(&self, index: usize, owner: u32) {
         if let Some(descriptor) = self.descriptors.get(index) {
             let taken = descriptor.owner.load(Ordering::Relaxed) >> 32; // our own write
             let next = taken.wrapping_add(1) << 32 | u64::from(owner);
-            // Release: pairs with the Acquire in `take_over`; what the holder did is done.
+            // Release: pairs with the Acquire in `take_over`, so that an heir sees what the holder
+            // wrote.
             descriptor.owner.store(next, Ordering::Release);
         }
     }
@@ -185,20 +186,20 @@ impl<'a> Claims<'a> {
         self.session.fetch_or(1, Ordering::Release); // pairs with the load in `open`
     }
 
-    /// Whether a session is on.
+    /// Returns whether a session is active.
     pub fn active(&self) -> bool {
         self.session().is_some()
     }
 
-    /// The session that is on. Read before its slabs are looked up: [`Claims::open`]
-    /// then refuses a slab of one that has ended meanwhile.
+    /// Returns the active session. Must be read before its slabs are looked up, so that
+    /// [`Claims::open`] refuses the slab of a session that has ended since.
     pub fn session(&self) -> Option<u64> {
         let session = self.session.load(Ordering::Acquire); // pairs with `begin`
         (session & 1 == 1).then_some(session)
     }
 
-    /// Leads the calling thread's trampolines to its slab, unless its session
-    /// ended or ends just now. True where the slab may be counted in.
+    /// Leads the calling thread's trampolines to its slab. Returns `false`, and opens nothing, if
+    /// the session has ended.
     pub fn open(&self, index: usize, slab: u64, session: u64) -> bool {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
@@ -213,8 +214,8 @@ impl<'a> Claims<'a> {
         true
     }
 
-    /// Ends the session: no trampoline finds a slab after this but those that
-    /// had read theirs before. Only the agent's thread may call this.
+    /// Ends the session. Afterwards trampolines find no slab, except those that read theirs before.
+    /// Only the agent's thread may call this.
     pub fn end(&self) {
         let session = self.session.load(Ordering::Relaxed); // our own write
         if session & 1 == 1 {
@@ -236,7 +237,7 @@ impl<'a> Claims<'a> {
 mod tests {
     use super::*;
 
-    /// Threads that live for a moment, beside some that stay.
+    /// Short-lived threads beside some that stay.
     #[test]
     fn dead_threads_slabs_are_taken_before_there_is_none() {
         const MOST: usize = 16;

@@ -1,28 +1,29 @@
-//! What keeps an address space true: which of a program's calls change what of a file
-//! can be run where, and what is read again where nobody saw the change.
+//! Keeps the address space up to date: which of the program's calls change what code of a file is
+//! mapped where, and when the kernel's list must be read again.
 //!
-//! The coordination removed: the program's threads map and unmap side by side as the
-//! kernel lets them, and none of them ever waits for whoever reads the whole list.
+//! The coordination removed: the program's threads map and unmap concurrently, as the kernel lets
+//! them. None of them ever waits for the reader of the whole list.
 //!
-//! The space holds what of files can be executed. It learns of a change in one of
-//! four ways:
+//! The space holds the executable parts of files. It learns of a change in one of five ways:
 //!
 //! | a change | the space |
 //! |---|---|
-//! | a call of the program's that is seen, and the lock is free | is edited under the lock, around the call |
-//! | the same, and the lock is taken | is in *doubt* from before the call on |
-//! | a call that brings what cannot be named yet: a file never seen, memory that is made executable | is *lacking* after it |
-//! | a miss: somebody runs where nothing is | is lacking |
+//! | a hooked call, and the lock is free | is edited under the lock, around the call |
+//! | a hooked call, and the lock is taken | is in *doubt* from before the call on |
+//! | a call whose file cannot be named yet: a new file, or memory made executable | is *lacking* after it |
+//! | the loader's own calls, which no hook sees | is in doubt from [`Feed::begin_unseen`] on |
+//! | a miss: a thread runs where the space has nothing | is lacking |
 //!
-//! What is in doubt may hold what is not there any more: no answer is given. What is
-//! lacking holds nothing wrong, so that what is found is true. Either ends when the
-//! agent's thread has read the whole list again ([`Feed::read_again`]); [`doubt`] has
-//! the rules. A file is what the list calls it, device and inode, and gets a small
-//! number when it is first read there. stat(2) shows another device on some file systems: then
-//! the pair is not known, and the space is lacking until the list is read.
+//! A space in doubt may hold mappings that were removed, so lookups must not be answered. A lacking
+//! space holds nothing wrong, so positive answers are right. Both end when the agent's thread has
+//! read the whole list ([`Feed::read_again`]); [`doubt`] has the rules.
 //!
-//! A call that is about no file's code costs a look at its arguments, and a
-//! look into the page table where it takes away: nothing that is shared is written.
+//! A file is identified by device and inode, as the list shows them, and gets a small number when
+//! it is first read there. On some file systems stat(2) shows another device. The pair is then
+//! unknown, and the space is lacking until the list is read.
+//!
+//! A call that concerns no file's code costs a check of its arguments, and a look into the page
+//! table if it removes mappings. It writes nothing shared.
 
 use core::ops::Range;
 
@@ -41,7 +42,7 @@ use doubt::Doubt;
 use files::Files;
 pub use lines::{Line, Lines};
 
-/// How often a program's thread looks for the lock: some ten microseconds.
+/// How often a program's thread tries to take the lock: about ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 1024 };
 
 /// A file as /proc/self/maps names it.
@@ -53,29 +54,30 @@ pub struct FileId {
     pub inode: u64,
 }
 
-/// Whether a place is still where it was.
+/// Whether an address still has the expected file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is, and nothing was written to learn that.
+    /// It has, by a lookup that wrote nothing shared.
     Speculative,
-    /// It is, by the lock.
+    /// It has, by a lookup under the lock.
     Locked,
-    /// It is not there, as far as is known, or nothing is certain now.
+    /// It has not, or that is not certain now.
     Missed,
 }
 
-/// What came of reading the whole list.
+/// The result of reading the whole list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// How many mappings there are; those that continue each other are one.
+    /// The number of mappings; adjacent ones that continue each other count once.
     pub mappings: usize,
-    /// How many bytes they have together.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// How much was wrong though nothing seemed to be: changes that nobody saw.
+    /// The number of differences found although nothing was in doubt or lacking: changes that no
+    /// hook saw.
     pub corrected: u64,
 }
 
-/// An address space, its files and what is in doubt.
+/// An address space, its files and its doubt.
 #[derive(Debug)]
 pub struct Feed<'a> {
     space: Space<'a>,
@@ -84,13 +86,13 @@ pub struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// How many words its storage needs; [`Shape`] says of how many tables.
+    /// Returns how many words the storage needs; [`Shape`] says how many tables.
     pub const fn words(tables: usize, files: usize) -> usize {
         shape(tables).words() + files::words_for(files)
     }
 
-    /// An empty one over zeroed storage, which is lacking everything; `None` where
-    /// that is too short. `files` is a power of two.
+    /// Returns an empty space over zeroed storage, lacking everything; `None` if `words` is too
+    /// short. `files` must be a power of two.
     pub fn new(words: &'a [AtomicU64], tables: usize, files: usize) -> Option<Self> {
         let (slots, words) = words.split_at_checked(files::words_for(files))?;
         let feed = Feed {
@@ -102,9 +104,9 @@ impl<'a> Feed<'a> {
         Some(feed)
     }
 
-    /// Whether a call is to be [performed](Feed::perform) by whoever sees it coming. A
-    /// program takes away only what it has mapped: that is in the space by now, or
-    /// this is unsure of itself.
+    /// Returns whether the hook must [perform](Feed::perform) this call. A call
+    /// that removes mappings concerns the space only if it overlaps a known range, or if the space is
+    /// unsure. A program removes only what it has mapped before.
     #[inline]
     pub fn concerns(&self, call: &Call) -> bool {
         match call.change() {
@@ -119,8 +121,9 @@ impl<'a> Feed<'a> {
         !range.is_empty() && (self.is_unsure() || self.space.may_meet(range))
     }
 
-    /// Makes a call and notes what it did. `file` names the mapped one. No signal
-    /// handler may run on this thread meanwhile that asks, or calls this.
+    /// Makes a call, and records its effect. `file` names the mapped file. No signal handler that
+    /// calls this or asks for a place may run on this thread in between; it would deadlock against
+    /// the lock held here.
     pub fn perform(
         &self,
         call: &Call,
@@ -151,7 +154,8 @@ impl<'a> Feed<'a> {
         result
     }
 
-    /// Edits the space as the kernel did; false where that cannot be told, or not done.
+    /// Edits the space as the kernel changed the mappings. Returns `false` if the effect is
+    /// unknown, or if the edit has no room.
     fn note(
         &self,
         writer: &Writer,
@@ -160,7 +164,7 @@ impl<'a> Feed<'a> {
         file: impl FnOnce() -> Option<FileId>,
     ) -> bool {
         let Ok(at) = u64::try_from(result) else {
-            return !call.takes_away(); // what failed may have been done in part
+            return !call.takes_away(); // a failed call may have removed some of the mappings
         };
         let done = match *call {
             Call::Map { len, offset, .. } => {
@@ -222,28 +226,28 @@ impl<'a> Feed<'a> {
         writer.remove(range)
     }
 
-    /// The program's loader begins to map and unmap, which nobody sees, or somebody else does.
+    /// Records that the program's loader begins to map and unmap unseen.
     pub fn begin_unseen(&self) {
         self.doubt.begin();
     }
 
-    /// It is done with that.
+    /// Records that the loader has finished.
     pub fn end_unseen(&self) {
         self.doubt.end();
     }
 
-    /// Whether the list should be read again.
+    /// Returns whether the list should be read again.
     pub fn is_unsure(&self) -> bool {
         !self.doubt.is_none() || self.doubt.is_lacking()
     }
 
-    /// What of which file is at an address, for whoever patches there.
+    /// Returns the place in a file that is at an address. For the patcher.
     pub fn place_of(&self, address: u64) -> Option<Place> {
         self.space.resolve(address).found()
     }
 
-    /// Whether the file at an address is the one that has `place` at `site`. In a signal
-    /// handler, too.
+    /// Returns whether `address` has the file that has `place` at `site`. May be called in a signal
+    /// handler.
     pub fn is_at(&self, address: u64, site: u64, place: Place) -> Answer {
         let expected = place.plus(address.wrapping_sub(site));
         if !self.doubt.is_none() {
@@ -259,8 +263,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Reads the whole list: `read` gives its next bytes, 0 at its end, and `None` where it
-    /// cannot be read. `None` where that is so, or somebody stays in through `looks` looks.
+    /// Reads the whole list. `read` fills a buffer with its next bytes and returns their count, 0
+    /// at the end, `None` on failure. Returns `None` if reading failed, or if a reader or writer is
+    /// still inside after `looks` checks.
     pub fn read_again(
         &self,
         looks: u32,
@@ -289,7 +294,7 @@ impl<'a> Feed<'a> {
         })
     }
 
-    /// What a line says of a file's code; what does not fit is not there.
+    /// Returns the mapping of a line; `None` if it is no file's code, or does not fit the tables.
     fn mapping(&self, line: &Line) -> Option<Mapping> {
         let code = line.executable && line.file.inode != 0;
         let number = code.then(|| self.files.enter(line.file))??;

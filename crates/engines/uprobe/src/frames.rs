@@ -1,80 +1,78 @@
-//! The calls that a thread is in, as its trampolines noted them.
+//! The calls that a thread is inside, as its trampolines recorded them.
 //!
-//! A thread's frames lie one behind the other in a *region* of its own; one word of
-//! thread-local storage, the *end*, points behind the uppermost. Trampolines push and
-//! pop by themselves and come here only where that is not enough: at the end of a
-//! page, and where the uppermost frame is not the one that returns.
+//! A thread's frames are consecutive in a *region* of its own. One word of thread-local storage,
+//! the *end*, points after the uppermost. Trampolines push and pop by themselves. They call this
+//! code only at the end of a page, and when the uppermost frame is not the one that returns.
 //!
 //! | word of a frame | holds |
 //! |---|---|
-//! | 0 | where on the stack the return address stands; 0: no frame, or one being written |
-//! | 1 | the thunk that it returns to; or, of a call that its trampoline follows by itself, the first of its probe's words |
-//! | 2 | when it was entered, in ticks; of a gate's call the counters in which it is noted |
-//! | 3 | how long followed callees took, in nanoseconds, and in its highest byte of which part of its probe's calls it is |
+//! | 0 | the stack slot of the return address; 0: no frame, or one being written |
+//! | 1 | the thunk that it returns to; or, for a call that its trampoline follows itself, the first of its probe's words |
+//! | 2 | when it was entered, in ticks; for a gate's call the counters in which it is recorded |
+//! | 3 | how long followed callees took, in nanoseconds; in the highest byte the part of its probe's calls |
 //!
-//! Frames are not needed to return, only to time and to count. So what is found here
-//! may be wrong without harm to the program: a frame that was taken for left and
-//! returns after all is counted back.
+//! Frames serve only timing and counting; no return depends on them. So a wrong frame does not harm
+//! the program. A frame that was taken for left and returns after all is counted back.
 //!
-//! The first frame of a region is none: its word 0 stays 0, and the others belong to
-//! whoever owns the region.
+//! The first frame of a region is unused: its word 0 must stay 0, and the other words belong to the
+//! region's owner.
 //!
-//! # Who is left
-//! A stack grows down, so when a call returns whose return address stands at `slot`,
-//! or a new one begins there, every frame further down on the same stack is left:
-//! jumped over by longjmp or an unwinder. Frames on other stacks (coroutines, signal
-//! stacks) stay. The same stack is what lies within [`SAME_STACK`].
+//! # Which calls are left
+//! The stack grows down. When a call returns whose return address is at `slot`, or a new call
+//! begins there, every frame below `slot` on the same stack is left: longjmp or an unwinder jumped
+//! over it. Frames on other stacks (coroutines, signal stacks) stay. Two frames are on the same
+//! stack if they are within [`SAME_STACK`].
 //!
 //! # Rules
-//! 1. A thread's own region is written by that thread and its signal handlers, and
-//!    handlers leave what they found: nothing below the frame that they return from.
-//! 2. Another thread may take a single frame out of it, by an exchange of word 0: a
-//!    coroutine that returns on another thread than it was called on.
-//! 3. A dead thread's frames are buried by who holds its descriptor: its heir, or the
-//!    agent's thread, which keeps heirs away meanwhile.
+//! 1. A thread's own region is written by that thread and its signal handlers. A handler must leave
+//!    the frames below its own unchanged, unless it jumps out.
+//! 2. Another thread may take a single frame by an exchange of word 0: a coroutine may return on
+//!    another thread than it was called on.
+//! 3. A dead thread's frames are buried by the holder of its descriptor: its heir, or the agent's
+//!    thread, which keeps heirs away until it has finished.
 
 use crate::primitive::{AtomicU64, Ordering};
 
 /// Words of a frame.
 pub const WORDS: usize = 4;
-/// Frames of one stack are no further apart.
+/// Largest distance between two frames of one stack.
 pub const SAME_STACK: u64 = 8 << 20;
 
-/// One call that is going on.
+/// A call in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Where on the stack its return address stands.
+    /// The stack slot of its return address.
     pub slot: u64,
     /// The thunk that it returns to; or a small number, the first of its probe's words.
     pub thunk: u64,
-    /// When it was entered, in ticks; or the counters in which it is noted.
+    /// When it was entered, in ticks; or the counters in which it is recorded.
     pub entered: u64,
     /// How long followed callees took, in nanoseconds.
     pub callees: u64,
-    /// Of which part of its probe's calls it is, where values tell them apart; else 0.
+    /// The part of its probe's calls, if they are grouped by value; else 0.
     pub part: u8,
 }
 
-/// Where in its word the part is: callees that took 2 years would reach it.
+/// Position of the part in its word. The callees' time would need 2 years to overflow into it.
 const PART: u32 = 56;
 
-/// A region. All positions are numbers of frames, from its beginning.
+/// A region. Positions are indices of frames from its start.
 #[derive(Clone, Copy)]
 pub struct Frames<'a>(&'a [AtomicU64]);
 
 impl<'a> Frames<'a> {
-    /// Sees zeroed words, a multiple of [`WORDS`], as a region.
+    /// Returns the region in zeroed words, whose number must be a multiple of [`WORDS`].
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Frames(words)
     }
 
-    /// How many frames it has room for.
+    /// Returns how many frames fit.
     pub fn capacity(&self) -> usize {
         self.0.len() / WORDS
     }
 
     fn word(&self, position: usize, index: usize) -> u64 {
-        // Relaxed, here and below: the thread's own frames, ordered by its program.
+        // Relaxed, here and below: the thread's own frames, in program order.
         let word = self.0.get(position * WORDS + index);
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -85,7 +83,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The frame at a position; `None` where there is none.
+    /// Returns the frame at a position, if there is one.
     pub fn frame(&self, position: usize) -> Option<Frame> {
         let slot = self.word(position, 0);
         (slot != 0).then(|| Frame {
@@ -97,7 +95,8 @@ impl<'a> Frames<'a> {
         })
     }
 
-    /// Writes a frame at a position that was reserved for it, its slot last.
+    /// Writes a frame at its reserved position. The slot is stored last, so that a half-written
+    /// frame is never found.
     pub fn write(&self, position: usize, frame: &Frame) {
         self.set(position, 1, frame.thunk);
         self.set(position, 2, frame.entered);
@@ -105,34 +104,33 @@ impl<'a> Frames<'a> {
         self.set(position, 0, frame.slot);
     }
 
-    /// Takes the frame at a position out if it is the one wanted; `None` where another
-    /// thread was faster.
+    /// Takes the frame at a position if it is the wanted one. `None` if another thread was faster.
     pub fn take(&self, position: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let frame = self.frame(position).filter(wanted)?;
         let word = self.0.get(position * WORDS)?;
-        // Relaxed: only the exchange decides. Where it finds the same slot it is the same
-        // frame: who takes one out of another's region either stands on that stack
-        // itself, or holds the region (see `claim`).
+        // Relaxed: only the exchange decides. An equal slot means the same frame, so ABA cannot
+        // happen: a thread that takes another's frame runs on that stack itself, or holds the
+        // region (see `claim`).
         word.compare_exchange(frame.slot, 0, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| frame)
     }
 
-    /// Adds to the time that callees of the frame below `position` took.
+    /// Adds to the callees' time of the frame below `position`.
     pub fn charge_caller(&self, position: usize, ns: u64) {
         if let Some(below) = position.checked_sub(1).filter(|below| *below > 0) {
             self.set(below, 3, self.word(below, 3).saturating_add(ns));
         }
     }
 
-    /// The frames below `end` are of no part any more.
+    /// Clears the part of all frames below `end`.
     pub fn forget_parts(&self, end: usize) {
         for at in 1..end.min(self.capacity()) {
             self.set(at, 3, self.word(at, 3) & ((1 << PART) - 1));
         }
     }
 
-    /// The uppermost position below `end` whose frame is the one wanted.
+    /// Returns the uppermost position below `end` whose frame is the wanted one.
     pub fn find(&self, end: usize, wanted: impl Fn(&Frame) -> bool) -> Option<usize> {
         let end = end.min(self.capacity());
         (1..end)
@@ -140,8 +138,8 @@ impl<'a> Frames<'a> {
             .find(|at| self.frame(*at).is_some_and(|frame| wanted(&frame)))
     }
 
-    /// A call at `position` returns: takes out the frames above it that are left,
-    /// tells each, and returns the new end.
+    /// Records the return of the call at `position`: takes the left frames above it, passes each to
+    /// `left`, and returns the new end.
     pub fn unwind(&self, end: usize, position: usize, mut left: impl FnMut(Frame)) -> usize {
         let slot = self.word(position, 0);
         let mut new_end = position;
@@ -159,8 +157,8 @@ impl<'a> Frames<'a> {
         new_end
     }
 
-    /// The stack pointer moves up to `to`, over whatever is below: takes out the frames
-    /// that are left, tells each, and returns the new end.
+    /// Records that the stack pointer moves up to `to`: takes the frames that are left, passes each
+    /// to `left`, and returns the new end.
     pub fn cut(&self, end: usize, to: u64, mut left: impl FnMut(Frame)) -> usize {
         let mut end = end.min(self.capacity());
         let mut top = true;
@@ -182,9 +180,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// A call begins at `slot`, its return address being `into`: takes out the
-    /// uppermost frames that are left, tells each, and returns the new end. A frame
-    /// with the same slot is the caller of a tail call where `into` is its thunk's.
+    /// Records a call that begins at `slot`: takes the uppermost frames that are left, passes each
+    /// to `left`, and returns the new end. A frame at the same slot is the caller of a tail call if
+    /// `is_caller`, else it is left.
     pub fn sweep(
         &self,
         end: usize,
@@ -205,9 +203,9 @@ impl<'a> Frames<'a> {
         end
     }
 
-    /// A call begins at `slot`: as [`Frames::sweep`], and then a position for its frame,
-    /// which the new end is above before anything is written there. `None` where there
-    /// is no room.
+    /// Calls [`Frames::sweep`] for a call that begins at `slot`, then reserves a position for its
+    /// frame. The end is raised before anything is written there, otherwise a handler would reuse
+    /// the position. `None` if there is no room.
     pub fn reserve(
         &self,
         end: usize,
@@ -222,8 +220,8 @@ impl<'a> Frames<'a> {
         fits.then_some(end)
     }
 
-    /// The call wanted returns: takes its frame out, and those above it that are left,
-    /// and tells each of these. Returns where the frame was.
+    /// Records the return of the wanted call: takes its frame, and passes each left frame above it
+    /// to `left`. Returns the position and the frame.
     pub fn pop(
         &self,
         end: usize,
@@ -238,14 +236,14 @@ impl<'a> Frames<'a> {
         Some((at, frame))
     }
 
-    /// Takes the call wanted out of another thread's region: below `height` are all
-    /// frames that ever were there.
+    /// Takes the wanted call from another thread's region. `height` must be above every frame ever
+    /// written there.
     pub fn take_from_other(&self, height: usize, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         let at = self.find(height, &wanted)?;
         self.take(at, wanted)
     }
 
-    /// All frames below `height` are left: takes them out, and tells each.
+    /// Takes all frames below `height`, and passes each to `left`.
     pub fn bury(&self, height: usize, left: impl FnMut(Frame)) {
         (1..height.min(self.capacity()))
             .filter_map(|at| self.take(at, |_| true))
@@ -253,7 +251,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Whether a frame at `slot` is gone where one at `at` returns or begins.
+/// Returns whether a frame at `slot` is left when another returns or begins at `at`.
 fn is_left(slot: u64, at: u64) -> bool {
     slot < at && at - slot < SAME_STACK
 }
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_return_tells_of_the_frames_that_were_jumped_over() {
+    fn a_return_passes_the_frames_that_were_jumped_over() {
         let words = words(8);
         let (frames, mut end) = (Frames::new(&words), 1);
         [900, 800, 700]
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_leaves_what_is_below_on_its_stack() {
+    fn a_jump_leaves_the_frames_below_on_its_stack() {
         let words = words(8);
         let (frames, mut end) = (Frames::new(&words), 1);
         let far = 900 + SAME_STACK;

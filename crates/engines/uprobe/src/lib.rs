@@ -1,25 +1,24 @@
-//! All that runs on a hit, and the protocol that puts probes into live code.
+//! Everything that runs on a hit, and the protocol that puts probes into live code.
 //!
-//! The coordination removed: no thread is stopped to be patched, and a hit
-//! writes only memory of its own thread.
+//! The coordination removed: no thread is stopped to be patched, and a hit writes only memory of
+//! its own thread.
 //!
-//! - [`patcher`] turns bytes into a jump while threads run them: a trap byte on
-//!   every instruction head, a core-wide refetch, the tail, a refetch, the first
-//!   byte. About 2 us a site in batches; the threads never stop.
-//! - [`table`] says where a thread that met one of those trap bytes goes on. Read
-//!   in a signal handler, so it takes no lock and retries on a version change.
-//! - [`thunks`] leads followed calls back to where they came from.
-//! - [`frames`] knows which calls a thread is in, for those that are timed.
-//! - [`claim`] gives each thread its own slab of counters, and takes it back
-//!   when the thread is gone or the session ends. Once a thread: a hit after
-//!   that is an increment (0.2 to 1 ns with the jump there and back).
-//! - [`lookup`] says which probe an address belongs to while mappings come and
-//!   go: it speculates, validates by a sequence count, and writes nothing shared.
-//! - [`feed`] keeps that true: what the program's calls change, and what is read again.
-//! - [`window`] tells by its bytes whether a site is still ours.
+//! - [`patcher`] turns bytes into a jump while threads run them: a trap byte on every instruction
+//!   head, a core-wide refetch, the tail, a refetch, the first byte. About 2 us a site in batches;
+//!   the threads never stop.
+//! - [`table`]: where a thread that hit one of those trap bytes continues. It is read in a signal
+//!   handler, so it takes no lock and retries on a version change.
+//! - [`thunks`] lead followed calls back to their callers.
+//! - [`frames`]: the calls that a thread is inside, for those that are timed.
+//! - [`claim`] gives each thread its own slab of counters, once per thread. A hit after that is an
+//!   increment (0.2 to 1 ns with the jump there and back).
+//! - [`lookup`]: which probe an address belongs to while mappings change. It speculates, validates
+//!   by a sequence count, and writes nothing shared.
+//! - [`feed`] keeps the address space of `lookup` up to date.
+//! - [`window`]: whether a site is still ours, by its bytes.
 //!
-//! A caller may not patch the same site from two threads: one agent thread
-//! owns the patcher and the table's writing side.
+//! A caller must not patch the same site from two threads: one agent thread owns the patcher and
+//! the table's writing side.
 #![no_std]
 #![warn(missing_docs)]
 

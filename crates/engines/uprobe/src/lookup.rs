@@ -1,38 +1,34 @@
-//! Which probe an address belongs to, asked on any thread at any moment.
+//! Which probe an address belongs to. May be asked on any thread at any moment.
 //!
-//! The coordination removed: others take a lock on the address space for each
-//! hit, and its readers share the lock's word. Here a reader looks first and asks
-//! afterwards: it writes nothing that another thread reads.
+//! The coordination removed: other tracers lock the address space at each hit, and its readers
+//! share the lock's word. Here a reader looks first and validates afterwards; it writes nothing
+//! that another thread reads.
 //!
-//! 1. Read the sequence; odd: a writer is in, fall back.
+//! 1. Read the sequence. If it is odd, a writer is inside: fall back.
 //! 2. Find the place in a file ([`crate::mapping`]). It may be garbage.
 //! 3. Find the probe at that place ([`crate::registry`]).
-//! 4. Read the sequence again; moved: fall back.
+//! 4. Read the sequence again. If it has changed, fall back.
 //!
-//! Only a probe that was found and then validated is an answer. That nothing was
-//! found may be an artefact of the race, therefore it is for the fallback to say,
-//! which holds the lock as a reader. Rules of the lock:
+//! Only a probe that was found and then validated is an answer. A miss may be an artefact of the
+//! race, so the fallback decides, which holds the lock as a reader. Rules of the lock:
 //!
-//! 1. It orders writers among each other and before the fallback. Speculation
-//!    does not know it.
-//! 2. The sequence is odd only while words change: a [`Writer`] that compares the
-//!    page table with a long list holds the lock all the while, and no hit falls back.
-//! 3. Nobody waits without bound. A lookup may run in a signal handler on top of
-//!    the writer itself; it then says [`Lookup::Unsure`], and its caller lets the
-//!    writer go on.
-//! 4. Who holds a [`Writer`] runs no code that can be probed, and blocks signals
-//!    if its handlers could ask.
+//! 1. It orders writers among each other and before the fallback. Speculation ignores it.
+//! 2. The sequence must be odd only while words change. A [`Writer`] that compares the page table
+//!    with a long list holds the lock throughout, but hits need no fallback.
+//! 3. No wait is unbounded. A lookup may run in a signal handler that interrupted the writer
+//!    itself, where waiting would deadlock. It then returns [`Lookup::Unsure`], and its caller lets
+//!    the writer continue.
+//! 4. The holder of a [`Writer`] must run no code that can be probed, and must block signals if its
+//!    handlers could look up.
 //!
-//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over
-//! 100,000, with 1,000 changes a second as with none, on one thread as on two
-//! (`tiptoe bench resolve -t 2` on a virtual AMD EPYC at 3.2 GHz). Its instructions are
-//! as many for any number: some 110. What grows is the memory that it goes to at
-//! random, a cache line a mapping at least: 10,000 do not fit into the second cache,
-//! 100,000 not into the TLB either. 2 MB apart, each with tables of its own, 10,000 take
-//! 30 ns. Where entries at random are on one level or another, mispredicted branches
-//! add 2 to 4. A lookup that waits for the answer of the one before takes 23 ns over
-//! 100 mappings and 37 over 10,000. An ordered tree that counts keys in cache lines took
-//! 16, 29 and 54 ns here: twice the instructions, in less memory.
+//! A lookup at random takes 10 ns over 100 mappings, 17 over 10,000 and 65 over 100,000. Neither
+//! 1,000 changes a second nor a second thread makes a difference (`tiptoe bench resolve -t 2` on a
+//! virtual AMD EPYC at 3.2 GHz). It takes about 110 instructions for any number of mappings. The
+//! time grows with the memory that is touched, at least a cache line per mapping: 10,000 do not fit
+//! the L2 cache, 100,000 not the TLB. 10,000 mappings that are 2 MB from each other, each with its
+//! own tables, take 30 ns. Entries on random levels add 2 to 4 ns by mispredicted branches. A
+//! lookup that depends on the previous one takes 23 ns over 100 mappings and 37 over 10,000. A
+//! B-tree of the same mappings took 16, 29 and 54 ns here: twice the instructions, in less memory.
 
 use core::ops::Range;
 
@@ -43,42 +39,40 @@ pub use crate::mapping::{Mapping, Place};
 use crate::primitive::AtomicU64;
 use crate::registry::{self, Registry};
 
-/// How often a fallback looks for the lock: some ten microseconds.
+/// How often a fallback tries to take the lock: about ten microseconds.
 const LOOKS: u32 = if cfg!(tiptoe_loom) { 1 } else { 256 };
-/// Words in a cache line.
 const LINE: usize = 8;
 
-/// How much a space holds.
+/// The capacity of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// So many tables of the page table, of 1 KB: a root, and for a mapping four at
-    /// each of its two ends, which it shares with others nearby; two within 512 KB
-    /// share them all.
+    /// The number of tables of the page table, 1 KB each: a root, and four at each end of a
+    /// mapping. Ends near each other share tables; two within 512 KB share all.
     pub tables: usize,
-    /// So many probes.
+    /// The number of probes.
     pub probes: usize,
 }
 
 impl Shape {
-    /// How many words its storage needs.
+    /// Returns how many words the storage needs.
     pub const fn words(self) -> usize {
         LINE + mapping::words_for(self.tables) + registry::words_for(self.probes)
     }
 }
 
-/// The answer to a lookup, and which way it took.
+/// The answer to a lookup, and how it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<T> {
-    /// Found, without having written anything.
+    /// Found without writing anything.
     Speculative(T),
-    /// Found, or surely not there, under the lock.
+    /// Found, or certainly absent, under the lock.
     Locked(Option<T>),
-    /// A writer stayed in: perhaps the one that was interrupted by this lookup.
+    /// A writer stayed inside, perhaps the one that this lookup interrupted.
     Unsure,
 }
 
 impl<T> Lookup<T> {
-    /// What was found.
+    /// Returns what was found.
     #[inline]
     pub fn found(self) -> Option<T> {
         match self {
@@ -89,18 +83,18 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Why a change was not made. Everything is as it was.
+/// Why a change was refused. Everything is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The storage may not hold one more.
+    /// The change might not fit the storage.
     Full,
-    /// A mapping cannot move to where it is.
+    /// The new range overlaps the old one.
     Overlap,
-    /// It is not whole pages, or ends behind the last address or offset that there is.
+    /// A range is not whole pages, or exceeds the largest address or offset.
     OutOfRange,
 }
 
-/// On a cache line of its own: those who fall back write it.
+/// Alone on a cache line, because fallbacks write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Alone<T>(T);
@@ -115,7 +109,7 @@ pub struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// An empty one over zeroed storage; `None` where that is too short.
+    /// Returns an empty space over zeroed storage; `None` if `words` is too short.
     pub fn new(words: &'a [AtomicU64], shape: Shape) -> Option<Self> {
         let words = words.get(..shape.words())?;
         let lines = words.as_ptr().align_offset(LINE * size_of::<u64>());
@@ -130,7 +124,7 @@ impl<'a> Space<'a> {
         })
     }
 
-    /// The probe at an address.
+    /// Looks up the probe at an address.
     #[inline]
     pub fn find(&self, address: u64) -> Lookup<u32> {
         match self.speculate(|space| space.probe_speculative(address)) {
@@ -139,7 +133,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// What is at an address.
+    /// Looks up the place at an address.
     #[inline]
     pub fn resolve(&self, address: u64) -> Lookup<Place> {
         match self.speculate(|space| space.mappings.find_speculative(address)) {
@@ -148,7 +142,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Whether something may be mapped in a range: also where a writer is in.
+    /// Returns whether something may be mapped in a range. `true` if a writer is inside.
     #[inline]
     pub fn may_meet(&self, range: &Range<u64>) -> bool {
         let Some(begun) = self.sequence.try_begin() else {
@@ -157,7 +151,7 @@ impl<'a> Space<'a> {
         self.mappings.meets(range) || self.sequence.retry(begun)
     }
 
-    /// Whether all of a range surely is of one mapping.
+    /// Returns whether one mapping certainly covers all of a range.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         let covered = self.speculate(|space| {
             let place = space.mappings.find_speculative(range.start)?;
@@ -171,8 +165,8 @@ impl<'a> Space<'a> {
         covered == Some(true)
     }
 
-    /// The probe at an address, by the lock alone: what speculation is measured
-    /// against.
+    /// Looks up the probe at an address under the lock alone, as a baseline for measuring
+    /// speculation.
     pub fn find_locked(&self, address: u64) -> Lookup<u32> {
         match self.lock.0.try_read(LOOKS) {
             Some(_guard) => Lookup::Locked(self.probe_speculative(address)),
@@ -193,8 +187,8 @@ impl<'a> Space<'a> {
         (!self.sequence.retry(begun)).then_some(found)
     }
 
-    /// Under the lock; while that is held, perhaps for long, a hit may still be
-    /// found without.
+    /// Looks up under the lock. While the lock is held, perhaps for long, speculation is tried
+    /// again.
     #[cold]
     fn look_slow<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Lookup<T> {
         for _ in 0..LOOKS {
@@ -208,7 +202,8 @@ impl<'a> Space<'a> {
         Lookup::Unsure
     }
 
-    /// The right to change, unless somebody stays in through `looks` looks.
+    /// Takes the lock to change the space. `None` if another thread is still inside after `looks`
+    /// checks.
     pub fn write(&self, looks: u32) -> Option<Writer<'_, 'a>> {
         let guard = self.lock.0.try_write(looks)?;
         Some(Writer {
@@ -218,7 +213,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Changes a space; there is one at a time.
+/// Changes a space. Only one exists at a time.
 #[derive(Debug)]
 pub struct Writer<'s, 'a> {
     space: &'s Space<'a>,
@@ -226,7 +221,7 @@ pub struct Writer<'s, 'a> {
 }
 
 impl Writer<'_, '_> {
-    /// What mmap did: this file is there, and no longer what was there.
+    /// Records what mmap did: the mapping replaces what was in its range.
     pub fn insert(&self, mapping: Mapping) -> Result<(), Error> {
         let mappings = &self.space.mappings;
         let range = mapping.start..mapping.end;
@@ -246,7 +241,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What munmap did, or mmap of no file: nothing of a file is there.
+    /// Records what munmap did, or mmap without a file: the range has no file.
     pub fn remove(&self, range: Range<u64>) -> Result<(), Error> {
         let mappings = &self.space.mappings;
         let range = mapping::pages(&range);
@@ -260,12 +255,12 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What mremap did: old and new range, equal in start where it grew or shrank
-    /// in place. An empty old one is a copy. What stays behind (MREMAP_DONTUNMAP)
-    /// is to be inserted again.
+    /// Records what mremap did, from the old to the new range. Equal starts mean that it grew or
+    /// shrank in place. An empty old range means a copy. With MREMAP_DONTUNMAP the caller must
+    /// insert the old mapping again.
     pub fn remap(&self, from: Range<u64>, to: Range<u64>) -> Result<(), Error> {
-        let apart = from.end <= to.start || to.end <= from.start;
-        if from.start > from.end || to.is_empty() || !(apart || from.start == to.start) {
+        let is_disjoint = from.end <= to.start || to.end <= from.start;
+        if from.start > from.end || to.is_empty() || !(is_disjoint || from.start == to.start) {
             return Err(Error::Overlap);
         }
         if [&from, &to]
@@ -281,37 +276,37 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What /proc/self/maps says, in its order: only what differs is changed, and
-    /// the sequence is even between one difference and the next.
+    /// Makes the space equal to `all`, which must be in the order of /proc/self/maps. Changes only
+    /// the differences; the sequence is even in between.
     pub fn replace(&self, all: impl IntoIterator<Item = Mapping>) -> Result<(), Error> {
-        let mut behind = 0;
+        let mut end = 0;
         for mapping in all {
-            self.remove(behind..mapping.start)?;
+            self.remove(end..mapping.start)?;
             self.insert(mapping)?;
-            behind = behind.max(mapping.end);
+            end = end.max(mapping.end);
         }
-        self.remove(behind..u64::MAX)
+        self.remove(end..u64::MAX)
     }
 
-    /// Puts a probe at a place, instead of another.
+    /// Puts a probe at a place, replacing any other.
     pub fn add_probe(&self, place: Place, probe: u32) -> Result<(), Error> {
         let added = self.change(|| self.space.registry.insert(place, probe));
         added.then_some(()).ok_or(Error::Full)
     }
 
-    /// Takes a probe away, and says which it was.
+    /// Removes the probe at a place, and returns it.
     pub fn remove_probe(&self, place: Place) -> Option<u32> {
         self.change(|| self.space.registry.remove(place))
     }
 
-    /// All mappings, in order; those that continue each other are one.
+    /// Returns all mappings in order; adjacent ones that continue each other are merged.
     pub fn mappings(&self) -> impl Iterator<Item = Mapping> + '_ {
         self.space.mappings.within(0..u64::MAX)
     }
 
-    /// Grows by two with each change.
+    /// Returns a number that grows by two with each change.
     pub fn version(&self) -> u64 {
-        self.space.sequence.try_begin().unwrap_or(0) // even: nobody else is in
+        self.space.sequence.try_begin().unwrap_or(0) // even: the lock excludes other writers
     }
 
     fn change<T>(&self, change: impl FnOnce() -> T) -> T {

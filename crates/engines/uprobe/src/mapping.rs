@@ -1,27 +1,27 @@
-//! What of which file is mapped where: a page table.
+//! Address ranges to (file, offset), as a radix tree.
 //!
-//! [`LEVELS`] levels of tables, like the one that a processor walks, but with places
-//! in files instead of in memory. An entry speaks for a *span* of addresses: a page on
-//! level 0, and on each level above for all that a table below has.
+//! There are [`LEVELS`] levels of tables, as in a processor's page table, but entries are places in
+//! files. An entry covers a *span* of addresses: a page on level 0, and on each level above all
+//! that one table of the level below covers.
 //!
 //! | entry | its span |
 //! |---|---|
-//! | 0 | has nothing of a file |
-//! | a place, and [`FILE`] | has one file: this place is at its first address, and so on |
-//! | a table's number, and [`TABLE`] | is of several kinds: that table says |
+//! | 0 | has no file |
+//! | a place, and [`FILE`] | has one file, with this place at its first address |
+//! | a table's number, and [`TABLE`] | is described by that table |
 //!
-//! | rule | holds |
-//! |---|---|
-//! | 1 | each table but the root has one entry that names it, and is not all 0 |
-//! | 2 | level 0 names no table |
-//! | 3 | whoever may write holds the lock of [`crate::lookup`]; the rules are broken only while its sequence is odd |
+//! INVARIANT, broken only while the sequence of [`crate::lookup`] is odd:
 //!
-//! A search is a load a level and compares nothing. A change writes two tables on each
-//! level at most, those at the edges of its range, however long that is.
+//! 1. Each table but the root has exactly one entry that names it, and is not all 0.
+//! 2. Level 0 names no table.
+//! 3. A writer must hold the lock of [`crate::lookup`].
 //!
-//! A reader that speculates may walk through a table that was given back, and is now
-//! of other addresses. It is safe all the same: a table's number is looked up with its
-//! bound, there are so many levels and no more, and tables are type-stable.
+//! A search is one load per level without comparisons. A change writes at most two tables per
+//! level, those at the edges of its range, however long the range is.
+//!
+//! A speculative reader may walk through a freed table that now describes other addresses. That is
+//! no use after free: a table's number is bounded before use, the number of levels is fixed, and
+//! tables are type-stable.
 
 use core::ops::Range;
 
@@ -36,29 +36,27 @@ mod tests;
 
 pub use place::{Mapping, Place};
 
-/// Bytes in a page, as a power of two: mappings are whole pages.
+/// Bytes in a page, as a power of two. Mappings are whole pages.
 const PAGE_BITS: u32 = 12;
 pub(crate) const PAGE: u64 = 1 << PAGE_BITS;
-/// Entries in a table, as a power of two, and levels: all 47 bits of a program's
-/// addresses. Models and unit tests have enough in a few.
+/// Entries in a table, as a power of two. With [`LEVELS`] they cover the 47 bits of a program's
+/// addresses. Models and unit tests use fewer, so that tables are taken and freed often.
 const BITS: u32 = match (cfg!(tiptoe_loom), cfg!(test)) {
     (true, _) => 1,
     (_, true) => 2,
     _ => 7,
 };
 const LEVELS: u32 = if cfg!(tiptoe_loom) { 3 } else { 5 };
-/// Words in a table.
 pub(crate) const WIDTH: usize = 1 << BITS;
-/// No address from here on is of a file's code.
+/// File code is only below this address.
 pub(crate) const END: u64 = 1 << (PAGE_BITS + LEVELS * BITS);
 
-/// Marks of an entry, in the bits that a page's place has clear.
+/// Tag bits of an entry, which are clear in a page's place.
 const TABLE: u64 = 1;
 const FILE: u64 = 2;
 
 type Table = [AtomicU64; WIDTH];
 
-/// A word of a table, as above.
 #[derive(Clone, Copy)]
 struct Entry(u64);
 
@@ -75,11 +73,11 @@ impl Entry {
 
     #[inline]
     fn load(word: &AtomicU64) -> Entry {
-        Entry(word.load(Relaxed)) // as all of the page table
+        Entry(word.load(Relaxed)) // ordered as the whole page table, see below
     }
 
     fn store(self, word: &AtomicU64) {
-        word.store(self.0, Relaxed); // as all of the page table
+        word.store(self.0, Relaxed); // ordered as the whole page table, see below
     }
 
     #[inline]
@@ -87,50 +85,49 @@ impl Entry {
         (self.0 & TABLE != 0).then_some(self.0 >> 1)
     }
 
-    /// Of one that names no table.
+    /// Returns the place of an entry that names no table.
     #[inline]
     fn place(self) -> Option<Place> {
         (self.0 != 0).then_some(Place(self.0 & !FILE))
     }
 }
 
-/// What a whole span, or a part of one, has.
+/// A span or a part of one, with its place.
 struct Piece {
     range: Range<u64>,
     place: Option<Place>,
 }
 
-/// How many bytes an entry's span has on a level.
+/// Returns the bytes that an entry on a level covers.
 #[inline]
 const fn span(level: u32) -> u64 {
     1 << (PAGE_BITS + level * BITS)
 }
 
-/// The whole pages that a range has something of, below [`END`].
+/// Returns the whole pages that overlap a range, below [`END`].
 pub(crate) fn pages(range: &Range<u64>) -> Range<u64> {
     let end = range.end.min(END).next_multiple_of(PAGE);
     range.start.min(END) / PAGE * PAGE..end
 }
 
-/// The page table.
 #[derive(Debug)]
 pub(crate) struct Mappings<'a> {
     root: &'a Table,
     pool: Pool<'a, WIDTH>,
-    /// How many tables are free.
+    /// The number of free tables.
     free: AtomicU64,
 }
 
-/// How many words so many tables need.
+/// Returns the number of words of this many tables.
 pub(crate) const fn words_for(tables: usize) -> usize {
     tables * WIDTH
 }
 
-// Relaxed throughout: writers are ordered by their lock (edge G), and what a
-// reader accepts is ordered by the sequence count (edges E and F).
+// Relaxed throughout: the lock orders writers (edge G), and the sequence count orders what a reader
+// accepts (edges E and F).
 impl<'a> Mappings<'a> {
-    /// An empty one over zeroed words, as many as [`words_for`] says; the root is one
-    /// of its tables.
+    /// Returns an empty page table over zeroed words, [`words_for`] of them. The root takes the
+    /// first table.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Option<Self> {
         let (root, tables) = words.split_first_chunk()?;
         Some(Mappings {
@@ -140,9 +137,8 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// The level of the entry that speaks for an address, and that entry, which names
-    /// no table: to be thrown away unless the sequence or the lock says that nothing
-    /// changed.
+    /// Returns the level and the entry that covers an address, which names no table. Speculative:
+    /// must be discarded unless the sequence or the lock shows that nothing changed.
     #[inline]
     fn walk(&self, address: u64) -> (u32, Entry) {
         let mut table = (address < END).then_some(self.root);
@@ -160,14 +156,14 @@ impl<'a> Mappings<'a> {
         (0, Entry::NOTHING)
     }
 
-    /// What is at an address: speculative as [`Self::walk`].
+    /// Returns the place at an address. Speculative as [`Self::walk`].
     #[inline]
     pub(crate) fn find_speculative(&self, address: u64) -> Option<Place> {
         let (level, entry) = self.walk(address);
         Some(entry.place()?.plus(address % span(level)))
     }
 
-    /// What is where in a range, span by span, up to [`END`].
+    /// Returns what a range has, span by span, up to [`END`].
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         let (mut at, end) = (range.start, range.end.min(END));
         core::iter::from_fn(move || {
@@ -182,22 +178,21 @@ impl<'a> Mappings<'a> {
         })
     }
 
-    /// Whether something is mapped in a range.
+    /// Returns whether something is mapped in a range.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
         self.pieces(range.clone())
             .any(|piece| piece.place.is_some())
     }
 
-    /// Whether this mapping, or one that it is a part of, is there.
+    /// Returns whether this mapping, or a larger one that contains it, is there.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
         let is_it = |piece: Piece| piece.place == Some(mapping.place_of(piece.range.start));
         range.end <= END && self.pieces(range).all(is_it)
     }
 
-    /// All mappings of which something is in a range, in order, as far as they are in
-    /// it; those that continue each other are one. Only whoever holds the lock may call
-    /// this.
+    /// Returns the mappings that overlap a range, in order and cut to it; adjacent ones that
+    /// continue each other are merged. The caller must hold the lock.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Mapping> + '_ {
         let mapped = |Piece { range, place }| {
             Some(Mapping {

@@ -1,8 +1,7 @@
-//! The shipped code under loom: each model, then its mutants, in which one thread
-//! has lost one guarantee and the model must fail.
+//! Models of the shipped code under loom, and mutants in which one thread has lost one guarantee,
+//! so that the model must fail.
 //!
-//! Storage is leaked: a run of a model lasts microseconds, and its threads need
-//! references that outlive them.
+//! Storage is leaked, because a model's threads need references that outlive them.
 
 extern crate std;
 use std::boxed::Box;

@@ -1,25 +1,28 @@
 //! Changing code while other threads run it, without stopping them.
 //!
 //! # Which way a site is patched
-//! A trap byte kills a thread that blocks SIGTRAP or SIGILL in the kernel. So a trap byte may stand only
-//! while the caller ensures that no thread blocks them, and sites that need none get none:
+//! A trap byte kills a thread that blocks SIGTRAP or SIGILL. So the caller must ensure that no
+//! thread blocks them while trap bytes are in place. Sites that need no trap byte get none:
 //!
-//! | the patch | on and off by | a thread that arrives meanwhile |
+//! | the patch | on and off by | a thread that arrives during the change |
 //! |---|---|---|
-//! | displaces one instruction, and lies in one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
-//! | any, while every thread stands still outside its window ([`Manner::Still`]) | plain writes | none does |
+//! | displaces one instruction, and is inside one aligned word of 8 bytes | one write of that word | runs the original, or jumps |
+//! | any, while every thread is stopped outside its window ([`Manner::Still`]) | plain writes | does not exist |
 //! | any other | the phases below | may trap |
 //!
-//! One instruction displaced means that no thread can stand inside. Processors fetch an aligned word that one
-//! store wrote as it was or as it is: AMD's manual promises atomic access to it, and Intel's to more
-//! (APM vol. 2, 7.3.2; SDM vol. 3, "Guaranteed Atomic Operations"). Two bytes that jump to themselves while the tail is
-//! written would fit more sites, but a child that is forked meanwhile would spin there for ever.
+//! If one instruction is displaced, no thread can be in the middle of the window. Processors fetch
+//! an aligned word that one store wrote either as it was or as it is: AMD's manual promises atomic
+//! access to it, and Intel's to more (APM vol. 2, 7.3.2; SDM vol. 3, "Guaranteed Atomic
+//! Operations"). Two bytes that jump to themselves while the tail is written would fit more sites.
+//! But a child that is forked during that time would spin for ever.
 //!
-//! Such a write also writes the bytes beside the patch as they were read just before. A uprobe that
-//! arrives in the same word between the read and the write loses its trap byte, and counts nothing.
+//! Such a write also writes the bytes beside the patch, as they were read just before. This is a
+//! race: a uprobe that arrives in the same word between the read and the write loses its trap byte,
+//! and counts nothing.
 //!
 //! # Phases
-//! State of a window of 5 (or 2) bytes at a function's entry, `H` a head:
+//! State of a window of 5 (or 2) bytes at a function's entry. A *head* is the first byte of an
+//! instruction:
 //!
 //! | phase | first byte | inner heads | other bytes | a thread that arrives |
 //! |---|---|---|---|---|
@@ -28,83 +31,80 @@
 //! | tailed | `int3` | trap | jump's | is sent to the trampoline by the handler |
 //! | armed | `jmp` | trap | jump's | jumps; a late one inside the window traps |
 //!
-//! A byte that guards the site (see `tiptoe_patch`) is in this table a head.
+//! A byte that guards the site (see `tiptoe_patch`) counts as a head here.
 //!
-//! A window of 6 bytes ends with two that trap only together, the first of them at a
-//! head. While they are not both there a trap byte of its own stands at that head,
-//! which takes one phase more.
+//! A window of 6 bytes ends with two bytes that trap only together, the first of them at a head.
+//! While only one of them is written, that head has a trap byte of its own, which takes one more
+//! phase.
 //!
-//! Between two phases every core refetches ([`Text::sync`]). Disarming walks
-//! the table upwards. The inner heads' final bytes *are* trap bytes, chosen so
-//! by the planner, therefore a thread that was preempted inside the window for
-//! a minute still finds a trap where its next instruction was.
+//! Between two phases every core refetches ([`Text::sync`]). Disarming walks the table upwards. The
+//! inner heads' final bytes *are* trap bytes, because the planner chose them so. Otherwise a thread
+//! that was preempted inside the window would run a part of the jump.
 //!
-//! The scheme follows the published idea of punned jumps with trapping
-//! interiors (LiteInst, PLDI 2017; libpatch), with membarrier(2) in place of a
-//! waiting time.
+//! The scheme follows the published idea of punned jumps with trapping interiors (LiteInst, PLDI
+//! 2017; libpatch), with membarrier(2) in place of a waiting time.
 //!
-//! # Others
-//! A uprobe of the kernel may be put on a site's first byte and taken off again at
-//! any moment, these phases included. It writes that one byte: a trap, then the
-//! file's. What it leaves is a trap, or the original instruction, and [`rearm`]
-//! makes the site whole. One that comes and goes within the microseconds of a
-//! phase loses its trap to ours, and counts nothing.
+//! # Foreign probes
+//! The kernel may put a uprobe on a site's first byte and remove it at any moment, also during
+//! these phases. It writes that one byte: a trap, then the file's byte. What remains is a trap or
+//! the original instruction, and [`rearm`] restores the site. A uprobe that is added and removed
+//! within the microseconds of a phase loses its trap to ours, and counts nothing.
 //!
-//! One on an *inner* instruction cannot be survived by choice of bytes: its trap
-//! and then the file's byte stand in the middle of the displacement, which leads
-//! somewhere else at once. Nobody is told beforehand, so a thread may be faster
-//! than any look. What can be done is done: such a site is found by looking at its
-//! bytes ([`Outcome::ForeignInside`]), and taken out like any other. Other processes that
-//! run the same file are safe: the kernel looks for `int3` there, which is on no head.
+//! A uprobe on an *inner* instruction breaks the site whatever its bytes are: the uprobe's trap,
+//! and later the file's byte, is in the middle of the jump's displacement, which then leads
+//! elsewhere. No notice comes before, so a thread may run into it before we can look. Such a site
+//! is found by its bytes ([`Outcome::ForeignInside`]), and disarmed like any other. Other processes
+//! that run the same file are safe, because the kernel looks for `int3` there, and no head has one.
 //!
 //! # What stays
-//! An island keeps its jump, five bytes of padding that nobody reaches. A thread may
-//! have been preempted between the two jumps, or a signal's frame or a coroutine may
-//! hold that address, for as long as it likes, and no look at the threads would show
-//! it; the trampolines stay mapped for the same reason.
+//! An island keeps its jump, in five bytes of padding that no other code reaches. A preempted
+//! thread, a signal frame or a coroutine may hold the address between the two jumps for any length
+//! of time. No inspection of the threads would show it. The trampolines stay mapped for
+//! the same reason.
 
 use tiptoe_wire::Site;
 
 const INT3: u8 = 0xcc;
-/// What stands at [`Site::PAIR`] while the byte behind it is written: a trap byte that
-/// no other tool uses.
+/// Written at [`Site::PAIR`] while the byte after it is written: a trap byte that no other tool
+/// uses.
 const SHUT: u8 = 0x06;
 
-/// Memory that holds code, as the patcher needs it.
+/// Memory that holds code.
 pub trait Text {
-    /// Reads bytes; false where the memory is not there.
+    /// Reads bytes. Returns `false` if the memory is not mapped.
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    /// Writes bytes whatever the protection; false where the memory is not there. Other
-    /// threads see each byte whole, and eight aligned bytes whole where all are written.
+    /// Writes bytes whatever the protection. Returns `false` if the memory is not mapped. Each byte
+    /// must become visible as a whole, and eight aligned bytes must too if all are written;
+    /// otherwise threads could run a torn instruction.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
-    /// Returns once every core that runs this code will fetch it anew.
+    /// Returns once every core is certain to fetch this code anew.
     fn sync(&self);
 }
 
-/// What became of one site.
+/// The result for one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Outcome {
-    /// As asked.
+    /// Armed or disarmed.
     Done = 0,
-    /// The bytes there are not the file's (arming) or not ours (disarming):
-    /// somebody else patches here, or the library is gone. Left alone.
+    /// The bytes are not the file's (arming) or not ours (disarming), because another tool patches
+    /// here or the library was unmapped. Nothing was changed.
     Foreign = 1,
     /// The memory could not be read or written.
     Unmapped = 2,
-    /// Disarmed but for the first byte, which somebody else's trap holds.
+    /// Disarmed, except the first byte, which holds a foreign trap.
     ForeignOnTop = 3,
-    /// Disarmed but for a later byte, which somebody else's trap holds or held.
+    /// Disarmed, except a later byte, which holds or held a foreign trap.
     ForeignInside = 4,
 }
 
-/// What the caller knows of the other threads.
+/// What the caller guarantees about the other threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Manner {
-    /// They run. Where a trap byte is needed, none of them blocks SIGTRAP or SIGILL.
+    /// They run. While trap bytes are needed, none blocks SIGTRAP or SIGILL.
     #[default]
     Running,
-    /// Each of them stands still, in the middle of no window, until the patcher returns.
+    /// Each is stopped, outside of all windows, until the patcher returns.
     Still,
 }
 
@@ -120,7 +120,7 @@ const WORD: u64 = Site::WORD;
 /// Most sites patched between two refetches: bounds how long a site traps.
 pub const BATCH: usize = 64;
 
-/// A batch of sites on its way through the phases.
+/// A batch of sites that goes through the phases together.
 struct Batch<'a, T: Text> {
     text: &'a T,
     sites: &'a [Site],
@@ -129,8 +129,8 @@ struct Batch<'a, T: Text> {
 }
 
 impl<T: Text> Batch<'_, T> {
-    /// Runs one step over sites that are still well; one that fails takes its site out of
-    /// the later steps.
+    /// Runs one step over the sites that have not failed. A site that fails is left out of later
+    /// steps.
     fn step(&mut self, phased: bool, step: impl Fn(&T, &Site, Outcome) -> bool) {
         for (site, outcome) in self.sites.iter().zip(&mut self.outcomes) {
             if self.manner.has_phases(site) == phased
@@ -160,12 +160,12 @@ impl<T: Text> Batch<'_, T> {
         }
     }
 
-    /// Whether any site goes through the phases.
+    /// Returns whether any site goes through the phases.
     fn has_phases(&self) -> bool {
         self.sites.iter().any(|site| self.manner.has_phases(site))
     }
 
-    /// Runs a phase over those that end with a pair, where there are any.
+    /// Runs a phase over the sites that end with a pair, if there are any.
     fn pairs(&mut self, step: impl Fn(&T, &Site) -> bool) {
         if self.has_phases() && self.sites.iter().any(Site::is_paired) {
             self.phase(|text, site, _| !site.is_paired() || step(text, site));
@@ -182,15 +182,15 @@ fn batch<'a, T: Text>(text: &'a T, sites: &'a [Site], manner: Manner) -> Batch<'
     }
 }
 
-/// Arms at most [`BATCH`] sites; the rest of a longer slice is left alone.
-/// Each outcome stands at its site's index.
+/// Arms at most [`BATCH`] sites, and ignores the rest of a longer slice. Returns each outcome at
+/// its site's index.
 pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
     let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
         *outcome = ready(text, site);
     }
     if batch.sites.iter().any(|site| site.island != 0) {
-        // An island's bytes are fetched only once a jump leads there.
+        // Islands must be visible before a jump leads there.
         text.sync();
     }
     batch.at_once(|site| &site.patched);
@@ -206,9 +206,9 @@ pub fn arm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH
     batch.outcomes
 }
 
-/// Arms one site again whose first byte somebody else's trap had taken and put
-/// back as the file has it; false where it is not in that state. A patch whose first
-/// byte is the file's (a call's, a jump's) has lost nothing.
+/// Arms a site again whose first byte a foreign trap had replaced and restored from the file.
+/// Returns `false` if the site is not in that state. A patch whose first byte equals the file's (a
+/// call's, a jump's) has lost nothing.
 pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     let dead = site.len > 1
         && site.original.first() != site.patched.first()
@@ -228,7 +228,7 @@ pub fn rearm<T: Text>(text: &T, site: &Site) -> bool {
     done
 }
 
-/// Puts the original bytes of at most [`BATCH`] sites back.
+/// Restores the original bytes of at most [`BATCH`] sites.
 pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BATCH] {
     let mut batch = batch(text, sites.get(..BATCH).unwrap_or(sites), manner);
     for (site, outcome) in batch.sites.iter().zip(&mut batch.outcomes) {
@@ -253,7 +253,8 @@ pub fn disarm<T: Text>(text: &T, sites: &[Site], manner: Manner) -> [Outcome; BA
     batch.outcomes
 }
 
-/// Writes a patch, or what was there before, with the word around it.
+/// Writes a patch, or the original bytes, with the rest of the word around it. Keeps a foreign trap
+/// on top.
 fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let at = (site.address % WORD) as usize;
     let mut word = [0; WORD as usize];
@@ -268,7 +269,7 @@ fn put_word<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> 
     word == before || text.write(site.address - at as u64, &word)
 }
 
-/// The same while nobody runs there: all bytes but those that somebody else's trap holds.
+/// Writes all bytes except those that hold a foreign trap. No thread may run here.
 fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) -> bool {
     let foreign = |at: usize| match found {
         Outcome::ForeignOnTop => at == 0,
@@ -287,8 +288,8 @@ fn put_plainly<T: Text>(text: &T, site: &Site, bytes: &[u8; 8], found: Outcome) 
     }
 }
 
-/// Whether the site still holds the file's bytes, or our jump already, and puts
-/// the island in place: padding that nobody runs, so it needs no phases.
+/// Checks that the site holds the file's bytes, or our jump already, and writes the island. The
+/// island is padding that no thread runs, so it needs no phases.
 fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -318,9 +319,9 @@ fn ready<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Whether the site holds what [`arm`] put there. A jump whose first byte is a
-/// trap that we did not put there has somebody else's probe on top; one of whose
-/// inner heads holds such a trap, or the file's byte, has or had one inside.
+/// Checks whether the site holds what [`arm`] wrote. A jump whose first byte is a trap that is not
+/// ours has a foreign probe on top. A jump whose inner heads hold such a trap, or the file's byte,
+/// has or had one inside.
 fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
     let Some(now) = bytes_at(text, site) else {
         return Outcome::Unmapped;
@@ -338,7 +339,7 @@ fn ours<T: Text>(text: &T, site: &Site) -> Outcome {
     }
 }
 
-/// Whether nothing differs but inner heads that hold a trap or the file's byte.
+/// Returns whether the only differences are inner heads that hold a trap or the file's byte.
 fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
     (1..site.len as usize).all(|at| {
         let [now, patched, original] = [now, &site.patched, &site.original].map(|all| all.get(at));
@@ -346,7 +347,7 @@ fn only_heads_differ(site: &Site, now: &[u8; 8]) -> bool {
     })
 }
 
-/// The site's bytes, the patched ones of them.
+/// Reads the bytes that the site patches.
 fn bytes_at<T: Text>(text: &T, site: &Site) -> Option<[u8; 8]> {
     let mut bytes = [0; 8];
     let read = text.read(site.address, bytes.get_mut(..site.len as usize)?);
@@ -377,7 +378,7 @@ fn is_head(site: &Site, offset: usize) -> bool {
 
 fn trap_heads<T: Text>(text: &T, site: &Site) -> bool {
     let heads = inner_heads(site).all(|head| match site.is_paired() && head == Site::PAIR {
-        // Where the patch stands already, a jump runs over it.
+        // If the patch is already there, a jump runs over it.
         true => holds_at(text, site, head, &site.patched) || shut(text, site),
         false => put_byte(text, site, head, &site.patched),
     });
@@ -398,15 +399,14 @@ fn write_first<T: Text>(text: &T, site: &Site, bytes: &[u8; 8]) -> bool {
     put_byte(text, site, 0, bytes)
 }
 
-/// The bytes that are no heads: nobody can begin an instruction there.
+/// Restores the bytes that are no heads: no thread can begin an instruction there.
 fn restore_between_heads<T: Text>(text: &T, site: &Site) -> bool {
     (1..site.len as usize)
         .filter(|offset| !is_head(site, *offset))
         .all(|offset| put_byte(text, site, offset, &site.original))
 }
 
-/// The heads, each one byte and so atomic; the first last. Not those that hold
-/// somebody else's trap.
+/// Restores the heads, each one byte and so atomic, the first one last. Skips foreign traps.
 fn restore_heads<T: Text>(text: &T, site: &Site, found: Outcome) -> bool {
     let now = bytes_at(text, site).unwrap_or(site.patched);
     let is_ours = |at: &usize| match site.is_paired() && *at == Site::PAIR {

@@ -1,15 +1,14 @@
-//! Which probe belongs to a place in a file: open addressing over atomics.
+//! Which probe belongs to a place in a file: a hash table with open addressing over atomics.
 //!
-//! Probes are keyed by the file, not by an address: a mapping that appears later
-//! has its probes at once, and one that goes away loses none.
+//! Probes are keyed by the file and not by an address. So a new mapping has its probes at once, and
+//! an unmapped one loses none.
 //!
-//! Slots lie in buckets, a cache line each. A place is found in the bucket that its
-//! hash names or in the unbroken run of used slots behind it; all slots of a bucket
-//! are compared before a branch is taken, so that which one it is costs nothing.
-//! Removal moves later places of the run up, so there are no tombstones and a
-//! search stays short. Such a move is under the lock and with the sequence of
-//! [`crate::lookup`] odd; a reader that comes in between may miss one or take one
-//! probe for another, and throws its answer away.
+//! A bucket is one cache line of slots. A place is in the bucket of its hash, or in the unbroken
+//! run of used slots after it. All slots of a bucket are compared before a branch, so that the
+//! slot's position cannot be mispredicted. Removal moves later places of the run up, so there are
+//! no tombstones and searches stay short. Such a move happens under the lock while the sequence of
+//! [`crate::lookup`] is odd. A reader that races with it may miss a probe or take one for another,
+//! so it must discard the answer.
 
 use core::hint::select_unpredictable;
 
@@ -19,23 +18,21 @@ use crate::primitive::{AtomicU64, Ordering::Relaxed};
 /// Slots in a bucket.
 const SLOTS: usize = 4;
 
-/// First the places, then one more than the probe at each. A cache line.
+/// The places, then the probe at each plus one.
 type Bucket = [AtomicU64; 2 * SLOTS];
 
 /// The probes.
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     buckets: &'a [Bucket],
-    /// One less than the number of slots, which is a power of two.
+    /// The number of slots, a power of two, minus one.
     mask: usize,
-    /// How many bits of a hash are too many: its upper ones depend on all of the
-    /// place.
+    /// How far a hash is shifted right, because only its upper bits depend on all of the place.
     shift: u32,
     len: AtomicU64,
 }
 
-/// How many words a registry of so many probes needs: it is half full at most,
-/// and has two buckets at least.
+/// Returns the number of words for this many probes: at most half full, at least two buckets.
 pub(crate) const fn words_for(probes: usize) -> usize {
     let slots = (2 * probes + 2).next_power_of_two();
     2 * if slots < 2 * SLOTS { 2 * SLOTS } else { slots }
@@ -43,7 +40,7 @@ pub(crate) const fn words_for(probes: usize) -> usize {
 
 // Relaxed throughout, as in the page table.
 impl<'a> Registry<'a> {
-    /// An empty one over zeroed words, as many as [`words_for`] says.
+    /// Returns an empty registry over zeroed words, [`words_for`] of them.
     pub(crate) fn new(words: &'a [AtomicU64]) -> Self {
         let (buckets, _) = words.as_chunks();
         Registry {
@@ -60,8 +57,8 @@ impl<'a> Registry<'a> {
         hash.wrapping_shr(self.shift) as usize
     }
 
-    /// The probe at a place: to be thrown away unless the sequence or the lock
-    /// says that nothing changed.
+    /// Returns the probe at a place. Speculative: must be discarded unless the sequence or the lock
+    /// shows that nothing changed.
     #[inline]
     pub(crate) fn get_speculative(&self, place: Place) -> Option<u32> {
         let bucket = self.buckets.get(self.bucket(place))?;
@@ -76,7 +73,7 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// A slot's place and its probe.
+    /// Returns a slot's place and its probe.
     fn read(&self, slot: usize) -> Option<(Place, Option<u32>)> {
         let bucket = self.buckets.get(slot / SLOTS)?;
         let place = bucket.get(slot % SLOTS)?.load(Relaxed);
@@ -95,7 +92,7 @@ impl<'a> Registry<'a> {
             .for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// Where a place is, or the free slot where it belongs.
+    /// Returns the slot of a place and its probe, or the free slot where it would go.
     #[cold]
     fn search(&self, place: Place) -> Option<(usize, Option<u32>)> {
         let mut slot = self.bucket(place) * SLOTS;
@@ -109,7 +106,7 @@ impl<'a> Registry<'a> {
         None
     }
 
-    /// Puts a probe at a place, instead of another. False where there is no room.
+    /// Puts a probe at a place, replacing any other. Returns `false` if there is no room.
     pub(crate) fn insert(&self, place: Place, probe: u32) -> bool {
         let Some((slot, before)) = self.search(place) else {
             return false;
@@ -124,7 +121,7 @@ impl<'a> Registry<'a> {
         true
     }
 
-    /// Takes the probe at a place away, and says which it was.
+    /// Removes the probe at a place, and returns it.
     pub(crate) fn remove(&self, place: Place) -> Option<u32> {
         let (mut hole, probe) = self.search(place)?;
         let probe = probe?;
@@ -135,7 +132,7 @@ impl<'a> Registry<'a> {
             if its.is_none() {
                 break;
             }
-            // One may move up to the hole unless its bucket begins behind that.
+            // A place may move up to the hole unless its own bucket begins after the hole.
             let from_home = slot.wrapping_sub(self.bucket(other) * SLOTS) & self.mask;
             if from_home >= slot.wrapping_sub(hole) & self.mask {
                 self.write(hole, other, its);

@@ -1,40 +1,39 @@
-//! Which site a trapped thread stands in, and where it goes on.
+//! Which site a trapped thread is in, and where it continues.
 //!
-//! One writer (the agent's thread), readers in signal handlers on any thread.
-//! Records are appended and never changed, so a reader that found an index may
-//! read its record at leisure. The sorted order stands in two buffers: the
-//! writer fills the one that is not in use and then raises the version, whose
-//! lowest bit says which is.
+//! One writer (the agent's thread), and readers in signal handlers on any thread. Records are
+//! appended and never changed, so a reader may read the record of an index at any time later. There
+//! are two buffers of indices sorted by address. The writer fills the unused one and then raises
+//! the version, whose lowest bit selects the buffer in use.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: an order is complete | `version` in [`Table::insert`] and [`Table::recall`] | `version` in [`Table::find`] |
 //!
-//! A reader that was overtaken by two insertions may see a buffer being
-//! refilled; it re-reads the version after the search and tries again. The
-//! writer never waits for readers.
+//! A reader that two insertions overtook may read a buffer that is being refilled. So it must
+//! re-read the version after the search, and retry if it changed. The writer never waits for
+//! readers.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 use tiptoe_wire::{SITE_WORDS, Site};
 
-/// How often a reader tries before it gives up; each retry means that a whole
-/// insertion went by. Models insert twice.
+/// How often a reader retries. Each retry means that a whole insertion finished. Models insert
+/// twice.
 const TRIES: usize = if cfg!(tiptoe_loom) { 3 } else { 1_000 };
 
-/// Where a trapped address belongs.
+/// The site of a trapped address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct TrapSite {
     /// The site's index in the table.
     pub index: usize,
     /// The site.
     pub site: Site,
-    /// Where the thread goes on.
+    /// Where the thread continues.
     pub resume: u64,
-    /// Which head it stood on: 0 is the site's first byte.
+    /// The head that it trapped at: 0 is the site's first byte.
     pub offset: u8,
 }
 
-/// Why records were not taken.
+/// Why records were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// No room for more records.
@@ -53,8 +52,8 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// An empty table over zeroed storage: `records` holds [`SITE_WORDS`] words
-    /// a site, each order one word a site.
+    /// Returns an empty table over zeroed storage: `records` has [`SITE_WORDS`] words per site,
+    /// each order one.
     pub fn new(records: &'a [AtomicU64], orders: [&'a [AtomicU64]; 2]) -> Self {
         let zero = || AtomicU64::new(0);
         Table {
@@ -66,18 +65,18 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// How many records were ever appended.
+    /// Returns how many records were ever appended.
     pub fn len(&self) -> usize {
-        // Relaxed: the writer's own count, or a bound for a reader.
+        // Relaxed: the writer reads its own count; for a reader it is only a bound.
         self.used.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The record at `index`.
+    /// Returns the record at `index`.
     pub fn site(&self, index: usize) -> Option<Site> {
         let words = self
             .records
@@ -90,9 +89,8 @@ impl<'a> Table<'a> {
         }))
     }
 
-    /// Appends records in ascending order of address and makes them findable;
-    /// a record for an address that is known takes its place. Returns the index
-    /// of the first. Only the one writer may call this.
+    /// Appends records in ascending order of address, and makes them findable. A record replaces an
+    /// earlier one for its address. Returns the index of the first. Only the writer may call this.
     pub fn insert(
         &self,
         count: usize,
@@ -108,8 +106,8 @@ impl<'a> Table<'a> {
         Ok(first)
     }
 
-    /// Makes the records that `wanted` names findable again, in place of later ones for their addresses. Only
-    /// the one writer may call this.
+    /// Makes the `wanted` records findable again, in place of later ones for their addresses. Only
+    /// the writer may call this.
     pub fn recall(&self, wanted: impl Fn(&Site) -> bool) {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (old, new) = self.buffers(version);
@@ -163,8 +161,8 @@ impl<'a> Table<'a> {
     fn merge(&self, version: u64, first: usize, count: usize) -> Result<(), Error> {
         let (old, new) = self.buffers(version);
         let old_len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
-        // Keeps a reader of the buffer that is about to be refilled from taking
-        // new entries for old: pairs with the fence in `find`.
+        // Otherwise a reader of this buffer could take new entries for old ones. Pairs with the
+        // fence in `find`.
         fence(Ordering::Release);
         let (mut from_old, mut from_new, mut out) = (0, 0, 0);
         while from_old < old_len || from_new < count {
@@ -211,26 +209,27 @@ impl<'a> Table<'a> {
         self.address_of(index as usize)
     }
 
-    /// The site whose window holds a head at `address`. Safe in a signal
-    /// handler; `None` also where insertions kept overtaking the search.
-    pub fn find(&self, address: u64) -> Option<Found> {
+    /// Returns the site that has a head at `address`. Safe in a signal handler. Also returns `None`
+    /// if insertions kept overtaking the search.
+    pub fn find(&self, address: u64) -> Option<TrapSite> {
         self.found(self.last_up_to(address)?, address)
     }
 
-    /// Whether a byte is one that a site patches. Safe in a signal handler, as above.
+    /// Returns whether a site patches the byte at `address`. Safe in a signal handler, as
+    /// [`Table::find`].
     pub fn covers(&self, address: u64) -> bool {
         let site = self.last_up_to(address).and_then(|index| self.site(index));
         site.is_some_and(|site| address - site.address < site.len.into())
     }
 
-    /// The last site that begins at `address` or before.
+    /// Returns the last site that begins at or before `address`.
     fn last_up_to(&self, address: u64) -> Option<usize> {
         for _ in 0..TRIES {
             // Acquire: pairs with the Release in `insert` and `recall` (edge D).
             let version = self.version.load(Ordering::Acquire);
             let index = self.search(version, address);
-            // Orders the search's reads before the second look at the version;
-            // pairs with the fence in `merge`.
+            // Orders the search's loads before the second load of the version. Pairs with the fence
+            // in `merge`.
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
                 return index;
@@ -239,8 +238,8 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// The indices of the findable records from one address up to another. Only the one
-    /// writer may call this.
+    /// Returns the indices of the findable records in a range of addresses. Only the writer may
+    /// call this.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let version = self.version.load(Ordering::Relaxed); // Relaxed: our own write
         let (order, _) = self.buffers(version);
@@ -251,7 +250,7 @@ impl<'a> Table<'a> {
             .take_while(move |index| self.address_of(*index) < to)
     }
 
-    /// How many records of an order are below an address.
+    /// Returns how many records of an order are below an address.
     fn below(&self, order: &[AtomicU64], len: usize, address: u64) -> usize {
         let (mut low, mut high) = (0, len);
         while low < high {
@@ -264,23 +263,23 @@ impl<'a> Table<'a> {
         low
     }
 
-    /// The last record of an order whose address is not above `address`: a guess
-    /// until the version was seen unchanged.
+    /// Returns the last record of an order at or below `address`. Speculative until the version is
+    /// seen unchanged.
     fn search(&self, version: u64, address: u64) -> Option<usize> {
         let (order, _) = self.buffers(version);
         let len = self.lengths[(version & 1) as usize].load(Ordering::Relaxed) as usize;
         let len = len.min(order.len());
         let above = |next| self.below(order, len, next);
-        let behind = address.checked_add(1).map_or(len, above);
-        let index = order.get(behind.checked_sub(1)?)?;
+        let count = address.checked_add(1).map_or(len, above);
+        let index = order.get(count.checked_sub(1)?)?;
         Some(index.load(Ordering::Relaxed) as usize) // edge D
     }
 
-    fn found(&self, index: usize, address: u64) -> Option<Found> {
+    fn found(&self, index: usize, address: u64) -> Option<TrapSite> {
         let site = self.site(index)?;
         let offset = u8::try_from(address.checked_sub(site.address)?).ok()?;
         let head = site.heads().iter().find(|head| head.offset == offset)?;
-        Some(Found {
+        Some(TrapSite {
             index,
             site,
             resume: site.trampoline.wrapping_add(head.resume as u64),
@@ -295,10 +294,10 @@ mod tests {
     extern crate std;
     use std::vec::Vec;
 
-    /// In front of a call and behind it: the second window begins where the first one's bytes,
-    /// eight of which are known, have not ended.
+    /// Windows before and after a call: the second begins before the eight known bytes of the first
+    /// end.
     #[test]
-    fn the_windows_of_neighbours_are_told_apart() {
+    fn the_windows_of_neighbours_are_distinguished() {
         let words =
             |count: usize| -> Vec<AtomicU64> { (0..count).map(|_| AtomicU64::new(0)).collect() };
         let (records, first, second) = (words(2 * SITE_WORDS), words(2), words(2));
@@ -313,7 +312,8 @@ mod tests {
         let covered = (98..112).filter(|at| table.covers(*at));
         assert_eq!(covered.collect::<Vec<_>>(), [100, 105, 106, 107, 108, 109]);
     }
-    /// A session that wants what an earlier one had gets that record, and the table does not grow.
+    /// A session that needs a record of an earlier one gets that record, and the table does not
+    /// grow.
     #[test]
     fn an_earlier_record_is_found_again() {
         let words =

@@ -1,19 +1,19 @@
-//! Return thunks: for each pair of probe and return address a few instructions that
-//! call the probed function and then go on to exactly that address.
+//! Return thunks: a few instructions for each pair of probe and return address, which call the
+//! probed function and then continue at exactly that address.
 //!
-//! So where a followed call returns to never depends on what is noted elsewhere.
-//! Trampolines look thunks up by themselves, in an open-addressed table of two words
-//! an entry, `key, address`; who finds none comes here. Thunks are never taken away:
-//! a frame may return into one at any later time.
+//! So the return of a followed call never depends on data recorded elsewhere. Trampolines look
+//! thunks up themselves, in an open-addressed table of two words an entry, `key, address`; on a
+//! miss they call this code. Thunks are never freed, because a frame may return into one at any
+//! later time.
 //!
-//! # What unwinders have to be told
-//! An unwinder finds a thunk's address on the stack. Its unwind information says where
-//! to go on: the stack pointer as it is, the return address in the record's first word.
-//! The record follows from the frame's own address, not from the stack, where after a
-//! tail call only the innermost of several thunks is seen. And libgcc takes the frame
-//! with a handler for the first one that has the right canonical frame address, so
-//! that of the frame behind the last thunk must differ from the thunks' own: the
-//! record's last word says by how much, above its low half.
+//! # Unwind information
+//! An unwinder finds a thunk's address on the stack. The thunk's unwind information gives the stack
+//! pointer as it is, and the return address in the record's first word. The record must be found
+//! from the frame's own address and not from the stack, because after a tail call only the
+//! innermost of several thunks is on the stack. libgcc takes the first frame with a matching
+//! canonical frame address for the one with the handler. So the frame after the last thunk must
+//! have another address than the thunks; the difference is in the upper half of the record's last
+//! word.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -25,48 +25,49 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub const RECORD_WORDS: usize = 4;
 /// Bytes from one thunk's code to the next.
 pub const STRIDE: u64 = 32;
-/// Entries behind the table's last hash, so that a run of them never wraps around.
+/// Entries after the table's last hash, so that a run of them never wraps around.
 pub const SPILL: usize = if cfg!(tiptoe_loom) { 2 } else { 64 };
-/// The bits of a record's last word that are the slot.
+/// The bits of a record's last word that hold the slot.
 const SLOT: u64 = GATE - 1;
-/// And the one that says that it is a gate's.
+/// The bit of that word that marks a gate's thunk.
 const GATE: u64 = 1 << 31;
-/// Eight bytes apart, above the slot.
-const APART: u64 = 8 << 32;
-/// The bits of a key that are the return address.
+/// A difference of eight bytes, above the slot.
+const CFA_GAP: u64 = 8 << 32;
+/// The bits of a key that hold the return address.
 const ADDRESS: u64 = (1 << 47) - 1;
 
-/// What a thunk does.
+/// A thunk's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thunk {
-    /// Where it returns to in the end.
+    /// The address that it finally returns to.
     pub to: u64,
-    /// What it calls: the copy of the displaced instructions, with the rest behind.
+    /// What it calls: the copy of the displaced instructions, which continues in the function.
     pub calls: u64,
-    /// What it goes on to then: the exit of the probe's trampoline.
+    /// Where it continues after the call: the exit of the probe's trampoline.
     pub exit: u64,
     /// The first of the probe's words.
     pub slot: u64,
-    /// Whether its frames hold the counters in which their call is noted.
+    /// Whether its frames hold the counters in which their call is recorded.
     pub gate: bool,
 }
 
-/// All thunks of a process. Their storage is the caller's.
+/// All thunks of a process. The caller provides the storage.
 pub struct Thunks<'a> {
-    /// Of [`SPILL`] more than 2^bits entries.
+    /// 2^bits entries, and [`SPILL`] more.
     entries: &'a [AtomicU64],
     records: &'a [AtomicU64],
     used: AtomicU32,
-    /// How many there is code for.
+    /// The number of thunks that have code.
     made: AtomicU32,
-    /// Where their code begins.
+    /// The address of the first thunk's code.
     code: AtomicU64,
     bits: u8,
     hash: u64,
 }
 
 impl<'a> Thunks<'a> {
-    /// No thunks, over zeroed storage; `hash` and `bits` are the trampolines'.
+    /// Returns a table without thunks over zeroed storage. `hash` and `bits` must be the
+    /// trampolines'.
     pub fn new(entries: &'a [AtomicU64], records: &'a [AtomicU64], bits: u8, hash: u64) -> Self {
         Thunks {
             entries,
@@ -79,30 +80,30 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// Entries that the storage of a table needs, two words each.
+    /// Returns how many entries, of two words each, a table needs.
     pub const fn entries(bits: u8) -> usize {
         (1 << bits) + SPILL
     }
 
-    /// Says how many thunks there is code for, and where.
+    /// Records where the code of `count` thunks is.
     pub fn make(&self, code: u64, count: u32) {
         self.code.store(code, Ordering::Relaxed); // published by `made`
         self.made.store(count, Ordering::Release); // pairs with the load in `add`
     }
 
-    /// How many are in use.
+    /// Returns how many are in use.
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed) as usize // only ever grows
+        self.used.load(Ordering::Relaxed) as usize // only grows
     }
 
-    /// Where the code begins and for how many there is; the code is whole once the
-    /// count is not 0.
+    /// Returns the address of the code and the number of thunks that have code. The code is
+    /// complete once the number is not 0.
     pub fn made(&self) -> (u64, u32) {
         let made = self.made.load(Ordering::Acquire); // pairs with `make`
         (self.code.load(Ordering::Relaxed), made)
     }
 
-    /// The thunk at an address of code, or inside it.
+    /// Returns the thunk whose code contains an address.
     pub fn at(&self, address: u64) -> Option<Thunk> {
         let (code, made) = self.made();
         let index = address.checked_sub(code)? / STRIDE;
@@ -110,7 +111,7 @@ impl<'a> Thunks<'a> {
     }
 
     fn record(&self, index: usize) -> Thunk {
-        // Relaxed: whoever has the thunk's address has seen edge F, or its own write.
+        // Relaxed: a thread that has the thunk's address has passed edge F, or wrote it itself.
         let word = |at: usize| {
             let word = self.records.get(index * RECORD_WORDS + at);
             word.map_or(0, |word| word.load(Ordering::Relaxed))
@@ -124,9 +125,9 @@ impl<'a> Thunks<'a> {
         }
     }
 
-    /// The address of the thunk for `probe` that returns to `thunk.to`: the one there
-    /// is, or a new one. `None` where there is no room, or no such address.
-    /// Where that is not the program's own, but another call's way back, `is_ours` is set.
+    /// Returns the address of the thunk for `probe` that returns to `thunk.to`, adding one if
+    /// needed. `None` if there is no room, or if `thunk.to` is not a user address. `is_ours` must
+    /// be set if that is another thunk and not the program's own code.
     pub fn get(&self, probe: u32, thunk: &Thunk, is_ours: bool) -> Option<u64> {
         let key = u64::from(probe) << 47 | thunk.to;
         if thunk.to == 0 || thunk.to > ADDRESS {
@@ -161,13 +162,19 @@ impl<'a> Thunks<'a> {
         // Relaxed: uniqueness needs only the increment's atomicity.
         let index = self.used.fetch_add(1, Ordering::Relaxed);
         if index >= made {
-            self.used.store(made, Ordering::Relaxed); // so that it never wraps
+            self.used.store(made, Ordering::Relaxed); // otherwise it would overflow after 2^32 calls
             return None;
         }
         let gate = if thunk.gate { GATE } else { 0 };
-        // By how much unwinders must find the frame there apart from the thunk.
-        let apart = if is_ours { 0 } else { APART };
-        let words = [thunk.to, thunk.calls, thunk.exit, thunk.slot | gate | apart];
+        // The difference between the caller's and the thunk's canonical frame address, for
+        // unwinders.
+        let cfa_gap = if is_ours { 0 } else { CFA_GAP };
+        let words = [
+            thunk.to,
+            thunk.calls,
+            thunk.exit,
+            thunk.slot | gate | cfa_gap,
+        ];
         for (at, value) in words.into_iter().enumerate() {
             let word = self.records.get(index as usize * RECORD_WORDS + at)?;
             word.store(value, Ordering::Relaxed); // published by edge F
@@ -177,14 +184,14 @@ impl<'a> Thunks<'a> {
         Some(address)
     }
 
-    /// Enters a thunk. One that another thread entered for the same key at the same
-    /// time is as good; trampolines find the first.
+    /// Publishes a thunk. If another thread publishes the same key at the same time, both are
+    /// valid, and trampolines find the first.
     fn publish(&self, key: u64, address: u64) {
         for at in self.first(key).. {
             let Some([found, held]) = self.entry(at) else {
                 return;
             };
-            // Relaxed: only the exchange decides; nobody looks before there is a key.
+            // Relaxed: only the exchange decides; readers look at the address only after the key.
             let free = held.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
             if free.is_ok() {
                 // Release: pairs with the Acquire in `look_up` (edge F).
@@ -244,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn unwinders_tell_the_program_from_a_thunk_behind_a_thunk() {
+    fn unwinders_distinguish_the_program_from_a_chained_thunk() {
         let entries = words(2 * Thunks::entries(BITS));
         let records = words(2 * RECORD_WORDS);
         let thunks = Thunks::new(&entries, &records, BITS, HASH);
@@ -252,7 +259,7 @@ mod tests {
         let outer = thunks.get(1, &thunk(0x1000), false).expect("room");
         thunks.get(2, &thunk(outer + 14), true).expect("room");
         let last = |index: usize| records[index * RECORD_WORDS + 3].load(Ordering::Relaxed);
-        assert_eq!((last(0), last(1)), (APART | GATE | 3, GATE | 3));
+        assert_eq!((last(0), last(1)), (CFA_GAP | GATE | 3, GATE | 3));
         assert_eq!(thunks.at(outer).map(|thunk| thunk.slot), Some(3));
     }
 

@@ -1,20 +1,20 @@
-//! Whether what stands at a site is still what we put there, by its bytes alone.
+//! Whether a site still has our bytes.
 //!
-//! Asked where a thread met a trap byte and the address space does not vouch for the
-//! site ([`crate::feed`]): the program may have mapped something else there, with
-//! trap bytes of its own, or copied its code into other memory at the same place.
+//! Needed when a thread hits a trap byte at a site that the address space does not confirm
+//! ([`crate::feed`]). The program may have mapped other memory there, with trap bytes of its own,
+//! or a copy of its code.
 
 use tiptoe_wire::Site;
 
-/// The trap that stands on a head while a site is being patched.
+/// The trap byte that is on a head while a site is being patched.
 const TRAP: u8 = 0xcc;
 
-/// Whether the bytes at a site may be ours: those of the window in any state between the
-/// program's and patched, and behind it the program's. `byte` reads one; what it does not
-/// answer is not held against it.
+/// Returns whether the bytes at a site may be ours: those of the window in any state between
+/// original and patched, and after it the original ones. `byte` reads one byte; unreadable bytes
+/// are ignored.
 pub fn may_be_ours(site: &Site, byte: impl Fn(u64) -> Option<u8>) -> bool {
     let pairs = site.original.iter().zip(&site.patched).enumerate();
-    // A short function is followed by zeroes here, and by anything there.
+    // Zeroes at the end of the record are unknown bytes after a short function.
     let known = site.original.iter().rposition(|byte| *byte != 0);
     let held = known.map_or(0, |last| last + 1).max(site.len.into());
     pairs.take(held).all(|(at, (original, patched))| {
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_in_any_state_and_what_is_behind_it() {
+    fn a_window_in_any_state_and_the_bytes_after_it() {
         let site = Site {
             address: 4096,
             len: 5,
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trap_is_told_from_another_by_what_follows() {
+    fn a_foreign_trap_is_recognized_by_the_bytes_after_it() {
         let mut site = Site {
             address: 4096,
             len: 1,
@@ -72,6 +72,6 @@ mod tests {
         check(&site, [0xcc, 0xc3, 0x55, 0, 0, 0, 0, 0], false);
         site.original = [0xc3, 0, 0, 0, 0, 0, 0, 0];
         check(&site, [0xcc, 7, 7, 7, 7, 7, 7, 7], true);
-        assert!(may_be_ours(&site, |_| None), "nothing to be told by");
+        assert!(may_be_ours(&site, |_| None), "no byte is readable");
     }
 }

@@ -1,5 +1,4 @@
-//! The space of this very process, fed by the calls that its threads make, against the
-//! kernel's own list.
+//! The space of this process, fed by its threads' calls, compared with the kernel's list.
 #![cfg(not(any(miri, tiptoe_loom)))]
 
 use std::fs::File;
@@ -26,7 +25,7 @@ fn with_feed(test: impl FnOnce(&Feed)) {
 fn read(feed: &Feed) -> Reading {
     loop {
         let mut list = File::open("/proc/self/maps").expect("there");
-        // Whoever is in may wait for a core.
+        // Another thread inside the lock may be waiting for a core.
         if let Some(reading) = feed.read_again(1 << 10, |buffer| list.read(buffer).ok()) {
             return reading;
         }
@@ -41,18 +40,18 @@ fn id(file: &File) -> FileId {
     FileId { device, inode }
 }
 
-/// A file of zeroes that only this test has.
+/// A file of zeroes that only this test uses.
 fn fresh() -> File {
-    // SAFETY: the name is a C string; the descriptor is new.
+    // SAFETY: the name is a C string, and the descriptor is new, so no other owner closes it.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"code".as_ptr(), 0)) };
     file.set_len(64 * PAGE).expect("room");
     file
 }
 
-/// A call as a hook makes it.
+/// Makes a call as a hook does.
 fn make(feed: &Feed, file: &File, number: libc::c_long, args: [u64; 6]) -> u64 {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the callers name addresses that are theirs alone.
+    // SAFETY: the callers pass addresses of memory that only they use.
     let kernel = || unsafe { libc::syscall(number, a, b, c, d, e, f) };
     let call = Call::of(number as usize, args).expect("one of them");
     let result = match feed.concerns(&call) {
@@ -69,7 +68,7 @@ const PRIVATE: u64 = libc::MAP_PRIVATE as u64;
 const FIXED: u64 = PRIVATE | libc::MAP_FIXED as u64;
 const NOTHING: u64 = PRIVATE | libc::MAP_ANONYMOUS as u64;
 
-/// Room for one thread's changes, of which nothing is there.
+/// Reserves addresses for one thread's changes.
 fn room(feed: &Feed, file: &File, pages: u64) -> u64 {
     make(
         feed,
@@ -110,8 +109,8 @@ fn change(feed: &Feed, file: &File, home: u64, rounds: u64) {
     }
 }
 
-/// Mapped code that stays is found all the while, and what was known without doubt at the
-/// end is what the kernel's list says.
+/// Mapped code that stays must be found throughout, and the final space must equal the kernel's
+/// list.
 #[test]
 fn threads_that_map_beside_each_other() {
     const MAPPERS: usize = 3;
@@ -129,7 +128,7 @@ fn threads_that_map_beside_each_other() {
         assert_eq!(place.offset(), 8 * PAGE);
         let rooms = [(); MAPPERS].map(|()| room(feed, &file, 32));
         let (left, corrected) = (AtomicU64::new(MAPPERS as u64), AtomicU64::new(0));
-        // What comes and goes with a thread might lie in another one's holes.
+        // Otherwise a thread's own stack could be mapped into another thread's holes.
         let together = Barrier::new(MAPPERS + 1);
         let map = |home: u64| {
             together.wait();
@@ -166,7 +165,7 @@ fn threads_that_map_beside_each_other() {
     });
 }
 
-/// What stays there is never taken for something else; nothing certain is no answer.
+/// Code that stays must never be taken for another; an uncertain answer is allowed.
 fn ask(feed: &Feed, stays: u64, place: Place) {
     feed.is_at(stays + PAGE, stays + PAGE, place);
     if let Some(found) = feed.place_of(stays + PAGE) {
@@ -174,7 +173,7 @@ fn ask(feed: &Feed, stays: u64, place: Place) {
     }
 }
 
-/// As the kernel says it now, with those that continue each other as one.
+/// Returns the count and size of mappings in the kernel's list, with adjacent ones merged.
 fn by_the_list() -> (usize, u64) {
     let list = std::fs::read_to_string("/proc/self/maps").expect("there");
     let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");

@@ -1,7 +1,6 @@
-//! The patcher over every window shape: at no moment does any thread run a mix of
-//! old and new bytes, whichever head it stands on and however stale its core's view.
-//! Mutants are what the patcher does with one step left out or out of order.
-//! Nothing here is unsafe, so it is not run under miri, where it takes minutes.
+//! The patcher over every window shape: no thread may ever run a mix of old and new bytes,
+//! whichever head it is at and however stale its core's view is. Mutants leave out or swap a step.
+//! Not run under miri, because it takes minutes there and nothing here is unsafe.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -13,7 +12,7 @@ use tiptoe_uprobe::patcher::{self, BATCH, Manner, Outcome, rearm};
 use tiptoe_uprobe::table::Table;
 use tiptoe_wire::{SITE_WORDS, Site};
 
-/// No patch of five bytes fits the aligned word there, so that all have phases.
+/// A patch of five bytes here crosses an aligned word, so all of them have phases.
 const AT: u64 = 0x1004;
 
 fn arm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
@@ -24,7 +23,7 @@ fn disarm(memory: &Memory, sites: &[Site]) -> [Outcome; BATCH] {
     patcher::disarm(memory, sites, Manner::Running)
 }
 
-/// A memory with original code, and cores that have seen nothing else.
+/// Original code in memory, and cores that have seen nothing else.
 fn fresh(shapes: &[Shape]) -> (Memory, Cores) {
     let memory = Memory::of(shapes);
     let cores = Cores::of(&memory);
@@ -87,7 +86,7 @@ fn unreadable_memory_is_not_foreign() {
 }
 
 #[test]
-fn every_trap_has_its_way_out() {
+fn every_trap_has_a_resume_address() {
     for shape in Shape::all(AT) {
         let cells = |count| Vec::from_iter((0..count).map(|_| AtomicU64::new(0)));
         let (records, orders) = (cells(SITE_WORDS), [cells(1), cells(1)]);
@@ -105,7 +104,7 @@ fn every_trap_has_its_way_out() {
     }
 }
 
-/// What the patcher does to one site: its steps by phase, each with its refetch.
+/// Records the patcher's steps on one site by phase, each with its refetch.
 fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     let (memory, _) = match disarms {
         true => armed(shape),
@@ -121,7 +120,7 @@ fn phases(shape: Shape, disarms: bool) -> (Memory, Vec<Vec<Step>>) {
     (before, phases.collect())
 }
 
-/// For which jumps does the patcher run a mix once its phases are changed so?
+/// Returns the jumps for which the patcher runs a mix if its phases are changed so.
 fn mixes(len: u8, disarms: bool, change: impl Fn(&mut Vec<Vec<Step>>)) -> Vec<(Shape, Mix)> {
     let jumps = Shape::all(AT)
         .into_iter()
@@ -140,7 +139,7 @@ fn mutants_run_a_mix() {
     let unsynced = |phase: usize| move |phases: &mut Vec<Vec<Step>>| drop(phases[phase].pop());
     let swapped = |a: usize| move |phases: &mut Vec<Vec<Step>>| phases.swap(a, a + 1);
     let headless = |phases: &mut Vec<Vec<Step>>| {
-        let heads = phases[0].len() - 2; // the first byte's write and the refetch stay
+        let heads = phases[0].len() - 2; // keeps the first byte's write and the refetch
         phases[0].drain(..heads);
     };
     assert!(mixes(5, false, |_| {}).is_empty() && mixes(5, true, |_| {}).is_empty());
@@ -171,8 +170,7 @@ fn mutants_run_a_mix() {
     }
 }
 
-/// Those that end with a pair have one phase more each way; none may go, or change place
-/// with the next.
+/// Windows that end with a pair have one more phase each way; none may be left out or swapped.
 #[test]
 fn mutants_of_pairs_run_a_mix() {
     for disarms in [false, true] {
@@ -189,7 +187,7 @@ fn mutants_of_pairs_run_a_mix() {
 }
 
 #[test]
-fn arming_what_stands_already_runs_no_mix() {
+fn arming_an_armed_site_runs_no_mix() {
     for shape in jumps() {
         let (memory, mut cores) = armed(shape);
         assert_eq!(arm(&memory, &[shape.site])[0], Outcome::Done);
@@ -201,7 +199,7 @@ fn arming_what_stands_already_runs_no_mix() {
 }
 
 #[test]
-fn what_is_not_the_files_is_left_alone() {
+fn bytes_that_are_not_the_files_are_left_alone() {
     for shape in Shape::all(AT) {
         for at in 0..u64::from(shape.site.len) {
             let (memory, _) = fresh(&[shape]);
@@ -225,8 +223,8 @@ fn what_is_not_the_files_is_left_alone() {
     }
 }
 
-/// A kernel's uprobe on an armed jump: it holds the first byte, and runs the file's
-/// first instruction itself, so threads arrive at the second head.
+/// A kernel's uprobe on an armed jump: it holds the first byte, and runs the file's first
+/// instruction itself, so threads arrive at the second head.
 fn with_foreign_trap(shape: Shape) -> (Memory, Cores) {
     let (memory, mut cores) = armed(shape);
     let at = shape.site.address;
@@ -263,8 +261,8 @@ fn a_foreign_trap_on_top_survives_disarming() {
     }
 }
 
-/// The first mix that is run where the kernel takes its trap off, at each moment at
-/// which the first byte is a trap: it puts the file's byte there and refetches nothing.
+/// Returns the first mix if the kernel removes its trap at any moment at which the first byte is a
+/// trap. The kernel writes the file's byte and refetches nothing.
 fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -> Option<Mix> {
     let goes = [Step::Write(AT, vec![shape.site.original[0]])];
     for at in 0..=steps.len() {
@@ -280,7 +278,7 @@ fn uncovered(shape: &Shape, before: &Cores, steps: &[Step], mut trapped: bool) -
     None
 }
 
-/// Those that have something to keep them safe.
+/// Windows that are safe without their first byte's trap.
 fn guarded() -> impl Iterator<Item = Shape> {
     jumps().filter(|shape| shape.first_len() == 1 || shape.guard != Guard::None)
 }
@@ -300,8 +298,8 @@ fn a_foreign_trap_may_go_at_any_moment() {
     }
 }
 
-/// The same with what guards the site put back among the bytes that are no heads, as
-/// they come: the other operands of the first instruction may be the displacement's yet.
+/// A guard restored too early, together with the bytes that are no heads: other operands of the
+/// first instruction may still be the displacement's.
 #[test]
 fn a_guard_that_goes_early_uncovers_a_mix() {
     let early = |shape: Shape| {
@@ -311,7 +309,7 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
         let is_guard = |step: &Step| matches!(step, Step::Write(at, _) if *at == AT + 1);
         let guard = steps.iter().position(is_guard).expect("it is put back");
         let guard = steps.remove(guard);
-        steps.insert(1, guard); // behind the refetch of the first phase
+        steps.insert(1, guard); // after the refetch of the first phase
         uncovered(&shape, &cores, &steps, true)
     };
     let mut those =
@@ -319,7 +317,7 @@ fn a_guard_that_goes_early_uncovers_a_mix() {
     assert!(those.any(|shape| early(shape).is_some()));
 }
 
-/// The same with a call of whose displacement more than one byte changes.
+/// The same for a call of whose displacement more than one byte changes.
 #[test]
 fn a_call_to_anywhere_uncovers_a_mix() {
     for mut shape in guarded().filter(|shape| shape.guard == Guard::Call) {
@@ -331,8 +329,8 @@ fn a_call_to_anywhere_uncovers_a_mix() {
     }
 }
 
-/// A kernel's uprobe on an inner instruction: its trap, or the file's byte after it,
-/// stands in the displacement. Whoever jumps is lost, but the site can be taken out.
+/// A kernel's uprobe on an inner instruction: its trap, or later the file's byte, is in the
+/// displacement. Threads that jump are lost, but the site can still be disarmed.
 #[test]
 fn a_foreign_trap_inside_is_left_where_it_is() {
     for shape in jumps() {
@@ -353,11 +351,11 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// The kernel puts the file's first byte back, in front of our tail. A thread that
-/// comes before [`rearm`] or [`disarm`] has made the site whole runs no mix where
-/// the first instruction has one byte or the planner gave the site a guard.
+/// The kernel restores the file's first byte before our tail. Until [`rearm`] or [`disarm`]
+/// restores the site, no thread may run a mix if the first instruction has one byte or the site has
+/// a guard.
 #[test]
-fn a_foreign_trap_that_goes_is_followed_by_rearming() {
+fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;
     for shape in jumps() {
         if shape.site.original[0] != shape.site.patched[0] {
@@ -367,7 +365,7 @@ fn a_foreign_trap_that_goes_is_followed_by_rearming() {
     }
 }
 
-/// Between two writes of ours somebody else's trap would be taken for ours, and lost.
+/// With two writes a foreign trap in between would be taken for ours, and lost.
 #[test]
 fn a_patch_that_begins_as_its_file_is_let_be() {
     for mut shape in jumps() {
@@ -395,7 +393,7 @@ fn made_whole(shape: &Shape, act: impl Fn(&Memory, &Site) -> bool, bytes: &[u8; 
     cores.run(&[*shape], &steps[2..]).expect("whole again");
 }
 
-/// An armed jump whose first byte is a trap.
+/// An armed jump whose first byte is a foreign trap.
 fn trapped(shape: &Shape) -> Memory {
     let memory = Memory::of(&[*shape]);
     arm(&memory, &[shape.site]);
@@ -404,7 +402,7 @@ fn trapped(shape: &Shape) -> Memory {
 }
 
 #[test]
-fn memory_that_goes_takes_only_its_own_sites() {
+fn unmapped_memory_fails_only_its_own_sites() {
     for last in Shape::all(AT + 256) {
         let first = Shape::all(AT)[last.site.head_count as usize];
         for accesses in 0..40 {
@@ -427,7 +425,7 @@ fn memory_that_goes_takes_only_its_own_sites() {
 }
 
 #[test]
-fn a_batch_is_as_long_as_it_says() {
+fn a_batch_has_at_most_its_length() {
     for (shape, syncs) in [(6, 4), (5, 3), (2, 1), (1, 1)].map(|(len, syncs)| {
         let mut all = Shape::all(AT).into_iter();
         (all.find(|shape| shape.site.len == len).expect("one"), syncs)

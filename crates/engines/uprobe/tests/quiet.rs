@@ -1,4 +1,4 @@
-//! Sites that need no trap byte: a word at once, and any while nobody runs.
+//! Sites that need no trap byte: inside one aligned word, or while all threads are stopped.
 #![cfg(not(any(tiptoe_loom, miri)))]
 
 mod simulator;
@@ -19,13 +19,13 @@ fn holds(memory: &Memory, site: &Site, bytes: &[u8; 8]) -> bool {
     memory.get(site.address, site.len) == bytes[..usize::from(site.len)]
 }
 
-/// The sites that a word holds, wherever they lie in it.
+/// The sites that are inside one aligned word.
 fn in_a_word() -> impl Iterator<Item = Shape> {
     let all = (0..8).flat_map(|offset| Shape::all(0x1000 + offset));
     all.filter(|shape| shape.site.fits_word())
 }
 
-/// A thread that blocks SIGTRAP dies of a trap byte, at whichever moment it comes.
+/// No trap byte may appear, because a thread that blocks SIGTRAP would die of it.
 #[test]
 fn a_patch_within_a_word_needs_no_trap_byte() {
     assert_eq!(
@@ -48,11 +48,11 @@ fn a_patch_within_a_word_needs_no_trap_byte() {
     }
 }
 
-/// The same in two writes, in either order, with a refetch between them or not, or as one
-/// write of the patch alone: each runs a mix, or traps.
+/// Two writes instead of one, in either order, with or without a refetch between them, or a write
+/// of the patch alone: each runs a mix, or traps.
 #[test]
 fn mutants_of_words_run_a_mix() {
-    // Of an instruction of one byte the others do not matter.
+    // After a one-byte instruction the other bytes do not matter.
     let whole = |shape: &Shape| shape.end >= 5 && shape.guard == Guard::None;
     let five = in_a_word().filter(|shape| shape.site.len == 5 && whole(shape));
     for shape in five {
@@ -74,9 +74,9 @@ fn mutants_of_words_run_a_mix() {
     }
 }
 
-/// Bytes beside the patch are written as they are, other sites' too.
+/// Bytes beside the patch must stay as they are, also those of other sites.
 #[test]
-fn what_lies_beside_a_patch_stays() {
+fn bytes_beside_a_patch_stay() {
     for shape in in_a_word().filter(|shape| shape.site.len == 2) {
         let memory = Memory::of(&[shape]);
         let word = shape.site.address & !7;
@@ -94,7 +94,7 @@ fn what_lies_beside_a_patch_stays() {
 
 /// One write and one refetch, whatever the window.
 #[test]
-fn where_nobody_runs_no_site_has_phases() {
+fn sites_of_stopped_threads_have_no_phases() {
     for shape in (0..8).flat_map(|offset| Shape::all(0x1000 + offset)) {
         let site = [shape.site];
         let memory = Memory::of(&[shape]);

@@ -1,5 +1,4 @@
-//! Mapping sequences against a model that is too simple to be wrong, and lookups
-//! while another thread changes the space.
+//! Mapping sequences against a trivial model, and lookups while another thread changes the space.
 #![cfg(not(tiptoe_loom))]
 
 use std::collections::HashMap;
@@ -12,11 +11,10 @@ use tiptoe_uprobe::lookup::{Error, Lookup, Mapping, Place, Shape, Space};
 mod cells;
 use cells::{Cells, Change};
 
-/// What a cell of the model stands for.
+/// Bytes of one cell of the model.
 const PAGE: u64 = 4096;
 const ADDRESSES: u64 = 1024;
-/// How many changes a sequence has at most; miri is a few hundred times slower, and
-/// slower still where there is much storage.
+/// Most changes in a sequence; fewer under miri, which is several hundred times slower.
 const LONG: usize = if cfg!(miri) { 20 } else { 700 };
 const SHAPE: Shape = Shape {
     tables: 500,
@@ -45,7 +43,7 @@ fn mapping(range: Range<u64>, file: u64, offset: u64) -> Mapping {
 }
 
 fn apply(space: &Space, change: &Change) -> Result<(), Error> {
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no other writer");
     match change {
         Change::Map(range, file, offset) => writer.insert(mapping(range.clone(), *file, *offset)),
         Change::Unmap(range) => writer.remove(pages(range)),
@@ -54,7 +52,7 @@ fn apply(space: &Space, change: &Change) -> Result<(), Error> {
 }
 
 fn runs(space: &Space) -> Vec<(u64, u64, u64, u64)> {
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no other writer");
     let all = writer.mappings();
     all.map(|map| {
         (
@@ -67,7 +65,7 @@ fn runs(space: &Space) -> Vec<(u64, u64, u64, u64)> {
     .collect()
 }
 
-/// Few files and offsets that often fit, so that neighbours do become one.
+/// Few files, with offsets that often match, so that neighbours merge.
 fn change() -> impl Strategy<Value = Change> {
     let range = |longest: u64| {
         (0..ADDRESSES - longest, 0..=longest).prop_map(|(start, len)| start..start + len)
@@ -86,7 +84,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// A move that the kernel, too, would refuse.
+/// Returns whether the kernel would refuse the move, too.
 fn refused(change: &Change) -> bool {
     let Change::Move(from, to) = change else {
         return false;
@@ -126,14 +124,14 @@ proptest! {
         let words = storage(SHAPE);
         let space = Space::new(&words, SHAPE).expect("long enough");
         for change in &before {
-            let _ = apply(&space, change); // an overlapping move
+            let _ = apply(&space, change); // may fail: an overlapping move
         }
         let mut cells = Cells::new(ADDRESSES);
         after.iter().filter(|change| !refused(change)).for_each(|change| cells.apply(change));
         let list = cells.runs().into_iter().map(|(start, end, file, offset)| {
             mapping(start..end, file, offset)
         });
-        prop_assert_eq!(space.write(1).expect("nobody is in").replace(list), Ok(()));
+        prop_assert_eq!(space.write(1).expect("no other writer").replace(list), Ok(()));
         prop_assert_eq!(runs(&space), cells.runs());
     }
 
@@ -141,7 +139,7 @@ proptest! {
     fn probes_agree_with_a_map(changes in prop::collection::vec((0..4_u64, 0..64_u64, any::<bool>()), 0..LONG)) {
         let words = storage(SHAPE);
         let space = Space::new(&words, SHAPE).expect("long enough");
-        let writer = space.write(1).expect("nobody is in");
+        let writer = space.write(1).expect("no other writer");
         for file in 0..4 {
             writer.insert(mapping(file..file + 1, file, 0)).expect("room");
         }
@@ -164,10 +162,10 @@ proptest! {
 }
 
 #[test]
-fn every_answer_says_which_way_it_took() {
+fn every_answer_says_how_it_was_found() {
     let words = storage(SHAPE);
     let space = Space::new(&words, SHAPE).expect("long enough");
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no other writer");
     writer.insert(mapping(1..2, 1, 0)).expect("room");
     writer.add_probe(place(1, 5), 7).expect("room");
     assert_eq!(
@@ -188,7 +186,7 @@ fn every_answer_says_which_way_it_took() {
     assert_eq!(space.find_locked(PAGE + 5), Lookup::Locked(Some(7)));
 }
 
-/// This once left empty mappings behind, until there was no room.
+/// Once this left empty mappings, until there was no room.
 #[test]
 fn a_copy_out_of_the_middle_is_one_mapping() {
     let words = storage(SHAPE);
@@ -204,7 +202,7 @@ fn a_copy_out_of_the_middle_is_one_mapping() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_all_as_it_was() {
+fn a_refused_change_leaves_all_as_it_was() {
     let shape = Shape {
         tables: 1 + 2 * 4,
         probes: 2,
@@ -235,7 +233,7 @@ fn what_does_not_fit_leaves_all_as_it_was() {
         "in few entries"
     );
     assert_eq!(change(Change::Unmap(500..501)), full, "in two parts");
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no other writer");
     let odd = Mapping {
         end: 3 * PAGE - 1,
         ..mapping(1..3, 1, 0)
@@ -250,9 +248,9 @@ fn what_does_not_fit_leaves_all_as_it_was() {
     assert!((0..9).any(|offset| writer.add_probe(place(1, offset), 1) == Err(Error::Full)));
 }
 
-/// Thousands of mappings that come and go at random leave no table behind.
+/// Thousands of mappings added and removed at random must leave no table allocated.
 #[test]
-fn what_is_gone_takes_no_room() {
+fn removed_mappings_take_no_room() {
     let count = if cfg!(miri) { 60 } else { 20_000 };
     let shape = Shape {
         tables: 16 + count as usize * 4 / 128 * 65 / 64,
@@ -262,7 +260,7 @@ fn what_is_gone_takes_no_room() {
     let space = Space::new(&words, shape).expect("long enough");
     let add = |at: u64| apply(&space, &Change::Map(4 * at..4 * at + 1, at, 0));
     let remove = |at: u64| apply(&space, &Change::Unmap(4 * at..4 * at + 1));
-    // A step that is coprime to the count visits all, far from any order.
+    // A step coprime to the count visits all of them in a scattered order.
     let scattered = move |turn: u64| turn * 7_919 % count;
     for _ in 0..3 {
         assert!((0..count).all(|turn| add(scattered(turn)).is_ok()));
@@ -271,7 +269,7 @@ fn what_is_gone_takes_no_room() {
     }
 }
 
-/// What stays mapped is found, and as what it is, whatever else comes and goes.
+/// A mapping that stays must be found unchanged, whatever is mapped and unmapped around it.
 #[test]
 fn lookups_beside_changes() {
     let words = storage(SHAPE);
@@ -279,7 +277,7 @@ fn lookups_beside_changes() {
     let fixed = if cfg!(miri) { 5 } else { 200 };
     for at in 0..fixed {
         apply(&space, &Change::Map(100 * at..100 * at + 10, at, 0)).expect("room");
-        let writer = space.write(1).expect("nobody is in");
+        let writer = space.write(1).expect("no other writer");
         writer.add_probe(place(at, 5), at as u32).expect("room");
     }
     let stop = AtomicBool::new(false);

@@ -147,16 +147,22 @@ pub fn unit_costs(want: Want, prices: &PriceCache) -> UnitCosts {
     {
         costs.trap = about(ns);
     }
-    if want.kernel
-        && let Some(steps) = prices.take(|| uprobe::measure().ok())
-    {
-        costs.kernel = KernelCosts {
+    if want.kernel {
+        costs.kernel = kernel_costs(prices);
+    }
+    costs
+}
+
+/// The cost of a kernel uprobe's hit alone, which takes tens of ms to measure.
+pub fn kernel_costs(prices: &PriceCache) -> KernelCosts {
+    match prices.take(|| uprobe::measure().ok()) {
+        Some(steps) => KernelCosts {
             nop: about(steps.nop),
             emulated: about(steps.push),
             single: about(steps.single_step),
-        };
+        },
+        None => UnitCosts::DEFAULT.kernel,
     }
-    costs
 }
 
 /// A call that is followed to its return, where a hit that is counted costs `count`: two

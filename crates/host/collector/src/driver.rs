@@ -64,6 +64,7 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<Outcome, Err
     run.look_for_ends(observer);
     // All of them, also those after one that does not answer.
     let detached: Vec<Result<(), Error>> = run.tracees.iter().map(Tracee::detach).collect();
+    run.tracees.iter_mut().for_each(Tracee::close_probes);
     looped?;
     run.finish(&counted?);
     for (tracee, detached) in run.tracees.iter().zip(detached) {

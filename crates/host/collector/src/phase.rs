@@ -26,6 +26,8 @@ pub enum Phase {
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
 /// The command that was started, until somebody waited for it.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
+/// The thread that starts it, until it has called exec: that of a process which has not said its id yet.
+static STARTER: AtomicU32 = AtomicU32::new(0);
 
 impl Phase {
     /// What the driver does now.
@@ -46,6 +48,25 @@ pub(crate) fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
 }
 
+/// This thread starts the command, or, with `false`, has done so.
+pub(crate) fn set_starter(starts: bool) {
+    // SAFETY: gettid has no arguments.
+    let own = unsafe { libc::gettid() }.cast_unsigned();
+    STARTER.store(if starts { own } else { 0 }, Relaxed);
+}
+
+/// The processes that the starter has forked.
+fn forked() -> Vec<i32> {
+    let starter = match STARTER.load(Relaxed) {
+        0 => return Vec::new(),
+        starter => starter,
+    };
+    let list = std::fs::read_to_string(format!("/proc/self/task/{starter}/children"));
+    let list = list.unwrap_or_default();
+    let ids = list.split_ascii_whitespace().map(str::parse);
+    ids.flatten().filter(|pid| *pid > 0).collect()
+}
+
 /// Whether no command of ours runs.
 pub fn has_no_command() -> bool {
     let pid = COMMAND.load(Relaxed);
@@ -54,6 +75,12 @@ pub fn has_no_command() -> bool {
 
 /// Ends the command as tiptoe ends: one that did not begin never does, another gets the signal.
 pub fn end_command(signal: i32) {
+    if COMMAND.load(Relaxed) == 0 {
+        for pid in forked() {
+            // SAFETY: kill takes two numbers; a child of ours that nobody has waited for keeps its id.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
     if has_no_command() {
         return;
     }

@@ -25,12 +25,14 @@ mod hooks;
 mod intercept;
 mod locks;
 mod room;
+mod standard;
 mod unseen;
 mod wrappers;
 
 pub use follow::{Follow, MOST_BY_VALUE};
 pub use intercept::is_intercepted;
 pub use locks::{Locks, name_of, rwlocks};
+pub use standard::{Extent, standard_rows};
 pub use unseen::unseen;
 pub use wrappers::{is_of_libc, wrappers};
 

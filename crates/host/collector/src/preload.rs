@@ -15,7 +15,7 @@ use tiptoe_sys::host::limits::explain_file_size;
 use tiptoe_sys::host::random;
 use tiptoe_wire::passed::{self, Key, seals};
 
-use crate::phase::set_command;
+use crate::phase::{set_command, set_starter};
 use crate::request::Error;
 
 mod image;
@@ -187,18 +187,20 @@ pub fn start(program: &Path, command: &[OsString], passed: Option<Passed>) -> io
     let mut say = said_pid;
     let far_end = proceed.as_raw_fd();
     let hook = move || {
+        default_signals();
+        say.write_all(&std::process::id().to_le_bytes())?;
         // Our own copy of the far end: where tiptoe gives up, the read must end.
         // SAFETY: this forked child does not use the descriptor otherwise.
         unsafe { libc::close(far_end) };
-        default_signals();
-        say.write_all(&std::process::id().to_le_bytes())?;
         Err(image.exec(&go))
     };
     // SAFETY: the forked child of the starter thread only writes, reads and
     // execs, and allocates nothing.
     unsafe { child.pre_exec(hook) };
     let spawned = std::thread::spawn(move || {
+        set_starter(true);
         let spawned = child.spawn();
+        set_starter(false);
         drop(passed);
         spawned
     });

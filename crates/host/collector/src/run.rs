@@ -166,6 +166,7 @@ impl<'a> Run<'a> {
                 }
             }
             self.tracees.iter().for_each(Tracee::pay);
+            self.throttle(observer);
             if self.request.record && self.pace.reads_records(now) {
                 self.serve_records(now, observer);
             }
@@ -173,7 +174,8 @@ impl<'a> Run<'a> {
             if stopped || self.has_ended() || end.is_some_and(|end| now >= end) {
                 return Ok(());
             }
-            let wake = [next, end, self.begin].into_iter().flatten().min();
+            let looks = self.tracees.iter().filter_map(Tracee::next_throttle).min();
+            let wake = [next, end, self.begin, looks].into_iter().flatten().min();
             let pause = wake.map_or(tick, |at| at.saturating_duration_since(now).min(tick));
             self.sleep(pause.max(Duration::from_micros(100)));
         }
@@ -270,6 +272,16 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Closes the kernel's probes that pass the budget, and opens those that may be hit again.
+    fn throttle(&mut self, observer: &mut dyn Observer) {
+        for tracee in &mut self.tracees {
+            if let Some(note) = tracee.throttle(Instant::now()) {
+                observer.note(&note);
+                self.session.notes.push(note);
+            }
+        }
+    }
+
     /// Notes events that somebody else probes too.
     pub fn look_for_foreign(&mut self) {
         for tracee in &self.tracees {
@@ -307,7 +319,10 @@ impl<'a> Run<'a> {
         let count = |name: &String| {
             let earlier = before.get(name).copied().unwrap_or_default();
             let total = now.by_name.get(name)?;
-            Some(Part::new(name, total.all.reading.since(earlier).count))
+            let reading = total.all.reading.since(earlier);
+            let mut part = Part::new(name, reading.count);
+            part.at_least = reading.at_least;
+            Some(part)
         };
         let counts = now.order.iter().filter_map(count);
         let interval = Interval {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tiptoe_wire::scopes::{NODES, OTHERS, RESUMED, Spent, node, spent};
+use tiptoe_wire::scopes::{NODES, NodeTotals, OTHERS, RESUMED, node, spent};
 
 use crate::counts::plain;
 
@@ -75,7 +75,7 @@ impl Sums {
     pub fn add(&mut self, words: &[u64], is_in: Option<(u64, u64)>) {
         let resumed = words.get(RESUMED as usize).copied().unwrap_or(0);
         self.resumed = self.resumed.saturating_add(resumed);
-        for (number, Spent { entries, ticks }) in spent(words) {
+        for (number, NodeTotals { entries, ticks }) in spent(words) {
             let sum = self.nodes.entry(number).or_default();
             sum.entries = sum.entries.saturating_add(entries);
             sum.ticks = sum.ticks.saturating_add(ticks);

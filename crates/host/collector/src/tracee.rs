@@ -43,6 +43,7 @@ mod records;
 mod scopes;
 mod space;
 mod thinned;
+mod throttle;
 mod watches;
 
 pub use enter::{short_of_room, unpatchable};
@@ -118,6 +119,10 @@ pub struct Tracee {
     cpu_last: Cell<Duration>,
     link: Option<Link>,
     kernel: Option<UprobeSet>,
+    /// What its probes may cost.
+    throttle: Option<throttle::Throttle>,
+    /// One of them was closed for a while.
+    is_throttled: bool,
     agent_thread: Option<u32>,
     /// What the agent has of the program's signals.
     masks: Option<Masks>,
@@ -176,6 +181,8 @@ impl Tracee {
             cpu_last: Cell::new(cpu),
             link: None,
             kernel: None,
+            throttle: None,
+            is_throttled: false,
             agent_thread: None,
             masks: None,
             quiet: None,
@@ -363,6 +370,7 @@ impl Tracee {
         self.charge_scopes(plan, modules)?;
         if !to_kernel.is_empty() {
             self.count_in_kernel(plan, to_kernel)?;
+            self.share_budget();
         }
         if plan.locks && self.link.is_none() {
             self.watch_in_kernel(plan, modules)?;

@@ -18,6 +18,7 @@ mod kind;
 mod named;
 mod names;
 mod now;
+mod proxies;
 
 pub use by::ByLock;
 pub use kind::Kind;
@@ -265,7 +266,10 @@ impl Noted {
         let name = match by {
             ByLock::Lock => match self.told.get(&key.via).filter(|_| kind.told) {
                 Some(name) => name.clone(),
-                None => names.lock(key.address, &kind, &self.stacks),
+                None => {
+                    let atomic = names.atomic(key.address, key.site);
+                    atomic.unwrap_or_else(|| names.lock(key.address, &kind, &self.stacks))
+                }
             },
             ByLock::Callsite => names.code(key.site),
             ByLock::Scope if who.is_empty() => UNKNOWN_SCOPE.to_owned(),

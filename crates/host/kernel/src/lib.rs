@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cgroups;
+mod closing;
 pub mod counters;
 mod cpus;
 mod error;

@@ -4,6 +4,9 @@
 //! refuses a list, its halves are tried, until the places that it will not take
 //! stand alone. Arming and disarming a list costs milliseconds, most of it
 //! waiting, so lists are short enough that one bad place spoils little.
+//!
+//! A list is disarmed as a whole: where one place is to rest, its list is closed and the others are linked anew, which
+//! takes about 15 ms. Up to [`ALONE`] places have a link each, so that no place rests because of another one.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -12,18 +15,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use tiptoe_sys::host::Process;
-use tiptoe_sys::host::bpf::{Place, UprobeCounters, UprobeLink};
+use tiptoe_sys::host::bpf::{UprobeCounters, UprobeLink, UprobeTarget};
 
+use crate::closing::Closing;
 use crate::uprobes::refusal;
 use crate::{Error, KernelProbe, Refused};
 
 /// Places in one link.
 const LIST: usize = 128;
+/// Up to this many places have a link each.
+const ALONE: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct ProcessProbes {
     counters: UprobeCounters,
-    _links: Vec<UprobeLink>,
+    process: Process,
+    links: Vec<Linked>,
+}
+
+/// An open link and its places, in the list of probes.
+#[derive(Debug)]
+struct Linked {
+    places: Vec<u64>,
+    link: UprobeLink,
 }
 
 /// What is needed while linking; `refused` and `links` are its results.
@@ -31,7 +45,7 @@ struct Linker<'a> {
     counters: &'a UprobeCounters,
     process: Process,
     probes: &'a [KernelProbe],
-    links: Vec<UprobeLink>,
+    links: Vec<Linked>,
     refused: Vec<Refused>,
 }
 
@@ -41,26 +55,63 @@ impl ProcessProbes {
         process: Process,
         probes: &[KernelProbe],
     ) -> Result<(Self, Vec<Refused>), Error> {
-        let mut linker = Linker {
-            counters: &counters,
-            process,
-            probes,
-            links: Vec::new(),
-            refused: Vec::new(),
-        };
-        for (path, indices) in by_file(probes) {
-            match CString::new(path.as_os_str().as_bytes()) {
-                Ok(path) => linker.link_all(&path, &indices)?,
-                Err(_) => linker.refuse_all(&indices),
-            }
-        }
+        let mut linker = Linker::new(&counters, process, probes);
+        linker.link_by_file(0..probes.len() as u64)?;
         let Linker {
-            links: _links,
-            mut refused,
-            ..
+            links, mut refused, ..
         } = linker;
         refused.sort_by_key(|r| r.probe);
-        Ok((Self { counters, _links }, refused))
+        let this = Self {
+            counters,
+            process,
+            links,
+        };
+        Ok((this, refused))
+    }
+
+    /// Disarms these places of `probes` at once, together with those that share a link, which are armed again. Returns
+    /// the others that did not count meanwhile.
+    pub(crate) fn close(
+        &mut self,
+        probes: &[KernelProbe],
+        places: &[usize],
+        closing: &mut Closing,
+    ) -> Vec<usize> {
+        let is_given = |place: &u64| places.contains(&(*place as usize));
+        let (hit, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.links)
+            .into_iter()
+            .partition(|linked| linked.places.iter().any(is_given));
+        self.links = kept;
+        let mut others = Vec::new();
+        for Linked { places, link } in hit {
+            closing.close(link);
+            others.extend(places.into_iter().filter(|place| !is_given(place)));
+        }
+        self.open_again(probes, &others);
+        others.into_iter().map(|place| place as usize).collect()
+    }
+
+    /// Arms places of `probes` that are closed; whether all are armed now.
+    pub(crate) fn open_again(&mut self, probes: &[KernelProbe], places: &[u64]) -> bool {
+        let mut linker = Linker::new(&self.counters, self.process, probes);
+        let linked = linker.link_by_file(places.iter().copied());
+        let all = linked.is_ok() && linker.refused.is_empty();
+        let Linker { links, .. } = linker;
+        self.links.extend(links);
+        all
+    }
+
+    /// Whether a place is armed.
+    pub(crate) fn is_open(&self, place: usize) -> bool {
+        let mut places = self.links.iter().flat_map(|linked| &linked.places);
+        places.any(|open| *open == place as u64)
+    }
+
+    /// Disarms all places.
+    pub(crate) fn close_all(&mut self, closing: &mut Closing) {
+        for linked in self.links.drain(..) {
+            closing.close(linked.link);
+        }
     }
 
     pub(crate) fn read(&self) -> io::Result<Vec<u64>> {
@@ -68,23 +119,49 @@ impl ProcessProbes {
     }
 }
 
-impl Linker<'_> {
-    fn link_all(&mut self, path: &CStr, indices: &[u64]) -> Result<(), Error> {
-        let mut lists = indices.chunks(LIST);
+impl<'a> Linker<'a> {
+    fn new(counters: &'a UprobeCounters, process: Process, probes: &'a [KernelProbe]) -> Self {
+        Linker {
+            counters,
+            process,
+            probes,
+            links: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    fn link_by_file(&mut self, places: impl Iterator<Item = u64>) -> Result<(), Error> {
+        let list = if self.probes.len() <= ALONE { 1 } else { LIST };
+        for (path, indices) in by_file(self.probes, places) {
+            match CString::new(path.as_os_str().as_bytes()) {
+                Ok(path) => self.link_all(&path, &indices, list)?,
+                Err(_) => self.refuse_all(&indices),
+            }
+        }
+        Ok(())
+    }
+
+    fn link_all(&mut self, path: &CStr, indices: &[u64], list: usize) -> Result<(), Error> {
+        let mut lists = indices.chunks(list);
         lists.try_for_each(|list| self.link(path, list))
     }
 
     fn link(&mut self, path: &CStr, indices: &[u64]) -> Result<(), Error> {
         let probe = |index: &u64| &self.probes[*index as usize];
         let offsets: Vec<u64> = indices.iter().map(|index| probe(index).offset).collect();
-        let place = Place {
+        let place = UprobeTarget {
             path,
             pid: self.process.pid(),
             offsets: &offsets,
             cookies: indices,
         };
-        let Err(error) = self.counters.link(&place).map(|link| self.links.push(link)) else {
-            return Ok(());
+        let error = match self.counters.link(&place) {
+            Ok(link) => {
+                let places = indices.to_vec();
+                self.links.push(Linked { places, link });
+                return Ok(());
+            }
+            Err(error) => error,
         };
         let error = refusal(error, probe(&indices[0]));
         match indices {
@@ -116,11 +193,13 @@ impl Linker<'_> {
     }
 }
 
-/// The indices of the probes in each file.
-fn by_file(probes: &[KernelProbe]) -> BTreeMap<&Path, Vec<u64>> {
+/// The indices of these places in each file.
+fn by_file(probes: &[KernelProbe], places: impl Iterator<Item = u64>) -> BTreeMap<&Path, Vec<u64>> {
     let mut files = BTreeMap::<_, Vec<_>>::new();
-    for (index, probe) in probes.iter().enumerate() {
-        files.entry(&*probe.path).or_default().push(index as u64);
+    for place in places {
+        if let Some(probe) = probes.get(place as usize) {
+            files.entry(&*probe.path).or_default().push(place);
+        }
     }
     files
 }

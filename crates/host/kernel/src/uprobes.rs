@@ -13,6 +13,9 @@
 //! target's clone(2) fail with EFAULT, because the kernel reads the probe's path
 //! again in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] tells
 //! which it is, so that a report never passes one off as the other.
+//!
+//! A hit costs a microsecond and more, so a probe may have to rest: [`UprobeSet::close`] disarms it within 0.2 ms, and
+//! [`UprobeSet::open_again`] arms it. A reading says for how long each was armed.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,6 +26,7 @@ use tiptoe_sys::host::Process;
 use tiptoe_sys::host::bpf::UprobeCounters;
 
 use crate::Error;
+use crate::closing::Closing;
 use crate::execs::Execs;
 use crate::process::ProcessProbes;
 use crate::threads::ThreadProbes;
@@ -32,7 +36,7 @@ use crate::threads::ThreadProbes;
 pub struct KernelProbe {
     /// The file as *tiptoe* sees it. For a target in a container, open the file with
     /// [`Process::open_mapped`] and give [`path_of`](tiptoe_sys::host::procfs::path_of) it;
-    /// the file must stay open until the set is.
+    /// the file must stay open for as long as probes may be opened again.
     pub path: PathBuf,
     /// The offset in the file of the instruction.
     pub offset: u64,
@@ -60,9 +64,39 @@ pub enum Who {
 #[derive(Debug)]
 pub struct UprobeSet {
     means: Means,
+    probes: Vec<KernelProbe>,
     refused: Vec<Refused>,
     opened: Instant,
+    rests: Vec<Rest>,
+    process: Option<Process>,
     execs: Option<Execs>,
+    closing: Closing,
+}
+
+/// For how long a probe was not armed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    /// Up to the last time that it was armed.
+    before: Duration,
+    /// Since when it is closed, if it is.
+    since: Option<Instant>,
+}
+
+impl Rest {
+    fn begin(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    fn end(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.before += now.saturating_duration_since(since);
+        }
+    }
+
+    fn so_far(self, now: Instant) -> Duration {
+        let current = self.since.map(|since| now.saturating_duration_since(since));
+        self.before + current.unwrap_or_default()
+    }
 }
 
 #[derive(Debug)]
@@ -78,8 +112,9 @@ impl UprobeSet {
     /// places in files, and are armed when the file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
-        let set = Self::open_best(process, probes)?;
-        Ok(Self { execs, ..set })
+        let mut set = Self::open_best(process, probes)?;
+        (set.execs, set.process) = (execs, Some(process));
+        Ok(set)
     }
 
     fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
@@ -87,7 +122,7 @@ impl UprobeSet {
             // The kernel knows a process by its main thread, whose memory must be there.
             Ok(counters) if !process.outlived_main_thread() => {
                 let (means, refused) = ProcessProbes::open(counters, process, probes)?;
-                Ok(Self::new(Means::Process(means), refused))
+                Ok(Self::new(Means::Process(means), probes, refused))
             }
             _ => Self::open_threads(&process.threads()?, probes),
         }
@@ -96,36 +131,102 @@ impl UprobeSet {
     /// Counts these probes in these threads alone, with one perf event for each of both.
     pub fn open_threads(threads: &[u32], probes: &[KernelProbe]) -> Result<Self, Error> {
         let (means, refused) = ThreadProbes::open(threads, probes)?;
-        Ok(Self::new(Means::Threads(means), refused))
+        Ok(Self::new(Means::Threads(means), probes, refused))
     }
 
-    fn new(means: Means, refused: Vec<Refused>) -> Self {
+    fn new(means: Means, probes: &[KernelProbe], refused: Vec<Refused>) -> Self {
         Self {
             means,
+            probes: probes.to_vec(),
             refused,
             opened: Instant::now(),
+            rests: vec![Rest::default(); probes.len()],
+            process: None,
             execs: None,
+            closing: Closing::default(),
         }
     }
 
-    /// The counts so far, in the order of the probes; those refused have counted nothing.
-    pub fn read(&self) -> Result<Vec<Reading>, Error> {
+    /// Disarms these probes: they cost the program nothing and count nothing until they are opened again. What they
+    /// counted stays. Others may share their link, and miss what happens in about 15 ms; their readings say so.
+    pub fn close(&mut self, places: &[usize]) {
+        let now = Instant::now();
+        let others = match &mut self.means {
+            Means::Process(probes) => probes.close(&self.probes, places, &mut self.closing),
+            Means::Threads(probes) => {
+                probes.close(places, &mut self.closing);
+                Vec::new()
+            }
+        };
+        let then = Instant::now();
+        for place in places.iter().chain(&others) {
+            if let Some(rest) = self.rests.get_mut(*place) {
+                rest.begin(now);
+            }
+        }
+        for place in others {
+            if self.is_open(place) {
+                self.rests[place].end(then);
+            }
+        }
+    }
+
+    /// Arms a probe that is closed; whether it is armed now. It is not where the process has ended.
+    pub fn open_again(&mut self, place: usize) -> bool {
+        let done = match (&mut self.means, self.process) {
+            (Means::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
+            (Means::Threads(probes), Some(process)) => {
+                let alive = process.threads().unwrap_or_default();
+                probes.open_again(&self.probes, place, &alive)
+            }
+            _ => false,
+        };
+        if let Some(rest) = self.rests.get_mut(place).filter(|_| done) {
+            rest.end(Instant::now());
+        }
+        done
+    }
+
+    /// Disarms all probes, in the background; what they counted stays.
+    pub fn close_all(&mut self) {
+        match &mut self.means {
+            Means::Process(probes) => probes.close_all(&mut self.closing),
+            Means::Threads(probes) => probes.close_all(&mut self.closing),
+        }
+    }
+
+    fn is_open(&self, place: usize) -> bool {
+        match &self.means {
+            Means::Process(probes) => probes.is_open(place),
+            Means::Threads(_) => true,
+        }
+    }
+
+    /// The counts so far, in the order of the probes.
+    pub fn counts(&self) -> Result<Vec<u64>, Error> {
         let counts = match &self.means {
             Means::Process(probes) => probes.read(),
             Means::Threads(probes) => probes.read(),
         };
-        let counts = counts.map_err(|source| Error::Io {
+        counts.map_err(|source| Error::Io {
             what: "read the counts of kernel uprobes".into(),
             source,
-        })?;
-        let elapsed = self.elapsed().as_nanos() as u64;
-        let reading = |count| Reading {
+        })
+    }
+
+    /// The counts so far, in the order of the probes; those refused have counted nothing.
+    pub fn read(&self) -> Result<Vec<Reading>, Error> {
+        let counts = self.counts()?;
+        let now = Instant::now();
+        let elapsed = now.saturating_duration_since(self.opened);
+        let reading = |(count, rest): (u64, &Rest)| Reading {
             count,
-            time_enabled_ns: elapsed,
-            time_running_ns: elapsed,
+            time_enabled_ns: elapsed.as_nanos() as u64,
+            time_running_ns: elapsed.saturating_sub(rest.so_far(now)).as_nanos() as u64,
+            at_least: !rest.so_far(now).is_zero(),
             ..Reading::default()
         };
-        Ok(counts.into_iter().map(reading).collect())
+        Ok(counts.into_iter().zip(&self.rests).map(reading).collect())
     }
 
     /// The probes that the kernel would not take.
@@ -146,10 +247,11 @@ impl UprobeSet {
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }
+}
 
-    /// For how long it has counted.
-    pub fn elapsed(&self) -> Duration {
-        self.opened.elapsed()
+impl Drop for UprobeSet {
+    fn drop(&mut self) {
+        self.close_all();
     }
 }
 

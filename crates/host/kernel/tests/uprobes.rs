@@ -254,6 +254,70 @@ fn a_dropped_set_leaves_nothing() {
     assert_eq!(code(&target), before);
 }
 
+/// Closes the first probe, and waits until the kernel has: it takes 0.2 ms. What it had counted then.
+fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
+    set.close(&[0]);
+    for _ in 0..10_000 {
+        let before = set.counts().unwrap()[0];
+        target.run("main 1");
+        if set.counts().unwrap()[0] == before {
+            return before;
+        }
+    }
+    panic!("it counts on")
+}
+
+#[test]
+fn a_probe_that_is_closed_costs_nothing_and_counts_on_once_it_is_opened_again() {
+    if !allowed() {
+        return;
+    }
+    let mut target = Target::start("closed");
+    let (probe, _file) = target.probe();
+    // Up to 32 places have a link each; of more the neighbours of a closed one are armed again.
+    for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
+        let last = probes.len() - 1;
+        let mut set = UprobeSet::open(target.process(), &probes).unwrap();
+        let counts = |set: &UprobeSet| [0, last].map(|at| set.counts().unwrap()[at]);
+        target.run("main 5");
+        let closed = close_first(&mut set, &mut target);
+        let open = counts(&set)[1];
+        target.run("main 7");
+        assert_eq!(counts(&set), [closed, open + 7]);
+        let readings = set.read().unwrap();
+        assert!(readings[0].is_partial() && readings[0].at_least);
+        assert_eq!(readings[1].at_least, last > 32);
+        assert!(!readings[last].at_least);
+        assert!(set.open_again(0));
+        target.run("worker 3");
+        assert_eq!(counts(&set), [closed + 3, open + 10]);
+    }
+}
+
+#[test]
+fn threads_count_on_once_their_probe_is_opened_again() {
+    if !can("thread uprobes", Capabilities::get().thread_uprobes) {
+        return;
+    }
+    let mut target = Target::start("closed-perf");
+    let (probe, _file) = target.probe();
+    target.run("leave 0");
+    while target.process().status().unwrap().state != 'Z' {
+        std::thread::yield_now();
+    }
+    let mut set = UprobeSet::open(target.process(), &[probe]).unwrap();
+    assert!(matches!(set.who(), Who::Threads(_)));
+    target.run("main 5");
+    let closed = close_first(&mut set, &mut target);
+    assert!(set.open_again(0));
+    target.run("main 3");
+    let [reading] = set.read().unwrap()[..] else {
+        panic!("one probe, one reading")
+    };
+    assert!(reading.at_least);
+    assert_eq!(reading.count, closed + 3);
+}
+
 #[test]
 fn two_sets_count_each_for_itself() {
     if !allowed() {

@@ -21,14 +21,19 @@ pub fn interval(interval: &Interval, options: &Options) -> String {
     let mut line = format!(
         "{:>10}  {:>14}/s",
         seconds(interval.at_ns),
-        rate(total, interval.duration_ns)
+        least(parts.iter().any(|part| part.at_least)) + &rate(total, interval.duration_ns)
     );
     for part in parts.iter().take(NAMED) {
-        let rate = rate(part.count, interval.duration_ns);
+        let rate = least(part.at_least) + &rate(part.count, interval.duration_ns);
         line += &format!("  {} {rate}/s", event_name(&part.key));
     }
     if parts.len() > NAMED {
         line += &format!("  and {} more", parts.len() - NAMED);
     }
     printable_lines(&options.fit(&line))
+}
+
+/// What is in front of a lower bound.
+fn least(is_bound: bool) -> String {
+    if is_bound { ">=" } else { "" }.to_owned()
 }

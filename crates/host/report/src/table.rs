@@ -68,10 +68,11 @@ fn heading(options: &Options) -> String {
 }
 
 fn event_row(event: &Event, total: u64, session: &Session) -> Row {
-    let scaled = if event.reading().is_partial() {
-        "~"
-    } else {
-        ""
+    let reading = event.reading();
+    let scaled = match reading.is_partial() {
+        _ if reading.at_least => ">=",
+        true => "~",
+        false => "",
     };
     let cost = match session.cpu_ns {
         0 => "-".to_owned(),
@@ -104,7 +105,8 @@ fn remarks(event: &Event) -> String {
     }
     if event.reading().is_partial() {
         let share = share(event.time_running_ns, event.time_enabled_ns);
-        remarks.push(format!("counted {share} of the time, scaled"));
+        let scaled = if event.at_least { "" } else { ", scaled" };
+        remarks.push(format!("counted {share} of the time{scaled}"));
     }
     if event.lost > 0 {
         remarks.push(format!("lost {}", grouped(event.lost)));

@@ -99,6 +99,17 @@ cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 20
 }
 
 #[test]
+fn a_lower_bound_is_marked_and_never_scaled() {
+    let mut session = session();
+    let call = &mut session.events[0];
+    (call.time_running_ns, call.at_least) = (SECOND, true);
+    let report = text(&session, &Options::default());
+    let row = "     >=500,000        250,000   25.0%     0.075%  kernel  uprobe:redis-server:call  \
+               (counted 50.0% of the time)\n";
+    assert!(report.contains(row), "{report}");
+}
+
+#[test]
 fn many_events_are_cut_to_the_top_and_to_the_width() {
     let options = Options {
         top: Some(1),

@@ -19,6 +19,9 @@ pub struct Event {
     pub count: u64,
     /// Hits that are known to have happened and were not counted.
     pub lost: u64,
+    /// There were at least so many hits: it counted for a part of the time, from which nothing follows for the rest.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// How long the event was asked for.
     pub time_enabled_ns: u64,
     /// How long it really counted.
@@ -54,6 +57,7 @@ impl Event {
             via,
             count: reading.count,
             lost: reading.lost,
+            at_least: reading.at_least,
             time_enabled_ns: reading.time_enabled_ns,
             time_running_ns: reading.time_running_ns,
             ends: reading.ends.map(Ends::from),
@@ -75,6 +79,7 @@ impl Event {
         Reading {
             count: self.count,
             lost: self.lost,
+            at_least: self.at_least,
             time_enabled_ns: self.time_enabled_ns,
             time_running_ns: self.time_running_ns,
             ends: self.ends.map(Into::into),
@@ -102,6 +107,9 @@ pub struct Part {
     pub key: String,
     /// How many of the hits.
     pub count: u64,
+    /// There were at least so many.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// How its calls ended, where they were followed; its keys stand beside these.
     #[serde(flatten)]
     pub ends: Option<Ends>,
@@ -116,6 +124,7 @@ impl Part {
         Part {
             key: key.into(),
             count,
+            at_least: false,
             ends: None,
             latency: None,
         }

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! {"tiptoe": VERSION, "command": [WORD…],
-//!  "events": [{"event": SPEC, "via": "agent"|"kernel", "count", "lost",
+//!  "events": [{"event": SPEC, "via": "agent"|"kernel", "count", "lost", "at_least"?: true,
 //!              "time_enabled_ns", "time_running_ns", "cost_ns",
 //!              ENDS?, TIMES?, RECORDS?, "names"?: […], "notes"?: […],
 //!              "by"?: [{"key": WHOSE, "count", ENDS?, TIMES?}…]}…],
@@ -17,7 +17,7 @@
 //!           "rejected_unit_ns"?, "calibrated"?: "now"|"cached", "programs"?: PROGRAMS},
 //!  "targets": [{"pid", "comm", "address_space"?: SPACE}…], "started_unix_ns", "duration_ns", "cpu_ns",
 //!  "own_cpu_ns"?, "longest_stop_ns"?, "budget"?, "slower_ns"?, "under"?: FUNCTION, "refusals"?: [{"event", "reason"}…], "notes"?: […],
-//!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count"}…]}…],
+//!  "intervals"?: [{"at_ns", "duration_ns", "counts": [{"key", "count", "at_least"?: true}…]}…],
 //!  "now"?: NOW, "locks"?: LOCKS, "waits"?: WAITS, "watch"?: WATCH, "stat"?: STAT,
 //!  "scopes"?: SCOPES, "cpus"?: NUMBER}
 //! ```

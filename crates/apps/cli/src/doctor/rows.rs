@@ -1,7 +1,9 @@
 //! The checks in words: what was found, what it limits, what would change it.
 
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use tiptoe_event::ShellWord;
 use tiptoe_sys::host::Capabilities;
@@ -9,12 +11,16 @@ use tiptoe_sys::host::capabilities::{Cap, Check, Refusal, SETCAP, SETCAP_GRANTS}
 use tiptoe_sys::host::tracefs::Tracefs;
 
 /// The instruments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Instrument {
+    /// Functions of programs
     Probe,
+    /// Accesses to variables
     Watch,
+    /// Waits for locks
     Lock,
+    /// Counts by perf's names of events
     Stat,
 }
 
@@ -44,7 +50,31 @@ pub struct Row {
     pub state: State,
     pub found: String,
     pub limits: Vec<Limit>,
-    pub fix: Option<String>,
+    pub fix: Option<Fix>,
+}
+
+/// What brings what is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Something that is not for `--fix` to do.
+    Advice(String),
+    /// A command of root's, which `--fix` runs.
+    Command(&'static [&'static str]),
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fix::Advice(words) => f.write_str(words),
+            Fix::Command(words) => write!(f, "sudo {}", words.join(" ")),
+        }
+    }
+}
+
+impl Serialize for Fix {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Below this, one event per probe and thread soon runs out.
@@ -90,9 +120,16 @@ impl Row {
         self.lacks(State::Part, instrument, effect)
     }
 
-    fn fix(self, command: impl Into<String>) -> Self {
+    fn fix(self, advice: impl Into<String>) -> Self {
         Self {
-            fix: Some(command.into()),
+            fix: Some(Fix::Advice(advice.into())),
+            ..self
+        }
+    }
+
+    fn root_may(self, command: &'static [&'static str]) -> Self {
+        Self {
+            fix: Some(Fix::Command(command)),
             ..self
         }
     }
@@ -171,7 +208,7 @@ fn ptrace_scope(can: &Capabilities, grant: Grant) -> Row {
         }
         Some(1) => Row::ok(name, "1: own children only")
             .part(Instrument::Probe, only_children)
-            .fix("sudo sysctl kernel.yama.ptrace_scope=0"),
+            .root_may(&["sysctl", "kernel.yama.ptrace_scope=0"]),
         Some(2) => Row::ok(name, "2: only with cap_sys_ptrace")
             .no(Instrument::Probe, only_children)
             .fix(grant.command()),
@@ -253,14 +290,14 @@ fn memfd(can: &Capabilities) -> Row {
         Ok(()) => Row::ok(name, "the agent can enter a process"),
         Err(e) => Row::ok(name, e.to_string())
             .no(Instrument::Probe, "no in-process probes, only --via kernel")
-            .fix("sudo sysctl vm.memfd_noexec=0"),
+            .root_may(&["sysctl", "vm.memfd_noexec=0"]),
     }
 }
 
 fn process_uprobes(can: &Capabilities, grant: Grant) -> Row {
     let name = "kernel uprobes, process";
     match can.process_uprobes {
-        Ok(()) => Row::ok(name, "BPF counts all threads of a process (--via kernel)"),
+        Ok(()) => Row::ok(name, "BPF: all threads of a process (--via kernel)"),
         Err(e) => Row::ok(name, e.to_string())
             .no(
                 Instrument::Probe,
@@ -375,9 +412,13 @@ fn tracefs(can: &Capabilities) -> Row {
     let name = "tracefs";
     let row = match &can.tracefs {
         Tracefs::Readable(root) => return Row::ok(name, root.display().to_string()),
-        Tracefs::NotMounted => {
-            Row::ok(name, "not mounted").fix("sudo mount -t tracefs tracefs /sys/kernel/tracing")
-        }
+        Tracefs::NotMounted => Row::ok(name, "not mounted").root_may(&[
+            "mount",
+            "-t",
+            "tracefs",
+            "tracefs",
+            "/sys/kernel/tracing",
+        ]),
         Tracefs::Unreadable(root) => {
             Row::ok(name, format!("closed to this user: {}", root.display())).fix(format!(
                 "sudo mount -o remount,mode=755 {}",
@@ -403,7 +444,7 @@ fn cgroups(can: &Capabilities) -> Row {
             .fix("boot with systemd.unified_cgroup_hierarchy=1"),
         (None, None) => Row::ok(name, found)
             .no(Instrument::Stat, "no counts by cgroup")
-            .fix("sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup"),
+            .root_may(&["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"]),
     }
 }
 

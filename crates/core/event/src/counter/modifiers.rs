@@ -1,35 +1,35 @@
-//! What stands behind a colon, as perf spells it.
+//! The modifiers after a colon, in perf's spelling.
 
 use core::fmt;
 
 use super::CounterFault;
 
-/// Where and how an event counts. Nothing said is everywhere.
+/// Where and how an event counts. The default is everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modifiers {
-    /// `u`: in user space. With none of `u`, `k`, `h` it counts in all three.
+    /// `u`: in user space. Without `u`, `k` and `h` it counts in all three.
     pub user: bool,
     /// `k`: in the kernel.
     pub kernel: bool,
     /// `h`: in the hypervisor.
     pub hypervisor: bool,
-    /// `G`: in guests. With neither `G` nor `H` it counts in the host alone.
+    /// `G`: in guests. Without `G` and `H` it counts only in the host.
     pub guest: bool,
     /// `H`: in the host.
     pub host: bool,
-    /// `I`: not while the CPU idles.
+    /// `I`: not while the CPU is idle.
     pub not_idle: bool,
-    /// `D`: pinned, which gives way to nobody, or is in error.
+    /// `D`: pinned, so it always counts or is in error.
     pub pinned: bool,
     /// `e`: alone on the CPU's counters.
     pub exclusive: bool,
-    /// `p`, once to three times: how near to its instruction; where samples are taken, it matters.
+    /// `p`, one to three times: how close a sample must be to its instruction.
     pub precise: u8,
 }
 
 impl Modifiers {
-    /// Reads the letters. `P` (as precise as can be), `S` (the leader samples) and `W` (a weak group) are
-    /// perf's too, and change nothing here.
+    /// Parses the letters. `P` (as precise as possible), `S` (the leader samples) and `W` (a weak
+    /// group) are accepted because perf has them, and ignored.
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
         if text.is_empty() {
             return Err(CounterFault::ModifierMissing);
@@ -53,7 +53,7 @@ impl Modifiers {
         Ok(read)
     }
 
-    /// Those of an event, and of the group that it is in.
+    /// Returns the modifiers of an event combined with its group's.
     pub(super) fn and(self, group: Modifiers) -> Modifiers {
         Modifiers {
             user: self.user || group.user,
@@ -68,28 +68,28 @@ impl Modifiers {
         }
     }
 
-    /// Whether it counts in this of user space, kernel and hypervisor: in all where none is named.
+    /// Returns whether it counts in a place, given whether that place is named.
     fn counts_in(&self, named: bool) -> bool {
         named || !(self.user || self.kernel || self.hypervisor)
     }
 
-    /// Whether it counts in user space.
+    /// Returns whether it counts in user space.
     pub fn counts_user(&self) -> bool {
         self.counts_in(self.user)
     }
 
-    /// Whether it counts in the kernel.
+    /// Returns whether it counts in the kernel.
     pub fn counts_kernel(&self) -> bool {
         self.counts_in(self.kernel)
     }
 
-    /// Whether it counts in the hypervisor.
+    /// Returns whether it counts in the hypervisor.
     pub fn counts_hypervisor(&self) -> bool {
         self.counts_in(self.hypervisor)
     }
 }
 
-/// The letters, in an order of their own.
+/// Writes the letters in a fixed order.
 impl fmt::Display for Modifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (is_set, letter) in [

@@ -39,7 +39,7 @@ const SOFTWARE: &[(&str, u64)] = &[
     ("cgroup-switches", 11),
 ];
 
-/// `PERF_COUNT_HW_CACHE_*`: which cache, what is done with it, and whether that missed.
+/// `PERF_COUNT_HW_CACHE_*`: the cache, the operation, and whether only misses count.
 const fn cache(cache: u64, operation: u64, is_miss: bool) -> u64 {
     cache | operation << 8 | (is_miss as u64) << 16
 }
@@ -91,13 +91,13 @@ const CACHE: &[(&str, u64)] = &[
     ("node-prefetch-misses", cache(NODE, PREFETCH, true)),
 ];
 
-/// All names that mean the same on every machine.
+/// Returns all names that mean the same on every machine.
 pub fn counter_names() -> impl Iterator<Item = &'static str> {
     let tables = HARDWARE.iter().chain(SOFTWARE).chain(CACHE);
     tables.map(|(name, _)| *name)
 }
 
-/// What a name without modifiers stands for.
+/// Returns the kind of a name without modifiers.
 pub(super) fn kind(name: &str) -> Option<CounterKind<'_>> {
     let of = |table: &[(&str, u64)]| {
         let found = table.iter().find(|(known, _)| *known == name);
@@ -115,7 +115,7 @@ pub(super) fn kind(name: &str) -> Option<CounterKind<'_>> {
 fn raw(name: &str) -> Option<CounterKind<'_>> {
     let hex = name.strip_prefix('r')?;
     let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // from_str_radix alone would take a sign.
+    // from_str_radix alone would accept a sign.
     let number = is_hex.then(|| u64::from_str_radix(hex, 16).ok()).flatten();
     number.map(CounterKind::Raw)
 }
@@ -131,7 +131,8 @@ fn tracepoint(name: &str) -> Option<CounterKind<'_>> {
     (is_word(group) && is_word(name)).then_some(CounterKind::Tracepoint { group, name })
 }
 
-/// The name of a folder or event: never a way out of its folder.
+/// Returns whether the text is a plain name. It must not contain a path, because it becomes one in
+/// /sys.
 fn is_word(text: &str) -> bool {
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     !text.is_empty() && text.chars().all(is_of_word)

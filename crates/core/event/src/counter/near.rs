@@ -1,27 +1,28 @@
-//! Which known names are nearest to one that is not known.
+//! The known names nearest to an unknown one.
 
 use super::counter_names;
 
-/// So many are told.
+/// How many names are suggested.
 pub const NEAR: usize = 3;
-/// Further off is another word.
+/// Largest distance of a suggestion.
 const FURTHEST: usize = 4;
-/// What is longer is near to none: so much lies on the stack.
+/// Longest name that is compared, because its row of distances is on the stack.
 const LONGEST: usize = 64;
 
-/// The names that are nearest, the nearest first: by letters that are wrong, missing, too many, or swapped.
+/// Returns the nearest names, the nearest first, by letters that are wrong, missing, extra or
+/// swapped.
 pub fn nearest(name: &str) -> [Option<&'static str>; NEAR] {
     nearest_of(name, counter_names())
 }
 
-/// The same of other names.
+/// Does the same with other names.
 pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option<&'a str>; NEAR] {
     let mut found: [Option<(usize, &str)>; NEAR] = [None; NEAR];
     for known in all {
         let Some(far) = distance(name.as_bytes(), known.as_bytes()) else {
             continue;
         };
-        // Of a short name, what has none of its letters is not near.
+        // Otherwise a short name would match names without any of its letters.
         if far > FURTHEST || far >= name.len() {
             continue;
         }
@@ -40,7 +41,7 @@ pub fn nearest_of<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> [Option
     found.map(|place| place.map(|(_, name)| name))
 }
 
-/// The least number of edits that make one of the other (optimal string alignment), without regard to case.
+/// Returns the edit distance of two names (optimal string alignment), ignoring case.
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     if left.len() > LONGEST || right.len() > LONGEST {
         return None;

@@ -3,7 +3,7 @@
 use super::modifiers::Modifiers;
 use super::{Counter, CounterError, CounterFault, CounterGroup, names};
 
-/// Cuts at commas that are in neither braces nor slashes. After a mistake nothing more comes.
+/// Splits at commas outside of braces and slashes. Ends after an error.
 pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterError<'_>>> {
     let mut rest = Some(list);
     core::iter::from_fn(move || {
@@ -12,13 +12,13 @@ pub(super) fn items(list: &str) -> impl Iterator<Item = Result<&str, CounterErro
             Ok(end) => end,
             Err(fault) => return Some(Err(CounterError { text: list, fault })),
         };
-        let (item, behind) = text.split_at(end);
-        rest = behind.strip_prefix(',');
+        let (item, after) = text.split_at(end);
+        rest = after.strip_prefix(',');
         Some(Ok(item.trim()))
     })
 }
 
-/// Where the first item ends.
+/// Returns where the first item ends.
 fn item_end(text: &str) -> Result<usize, CounterFault> {
     let (mut in_braces, mut in_slashes) = (false, false);
     for (at, letter) in text.char_indices() {
@@ -40,11 +40,11 @@ fn item_end(text: &str) -> Result<usize, CounterFault> {
     }
 }
 
-/// One item: an event, or a group in braces.
+/// Parses an item: an event, or a group in braces.
 pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     let fault = |fault| CounterError { text: item, fault };
     let Some(inner) = item.strip_prefix('{') else {
-        // So that a list's mistakes are told in their order.
+        // Parsed here only so that errors of a list are returned in order.
         event(item)?;
         return Ok(CounterGroup {
             events: item,
@@ -52,14 +52,14 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
             modifiers: Modifiers::default(),
         });
     };
-    // Braces within slashes belong to no group: the last one that closes is this one's.
-    let (events, behind) = inner
+    // Braces between slashes belong to no group, so the last closing brace is this one's.
+    let (events, after) = inner
         .rsplit_once('}')
         .ok_or_else(|| fault(CounterFault::NotClosed))?;
-    let modifiers = match behind.strip_prefix(':') {
+    let modifiers = match after.strip_prefix(':') {
         Some(modifiers) => Modifiers::read(modifiers).map_err(fault)?,
-        None if behind.is_empty() => Modifiers::default(),
-        None => return Err(fault(CounterFault::BehindGroup)),
+        None if after.is_empty() => Modifiers::default(),
+        None => return Err(fault(CounterFault::AfterGroup)),
     };
     Ok(CounterGroup {
         events,
@@ -68,7 +68,6 @@ pub(super) fn group(item: &str) -> Result<CounterGroup<'_>, CounterError<'_>> {
     })
 }
 
-/// One event with its modifiers.
 pub(super) fn event(text: &str) -> Result<Counter<'_>, CounterError<'_>> {
     let fault = |fault| CounterError { text, fault };
     if text.is_empty() {
@@ -90,19 +89,19 @@ pub(super) fn event(text: &str) -> Result<Counter<'_>, CounterError<'_>> {
     })
 }
 
-/// `cycles:u`, `cpu/event=0x3c/u`, `sched:sched_switch:u`.
+/// Splits `cycles:u`, `cpu/event=0x3c/u`, `sched:sched_switch:u`.
 fn name_and_modifiers(text: &str) -> (&str, Option<&str>) {
     if let Some(slash) = text.rfind('/') {
-        let (name, behind) = text.split_at(slash + 1);
-        let modifiers = match behind.strip_prefix(':') {
+        let (name, after) = text.split_at(slash + 1);
+        let modifiers = match after.strip_prefix(':') {
             Some(modifiers) => Some(modifiers),
-            None => (!behind.is_empty()).then_some(behind),
+            None => (!after.is_empty()).then_some(after),
         };
         return (name, modifiers);
     }
     match text.rsplit_once(':') {
         Some((name, modifiers)) if names::kind(name).is_some() => (name, Some(modifiers)),
-        // `cylces:u` is a mistake in the name, not a tracepoint called `u`.
+        // `cylces:u` is a wrong name, not a tracepoint called `u`.
         Some((name, modifiers)) if !name.contains(':') && Modifiers::read(modifiers).is_ok() => {
             (name, Some(modifiers))
         }

@@ -1,9 +1,8 @@
-//! bpf(2), without a loader: uprobes that count, and what is attached.
+//! bpf(2) without a loader: counting uprobes, and a list of attached programs.
 //!
-//! [`UprobeCounters`] is one small program and one array of per-CPU counters,
-//! linked to any number of places in any number of files, for one process.
-//! It is how the kernel counts for a whole process: threads that start later
-//! are in it by themselves, and closing the descriptors undoes everything.
+//! [`UprobeCounters`] is one small program and one array of per-CPU counters, linked to any number
+//! of places in any number of files, for one process. So the kernel counts for the whole process,
+//! with threads that start later. Closing the descriptors undoes everything.
 
 use std::prelude::rust_2024::*;
 
@@ -15,7 +14,7 @@ mod maps;
 mod uprobes;
 
 pub use maps::{MappedArray, put_event, run_on_cpu, run_over_all};
-pub use uprobes::{Place, UprobeCounters, UprobeLink};
+pub use uprobes::{UprobeCounters, UprobeLink, UprobeTarget};
 
 // Commands.
 const MAP_CREATE: i32 = 0;
@@ -33,33 +32,33 @@ const ITER_CREATE: i32 = 33;
 /// `r0 = 0; exit`
 const RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
 
-/// The argument of every command: a union, seen as words. Unused ones are 0.
+/// The argument of every command: a union, as words. Unused words must be 0.
 type Words = [u64; 16];
 
-/// What can be listed.
+/// A kind of BPF object that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Object {
     Program,
     Link,
 }
 
-/// Asks the verifier to take the smallest program of this type, and lets go of it.
+/// Loads the smallest program of this type, and drops it.
 pub(super) fn try_load(program_type: u32) -> io::Result<()> {
     load(program_type, 0, &RETURN_ZERO).map(drop)
 }
 
-/// Loads a program for one kind of place.
+/// Loads a program for one attach type.
 fn load(program_type: u32, attach_type: u32, instructions: &[u64]) -> io::Result<OwnedFd> {
     let mut words = Words::default();
     words[0] = u64::from(program_type) | (instructions.len() as u64) << 32;
     words[1] = instructions.as_ptr() as u64;
     words[2] = c"Dual MIT/GPL".as_ptr() as u64;
     words[8] = u64::from(attach_type) << 32;
-    // SAFETY: the instructions and the licence outlive the call, which only reads them.
+    // SAFETY: the instructions and the licence outlive the call, and the kernel only reads them.
     unsafe { descriptor(PROG_LOAD, &mut words) }
 }
 
-/// The next object behind this id, in the order of ids.
+/// Returns the next larger id of an object.
 pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
     let mut words = Words::default();
     words[0] = u64::from(id);
@@ -67,12 +66,12 @@ pub(super) fn next_id(object: Object, id: u32) -> io::Result<u32> {
         Object::Program => PROG_GET_NEXT_ID,
         Object::Link => LINK_GET_NEXT_ID,
     };
-    // SAFETY: the command takes numbers only.
+    // SAFETY: the command takes only numbers.
     unsafe { call(command, &mut words) }?;
     Ok((words[0] >> 32) as u32)
 }
 
-/// What `/proc/self/fdinfo` says about the object with this id.
+/// Returns the `/proc/self/fdinfo` of the object with this id.
 pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
     let mut words = Words::default();
     words[0] = u64::from(id);
@@ -80,19 +79,19 @@ pub(super) fn fdinfo(object: Object, id: u32) -> io::Result<String> {
         Object::Program => PROG_GET_FD_BY_ID,
         Object::Link => LINK_GET_FD_BY_ID,
     };
-    // SAFETY: the command takes numbers only, and gives out a descriptor.
+    // SAFETY: the command takes only numbers, and returns a new descriptor.
     let held: File = unsafe { descriptor(command, &mut words) }?.into();
     std::fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd()))
 }
 
-/// What the kernel says of a program besides its times.
+/// What the kernel reports about a program besides its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramFacts {
-    /// How often it was not run, because it ran already on that CPU.
+    /// How often a run was skipped because the program was already running on that CPU.
     pub recursion_misses: u64,
 }
 
-/// What the kernel says of a loaded program; what it does not say is 0.
+/// Returns what the kernel reports about a loaded program; missing values are 0.
 pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
     let misses = text
@@ -110,7 +109,7 @@ pub fn program_facts(program: BorrowedFd<'_>) -> io::Result<ProgramFacts> {
 /// Every word that the command takes for a pointer must be one, to as many
 /// bytes as the command accesses, writable where it writes.
 unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
-    // SAFETY: `words` is as long as stated; the caller vouches for what is in it.
+    // SAFETY: `words` is as long as stated, and the caller guarantees its pointers.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -125,12 +124,12 @@ unsafe fn call(command: i32, words: &mut Words) -> io::Result<i32> {
     Ok(result as i32)
 }
 
-/// Calls the kernel for a new descriptor.
+/// Makes a call that returns a new descriptor.
 ///
 /// # Safety
 /// As [`call`]; and the command must be one that returns a new descriptor.
 unsafe fn descriptor(command: i32, words: &mut Words) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller vouches; the descriptor is new, so nobody else knows it.
+    // SAFETY: the caller guarantees the pointers; the descriptor is new, so it has no other owner.
     unsafe {
         let fd = call(command, words)?;
         Ok(OwnedFd::from_raw_fd(fd))

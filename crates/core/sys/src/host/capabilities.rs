@@ -1,9 +1,8 @@
 //! What this machine and this user can do: a table, probed once.
 //!
-//! Each row is found by trying the smallest harmless instance of the thing
-//! itself, because a sysctl or a capability bit alone does not tell: a
-//! container, a seccomp filter or a security module may refuse what they
-//! allow. Nothing stays behind. It takes a few milliseconds.
+//! Each row is found by trying the smallest harmless instance of the operation itself. A sysctl or
+//! a capability bit is not enough, because a container, a seccomp filter or a security module may
+//! refuse what they allow. Each trial is undone. It takes a few milliseconds.
 
 use std::prelude::rust_2024::*;
 
@@ -23,7 +22,7 @@ mod tries;
 pub use caps::{Cap, CapSet, SETCAP, SETCAP_GRANTS};
 pub use tries::{in_first_pid_namespace, pid_namespace};
 
-/// The answer to one trial: it works, or who refused and how.
+/// The result of a trial.
 pub type Check = Result<(), Refusal>;
 
 /// A trial that failed.
@@ -35,16 +34,16 @@ pub struct Refusal {
     pub errno: i32,
 }
 
-/// The kinds of BPF program that instruments load.
+/// A kind of BPF program that instruments load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BpfKind {
-    /// On kernel and user probes.
+    /// For kernel and user probes.
     Kprobe,
-    /// On tracepoints.
+    /// For tracepoints.
     Tracepoint,
-    /// On tracepoints, without formatting their arguments.
+    /// For tracepoints, without formatted arguments.
     RawTracepoint,
-    /// On perf events, breakpoints among them.
+    /// For perf events, such as breakpoints.
     PerfEvent,
 }
 
@@ -54,15 +53,15 @@ pub enum BpfKind {
 pub struct Capabilities {
     /// The kernel's release, such as `6.18.1`.
     pub kernel: String,
-    /// `kernel.perf_event_paranoid`; None where the kernel has no perf events.
+    /// `kernel.perf_event_paranoid`; `None` if the kernel has no perf events.
     pub perf_event_paranoid: Option<i32>,
-    /// `kernel.yama.ptrace_scope`; None without Yama, when only the user must match.
+    /// `kernel.yama.ptrace_scope`; `None` without Yama, in which case only the user must match.
     pub ptrace_scope: Option<i32>,
-    /// Effective capabilities of tiptoe.
+    /// tiptoe's effective capabilities.
     pub effective: CapSet,
-    /// tiptoe is in the first user namespace, and so its capabilities hold for every process.
+    /// tiptoe is in the first user namespace, so its capabilities apply to every process.
     pub in_first_user_namespace: bool,
-    /// tiptoe is in the first pid namespace, and so sees every process.
+    /// tiptoe is in the first pid namespace, so it sees every process.
     pub sees_all_processes: bool,
     /// The limit on open files.
     pub open_files: OpenFiles,
@@ -97,7 +96,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The table of this process, probed at the first call.
+    /// Returns the table of this process, probed at the first call.
     pub fn get() -> &'static Self {
         static TABLE: OnceLock<Capabilities> = OnceLock::new();
         TABLE.get_or_init(Self::probe)
@@ -143,7 +142,7 @@ impl Refusal {
         }
     }
 
-    /// A right is missing, rather than the thing itself.
+    /// Returns whether a right is missing, and not the feature itself.
     pub fn is_permission(&self) -> bool {
         matches!(self.errno, libc::EPERM | libc::EACCES)
     }

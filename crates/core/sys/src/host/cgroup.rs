@@ -1,4 +1,4 @@
-//! Control groups: which version, where mounted, and who is in one.
+//! Control groups: the version, the mount point, and the processes in a group.
 
 use std::prelude::rust_2024::*;
 
@@ -17,7 +17,7 @@ pub struct Cgroups {
     pub v2: Option<PathBuf>,
     /// The controllers mounted as version 1.
     pub v1: Vec<PathBuf>,
-    /// Version 1's `perf_event` hierarchy, which then decides for perf events.
+    /// Version 1's `perf_event` hierarchy. If it is mounted, perf events take cgroups from there.
     pub v1_perf_event: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ impl Cgroups {
             let mount = || head.split(' ').nth(4).map(unescape).unwrap_or_default();
             let mut tail = tail.split(' ');
             match tail.next() {
-                // A part of the hierarchy may be mounted besides.
+                // A part of the hierarchy may be mounted as well.
                 Some("cgroup2") if found.v2.is_none() || !is_whole => {
                     found.v2 = Some(mount());
                     is_whole = head.split(' ').nth(3) == Some("/");
@@ -57,12 +57,12 @@ impl Cgroups {
         found
     }
 
-    /// The directory that perf events take a cgroup from.
+    /// Returns the directory in which perf events look for a cgroup.
     pub fn for_perf(&self) -> Option<&Path> {
         self.v1_perf_event.as_deref().or(self.v2.as_deref())
     }
 
-    /// In words: `v2 at /sys/fs/cgroup`.
+    /// Returns a description: `v2 at /sys/fs/cgroup`.
     pub fn describe(&self) -> String {
         match (&self.v2, self.v1.len()) {
             (None, 0) => "not mounted".into(),
@@ -73,10 +73,10 @@ impl Cgroups {
     }
 }
 
-/// The cgroups of version 2 from this mount point on, by id and path, `/` being the mount point itself; each behind
-/// the one that it is in.
+/// Returns the version 2 cgroups from this mount point on, as (id, path), where `/` is the mount
+/// point. Parents come before their children.
 ///
-/// A cgroup's id, as BPF programs get it, is the inode of its directory.
+/// A cgroup's id, as BPF programs see it, is the inode of its directory.
 pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     let mut open = vec![root.to_path_buf()];
     std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
             let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
             let below = entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
             open.extend(below.map(|entry| entry.path()));
-            // One that went meanwhile is not there.
+            // It may have been removed since.
             if let Ok(metadata) = fs::metadata(&dir) {
                 let path = dir.strip_prefix(root).unwrap_or(&dir);
                 return Some((metadata.ino(), Path::new("/").join(path)));
@@ -94,39 +94,39 @@ pub fn walk(root: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
     })
 }
 
-/// The paths of these cgroups, as [`walk`] finds them. Those that are gone are missing.
+/// Returns the paths of these cgroups, as [`walk`] returns them. Removed cgroups are missing.
 pub fn paths_of(root: &Path, ids: &[u64]) -> BTreeMap<u64, PathBuf> {
     let wanted = walk(root).filter(|(id, _)| ids.contains(id));
     wanted.take(ids.len()).collect()
 }
 
-/// What a cgroup and those within it have used, as its files say.
+/// The usage of a cgroup with its descendants, from its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct CgroupUsage {
     /// CPU time.
     pub cpu_ns: Option<u64>,
-    /// Page faults, where memory is accounted.
+    /// Page faults, if memory is accounted.
     pub faults: Option<u64>,
-    /// Of these, those that waited for what had to be read.
+    /// Page faults that had to read from a device.
     pub major_faults: Option<u64>,
 }
 
-/// Reads the files of a cgroup's directory; what they do not say is missing.
-pub fn used(dir: &Path) -> Used {
+/// Reads the usage of a cgroup's directory; missing values are `None`.
+pub fn used(dir: &Path) -> CgroupUsage {
     let number = |file: &str, name: &str| {
         let text = fs::read_to_string(dir.join(file)).ok()?;
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
         let (_, number) = lines.find(|(found, _)| *found == name)?;
         number.trim().parse::<u64>().ok()
     };
-    Used {
+    CgroupUsage {
         cpu_ns: number("cpu.stat", "usage_usec").map(|micros| micros * 1000),
         faults: number("memory.stat", "pgfault"),
         major_faults: number("memory.stat", "pgmajfault"),
     }
 }
 
-/// The processes in this cgroup directory and all below it, in ascending order.
+/// Returns the processes in this cgroup and all below it, in ascending order.
 pub fn processes(dir: &Path) -> Result<Vec<u32>> {
     let mut pids = Vec::new();
     let mut open = vec![dir.to_path_buf()];
@@ -140,7 +140,7 @@ pub fn processes(dir: &Path) -> Result<Vec<u32>> {
 
 fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Result<()> {
     let text = fs::read_to_string(dir.join("cgroup.procs"))?;
-    // 0 stands for a process that our pid namespace does not show.
+    // 0 is a process outside of our pid namespace.
     let all = text.lines().filter_map(|line| line.parse::<u32>().ok());
     pids.extend(all.filter(|pid| *pid != 0));
     for entry in fs::read_dir(dir)?.flatten() {
@@ -151,7 +151,7 @@ fn collect(dir: &Path, pids: &mut Vec<u32>, open: &mut Vec<PathBuf>) -> io::Resu
     Ok(())
 }
 
-/// Mount points are written with blanks, newlines and backslashes in octal.
+/// Decodes a mount point, in which blanks, newlines and backslashes are octal.
 fn unescape(text: &str) -> PathBuf {
     let plain = [
         (r"\040", " "),
@@ -200,17 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn files_say_what_was_used() {
+    fn usage_is_read_from_files() {
         let dir = std::env::temp_dir().join(std::format!("tiptoe-used-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        assert_eq!(used(&dir), Used::default());
+        assert_eq!(used(&dir), CgroupUsage::default());
         fs::write(dir.join("cpu.stat"), "usage_usec 12\nuser_usec 7\n").unwrap();
         fs::write(
             dir.join("memory.stat"),
             "anon 1\npgfault 30\npgmajfault 4\n",
         )
         .unwrap();
-        let expected = Used {
+        let expected = CgroupUsage {
             cpu_ns: Some(12_000),
             faults: Some(30),
             major_faults: Some(4),

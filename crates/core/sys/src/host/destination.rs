@@ -1,15 +1,19 @@
-//! The one way to a file that the user names for writing, such as that of `-o`.
+//! The only way to open a file that the user names for writing, such as that of `-o`.
 //!
-//! The folder may belong to somebody who wants another file to be written, or wants the writer to wait. Rules:
+//! The folder may belong to an attacker who wants another file to be written, or the writer to
+//! hang. Rules:
 //!
-//! 1. In a sticky folder that everybody may write to (`/tmp`), a link or a file that belongs to neither this user nor the
-//!    folder's owner is refused. This is what `fs.protected_symlinks` and `fs.protected_regular` do, if they are set.
-//! 2. A pipe or device of another user than this one or root is refused, unless it is one of our own descriptors.
-//!    Opening it never waits: a pipe that nobody reads is refused too.
-//! 3. A file is replaced whole, in its folder, and keeps its mode and owner, or it is refused.
-//! 4. A new file is for its owner alone if root writes it or it is `private`, and else as the umask says.
+//! 1. In a sticky folder that all users may write to (`/tmp`), a link or a file must belong to this
+//!    user or to the folder's owner, otherwise it is refused. This is what `fs.protected_symlinks`
+//!    and `fs.protected_regular` do, if they are set.
+//! 2. A pipe or device must belong to this user or root, otherwise it is refused, unless it is one
+//!    of our own descriptors. Opening it never waits: a pipe without a reader is refused.
+//! 3. A file is replaced as a whole, in its folder, and keeps its mode and owner, or it is refused.
+//! 4. A new file is only for its owner if root writes it or it is `private`; otherwise the umask
+//!    decides.
 //!
-//! Each part of the path is held by a descriptor (`O_PATH`) and examined before it is used, so it cannot change in between.
+//! Each part of the path is held by a descriptor (`O_PATH`) and checked before it is used.
+//! Otherwise a race is possible: it could be replaced in between.
 
 use std::prelude::rust_2024::*;
 
@@ -28,21 +32,21 @@ use rustix::{fs, process};
 
 /// As many links as the kernel follows.
 const MOST_LINKS: u32 = 40;
-/// The names that are tried for a temporary file.
+/// How many names are tried for a temporary file.
 const MOST_NAMES: u32 = 16;
-/// What `statfs` tells of procfs.
+/// `statfs`'s magic number of procfs.
 const PROC_MAGIC: i64 = 0x9fa0;
 
-/// Where to write.
+/// An opened destination.
 #[derive(Debug)]
 pub enum Destination {
-    /// A file that appears, or is replaced, when it is whole.
+    /// A file that appears, or is replaced, once it is complete.
     Whole(WholeFile),
-    /// A device, a pipe, or a descriptor of ours.
+    /// A device, a pipe, or one of our descriptors.
     Direct(File),
 }
 
-/// A file under another name until it is placed; removed with the value.
+/// A file under a temporary name until it is placed. Dropping it removes the file.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
@@ -55,17 +59,17 @@ pub struct WholeFile {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// A link that somebody else may have put there.
+    /// A link that another user may have put there.
     #[error("another user's link leads there")]
     ForeignLink,
-    /// A file that somebody else may have put there.
-    #[error("the file belongs to another user, in a folder that everybody may write to")]
+    /// A file that another user may have put there.
+    #[error("the file belongs to another user, in a folder that all users may write to")]
     ForeignFile,
-    /// A pipe or device of somebody else.
+    /// A pipe or device of another user.
     #[error("the pipe or device belongs to another user")]
     ForeignDevice,
     /// Opening it would wait.
-    #[error("nobody reads from the pipe")]
+    #[error("no process reads from the pipe")]
     NoReader,
     /// A new file cannot be given to the old one's owner.
     #[error("the file belongs to another user or group, and this user cannot keep that")]
@@ -81,30 +85,30 @@ impl From<Errno> for Refused {
     }
 }
 
-/// What a path leads to.
-enum Found {
-    /// A name in a folder, and what has that name.
+/// The end of a path.
+enum PathEnd {
+    /// A folder, a name in it, and the file of that name if it exists.
     Named(OwnedFd, OsString, Option<OwnedFd>),
-    /// What one of the kernel's own links names, and whether that is a descriptor of this process.
+    /// The target of one of the kernel's own links, and whether it is one of our descriptors.
     Nameless(OwnedFd, bool),
 }
 
 impl Destination {
-    /// Opens a file for writing; `private` says that what is written is for nobody else.
+    /// Opens a file for writing. `private` makes a new file readable only for its owner.
     pub fn open(path: &Path, private: bool) -> Result<Destination, Refused> {
         let (held, is_own) = match find(path)? {
-            Found::Named(folder, name, None) => {
+            PathEnd::Named(folder, name, None) => {
                 let mode = match private || process::geteuid().is_root() {
                     true => 0o600,
                     false => 0o666,
                 };
                 return Ok(Destination::Whole(WholeFile::new(folder, name, mode)?));
             }
-            Found::Named(folder, name, Some(held)) if is_regular(&held)? => {
+            PathEnd::Named(folder, name, Some(held)) if is_regular(&held)? => {
                 return replacement(folder, name, &fs::fstat(held)?).map(Destination::Whole);
             }
-            Found::Named(_, _, Some(held)) => (held, false),
-            Found::Nameless(held, is_own) => (held, is_own),
+            PathEnd::Named(_, _, Some(held)) => (held, false),
+            PathEnd::Nameless(held, is_own) => (held, is_own),
         };
         let owner = fs::fstat(&held)?.st_uid;
         if !is_own && owner != 0 && owner != process::geteuid().as_raw() {
@@ -115,7 +119,7 @@ impl Destination {
 }
 
 impl WholeFile {
-    /// Makes a file in a folder that will have this name.
+    /// Creates a temporary file in a folder, to be placed under `name`.
     pub(super) fn new(folder: OwnedFd, name: OsString, mode: u32) -> Result<WholeFile, Refused> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         for _ in 0..MOST_NAMES {
@@ -138,19 +142,19 @@ impl WholeFile {
         Err(Errno::EXIST.into())
     }
 
-    /// The file, to be written.
+    /// Returns the file for writing.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives the file its name, in the place of what had it.
+    /// Gives the file its name, replacing an existing file.
     pub fn place(self) -> io::Result<()> {
-        // A disk that is full may say so only now.
+        // A full disk may be reported only now.
         self.file.sync_data()?;
         self.rename()
     }
 
-    /// The same for a file that may be lost.
+    /// Does the same for a file that may be lost in a crash.
     pub(super) fn rename(self) -> io::Result<()> {
         Ok(fs::renameat(
             &self.folder,
@@ -163,12 +167,12 @@ impl WholeFile {
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        // Once it is placed nothing has this name.
+        // After `place` no file has this name.
         let _ = fs::unlinkat(&self.folder, &self.temporary, AtFlags::empty());
     }
 }
 
-/// A file that takes the place of `old`, with its mode and owner.
+/// Creates a file to replace `old`, with its mode and owner.
 fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile, Refused> {
     if !may_be_used(&fs::fstat(&folder)?, old) {
         return Err(Refused::ForeignFile);
@@ -182,21 +186,21 @@ fn replacement(folder: OwnedFd, name: OsString, old: &Stat) -> Result<WholeFile,
             error => error.into(),
         })?;
     }
-    // No bits that give rights to who runs it.
+    // Without setuid and similar bits, which would give rights to those who execute the file.
     fs::fchmod(&whole.file, Mode::from_raw_mode(old.st_mode & 0o777))?;
     Ok(whole)
 }
 
-/// Whether an entry of a folder is not one that somebody else may have put there (rule 1).
+/// Returns whether no other user can have put this entry there (rule 1).
 fn may_be_used(folder: &Stat, entry: &Stat) -> bool {
     let is_shared = folder.st_mode & 0o1002 == 0o1002;
     let owners = [process::geteuid().as_raw(), folder.st_uid];
     !is_shared || owners.contains(&entry.st_uid)
 }
 
-/// Opens what is held without waiting for anybody; it is written to as usual.
+/// Opens a held file without waiting; writes are blocking as usual.
 fn open_at_once(held: &OwnedFd) -> Result<File, Refused> {
-    // What a descriptor of ours has written already stays in front.
+    // Append, so that output already written through our descriptor is kept.
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());
@@ -208,8 +212,7 @@ fn open_at_once(held: &OwnedFd) -> Result<File, Refused> {
     Ok(File::from(opened))
 }
 
-/// Walks along a path, link by link.
-fn find(path: &Path) -> Result<Found, Refused> {
+fn find(path: &Path) -> Result<PathEnd, Refused> {
     let bytes = path.as_os_str().as_bytes();
     let mut folder = start(bytes)?;
     let mut rest = parts(bytes);
@@ -217,16 +220,16 @@ fn find(path: &Path) -> Result<Found, Refused> {
     while let Some(name) = rest.pop() {
         let is_last = rest.is_empty();
         let held = match hold(&folder, &name, OFlags::NOFOLLOW) {
-            Err(Errno::NOENT) if is_last => return Ok(Found::Named(folder, name, None)),
+            Err(Errno::NOENT) if is_last => return Ok(PathEnd::Named(folder, name, None)),
             held => held?,
         };
         let stat = fs::fstat(&held)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink if fs::fstatfs(&folder)?.f_type == PROC_MAGIC => {
-                // The kernel's own: they name a thing, not a path.
+                // The kernel's own links refer to an object, not to a path.
                 let held = hold(&folder, &name, OFlags::empty())?;
                 if is_last {
-                    return Ok(Found::Nameless(held, is_of_our_descriptors(&folder)?));
+                    return Ok(PathEnd::Nameless(held, is_of_our_descriptors(&folder)?));
                 }
                 folder = held;
             }
@@ -245,14 +248,14 @@ fn find(path: &Path) -> Result<Found, Refused> {
                 rest.extend(parts(&target));
             }
             FileType::Directory => folder = held,
-            _ if is_last => return Ok(Found::Named(folder, name, Some(held))),
+            _ if is_last => return Ok(PathEnd::Named(folder, name, Some(held))),
             _ => return Err(Errno::NOTDIR.into()),
         }
     }
     Err(Errno::ISDIR.into())
 }
 
-/// Where a path begins.
+/// Returns the folder in which a path starts.
 fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     match path {
         [] => Err(Errno::NOENT),
@@ -261,7 +264,7 @@ fn start(path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The parts of a path, the first one last. What ends with a slash is a folder.
+/// Returns the parts of a path, the first one last. A trailing slash adds `.`.
 fn parts(path: &[u8]) -> Vec<OsString> {
     let parts = path
         .split(|byte| *byte == b'/')
@@ -289,7 +292,7 @@ fn is_regular(held: &OwnedFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(fs::fstat(held)?.st_mode) == FileType::RegularFile)
 }
 
-/// Whether this is the folder of our own descriptors.
+/// Returns whether this is the folder of our own descriptors.
 fn is_of_our_descriptors(folder: &OwnedFd) -> Result<bool, Errno> {
     let (own, this) = (fs::stat("/proc/self/fd")?, fs::fstat(folder)?);
     Ok((own.st_dev, own.st_ino) == (this.st_dev, this.st_ino))

@@ -8,12 +8,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Processes that have not ended yet.
+/// Processes that have not ended.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<OwnedFd>);
 
 impl Ends {
-    /// Of these processes. One that is gone has ended; one that cannot be waited for never does.
+    /// Returns these processes. One that does not exist has ended; one that cannot be waited for
+    /// never ends.
     pub fn of(pids: &[u32]) -> Ends {
         let open = |pid: &u32| {
             let pid = Pid::from_raw(pid.cast_signed())?;
@@ -22,7 +23,8 @@ impl Ends {
         Ends(pids.iter().filter_map(open).collect())
     }
 
-    /// Waits so long at most, or until one ends, or a signal comes; whether all have ended.
+    /// Waits until a process ends, a signal arrives, or `time` has passed. Returns whether all have
+    /// ended.
     pub fn wait(&mut self, time: Duration) -> bool {
         let time = timespec(time);
         let mut fds: Vec<PollFd<'_>> = self
@@ -40,10 +42,10 @@ impl Ends {
     }
 }
 
-/// Waits until one of these can be read, or its writer is gone; which can, at that moment.
+/// Waits until one of these can be read, or its writer has closed. Returns which can.
 pub fn wait_to_read<const COUNT: usize>(from: [BorrowedFd<'_>; COUNT]) -> [bool; COUNT] {
     let mut fds = from.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
-    // Where a signal comes, it can be none.
+    // After a signal none may be readable.
     let _ = poll(&mut fds, None);
     fds.each_ref().map(|fd| !fd.revents().is_empty())
 }

@@ -1,4 +1,4 @@
-//! What can go wrong when asking the kernel about a process.
+//! Errors of questions to the kernel about a process.
 
 use std::prelude::rust_2024::*;
 
@@ -10,30 +10,31 @@ use super::capabilities::SETCAP;
 /// The result of a question to the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A question to the kernel that got no answer.
+/// Why the kernel did not answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process does not exist, or ended while it was being looked at.
+    /// The process does not exist, or ended in between.
     #[error("no such process: {pid}")]
     NoSuchProcess {
-        /// The process id asked for.
+        /// The requested process id.
         pid: u32,
     },
-    /// Its ids are others than those that we know it by, and neither is the kernel's own.
+    /// The process is in a nested pid namespace, and the kernel reports it under ids that neither
+    /// we nor the process use.
     #[error(
-        "process {pid} is in a pid namespace within this one, and the kernel tells what it does by ids that neither has"
+        "process {pid} is in a pid namespace within this one, and the kernel reports it under ids that neither has"
     )]
     OtherNamespace {
-        /// The process id asked for.
+        /// The requested process id.
         pid: u32,
     },
-    /// The kernel refused; the hint says what would make it agree.
+    /// The kernel refused; the hint says which right is missing.
     #[error("no permission to {what}")]
     PermissionDenied {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// The command or right that is missing.
+        /// The missing command or right.
         hint: String,
     },
     /// A device, pipe or directory where a file was expected.
@@ -42,7 +43,7 @@ pub enum Error {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// A file system that a program of another user serves (FUSE), or may serve.
+    /// A file system that another user's program serves (FUSE), or might serve.
     #[error(
         "{}: another user's program serves its file system (FUSE), or it is unmounted: reading may never end",
         path.display()
@@ -51,13 +52,13 @@ pub enum Error {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// The file that is mapped is no longer the one found under its path.
+    /// The mapped file is not the one at its path.
     #[error("{}: the file was replaced after it was mapped", path.display())]
     FileReplaced {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// The limit on open files is too low for what was asked.
+    /// The limit on open files is too low for the request.
     #[error("{needed} file descriptors are needed, the limit is {limit}")]
     DescriptorLimit {
         /// How many the request needs.
@@ -65,29 +66,29 @@ pub enum Error {
         /// How many this process may have.
         limit: u64,
     },
-    /// A file of the kernel did not read as documented.
+    /// A kernel file is not in its documented format.
     #[error("cannot understand {what}")]
     Malformed {
-        /// Which file or field.
+        /// The file or field.
         what: String,
     },
     /// Any other failure, with the call that failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// Looking into another process takes the same user, or a capability.
+/// Reading another process needs the same user, or a capability.
 fn ptrace_hint() -> String {
     format!("run as the user of that process, or `{SETCAP}`")
 }
 
 impl Error {
-    /// What to do about it: a command or a right, where one is known.
+    /// Returns a command or a right that would help, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::PermissionDenied { hint, .. } => Some(hint.clone()),
@@ -100,7 +101,7 @@ impl Error {
         }
     }
 
-    /// The error of a failed access to a file below `/proc/PID`.
+    /// Returns the error of a failed access to a file below `/proc/PID`.
     pub(crate) fn of_process(pid: u32, what: impl Into<String>, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => Self::NoSuchProcess { pid },
@@ -115,7 +116,7 @@ impl Error {
         }
     }
 
-    /// The error of a failed access to a file of the machine.
+    /// Returns the error of a failed access to a file of the machine.
     pub(crate) fn of_file(path: &Path, source: io::Error) -> Self {
         Self::Io {
             what: path.display().to_string(),

@@ -3,27 +3,27 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes over an inherited descriptor above stderr, which is open for writing; programs that are started later do not
-/// inherit it. Fails with `EBADF` for any other number.
+/// Takes over an inherited descriptor above stderr that is open for writing. Programs started later
+/// do not inherit it. Fails with `EBADF` for any other number.
 pub fn take_writable(fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: with these commands fcntl takes and returns integers only.
+    // SAFETY: with these commands fcntl takes and returns only integers.
     let (flags, mode) = unsafe {
         (
             libc::fcntl(fd, libc::F_GETFD),
             libc::fcntl(fd, libc::F_GETFL),
         )
     };
-    // What this process opens itself is closed on exec, and so is what was taken over already.
+    // Our own descriptors are close-on-exec, and so are those already taken over.
     let is_inherited = flags >= 0 && flags & libc::FD_CLOEXEC == 0;
     let is_writable = mode >= 0 && mode & libc::O_ACCMODE != libc::O_RDONLY;
     if fd <= libc::STDERR_FILENO || !is_inherited || !is_writable {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: as above.
+    // SAFETY: F_SETFD takes an integer.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, flags | libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and nothing in this process owns it, because it was inherited.
+    // SAFETY: the descriptor is open, and was inherited, so nothing in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use std::os::fd::{AsRawFd, IntoRawFd};
 
     #[test]
-    fn only_what_was_inherited_for_writing_is_taken() {
+    fn only_inherited_writable_descriptors_are_taken() {
         let inherited = |file: File| {
             let fd = file.into_raw_fd();
             // SAFETY: fcntl with an integer argument touches no memory.

@@ -1,4 +1,4 @@
-//! The kernel's own symbols, as `/proc/kallsyms` names them.
+//! The kernel's own symbols, from `/proc/kallsyms`.
 
 use std::prelude::rust_2024::*;
 
@@ -7,59 +7,59 @@ use std::path::Path;
 
 use super::error::{Error, Result};
 
-/// Where the kernel lists its symbols.
 const KALLSYMS: &str = "/proc/kallsyms";
 
-/// Functions and data of the kernel and of its modules, BPF programs among them, by address.
+/// Functions and data of the kernel and its modules, also BPF programs, by address.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSymbols {
-    /// In the order of the addresses.
+    /// In ascending order of address.
     symbols: Vec<(u64, Box<str>)>,
 }
 
-/// A symbol, and how far behind its beginning an address lies.
+/// A symbol, and an offset from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
-    /// The symbol's name; of a module's, `name [module]`.
+pub struct SymbolPlace<'a> {
+    /// The symbol's name; in a module `name [module]`.
     pub name: &'a str,
-    /// Bytes behind it.
+    /// Bytes from its start.
     pub offset: u64,
 }
 
 impl KernelSymbols {
-    /// Reads them all, in a tenth of a second or so. Empty where the kernel hides its addresses.
+    /// Reads all symbols, in about 100 ms. Empty if the kernel hides addresses.
     pub fn read() -> Result<Self> {
         let path = Path::new(KALLSYMS);
         let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
         Ok(Self::parse(&text))
     }
 
-    /// Reads a list of them.
+    /// Parses a list of symbols.
     pub fn parse(text: &str) -> Self {
         let mut symbols: Vec<(u64, Box<str>)> = text.lines().filter_map(symbol).collect();
         symbols.sort_by_key(|(address, _)| *address);
         Self { symbols }
     }
 
-    /// Whether the kernel showed no address: `kernel.kptr_restrict`, or no right to see them.
+    /// Returns whether the kernel hides addresses: by `kernel.kptr_restrict`, or because a right is
+    /// missing.
     pub fn is_hidden(&self) -> bool {
         self.symbols.is_empty()
     }
 
-    /// The last symbol that begins at an address or before it.
-    pub fn find(&self, address: u64) -> Option<Place<'_>> {
-        let behind = self.symbols.partition_point(|(start, _)| *start <= address);
-        let start = self.symbols.get(behind.checked_sub(1)?)?.0;
-        // Of several names of one place the first one is the one that the kernel uses.
+    /// Returns the last symbol that begins at or before an address.
+    pub fn find(&self, address: u64) -> Option<SymbolPlace<'_>> {
+        let count = self.symbols.partition_point(|(start, _)| *start <= address);
+        let start = self.symbols.get(count.checked_sub(1)?)?.0;
+        // Of several names for one address the kernel uses the first.
         let first = self.symbols.partition_point(|(at, _)| *at < start);
         let (start, name) = &self.symbols[first];
-        Some(Place {
+        Some(SymbolPlace {
             name,
             offset: address - start,
         })
     }
 
-    /// Where a symbol begins.
+    /// Returns the address of a symbol.
     pub fn address_of(&self, name: &str) -> Option<u64> {
         let mut symbols = self.symbols.iter();
         let (address, _) = symbols.find(|(_, symbol)| **symbol == *name)?;
@@ -67,7 +67,8 @@ impl KernelSymbols {
     }
 }
 
-/// `ffffffff81000000 T name`, and for a module's `\t[module]` behind it; none for a hidden address.
+/// Parses `ffffffff81000000 T name`, followed by `\t[module]` in a module; `None` for a hidden
+/// address.
 fn symbol(line: &str) -> Option<(u64, Box<str>)> {
     let (address, rest) = line.split_once(' ')?;
     let (_, name) = rest.split_once(' ')?;
@@ -84,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_of_the_symbol_in_front_of_it() {
+    fn an_address_belongs_to_the_symbol_before_it() {
         let symbols = KernelSymbols::parse(
             "ffffffff81000100 T down_read\nffffffff81000100 t alias\nffffffff81000000 T _text\n\
              ffffffffc0000000 t f\t[kvm]\n",
         );
         let check = |address, name, offset| {
-            assert_eq!(symbols.find(address), Some(Place { name, offset }));
+            assert_eq!(symbols.find(address), Some(SymbolPlace { name, offset }));
         };
         check(0xffff_ffff_8100_0001, "_text", 1);
         check(0xffff_ffff_8100_0100, "down_read", 0);

@@ -1,5 +1,5 @@
-//! Limits of resources: open files, which events use up (one per probe and
-//! thread), the size of files, which shared memory is too, and the address space, which an agent's segments need.
+//! Resource limits: open files, which events use up (one per probe and thread); file size, which
+//! also limits shared memory; and address space, which an agent's segments need.
 
 use std::prelude::rust_2024::*;
 
@@ -9,25 +9,25 @@ use std::io;
 use super::error::{Error, Result};
 use super::procfs::Process;
 
-/// Descriptors that stay free for everything else.
+/// Descriptors kept free for everything else.
 const SPARE: u64 = 64;
 
-/// How many files this process may have open: now, and at most.
+/// The limit on open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
-    /// The limit in force.
+    /// The current limit.
     pub soft: u64,
-    /// The limit up to which it may raise that by itself.
+    /// The highest limit that the process may set itself.
     pub hard: u64,
 }
 
-/// The limit on open files of this process.
+/// Returns this process's limit on open files.
 pub fn open_files() -> OpenFiles {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is an rlimit for the call to fill; it cannot fail for a valid resource.
+    // SAFETY: the call fills `limit`, an rlimit, and cannot fail for a valid resource.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     OpenFiles {
         soft: limit.rlim_cur,
@@ -35,10 +35,10 @@ pub fn open_files() -> OpenFiles {
     }
 }
 
-/// Makes room for `more` descriptors, raising the limit where that is allowed.
+/// Makes room for `more` descriptors, raising the limit if allowed.
 ///
-/// Commands started afterwards inherit the raised limit: start them before, or
-/// give them back what [`open_files`] said.
+/// Commands started afterwards inherit the raised limit. Start them before, or restore what
+/// [`open_files`] returned.
 pub fn reserve_open_files(more: u64) -> Result<()> {
     let used = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let needed = used + more + SPARE;
@@ -56,8 +56,7 @@ pub fn reserve_open_files(more: u64) -> Result<()> {
         })
 }
 
-/// The error, with the limit that it comes from and what to do, if a file or shared memory was refused its size because
-/// this process may have none so large.
+/// Adds the limit, and how to raise it, to an error that a file or shared memory is too large.
 pub fn explain_file_size(error: io::Error) -> io::Error {
     match file_size() {
         Some(most) if error.kind() == io::ErrorKind::FileTooLarge => io::Error::new(
@@ -71,18 +70,18 @@ pub fn explain_file_size(error: io::Error) -> io::Error {
     }
 }
 
-/// How many bytes a file may have that this process writes; `None` if nothing limits it.
+/// Returns the largest file that this process may write; `None` without a limit.
 fn file_size() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is an rlimit for the call to fill; it cannot fail for a valid resource.
+    // SAFETY: the call fills `limit`, an rlimit, and cannot fail for a valid resource.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Has the calling thread run on one CPU alone, the first that it may run on; which that is.
+/// Pins the calling thread to the first CPU that it may run on. Returns the CPU.
 pub fn stay_on_one_cpu() -> Option<u32> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let allowed = sched_getaffinity(None).ok()?;
@@ -93,21 +92,21 @@ pub fn stay_on_one_cpu() -> Option<u32> {
     u32::try_from(cpu).ok()
 }
 
-/// How many CPUs are online.
+/// Returns how many CPUs are online.
 pub fn online_cpus() -> u32 {
-    // SAFETY: the call takes and returns numbers only.
+    // SAFETY: the call takes and returns only numbers.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(online).unwrap_or(1).max(1)
 }
 
-/// How many bytes of address space a process may have; None where nothing limits it.
+/// Returns the address space limit of a process in bytes; `None` without a limit.
 pub fn address_space(process: Process) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/limits", process.pid())).ok()?;
     soft_limit(&text, "Max address space")
 }
 
-/// How many threads more a process may have before its user's limit; None where nothing limits
-/// it, or where there are far more. Only what this process sees of that user's is counted.
+/// Returns how many more threads a process may create within its user's limit; `None` if nothing
+/// limits it, or if the limit is far away. Counts only processes that this one can see.
 pub fn threads_left(process: Process) -> Option<u64> {
     const FAR: u64 = 1024;
     const ABOVE_LIMITS: u64 = 1 << 21 | 1 << 24; // CAP_SYS_ADMIN, CAP_SYS_RESOURCE
@@ -132,13 +131,13 @@ pub fn threads_left(process: Process) -> Option<u64> {
     Some(limit.saturating_sub(used))
 }
 
-/// How many tasks the machine has: behind the slash in /proc/loadavg.
+/// Returns how many tasks the machine has: the number after the slash in /proc/loadavg.
 fn tasks() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(['/', ' ']).nth(4)?.parse().ok()
 }
 
-/// The first number of a line of /proc/PID/limits; None for `unlimited`.
+/// Parses the soft limit of a line of /proc/PID/limits; `None` for `unlimited`.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -149,7 +148,7 @@ fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
         rlim_cur: soft,
         rlim_max: hard,
     };
-    // SAFETY: `limit` is a whole rlimit, which the call only reads.
+    // SAFETY: `limit` is an initialized rlimit, which the call only reads.
     match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(soft_limit("", "Max address space"), None);
     }
 
-    /// Without a limit an error stays what it is; with one, tests/e2e/limits.rs has the words.
+    /// Without a limit an error stays as it is; tests/e2e/limits.rs checks the text with one.
     #[test]
     fn an_error_of_another_reason_stays() {
         let error = explain_file_size(io::Error::from_raw_os_error(libc::ENOSPC));
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_refused_with_the_numbers() {
+    fn an_impossible_request_is_refused_with_the_numbers() {
         let error = reserve_open_files(1 << 40).unwrap_err();
         assert!(matches!(error, Error::DescriptorLimit { needed, .. } if needed > 1 << 40));
         assert!(error.hint().unwrap().contains("ulimit -n"));

@@ -1,13 +1,18 @@
-//! A folder of this user's own, for what tiptoe keeps from one run to the next.
+//! A folder that belongs to this user, for data that tiptoe keeps between runs.
 //!
-//! Its path comes from the environment, which others may choose where tiptoe has rights that they have not. Rules:
+//! Its path comes from the environment, which another user may control if tiptoe has more rights
+//! than that user. Rules:
 //!
-//! 1. The folder and the one that it is in belong to this user, so that nothing is made where only a right allows it.
-//! 2. The folder is no link, and only this user may enter it.
-//! 3. A file that is read is no link, is regular, has one name, and only this user may read or write it.
-//! 4. A file is written under another name and renamed, so that readers see all of it or the file before.
+//! 1. The folder and its parent must belong to this user. Otherwise tiptoe's rights could create
+//!    something that this user could not.
+//! 2. The folder must not be a link, and only this user may enter it.
+//! 3. A file that is read must be regular, no link, with one name, and only this user may read or
+//!    write it.
+//! 4. A file is written under another name and renamed, so that readers see all of it or the
+//!    previous file.
 //!
-//! Folders are held by descriptors and examined before they are used. Whoever reads a file must still doubt its content.
+//! Folders are held by descriptors and checked before use. Readers must still check a file's
+//! content.
 
 use std::prelude::rust_2024::*;
 
@@ -30,14 +35,14 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 pub struct OwnFolder(OwnedFd);
 
 impl OwnFolder {
-    /// Opens a folder; an error if it does not exist, or is not only this user's.
+    /// Opens a folder. Fails if it does not exist, or if another user may use it.
     pub fn open(path: &Path) -> io::Result<OwnFolder> {
         let (parent, name) = split(path)?;
         let parent = fs::openat(CWD, parent, FOLDER, Mode::empty())?;
         OwnFolder::within(&parent, name)
     }
 
-    /// Opens a folder, which is made if it does not exist, and so is the one that it is in.
+    /// Opens a folder, creating it and its parent if they do not exist.
     pub fn make(path: &Path) -> io::Result<OwnFolder> {
         let (parent_path, name) = split(path)?;
         let parent = match fs::openat(CWD, parent_path, FOLDER, Mode::empty()) {
@@ -63,16 +68,16 @@ impl OwnFolder {
         }
     }
 
-    /// Reads a file of at most `most` bytes; an error if it is longer, or not only this user's.
+    /// Reads a file of at most `most` bytes. Fails if it is longer, or if another user may use it.
     pub fn read(&self, name: &str, most: usize) -> io::Result<Vec<u8>> {
-        // A pipe is opened without waiting, and refused.
+        // Without NONBLOCK a pipe would hang the open; the check below refuses it.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&self.0, name, flags, Mode::empty())?;
         let stat = fs::fstat(&file)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_own = stat.st_uid == process::geteuid().as_raw() && stat.st_mode & 0o7777 == 0o600;
-        // One that was just replaced has no name.
+        // A file that was just replaced has no name left.
         if !is_file || !is_own || stat.st_nlink > 1 {
             return Err(Errno::PERM.into());
         }
@@ -86,7 +91,7 @@ impl OwnFolder {
         }
     }
 
-    /// Writes a file, in the place of whatever has its name. It may be lost if the machine stops soon after.
+    /// Writes a file, replacing an existing one. A crash soon after may lose it.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Refused> {
         let folder = self.0.try_clone()?;
         let whole = WholeFile::new(folder, name.into(), 0o600)?;
@@ -95,7 +100,7 @@ impl OwnFolder {
     }
 }
 
-/// The folder that a path's last part is in, and that part.
+/// Splits a path into its parent and its last part.
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let parts = path.parent().zip(path.file_name());
     parts.ok_or_else(|| io::ErrorKind::InvalidInput.into())

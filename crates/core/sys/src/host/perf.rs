@@ -1,7 +1,7 @@
 //! perf_event_open(2): one event, one descriptor.
 //!
-//! Only counting is done here, so an event is no more than its descriptor: it
-//! counts until it is closed, also when its task has ended.
+//! Only counting is done here, so an event is just its descriptor. It counts until it is closed,
+//! also after its task has ended.
 
 use std::prelude::rust_2024::*;
 
@@ -15,7 +15,7 @@ mod group;
 mod signal;
 
 pub use breakpoint::{Access, Breakpoint};
-pub use signal::Answered;
+pub use signal::SigtrapHandler;
 
 /// The kernel's own structures and constants.
 pub use perf_event_open_sys::bindings as abi;
@@ -28,25 +28,26 @@ pub type Attr = abi::perf_event_attr;
 pub enum On {
     /// One thread, on whatever CPU it runs; 0 is the calling thread.
     Thread(u32),
-    /// One CPU, whatever runs there.
+    /// One CPU, whatever runs on it.
     Cpu(u32),
     /// One CPU, while it runs tasks of a cgroup.
     Cgroup {
-        /// An open descriptor of the cgroup's directory in the hierarchy that perf events know.
+        /// An open descriptor of the cgroup's directory, in the hierarchy of
+        /// [`super::cgroup::Cgroups::for_perf`].
         directory: i32,
         /// The CPU.
         cpu: u32,
     },
 }
 
-/// What one read of an event gives.
+/// The result of reading an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// How often it happened.
     pub count: u64,
-    /// For how long the event was wanted, in ns of its tasks' running time.
+    /// How long the event was enabled, in ns of its tasks' running time.
     pub time_enabled_ns: u64,
-    /// For how long of that it counted.
+    /// How long it counted.
     pub time_running_ns: u64,
 }
 
@@ -61,19 +62,19 @@ pub struct Uprobe<'a> {
     pub offset: u64,
 }
 
-/// An open event. It ends when this is dropped.
+/// An open event. Dropping it closes the event.
 #[derive(Debug)]
 pub struct PerfEvent(OwnedFd);
 
 impl PerfEvent {
-    /// Opens an event. `attr.size` and the read format are filled in here.
+    /// Opens an event. Fills in `attr.size` and the read format.
     ///
-    /// `attr` may hold no pointer; uprobes, which need one, have [`PerfEvent::open_uprobe`].
+    /// `attr` must not contain a pointer; for uprobes use [`PerfEvent::open_uprobe`].
     pub fn open(attr: Attr, on: On) -> io::Result<Self> {
-        Self::open_behind(attr, on, None)
+        Self::open_with_leader(attr, on, None)
     }
 
-    fn open_behind(attr: Attr, on: On, leader: Option<i32>) -> io::Result<Self> {
+    fn open_with_leader(attr: Attr, on: On, leader: Option<i32>) -> io::Result<Self> {
         let mut attr = complete(attr);
         let (pid, cpu) = match on {
             On::Thread(tid) => (i32::try_from(tid).map_err(|_| io::ErrorKind::NotFound)?, -1),
@@ -87,8 +88,8 @@ impl PerfEvent {
             On::Cgroup { .. } => abi::PERF_FLAG_PID_CGROUP,
             _ => 0,
         };
-        // SAFETY: `attr` has the size that it states and outlives the call. A
-        // pointer in it is only read by the kernel, which checks each access.
+        // SAFETY: `attr` has the size that it states and outlives the call. The kernel only reads
+        // through a pointer in it, and checks each access.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -102,11 +103,11 @@ impl PerfEvent {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+        // SAFETY: the descriptor is new, so it has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Arms a uprobe for a thread; it counts from now on, in that thread alone.
+    /// Opens a uprobe for a thread. It counts at once, only in that thread.
     ///
     /// Such an event must never be inherited: to copy it for a new thread, the
     /// kernel reads `path` again, now in the memory of the *target*, and the
@@ -115,10 +116,10 @@ impl PerfEvent {
         Self::open_probe(probe, 0, on)
     }
 
-    /// The same for the function that begins there: its returns are counted.
+    /// Opens a uprobe on the returns of the function at `offset`.
     ///
-    /// The kernel writes another return address into each call's frame; a program that
-    /// throws past one ends. `Unsupported` where the kernel has no such probes.
+    /// The kernel replaces the return address in each call's frame, so a program that throws an
+    /// exception past one crashes. `Unsupported` if the kernel has no such probes.
     pub fn open_uretprobe(probe: &Uprobe<'_>, on: On) -> io::Result<Self> {
         let bit = retprobe_bit().ok_or(io::ErrorKind::Unsupported)?;
         Self::open_probe(probe, 1 << bit, on)
@@ -132,15 +133,16 @@ impl PerfEvent {
         Self::open(attr, on)
     }
 
-    /// Its descriptor.
+    /// Returns its descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// The counts so far, of a thread also when it has ended. `UnexpectedEof` of a pinned event that is in error.
+    /// Reads the counts, also after its thread has ended. `UnexpectedEof` for a pinned event that
+    /// is in error.
     pub fn read(&self) -> io::Result<Counts> {
         let mut words = [0u64; 3];
-        // SAFETY: `words` is writable for exactly the length given.
+        // SAFETY: `words` is writable for exactly the given length.
         let got = unsafe {
             libc::read(
                 self.0.as_raw_fd(),
@@ -163,7 +165,7 @@ impl PerfEvent {
     }
 }
 
-/// With its size, and what a read gives.
+/// Fills in the size and the read format.
 fn complete(mut attr: Attr) -> Attr {
     attr.size = size_of::<Attr>() as u32;
     attr.read_format = u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
@@ -171,7 +173,7 @@ fn complete(mut attr: Attr) -> Attr {
     attr
 }
 
-/// The attributes of an event of this type, all else off.
+/// Returns the attributes of an event of this type, with all options off.
 pub fn attr(kind: u32, config: u32) -> Attr {
     let mut attr = Attr::default();
     attr.type_ = kind;
@@ -179,13 +181,13 @@ pub fn attr(kind: u32, config: u32) -> Attr {
     attr
 }
 
-/// The event type of uprobes on this kernel, if it has them (Linux 4.17).
+/// Returns the event type of uprobes, if the kernel has them (Linux 4.17).
 pub fn uprobe_pmu() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type").ok()?;
     text.trim().parse().ok()
 }
 
-/// Which bit of a uprobe's `config` asks for its returns: the file says `config:BIT`.
+/// Returns the bit of a uprobe's `config` that selects returns; the file contains `config:BIT`.
 fn retprobe_bit() -> Option<u32> {
     let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/format/retprobe").ok()?;
     let bit = text.trim().strip_prefix("config:")?.parse().ok()?;

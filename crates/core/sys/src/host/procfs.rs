@@ -1,8 +1,8 @@
 //! Processes as `/proc` shows them.
 //!
-//! A [`Process`] is only a number: every method asks anew, and answers
-//! [`Error::NoSuchProcess`](super::Error::NoSuchProcess) once the process is
-//! gone. Pid reuse is told by [`Process::start_time`]. Nothing is cached.
+//! A [`Process`] is only a number. Every method reads anew, and returns
+//! [`Error::NoSuchProcess`](super::Error::NoSuchProcess) once the process has ended.
+//! [`Process::start_time`] detects a reused pid. Nothing is cached.
 
 mod asleep;
 mod files;
@@ -36,26 +36,26 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process with this id, if there is one now.
+    /// Returns the process with this id, if it exists.
     pub fn new(pid: u32) -> Result<Self> {
         let process = Self { pid };
         fs::metadata(process.path("")).map_err(|e| Error::of_process(pid, "look", e))?;
         Ok(process)
     }
 
-    /// tiptoe itself.
+    /// Returns tiptoe itself.
     pub fn current() -> Self {
         Self {
             pid: std::process::id(),
         }
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(self) -> u32 {
         self.pid
     }
 
-    /// Its threads' ids, in ascending order, at this moment.
+    /// Returns the ids of its threads, in ascending order.
     pub fn threads(self) -> Result<Vec<u32>> {
         let entries = fs::read_dir(self.path("task"))
             .map_err(|e| Error::of_process(self.pid, "list the threads", e))?;
@@ -64,34 +64,34 @@ impl Process {
         Ok(tids)
     }
 
-    /// The name of its main thread: at most 15 bytes, and the program may change it.
+    /// Returns the name of its main thread: at most 15 bytes, which the program may change.
     pub fn comm(self) -> Result<String> {
         self.comm_in("comm")
     }
 
-    /// The name of one of its threads.
+    /// Returns the name of one of its threads.
     pub fn thread_comm(self, tid: u32) -> Result<String> {
         self.comm_in(&format!("task/{tid}/comm"))
     }
 
-    /// Its command line, one item per argument, as the program left it. Empty ones at the
-    /// end are left out: a program that writes a title over its arguments leaves them.
+    /// Returns its command line, one item per argument, as the program left it. Empty ones at the
+    /// end are dropped, because a program that writes a title over its arguments leaves them.
     pub fn command_line(self) -> Result<Vec<OsString>> {
         Ok(words(&self.read("cmdline")?))
     }
 
-    /// What it maps, in ascending order of address. A zombie maps nothing.
+    /// Returns its mappings, in ascending order of address. A zombie has none.
     pub fn maps(self) -> Result<Vec<Mapping>> {
         maps::parse(&self.alive().read("maps")?)
     }
 
-    /// Whether its main thread has ended while others go on (`pthread_exit` in `main`).
+    /// Returns whether its main thread has ended while others run (`pthread_exit` in `main`).
     pub fn outlived_main_thread(self) -> bool {
         self.alive() != self
     }
 
-    /// The process seen through a thread that still has its memory and files: the
-    /// main thread, or after that has ended any other one.
+    /// Returns the process seen through a thread that still has its memory and files: the main
+    /// thread, or after its end any other.
     fn alive(self) -> Self {
         let ended = |tid| {
             self.thread_status(tid)
@@ -105,12 +105,12 @@ impl Process {
         living.map_or(self, |pid| Self { pid })
     }
 
-    /// Its status: ids, signals, seccomp, capabilities.
+    /// Returns its status: ids, signals, seccomp, capabilities.
     pub fn status(self) -> Result<Status> {
         Status::parse(&self.read("status")?)
     }
 
-    /// The status of one of its threads.
+    /// Returns the status of one of its threads.
     pub fn thread_status(self, tid: u32) -> Result<Status> {
         Status::parse(&self.read(&format!("task/{tid}/status"))?)
     }
@@ -131,7 +131,7 @@ impl Process {
     }
 }
 
-/// The words of a command line, each with a NUL behind it.
+/// Splits a command line, in which a NUL follows each word.
 fn words(bytes: &[u8]) -> Vec<OsString> {
     let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else {
         return Vec::new();
@@ -142,7 +142,7 @@ fn words(bytes: &[u8]) -> Vec<OsString> {
         .collect()
 }
 
-/// The entries of a directory whose names are numbers.
+/// Returns the entries of a directory whose names are numbers.
 fn numbers(entries: fs::ReadDir) -> Vec<u32> {
     entries
         .flatten()

@@ -1,15 +1,15 @@
-//! Random numbers of the kernel's.
+//! Random numbers from the kernel.
 
-/// Random words, which nobody can guess.
+/// Returns unpredictable random words.
 ///
 /// # Panics
-/// If the kernel has no getrandom(2), which came with Linux 3.17.
+/// If the kernel has no getrandom(2) (Linux 3.17).
 pub fn words<const N: usize>() -> [u64; N] {
     let mut words = [0u64; N];
     let len = size_of_val(&words);
     // SAFETY: the kernel writes at most the buffer's length.
     let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), len, 0) };
-    // Up to 256 bytes come whole.
+    // Up to 256 bytes are never cut.
     assert_eq!(usize::try_from(got), Ok(len), "getrandom(2)");
     words
 }

@@ -1,24 +1,24 @@
-//! tracefs: what the kernel's tracing files say is switched on.
+//! tracefs: the tracing that is enabled through the kernel's files.
 //!
-//! Events opened through perf_event_open do not show here, and the other way round.
+//! Events of perf_event_open do not appear here, nor these events there.
 
 use std::prelude::rust_2024::*;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Whether the tracing files are there, and open to us.
+/// Whether tracefs is mounted and readable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tracefs {
-    /// Not mounted in any of the usual places.
+    /// Not mounted in the usual places.
     NotMounted,
-    /// Mounted here, but closed to this user.
+    /// Mounted here, but not readable for this user.
     Unreadable(PathBuf),
-    /// Readable, mounted here.
+    /// Mounted here, and readable.
     Readable(PathBuf),
 }
 
-/// A uprobe that somebody defined through tracefs.
+/// A uprobe that was defined through tracefs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArmedUprobe {
     /// Its name, `group/event`.
@@ -27,12 +27,12 @@ pub struct ArmedUprobe {
     pub binary: PathBuf,
     /// The offset in the file.
     pub offset: u64,
-    /// It fires when the function returns.
+    /// Whether it fires on the function's return.
     pub on_return: bool,
 }
 
 impl Tracefs {
-    /// Looks for it.
+    /// Searches for the mount.
     pub fn detect() -> Self {
         let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
         let mut unreadable = None;
@@ -48,7 +48,7 @@ impl Tracefs {
         unreadable.map_or(Self::NotMounted, Self::Unreadable)
     }
 
-    /// Where it is readable.
+    /// Returns the mount, if it is readable.
     pub fn root(&self) -> Option<&Path> {
         match self {
             Self::Readable(root) => Some(root),
@@ -56,7 +56,7 @@ impl Tracefs {
         }
     }
 
-    /// What is switched on: events, probes and tracers, one line each.
+    /// Returns everything that is enabled: events, probes and tracers, one line each.
     pub fn active(&self) -> Vec<String> {
         let Some(root) = self.root() else {
             return Vec::new();
@@ -76,7 +76,7 @@ impl Tracefs {
         found
     }
 
-    /// Uprobes defined through tracefs, whether enabled or not.
+    /// Returns the uprobes defined through tracefs, enabled or not.
     pub fn uprobes(&self) -> Vec<ArmedUprobe> {
         let Some(root) = self.root() else {
             return Vec::new();
@@ -105,11 +105,11 @@ fn lines(root: &Path, file: &str) -> impl Iterator<Item = String> {
     lines.into_iter()
 }
 
-/// A line of `uprobe_events`: `p:group/event /path:0x1234(0xREF) args`.
+/// Parses a line of `uprobe_events`: `p:group/event /path:0x1234(0xREF) args`.
 fn uprobe(line: &str) -> Option<ArmedUprobe> {
     let (head, rest) = line.split_once(' ')?;
     let (kind, name) = head.split_once(':')?;
-    // The path may hold blanks and colons: its end is the last `:0x`.
+    // The path may contain blanks and colons, so its end is the last `:0x`.
     let (binary, tail) = rest.rsplit_once(":0x")?;
     let end = tail
         .find(|c: char| !c.is_ascii_hexdigit())

@@ -1,10 +1,9 @@
-//! Who else is tracing this machine.
+//! Finds other tracers on this machine.
 //!
-//! A measurement beside another tracer measures both. Three places are looked
-//! at: descriptors of other processes (perf events, BPF programs and links that
-//! trace), BPF objects that no visible process holds (pinned ones), and what is
-//! switched on in tracefs. The kernel does not tell what a foreign perf event
-//! counts, nor in which cgroup; tiptoe's own are left out.
+//! A measurement beside another tracer measures both. Three places are searched: descriptors of
+//! other processes (perf events, and BPF programs and links that trace), BPF objects that no
+//! visible process holds (pinned ones), and what is enabled in tracefs. The kernel does not report
+//! what a foreign perf event counts, nor its cgroup. tiptoe's own objects are skipped.
 
 use std::prelude::rust_2024::*;
 
@@ -18,39 +17,39 @@ use super::procfs::Process;
 use super::tracefs::Tracefs;
 
 const PERF_EVENT: &str = "perf event";
-/// Where cgroups are mounted, of either version.
+/// The mount of cgroups, of either version.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Something that traces, and is not ours.
+/// A tracer that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ForeignTracer {
-    /// The process that holds it, where one does.
+    /// The process that holds it, if any.
     pub pid: Option<u32>,
-    /// Its name; `kernel` for what no process holds.
+    /// Its name; `kernel` if no process holds it.
     pub comm: String,
     /// What it holds: `8 perf events`, `event sched:sched_switch`.
     pub what: String,
 }
 
-/// What was found, and how much could not be looked at.
+/// What was found, and what could not be searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Everything found, ordered by process.
     pub tracers: Vec<ForeignTracer>,
     /// Processes whose descriptors are closed to this user.
     pub hidden_processes: usize,
-    /// BPF objects that no process holds could be listed too.
+    /// Whether BPF objects without a process could be listed.
     pub saw_all_bpf: bool,
-    /// tracefs was readable.
+    /// Whether tracefs was readable.
     pub saw_tracefs: bool,
 }
 
-/// Everything that traces this machine now, as far as this user can see.
+/// Returns all tracers on this machine that this user can see.
 pub fn foreign_tracers() -> Vec<ForeignTracer> {
     scan().tracers
 }
 
-/// The same, with what could not be seen.
+/// Returns them, and what could not be searched.
 pub fn scan() -> Scan {
     let mut scan = Scan::default();
     let mut seen = HashSet::new();
@@ -74,14 +73,14 @@ impl fmt::Display for ForeignTracer {
     }
 }
 
-/// A BPF object, by its fdinfo.
+/// A BPF object, from its fdinfo.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Held {
+struct BpfObject {
     object: &'static str,
     id: u32,
 }
 
-fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<Held>) {
+fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<BpfObject>) {
     let proc = format!("/proc/{}", process.pid());
     let Ok(entries) = fs::read_dir(format!("{proc}/fd")) else {
         scan.hidden_processes += usize::from(Path::new(&proc).exists());
@@ -119,8 +118,8 @@ fn scan_process(process: Process, scan: &mut Scan, seen: &mut HashSet<Held>) {
         }));
 }
 
-/// perf events follow a cgroup by its directory, which whoever opened them keeps
-/// open: as much as the kernel shows of an active cgroup event.
+/// Names the cgroups of perf events. A process that opens cgroup events keeps the cgroup's
+/// directory open; the kernel shows no more of such an event.
 fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     if !cgroups.is_empty()
         && let Some(events) = held.remove(PERF_EVENT)
@@ -129,8 +128,8 @@ fn name_cgroups(held: &mut BTreeMap<String, usize>, cgroups: Vec<String>) {
     }
 }
 
-/// What a descriptor traces with, if it does.
-fn tracing(target: &str, info: &str, seen: &mut HashSet<Held>) -> Option<String> {
+/// Describes a descriptor that traces; `None` for others.
+fn tracing(target: &str, info: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let text = || fs::read_to_string(info).unwrap_or_default();
     match target {
         "anon_inode:[perf_event]" => Some(PERF_EVENT.into()),
@@ -140,8 +139,9 @@ fn tracing(target: &str, info: &str, seen: &mut HashSet<Held>) -> Option<String>
     }
 }
 
-/// A tracing program or link, from its fdinfo; None for those that filter packets and the like.
-fn describe(fdinfo: &str, seen: &mut HashSet<Held>) -> Option<String> {
+/// Describes a tracing program or link, from its fdinfo; `None` for those that filter packets and
+/// the like.
+fn describe(fdinfo: &str, seen: &mut HashSet<BpfObject>) -> Option<String> {
     let field = |key| {
         let mut lines = fdinfo.lines().filter_map(|l| l.split_once(':'));
         lines
@@ -151,11 +151,11 @@ fn describe(fdinfo: &str, seen: &mut HashSet<Held>) -> Option<String> {
     let id = |key| field(key).and_then(|id| id.parse().ok()).unwrap_or(0);
     if let Some(kind) = field("link_type") {
         let traces = ["raw_tracepoint", "tracing", "perf", "kprobe", "uprobe"];
-        seen.insert(Held {
+        seen.insert(BpfObject {
             object: "link",
             id: id("link_id"),
         });
-        seen.insert(Held {
+        seen.insert(BpfObject {
             object: "program",
             id: id("prog_id"),
         });
@@ -165,7 +165,7 @@ fn describe(fdinfo: &str, seen: &mut HashSet<Held>) -> Option<String> {
             .unwrap_or_default();
         return Some(format!("BPF {kind} link{point}"));
     }
-    seen.insert(Held {
+    seen.insert(BpfObject {
         object: "program",
         id: id("prog_id"),
     });
@@ -180,8 +180,9 @@ fn describe(fdinfo: &str, seen: &mut HashSet<Held>) -> Option<String> {
     Some(format!("BPF {kind} program"))
 }
 
-/// Objects that no process we can see holds, most often pinned in bpffs. Links first: they name their place.
-fn scan_bpf(scan: &mut Scan, seen: &HashSet<Held>) {
+/// Finds objects that no visible process holds, mostly pinned in bpffs. Links come first, because
+/// they name their place.
+fn scan_bpf(scan: &mut Scan, seen: &HashSet<BpfObject>) {
     let mut seen = seen.clone();
     for (object, name) in [(Object::Link, "link"), (Object::Program, "program")] {
         let mut id = 0;
@@ -193,7 +194,7 @@ fn scan_bpf(scan: &mut Scan, seen: &HashSet<Held>) {
                     break;
                 }
             }
-            if seen.contains(&Held { object: name, id }) {
+            if seen.contains(&BpfObject { object: name, id }) {
                 continue;
             }
             let info = bpf::fdinfo(object, id).unwrap_or_default();

@@ -1,18 +1,18 @@
-//! What the program's loader does while a session is on: how a thread of its tells
-//! tiptoe that libraries came, and learns that their probes stand.
+//! Changes by the program's loader during a session: a loading thread reports new libraries to
+//! tiptoe, and waits for their probes.
 //!
 //! | word | written by | holds |
 //! |---|---|---|
-//! | told | the loading thread | how many changes tiptoe was told of; a futex |
-//! | served | tiptoe | up to which of them all is done |
-//! | turn | tiptoe, the agent's thread | counts what a loading thread may wait for; a futex |
-//! | given up | the loading thread | the last change that was not waited for to the end |
-//! | missed | the loading thread | how often a library ran on without its probes |
-//! | since | the loading thread | when the oldest change was told that is not served |
+//! | told | the loading thread | the number of reported changes; a futex |
+//! | served | tiptoe | the last change that is done, with all before it |
+//! | turn | tiptoe, the agent's thread | counts events that a loading thread may wait for; a futex |
+//! | given up | the loading thread | the last change for which it stopped waiting |
+//! | missed | the loading thread | how many libraries ran on without their probes |
+//! | since | the loading thread | when the oldest change was reported that is not served |
 //! | looks | the loading thread | odd while the list of libraries changes |
-//! | fresh | the loading thread | how many libraries were told and are not served, and where each is |
+//! | fresh | the loading thread | the number of reported libraries that are not served, and their addresses |
 //!
-//! One thread at a time loads: the loader holds its own lock.
+//! Only one thread loads at a time, because it holds the loader's lock.
 
 use core::sync::atomic::AtomicU32;
 
@@ -26,13 +26,13 @@ const GIVEN_UP: usize = 19;
 const SINCE: usize = 20;
 const LOOKS: usize = 21;
 const MISSED: usize = 22;
-/// The change from which on those that follow are noted.
+/// The first change whose libraries are in the fresh list.
 const FRESH_FROM: usize = 63;
 const FRESH: usize = 64;
 const MOST_FRESH: usize = 512 - FRESH - 1;
 
 impl<'a> Data<'a> {
-    /// Notes a library that tiptoe is to be told of. (loading thread)
+    /// Adds a library to the next report. For the loading thread.
     pub fn put_fresh(&self, base: u64) {
         let next = self.told() + 1;
         if self.served() + 1 == next && self.words.load(FRESH_FROM) != next {
@@ -46,8 +46,8 @@ impl<'a> Data<'a> {
         self.words.store(FRESH, count as u64 + 1);
     }
 
-    /// Where the libraries are loaded that were told and are not served; `None` where
-    /// they are too many. (tiptoe, after [`Data::told`])
+    /// Returns the addresses of libraries that were reported and are not served; `None` if there
+    /// are too many. Must be called after [`Data::told`]. For tiptoe.
     pub fn fresh(&self) -> Option<impl Iterator<Item = u64>> {
         let count = self.words.load(FRESH) as usize;
         let words = self.words;
@@ -55,8 +55,8 @@ impl<'a> Data<'a> {
         (count <= MOST_FRESH).then_some(bases)
     }
 
-    /// Tells tiptoe of a change, and returns its number. `now` is of CLOCK_MONOTONIC, in
-    /// nanoseconds. The futex is woken besides. (loading thread)
+    /// Reports a change, and returns its number. `now` is in ns of CLOCK_MONOTONIC. The caller must
+    /// wake the futex. For the loading thread.
     pub fn tell(&self, now: u64) -> u64 {
         let told = self.told();
         if self.served() == told {
@@ -69,13 +69,13 @@ impl<'a> Data<'a> {
         told + 1
     }
 
-    /// How many changes were told. (tiptoe)
+    /// Returns how many changes were reported. For tiptoe.
     pub fn told(&self) -> u64 {
         // Acquire: pairs with the Release in `tell` (edge D).
         self.words.at(TOLD).map_or(0, |word| word.load(Acquire))
     }
 
-    /// Says up to which change all is done. (tiptoe)
+    /// Marks all changes up to this one as done. For tiptoe.
     pub fn serve(&self, told: u64) {
         if let Some(word) = self.words.at(SERVED) {
             // Release: pairs with the Acquire in `served` (edge E).
@@ -83,54 +83,55 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Up to which change all is done. (loading thread)
+    /// Returns the last change that is done, with all before it. For the loading thread.
     pub fn served(&self) -> u64 {
         // Acquire: pairs with the Release in `serve` (edge E).
         self.words.at(SERVED).map_or(0, |word| word.load(Acquire))
     }
 
-    /// The word that is raised when a change is told.
+    /// Returns the word that is raised when a change is reported.
     pub fn doorbell(&self) -> Option<&'a AtomicU32> {
         self.words.futex(TOLD)
     }
 
-    /// The word that is raised when something is done that a loading thread may wait for.
+    /// Returns the word that is raised when something is done that a loading thread may wait for.
     pub fn turn(&self) -> Option<&'a AtomicU32> {
         self.words.futex(TURN)
     }
 
-    /// Says that a change is not waited for any longer. (loading thread)
+    /// Stops waiting for a change. For the loading thread.
     pub fn give_up(&self, told: u64) {
         self.words.store(GIVEN_UP, told);
         self.miss();
     }
 
-    /// Counts a library that runs on without its probes. (loading thread)
+    /// Counts a library that runs on without its probes. For the loading thread.
     pub fn miss(&self) {
         self.words.store(MISSED, self.missed().wrapping_add(1));
     }
 
-    /// How often a library ran on without its probes. (tiptoe)
+    /// Returns how many libraries ran on without their probes. For tiptoe.
     pub fn missed(&self) -> u64 {
         self.words.load(MISSED)
     }
 
-    /// The last change that was not waited for to the end.
+    /// Returns the last change for which the loading thread stopped waiting.
     pub fn given_up(&self) -> u64 {
         self.words.load(GIVEN_UP)
     }
 
-    /// When the oldest change was told that is not served. (tiptoe)
+    /// Returns when the oldest change was reported that is not served. For tiptoe.
     pub fn since(&self) -> u64 {
         self.words.load(SINCE)
     }
 
-    /// Odd while the list of libraries changes, and another number after each change. (tiptoe)
+    /// Returns a number that is odd while the list of libraries changes, and different after each
+    /// change. For tiptoe.
     pub fn looks(&self) -> u64 {
         self.words.load(LOOKS)
     }
 
-    /// Says whether the list of libraries changes. (loading thread)
+    /// Marks the beginning or end of a change of the list of libraries. For the loading thread.
     pub fn set_changing(&self, changing: bool) {
         let looks = self.looks();
         let next = if changing { looks | 1 } else { (looks | 1) + 1 };
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole segment, word by word")]
-    fn changes_are_told_and_served_in_order() {
+    fn changes_are_reported_and_served_in_order() {
         let geometry = Geometry {
             slots: 4,
             slabs: 2,

@@ -1,20 +1,20 @@
-//! What the agent tells of the address space that it keeps (`tiptoe-uprobe`, `feed`).
+//! Statistics of the address space that the agent keeps (`tiptoe-uprobe`, `feed`).
 //!
-//! How lookups went is counted in each thread's own slab, in front of its counters: a
-//! count that all threads share would cost more than the lookup. What comes of reading
-//! the list of mappings is the agent's thread's alone and stands in the header.
+//! Lookups are counted in each thread's own slab, before its counters, because a counter shared by
+//! all threads would cost more than the lookup. Readings of the list of mappings are counted in the
+//! header, which only the agent's thread writes.
 
 use super::Data;
 
-/// How often, and what of it: slots of each slab.
+/// Counters in each slab.
 pub mod slots {
-    /// Lookups that wrote nothing that another thread reads.
+    /// Lookups that wrote no shared word.
     pub const SPECULATIVE: u32 = 8;
     /// Lookups under the lock.
     pub const LOCKED: u32 = 9;
-    /// Lookups without an answer: nothing was there, or not surely.
+    /// Lookups without an answer: nothing was found, or nothing certain.
     pub const MISSED: u32 = 10;
-    /// Calls of the program's that change what of files can be run where.
+    /// Calls of the program that change executable mappings of files.
     pub const CHANGES: u32 = 11;
 }
 
@@ -23,29 +23,29 @@ const CORRECTED: usize = 33;
 const MAPPINGS: usize = 34;
 const BYTES: usize = 35;
 
-/// What came of reading the list of mappings: the target's claim.
+/// The results of reading the list of mappings. They are the target's claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
     /// How often the list was read.
     pub readings: u64,
-    /// How many changes nobody had seen, by what was wrong when nothing was in doubt.
+    /// How many differences were found although nothing was in doubt: changes that no hook saw.
     pub corrected: u64,
-    /// Mappings of files that can be executed; those that continue each other are one.
+    /// Executable mappings of files; adjacent ones that continue each other count once.
     pub mappings: u64,
-    /// Their bytes.
+    /// Their total size in bytes.
     pub bytes: u64,
 }
 
 impl Data<'_> {
-    /// Tells what came of reading. (agent's thread)
-    pub fn set_readings(&self, told: &Readings) {
-        self.words.store(MAPPINGS, told.mappings);
-        self.words.store(BYTES, told.bytes);
-        self.words.store(CORRECTED, told.corrected);
-        self.words.store(READINGS, told.readings);
+    /// Publishes the results. For the agent's thread.
+    pub fn set_readings(&self, readings: &Readings) {
+        self.words.store(MAPPINGS, readings.mappings);
+        self.words.store(BYTES, readings.bytes);
+        self.words.store(CORRECTED, readings.corrected);
+        self.words.store(READINGS, readings.readings);
     }
 
-    /// What came of reading, as it was told last; not all of it may be of one time. (tiptoe)
+    /// Returns the last results. Their fields may be of different readings. For tiptoe.
     pub fn readings(&self) -> Readings {
         Readings {
             readings: self.words.load(READINGS),

@@ -1,18 +1,19 @@
-//! Times in which no hit is missing: a value is what a variable held before the next hit of the same time.
+//! Epochs without missed hits: between two hits of one epoch no store was missed, so the value
+//! before the second is the one that the first left.
 
 use super::{Hits, head};
 use crate::primitive::Ordering::{AcqRel, Acquire, Release};
 
-/// A time between two in which stores were missed.
+/// An interval between two moments at which stores were missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Which it is: of two hits with the same number none is missing in between.
+    /// The number of the epoch. Between two hits with the same number no hit is missing.
     pub number: u64,
-    /// It is none: stores are missed just now.
+    /// This is a gap, not an epoch: the events are disabled, so stores are being missed.
     pub is_gap: bool,
 }
 
-/// In a word.
+/// The bit of `is_gap` in a word.
 const IS_GAP: u64 = 1 << 63;
 
 impl Epoch {
@@ -29,10 +30,11 @@ impl Epoch {
 }
 
 impl Hits<'_> {
-    /// The time that it is now.
+    /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
-        // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in `set_waking` (edge E). A gap
-        // that begins or ends in between shows as another number.
+        // Acquire, in this order: pairs with the AcqRel in `next_epoch` and the Release in
+        // `set_waking` (edge E). The number must be loaded first and compared last; otherwise a gap
+        // that begins or ends in between would be missed.
         let load = |at| self.0.at(at).map_or(0, |word| word.load(Acquire));
         let number = load(head::EPOCH);
         let is_gap = load(head::IS_RESTING) != 0 || load(head::IS_WAKING) != 0;
@@ -42,7 +44,7 @@ impl Hits<'_> {
         }
     }
 
-    /// Another time begins: of what was stored before something may not be told. (agent)
+    /// Begins a new epoch, because a store before it may have been missed. For the agent.
     pub fn next_epoch(&self) {
         if let Some(word) = self.0.at(head::EPOCH) {
             // AcqRel: pairs with the Acquire in `epoch` (edge E).
@@ -50,7 +52,8 @@ impl Hits<'_> {
         }
     }
 
-    /// Events are being switched on, or are all on by now: another time begins then. (agent)
+    /// Marks that events are being enabled, or that all are enabled. In the latter case a new epoch
+    /// begins. For the agent.
     pub fn set_waking(&self, waking: bool) {
         if !waking {
             self.next_epoch();

@@ -1,28 +1,28 @@
-//! The side that reads hits.
+//! The reader of hits.
 
 use super::{CELLS, Epoch, Hit, Hits, STACK, cell, head};
 use crate::words::Words;
 
-/// How far the ring was read. All it believes is its own memory. (tiptoe)
+/// The position of the reader. It trusts only its own memory. For tiptoe.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     tail: u64,
 }
 
-/// A hit that is read; what is read of it is whatever the target wrote there.
+/// A hit in the ring. Its content is whatever the target wrote.
 #[derive(Clone, Copy)]
-pub struct Read<'a>(Words<'a>);
+pub struct RecordedHit<'a>(Words<'a>);
 
 impl Reader {
-    /// Reads what is complete, in order, and frees it for the writers. In the end, when nobody writes any more, it
-    /// steps over what is not. Returns how many it stepped over.
-    pub fn read(&mut self, hits: &Hits, is_end: bool, mut take: impl FnMut(Read)) -> u64 {
+    /// Passes complete hits to `take` in order, and frees their cells. With `is_end`, when no
+    /// thread writes any more, incomplete cells are skipped. Returns how many were skipped.
+    pub fn read(&mut self, hits: &Hits, is_end: bool, mut take: impl FnMut(RecordedHit)) -> u64 {
         let head = hits.0.load(head::HEAD);
         let ahead = head.wrapping_sub(self.tail).min(CELLS as u64);
         let mut left = 0;
         for _ in 0..ahead {
             match hits.at(self.tail) {
-                Some(words) => take(Read::new(words)),
+                Some(words) => take(RecordedHit::new(words)),
                 None if is_end => left += 1,
                 None => break,
             }
@@ -33,12 +33,12 @@ impl Reader {
     }
 }
 
-impl<'a> Read<'a> {
-    pub(super) fn new(words: Words<'a>) -> Read<'a> {
-        Read(words)
+impl<'a> RecordedHit<'a> {
+    pub(super) fn new(words: Words<'a>) -> RecordedHit<'a> {
+        RecordedHit(words)
     }
 
-    /// What is known at once.
+    /// Returns the thread's state.
     pub fn hit(&self) -> Hit {
         let word = |at| self.0.load(at);
         let mut registers = [0; 16];
@@ -58,17 +58,17 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// How many bytes of the value and the stack could be read.
+    /// Returns how many bytes of the value and the stack could be read.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(cell::BYTES)
     }
 
-    /// The value in memory, of so many bytes; `None` where it could not be read.
+    /// Returns the value in memory, of `len` bytes; `None` if it could not be read.
     pub fn value(&self, len: u8) -> Option<u64> {
         (self.bytes() >= len.into()).then(|| self.0.load(cell::VALUE))
     }
 
-    /// The stack's words, as far as they could be read behind a value of so many bytes.
+    /// Returns the stack's words that could be read after a value of `len` bytes.
     pub fn stack(&self, len: u8) -> impl Iterator<Item = u64> {
         let bytes = self.bytes().saturating_sub(len.into());
         let words = usize::try_from(bytes / 8).map_or(0, |words| words.min(STACK));

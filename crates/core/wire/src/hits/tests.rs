@@ -32,7 +32,7 @@ fn push(hits: &Hits, number: u64) -> bool {
 }
 
 #[test]
-fn a_ring_goes_round_and_refuses_what_it_has_no_room_for() {
+fn a_ring_wraps_around_and_refuses_hits_without_room() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
     let mut reader = Reader::default();
@@ -51,7 +51,7 @@ fn a_ring_goes_round_and_refuses_what_it_has_no_room_for() {
 }
 
 #[test]
-fn what_is_not_complete_is_waited_for_and_stepped_over_in_the_end() {
+fn an_incomplete_cell_is_waited_for_and_skipped_at_the_end() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
     let mut reader = Reader::default();
@@ -64,7 +64,7 @@ fn what_is_not_complete_is_waited_for_and_stepped_over_in_the_end() {
 }
 
 #[test]
-fn a_head_that_cannot_be_costs_nothing() {
+fn an_impossible_head_is_read_in_bounded_time() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
     let mut reader = Reader::default();
@@ -72,12 +72,12 @@ fn a_head_that_cannot_be_costs_nothing() {
         words[head::HEAD].store(lie, Relaxed);
         words[CELLS_AT + cell::BYTES].store(lie, Relaxed);
         reader.read(&hits, true, |_| panic!("nothing is there"));
-        assert!(Read::new(hits.cell(0).unwrap()).stack(8).count() <= STACK);
+        assert!(RecordedHit::new(hits.cell(0).unwrap()).stack(8).count() <= STACK);
     }
 }
 
 #[test]
-fn threads_are_met_once_until_they_are_gone() {
+fn threads_are_met_once_until_they_end() {
     let words = words();
     let hits = Hits::new(Words::new(&words)).unwrap();
     for tid in 1..=THREADS as u32 / 32 {

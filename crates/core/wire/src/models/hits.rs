@@ -1,6 +1,7 @@
-//! A ring of hits that two threads share: each hit is read whole, once, and in the order of its thread.
+//! A ring of hits that two threads share: each hit must be read whole, once, and in the order of
+//! its thread.
 //!
-//! Edge I has no mutant: loom never lets a load see a store that is still to come.
+//! Edge I has no mutant, because loom never lets a load see a store that is still to come.
 
 use std::vec::Vec;
 
@@ -9,12 +10,12 @@ use tiptoe_sync::mutant::{Edge, Ordering::*, lose};
 use super::{std, words};
 use crate::hits::{Hits, Reader, WORDS};
 
-/// Two threads write as much as there is room for, and the reader reads meanwhile.
+/// Two threads write as much as fits, while the reader reads.
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
         let turn = words(1);
-        // As in the model of records: a thread looks at the head before it moves it.
+        // As in the model of records: a thread must access a shared word before it moves the head.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let push = move |number: u64| {
             take_turn();
@@ -73,7 +74,7 @@ fn mutant_torn_reserve() {
     written_and_read([Some(Edge::Exchange), Some(Edge::Exchange)]);
 }
 
-/// Events rest and wake again, while a hit asks which time it is.
+/// Events are throttled and enabled again, while a hit reads the epoch.
 fn rested_and_woken([agent, thread]: [Option<Edge>; 2]) {
     loom::model(move || {
         let hits = Hits::new(words(WORDS as usize)).expect("long enough");
@@ -105,7 +106,7 @@ fn rested_and_woken([agent, thread]: [Option<Edge>; 2]) {
 }
 
 #[test]
-fn no_epoch_is_told_while_events_are_off() {
+fn no_epoch_is_reported_while_events_are_disabled() {
     rested_and_woken([None, None]);
 }
 

@@ -1,7 +1,7 @@
-//! A ring of records: whoever interrupts its thread and however the reader is late, what
-//! is read is whole, in order, and once, and what is not read is known to be lost.
+//! A ring of records: whatever interrupts its thread and however late the reader is, records must
+//! be read whole, in order and once, and lost ones must be counted.
 //!
-//! Edge G has no mutant: loom never lets a load see a store that is still to come.
+//! Edge G has no mutant, because loom never lets a load see a store that is still to come.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -29,7 +29,7 @@ fn call(number: u64) -> Record {
     }
 }
 
-/// The numbers of what is read, each whole, and how many are lost.
+/// Returns the numbers of the records read, each checked to be whole, and how many were lost.
 fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
     let mut numbers = Vec::new();
     let lost = reader.read(ring, patience, |entry| match entry {
@@ -38,17 +38,17 @@ fn read(ring: &Ring, reader: &mut Reader, patience: u32) -> (Vec<u64>, u64) {
             assert_eq!(record, call(number), "a whole record");
             numbers.push(number);
         }
-        Entry::Thread { .. } => panic!("nobody announced himself"),
+        Entry::Thread { .. } => panic!("no thread was announced"),
     });
     (numbers, lost)
 }
 
-/// A thread writes one more than there is room for, and the reader reads twice meanwhile.
+/// A thread writes one more than fits, while the reader reads twice.
 fn written_and_read([writer, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (ring, turn) = (ring(), words(1));
-        // Loom looks for other orders only where the last access of a word was another
-        // thread's, and a thread looks at its head before it moves it: so it takes turns.
+        // loom reorders two threads only if the last access of a word was another thread's, but a
+        // thread reads its own head before it moves it. So each push accesses a shared word first.
         let take_turn = move || turn.at(0).map(|turn| turn.fetch_add(1, Relaxed));
         let thread = loom::thread::spawn(move || {
             lose(writer);
@@ -88,8 +88,8 @@ fn mutant_cell_without_acquire() {
     written_and_read([None, Some(Edge::Access(Acquire))]);
 }
 
-/// Runs a model for each step in front of which something can interrupt it. It tells
-/// whether that came.
+/// Runs a model for each step before which a handler can run. The model returns whether the handler
+/// ran.
 fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     for nth in 0.. {
         let reached = leak(AtomicBool::new(true));
@@ -100,8 +100,8 @@ fn at_each_step(model: impl Fn(usize) -> bool + Copy + Send + Sync + 'static) {
     }
 }
 
-/// A handler records twice in front of each step of a thread that records twice: every
-/// record that was taken is there, and no other.
+/// A handler records twice before each step of a thread that records twice. Exactly the accepted
+/// records must be there.
 fn interrupted(lost: Option<Edge>) {
     at_each_step(move |nth| {
         let (ring, handled) = (ring(), leak(Mutex::new(Vec::new())));
@@ -135,10 +135,10 @@ fn mutant_torn_reserve() {
     interrupted(Some(Edge::Exchange));
 }
 
-/// The reader gives a cell up while its thread stands in a handler that records on and
-/// on; then the thread writes there after all. Nobody takes that for a later record.
+/// The reader gives up a cell while its thread is in a handler that records on and on. Then the
+/// thread writes the cell after all. It must not be taken for a later record.
 #[test]
-fn a_cell_that_was_given_up_is_never_believed() {
+fn a_cell_that_was_given_up_is_never_read() {
     at_each_step(|nth| {
         let (ring, reader) = (ring(), leak(Mutex::new(Reader::default())));
         let look = move || read(&ring, &mut reader.lock().expect("no panic"), 0);

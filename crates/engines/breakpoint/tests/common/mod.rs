@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Registers, Request, Target, Wait};
 
-/// Threads look a few times and then yield.
+/// Threads retry a few times and then yield.
 pub struct Yields;
 
 impl Wait for Yields {
@@ -35,7 +35,7 @@ pub const fn task(task: u64, cpu: Option<u32>) -> Target {
     Target::Task { task, cpu }
 }
 
-/// The rule, over a list of all that is reserved.
+/// The rule, over a plain list of all reservations.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub cpus: u32,
@@ -64,14 +64,15 @@ impl Model {
         matches!(self.registers, Registers::Mixed(_)) || one == two
     }
 
-    /// What is reserved on a CPU in the registers of a kind.
+    /// Returns the reservations on a CPU in the registers of a kind.
     fn on(&self, cpu: u32, kind: Kind) -> impl Iterator<Item = &Request> {
         self.held.iter().filter(move |held| {
             self.shares_registers(held.kind, kind) && held.cpu().is_none_or(|on| on == cpu)
         })
     }
 
-    /// CPU-wide reservations there, and those of this task, or of any that holds most.
+    /// Returns the slots of CPU-wide reservations there, and of the request's task, or of the task
+    /// that holds most.
     pub fn in_the_way(&self, request: &Request, cpu: u32) -> (u32, u32) {
         let sum = |of: &dyn Fn(&Target) -> bool| -> u32 {
             let held = self.on(cpu, request.kind).filter(|held| of(&held.target));
@@ -103,7 +104,7 @@ impl Model {
         })
     }
 
-    /// How many reservations there are of tasks.
+    /// Returns the number of reservations of tasks.
     pub fn of_tasks(&self) -> usize {
         let tasks = self.held.iter();
         tasks
@@ -116,13 +117,13 @@ impl Model {
         at.map(|at| self.held.remove(at)).is_some()
     }
 
-    /// Those that a refusal should name.
+    /// Returns the holders that a refusal should name.
     pub fn holders(&self, request: &Request, cpu: u32, task: Option<u64>) -> Vec<(u64, bool)> {
         let held = self.on(cpu, request.kind).flat_map(|held| {
             let is_wide = matches!(held.target, Target::Cpu(_));
             let is_named =
                 is_wide || matches!(held.target, Target::Task { task: id, .. } if Some(id) == task);
-            // A CPU-wide one is named for each of its slots.
+            // A CPU-wide holder is named for each of its slots.
             let times = if is_wide { held.weight } else { 1 };
             (0..times)
                 .filter(move |_| is_named)

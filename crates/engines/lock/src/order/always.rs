@@ -1,12 +1,12 @@
-//! The validator in front of any hook, with the feature `validate`.
+//! Puts the validator before any hook, with the feature `validate`.
 
 use core::time::Duration;
 
 use super::Order;
-use crate::hook::{Hook, tell};
-use crate::told::{Lock, Mode, Outcome, Way};
+use crate::acquisition::{Lock, Mode, Outcome, Way};
+use crate::hook::{Hook, call};
 
-/// A hook, and the validator unless the hook is one.
+/// A hook, and the validator unless the hook includes one.
 pub(crate) struct Always<H> {
     hook: H,
     order: Order,
@@ -19,10 +19,10 @@ impl<H: Hook> Always<H> {
 
     fn both(&self, hook: impl FnOnce(&H), order: impl FnOnce(&Order)) {
         if H::HOLDS {
-            tell(|| hook(&self.hook));
+            call(|| hook(&self.hook));
         }
         if !H::CHECKS_ORDER {
-            tell(|| order(&self.order));
+            call(|| order(&self.order));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The orders that were seen, behind one mutex.
+//! The graph of lock orders, under one mutex.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -6,28 +6,27 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::report::Step;
-use super::rules::{Held, Wants};
+use super::rules::{HeldAs, Wants};
 
-/// Somebody held a lock of one node, and wanted one of another.
+/// A thread held a lock of one node, and wanted one of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Edge {
     pub(super) from: u32,
-    pub(super) held: Held,
+    pub(super) held: HeldAs,
     pub(super) to: u32,
     pub(super) wants: Wants,
 }
 
-/// A node, and how it is wanted there.
-type Place = (u32, Wants);
+/// A node, and how a lock of it is wanted.
+type WantedNode = (u32, Wants);
 
-/// What asking for an edge came to.
-pub(super) enum Found {
-    /// It was seen before.
+pub(super) enum AddedEdge {
+    /// The edge was there before.
     Known,
-    /// It closes no ring, and is known from now on.
+    /// The edge is new, and closes no ring.
     New,
-    /// It closes one, of these steps; it is known from now on, too: nobody is told again, but of a
-    /// ring that leads through it.
+    /// The edge is new, and closes a ring of these steps. It is kept, so that this ring is not
+    /// reported again, but other rings through the edge are.
     Ring(Vec<Step>),
 }
 
@@ -36,11 +35,11 @@ pub(super) struct Graph {
     classes: HashMap<TypeId, u32>,
     last_class: u32,
     steps: HashMap<Edge, Step>,
-    /// What leads away from a node, and who leads to it.
+    /// The edges from a node, and the nodes with an edge to it.
     from: HashMap<u32, Vec<Edge>>,
     to: HashMap<u32, Vec<u32>>,
-    /// Faults within one thread: the node, and the places in the program.
-    told: HashSet<(u32, [usize; 2])>,
+    /// The reported faults of single threads: the node, and the two call sites.
+    reported: HashSet<(u32, [usize; 2])>,
 }
 
 fn graph() -> MutexGuard<'static, Graph> {
@@ -48,7 +47,6 @@ fn graph() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of a class.
 pub(super) fn class_of(class: TypeId) -> u32 {
     let mut graph = graph();
     if let Some(known) = graph.classes.get(&class) {
@@ -60,32 +58,32 @@ pub(super) fn class_of(class: TypeId) -> u32 {
     new
 }
 
-/// A number that no class has.
+/// Returns a number that no class has.
 pub(super) fn own_class() -> u32 {
     let mut graph = graph();
     graph.last_class += 1;
     graph.last_class
 }
 
-/// Forgets a node that will not come again.
+/// Removes the node of a lock that was dropped.
 pub(super) fn forget(node: u32) {
     graph().forget(node);
 }
 
-/// Whether nobody was told yet of a fault of a node at these places.
+/// Returns `true` the first time that a fault of a node is reported at these call sites.
 pub(super) fn is_news(node: u32, places: [usize; 2]) -> bool {
-    graph().told.insert((node, places))
+    graph().reported.insert((node, places))
 }
 
-/// Asks for an edge, of which `step` tells should it be new.
-pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> Found {
+/// Adds an edge. `step` is called only if the edge is new, because it captures a stack.
+pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }
 
 impl Graph {
-    fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> Found {
+    fn add(&mut self, edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
         if self.steps.contains_key(&edge) {
-            return Found::Known;
+            return AddedEdge::Known;
         }
         let step = step();
         let ring = self.way_back(edge).map(|ring| {
@@ -95,14 +93,14 @@ impl Graph {
         self.steps.insert(edge, step);
         self.from.entry(edge.from).or_default().push(edge);
         self.to.entry(edge.to).or_default().push(edge.from);
-        ring.map_or(Found::New, Found::Ring)
+        ring.map_or(AddedEdge::New, AddedEdge::Ring)
     }
 
-    /// The shortest way from where an edge leads back to where it begins, on which each waits for
-    /// the next.
+    /// Returns the shortest path from the end of an edge back to its start, on which each thread
+    /// waits for the next.
     fn way_back(&self, edge: Edge) -> Option<Vec<Edge>> {
-        let start: Place = (edge.to, edge.wants);
-        let mut came_by: HashMap<Place, (Edge, Place)> = HashMap::new();
+        let start: WantedNode = (edge.to, edge.wants);
+        let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();
         let mut open = VecDeque::from([start]);
         while let Some(place) = open.pop_front() {
             let out = self.from.get(&place.0).into_iter().flatten();
@@ -140,12 +138,12 @@ impl Graph {
                 stays
             });
         }
-        self.told.retain(|(other, _)| *other != node);
+        self.reported.retain(|(other, _)| *other != node);
     }
 }
 
-/// The edges that led to a place.
-fn way_to(mut place: Place, came_by: &HashMap<Place, (Edge, Place)>) -> Vec<Edge> {
+/// Returns the edges that led to a place.
+fn way_to(mut place: WantedNode, came_by: &HashMap<WantedNode, (Edge, WantedNode)>) -> Vec<Edge> {
     let mut way = Vec::new();
     while let Some((edge, before)) = came_by.get(&place) {
         way.push(*edge);

@@ -1,4 +1,4 @@
-//! What this thread holds, and what it has asked for before.
+//! The locks that this thread holds, and the pairs that it has added before.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::from_ref;
@@ -8,40 +8,39 @@ use std::thread_local;
 use std::vec;
 use std::vec::Vec;
 
-use super::graph::{self, Edge, Found};
+use super::graph::{self, AddedEdge, Edge};
 use super::report::{self, Fault, Report, Side, Step};
-use super::rules::{Held, Wants};
-use crate::told::{Lock, Mode};
+use super::rules::{HeldAs, Wants};
+use crate::acquisition::{Lock, Mode};
 
-/// Pairs that a thread remembers.
 const KNOWN: usize = 256;
 
 thread_local! {
     static HELD: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
     static SEEN: [Cell<Option<Edge>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
-    /// Whether this is the validator itself, or whom it reports to.
+    /// Set while the validator or its reporter runs in this thread. Otherwise a reporter that takes
+    /// a checked lock would recurse without end.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Locks that were given back by another thread than took them, as guards may be sent, and the
-/// number of each: whoever took one has a lesser number noted with it, and whoever takes it next
-/// another, as giving it back comes before. So nobody drops what is his own. Of one that is shared
-/// it may be another reader's that goes.
+/// Locks released by another thread than the one that took them (guards may be sent), each with a
+/// number. An entry records the last number when its lock is taken. An entry with a smaller number
+/// than its lock's is stale and is dropped; a newer holder's entry never is, because the release
+/// comes before the next acquisition. For a shared lock the dropped entry may be another reader's.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
-/// How many these are. It orders nothing: the mutex does.
+/// The length of [`LET_GO`]. Relaxed: only a hint whether to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The last number. The lock that is given back orders it for whoever takes that next.
+/// The last number. Relaxed: the released lock orders it before the next acquisition.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// So many are kept: some are of threads that have ended.
+/// The capacity of [`LET_GO`]. It must be bounded, because entries of threads that have ended stay.
 const LET_GO_MOST: usize = 256;
 
-/// A lock that is held, or wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     node: u32,
-    held: Held,
+    held: HeldAs,
     side: Side,
-    /// What was the last number in [`LET_GO`] when it was taken.
+    /// The last number in [`LET_GO`] when the lock was taken.
     since: u64,
 }
 
@@ -49,7 +48,7 @@ impl Entry {
     pub(super) fn new(lock: &Lock, node: u32, mode: Mode) -> Entry {
         Entry {
             node,
-            held: Held::of(mode),
+            held: HeldAs::of(mode),
             side: Side {
                 address: lock.address,
                 name: lock.name,
@@ -62,10 +61,10 @@ impl Entry {
     }
 }
 
-/// Runs `work` on what is held, but not for the validator itself.
+/// Runs `work` on the held locks, unless the validator itself is running.
 fn with_held(work: impl FnOnce(&RefCell<Vec<Entry>>)) {
     if !BUSY.get() {
-        // A thread that ends has no list any more, and is not checked.
+        // A thread that is ending has no list any more, and is not checked.
         HELD.try_with(work).unwrap_or(());
     }
 }
@@ -74,18 +73,17 @@ pub(super) fn push(entry: Entry) {
     with_held(|held| held.borrow_mut().push(entry));
 }
 
-/// What was held so is held in this mode from now on.
-pub(super) fn change(address: usize, from: Held, to: Mode) {
+pub(super) fn change(address: usize, from: HeldAs, to: Mode) {
     with_held(|held| {
         let mut held = held.borrow_mut();
         if let Some(at) = find(&held, address, from) {
-            held[at].held = Held::of(to);
+            held[at].held = HeldAs::of(to);
             held[at].side.mode = to;
         }
     });
 }
 
-pub(super) fn pop(address: usize, as_held: Held) {
+pub(super) fn pop(address: usize, as_held: HeldAs) {
     with_held(|held| {
         let mut held = held.borrow_mut();
         match find(&held, address, as_held) {
@@ -102,12 +100,12 @@ pub(super) fn pop(address: usize, as_held: Held) {
     });
 }
 
-fn find(held: &[Entry], address: usize, as_held: Held) -> Option<usize> {
+fn find(held: &[Entry], address: usize, as_held: HeldAs) -> Option<usize> {
     held.iter()
         .rposition(|entry| entry.side.address == address && entry.held == as_held)
 }
 
-/// Drops what others have given back.
+/// Drops entries of locks that other threads have released.
 fn tidy(held: &mut Vec<Entry>) {
     if LET_GO_COUNT.load(Relaxed) == 0 {
         return;
@@ -121,7 +119,7 @@ fn tidy(held: &mut Vec<Entry>) {
     LET_GO_COUNT.store(let_go.len(), Relaxed);
 }
 
-/// Somebody would wait for a lock.
+/// Checks a lock that this thread would wait for.
 pub(super) fn check(wanted: &Entry, wants: Wants) {
     with_held(|held| {
         tidy(&mut held.borrow_mut());
@@ -141,7 +139,7 @@ pub(super) fn check(wanted: &Entry, wants: Wants) {
     });
 }
 
-/// Whether the thread has the lock, so that there is no order to look at.
+/// Returns whether the thread holds the lock already, in which case no order needs to be checked.
 fn has_it_already(held: &[Entry], wanted: &Entry, wants: Wants) -> bool {
     let mut same = held
         .iter()
@@ -149,17 +147,17 @@ fn has_it_already(held: &[Entry], wanted: &Entry, wants: Wants) -> bool {
     let reads_again = wants == Wants::Again;
     let waits = |entry: &&Entry| wants.waits_for(entry.held);
     if let Some(entry) = same.clone().find(waits) {
-        tell_of_one(Fault::Recursion, entry, wanted);
+        report_single(Fault::Recursion, entry, wanted);
         return true;
     }
-    // It is let in at once.
+    // A recursive read does not wait.
     reads_again && same.next().is_some()
 }
 
 fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
     if entry.node == wanted.node {
         if wants.waits_for(entry.held) {
-            tell_of_one(Fault::SameClass, entry, wanted);
+            report_single(Fault::SameClass, entry, wanted);
         }
         return;
     }
@@ -169,25 +167,25 @@ fn check_pair(entry: &Entry, wanted: &Entry, wants: Wants) {
         to: wanted.node,
         wants,
     };
-    // Of a product the upper bits depend on all of it.
+    // The upper bits of a product depend on all bits of its factors.
     let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
     let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % KNOWN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {
         return;
     }
     let found = graph::add(edge, || Step::new(entry.side, wanted.side));
-    if let Found::Ring(steps) = found {
+    if let AddedEdge::Ring(steps) = found {
         let fault = Fault::Inversion;
-        report::tell(&Report { fault, steps });
+        report::send(&Report { fault, steps });
     }
     SEEN.with(|seen| seen[place].set(Some(edge)));
 }
 
-/// Tells of what one thread does by itself, once for each pair of call sites.
-fn tell_of_one(fault: Fault, entry: &Entry, wanted: &Entry) {
+/// Reports a fault of a single thread, once for each pair of call sites.
+fn report_single(fault: Fault, entry: &Entry, wanted: &Entry) {
     let places = [entry, wanted].map(|entry| from_ref(entry.side.site).addr());
     if graph::is_news(wanted.node, places) {
         let steps = vec![Step::new(entry.side, wanted.side)];
-        report::tell(&Report { fault, steps });
+        report::send(&Report { fault, steps });
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of an order that is not consistent, and to whom.
+//! Reports of inconsistent orders.
 
 use core::fmt;
 use core::panic::Location;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 use std::vec::Vec;
 
-use crate::told::Mode;
+use crate::acquisition::Mode;
 
-/// What is wrong.
+/// The kind of fault.
 ///
 /// ```
 /// use tiptoe_lock::Fault;
@@ -20,11 +20,11 @@ use crate::told::Mode;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Threads take locks in orders that together are a ring.
+    /// Threads take locks in orders that form a ring.
     Inversion,
-    /// A thread waits for a lock that it has itself.
+    /// A thread waits for a lock that it holds itself.
     Recursion,
-    /// A thread takes two locks of one class, and does not say in which order: see
+    /// A thread takes two locks of one class without stating an order: see
     /// [`lock_nested`](crate::MutexExt::lock_nested).
     SameClass,
 }
@@ -41,11 +41,11 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Side {
-    /// Where the lock lies.
+    /// The lock's address.
     pub address: usize,
     /// Its class's name, empty if it has none.
     pub name: &'static str,
-    /// Its depth among others of its class.
+    /// Its depth in its class.
     pub depth: u8,
     /// How it is held or wanted.
     pub mode: Mode,
@@ -58,24 +58,24 @@ pub struct Side {
 /// ```
 /// use tiptoe_lock::Step;
 ///
-/// fn told(step: &Step) -> String {
+/// fn describe(step: &Step) -> String {
 ///     format!("{}: {} then {}", step.thread, step.held.site, step.wants.site)
 /// }
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
-    /// The lock that it held.
+    /// The lock that the thread held.
     pub held: Side,
-    /// The one that it wanted.
+    /// The lock that it wanted.
     pub wants: Side,
     /// The thread's name.
     pub thread: String,
-    /// Its stack when it wanted the second one for the first time.
+    /// The stack when the thread first wanted the second lock.
     pub stack: Arc<Backtrace>,
 }
 
-/// An order that is not consistent with those before: its steps are a ring.
+/// An order that contradicts earlier ones: its steps form a ring.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Order, Report};
@@ -88,7 +88,7 @@ pub struct Step {
 ///
 /// let lock: Mutex<u32, Order> = Mutex::new(0);
 /// let _held = lock.lock();
-/// // It would wait for itself, were it not for the time-out.
+/// // Without the time-out it would deadlock with itself.
 /// let again = lock.try_lock_for(std::time::Duration::from_millis(1));
 /// assert!(again.is_none() && tiptoe_lock::reports() == 1);
 /// ```
@@ -97,7 +97,7 @@ pub struct Step {
 pub struct Report {
     /// What is wrong.
     pub fault: Fault,
-    /// What the thread does that comes now; then the steps that were seen before.
+    /// The step of the current thread, then the earlier steps.
     pub steps: Vec<Step>,
 }
 
@@ -108,8 +108,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Who is told of reports, in the thread that wants the lock; at first they go to stderr. Locks
-/// that it takes itself are not checked.
+/// Sets the function that receives reports, in the thread that wants the lock. The default prints
+/// to stderr. Locks that the function takes are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));
@@ -118,17 +118,17 @@ pub fn on_report(reporter: fn(&Report)) {
     *REPORTER.write().unwrap_or_else(PoisonError::into_inner) = reporter;
 }
 
-/// How many orders were reported: 0 at the end of a test that has no such fault.
+/// Returns how many orders were reported. A test without such faults ends with 0.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::reports(), 0);
 /// ```
 pub fn reports() -> u64 {
-    REPORTS.load(Relaxed) // orders nothing
+    REPORTS.load(Relaxed) // Relaxed: orders nothing
 }
 
-pub(super) fn tell(report: &Report) {
-    REPORTS.fetch_add(1, Relaxed); // orders nothing
+pub(super) fn send(report: &Report) {
+    REPORTS.fetch_add(1, Relaxed); // Relaxed: orders nothing
     let reporter = *REPORTER.read().unwrap_or_else(PoisonError::into_inner);
     reporter(report);
 }
@@ -139,7 +139,7 @@ impl Step {
         Step {
             held,
             wants,
-            thread: thread.name().unwrap_or("without a name").to_string(),
+            thread: thread.name().unwrap_or("unnamed").to_string(),
             stack: Arc::new(Backtrace::force_capture()),
         }
     }
@@ -149,8 +149,8 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {
             Fault::Inversion => "lock order inversion",
-            Fault::Recursion => "lock taken by who has it",
-            Fault::SameClass => "two locks of one class taken in no order",
+            Fault::Recursion => "lock taken again by the thread that holds it",
+            Fault::SameClass => "two locks of one class taken without an order",
         })
     }
 }

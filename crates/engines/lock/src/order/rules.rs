@@ -1,37 +1,35 @@
-//! Who holds up whom.
+//! Which holders a waiter must wait for.
 //!
 //! | wants, held by another thread | reads | may write | writes |
 //! |---|---|---|---|
-//! | to read again | goes on | goes on | waits |
-//! | to read | waits, behind a writer that waits | waits, likewise | waits |
+//! | to read again | does not wait | does not wait | waits |
+//! | to read | waits, after a waiting writer | waits, likewise | waits |
 //! | to read and maybe write, or to write | waits | waits | waits |
-//! | to upgrade | waits | is not there: it has it itself | is not there |
+//! | to upgrade | waits | impossible: the thread holds it so itself | impossible |
 
-use crate::told::Mode;
+use crate::acquisition::Mode;
 
-/// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Held {
+pub(super) enum HeldAs {
     Reads,
     MayWrite,
     Writes,
 }
 
-/// How a lock is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wants {
     Again,
     Upgrade,
-    /// In any other way.
+    /// In any other mode.
     Take,
 }
 
-impl Held {
-    pub(super) fn of(mode: Mode) -> Held {
+impl HeldAs {
+    pub(super) fn of(mode: Mode) -> HeldAs {
         match mode {
-            Mode::Shared | Mode::SharedRecursive => Held::Reads,
-            Mode::Upgradable => Held::MayWrite,
-            Mode::Exclusive | Mode::Upgrade => Held::Writes,
+            Mode::Shared | Mode::SharedRecursive => HeldAs::Reads,
+            Mode::Upgradable => HeldAs::MayWrite,
+            Mode::Exclusive | Mode::Upgrade => HeldAs::Writes,
         }
     }
 }
@@ -45,11 +43,11 @@ impl Wants {
         }
     }
 
-    /// Whether it waits for who holds the lock so.
-    pub(super) fn waits_for(self, held: Held) -> bool {
+    /// Returns whether such a request waits for such a holder.
+    pub(super) fn waits_for(self, held: HeldAs) -> bool {
         match self {
-            Wants::Again => held == Held::Writes,
-            Wants::Upgrade => held == Held::Reads,
+            Wants::Again => held == HeldAs::Writes,
+            Wants::Upgrade => held == HeldAs::Reads,
             Wants::Take => true,
         }
     }
@@ -60,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_up_whom() {
-        let all = [Held::Reads, Held::MayWrite, Held::Writes];
+    fn each_request_waits_for_these_holders() {
+        let all = [HeldAs::Reads, HeldAs::MayWrite, HeldAs::Writes];
         let waits = |wants: Wants| all.map(|held| wants.waits_for(held));
         assert_eq!(waits(Wants::Again), [false, false, true]);
         assert_eq!(waits(Wants::Take), [true; 3]);

@@ -1,4 +1,4 @@
-//! A raw lock that does as it is told, and hooks that write down what they are told.
+//! A raw lock whose state a test sets, and hooks that log their events.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::cell::{Cell, RefCell};
@@ -17,30 +17,30 @@ thread_local! {
     static PANICS: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What whoever wants a [`Fake`] lock finds.
+/// The state of a [`Fake`] lock for a thread that wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is free.
     Free,
-    /// It is taken, and had by who waits.
+    /// Taken, and released to a waiter.
     Taken,
-    /// It is taken, and stays so.
+    /// Taken for good.
     Kept,
-    /// It panics when it is waited for.
+    /// Panics when waited for.
     Broken,
 }
 
-/// How all fake locks of this thread are from here on.
+/// Sets the state of all fake locks of this thread.
 pub fn locks_are(state: State) {
     STATE.set(state);
 }
 
-/// Who is told this panics.
+/// Sets the event at which hooks panic.
 pub fn panics_at(words: Option<&str>) {
     PANICS.with(|panics| *panics.borrow_mut() = words.map(str::to_owned));
 }
 
-/// What happened since the last time.
+/// Returns the events since the last call.
 pub fn log() -> Vec<String> {
     LOG.with(|log| log.take())
 }
@@ -48,10 +48,10 @@ pub fn log() -> Vec<String> {
 fn note(words: String) {
     LOG.with(|log| log.borrow_mut().push(words.clone()));
     let panics = PANICS.with(|panics| panics.borrow_mut().take_if(|at| *at == words));
-    assert!(panics.is_none(), "as it was told");
+    assert!(panics.is_none(), "the event at which it panics");
 }
 
-/// A lock of one thread's own: nobody else wants it.
+/// A lock that only one thread uses.
 pub struct Fake;
 
 fn attempt() -> bool {
@@ -71,7 +71,7 @@ fn gives(what: &str) {
     note(format!("raw {what}"));
 }
 
-// SAFETY: one thread has it, and takes it once at a time.
+// SAFETY: only one thread uses it, and takes it once at a time.
 unsafe impl RawMutex for Fake {
     const INIT: Self = Fake;
     type GuardMarker = GuardNoSend;
@@ -236,7 +236,7 @@ unsafe impl RawRwLockUpgradeTimed for Fake {
     }
 }
 
-/// Writes down waits.
+/// Logs waits.
 pub struct Waiting;
 
 impl Hook for Waiting {
@@ -252,7 +252,7 @@ impl Hook for Waiting {
     }
 }
 
-/// Writes down each acquisition.
+/// Logs each acquisition.
 pub struct Holding;
 
 impl Hook for Holding {

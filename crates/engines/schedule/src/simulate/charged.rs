@@ -1,47 +1,48 @@
-//! The other way to count for labels: one set of groups for the system, which no switch between labels touches. What
-//! these count is read at each switch, and charged to the label that ran and to those that it is in.
+//! The other way to count for labels: one set of system-wide groups, which switches between labels
+//! do not touch. Their counts are read at each switch, and charged to the label that ran and to
+//! those above it.
 
 use alloc::vec::Vec;
 
 use super::{Cpu, Group, Outcome, Switch};
 use crate::{Label, State, Times};
 
-/// One CPU whose groups are the system's, and what each label was charged.
+/// One CPU with system-wide groups, and what each label was charged.
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
     cpu: Cpu<'a>,
     /// By label, then by group.
-    charged: Vec<Seen>,
-    /// What the groups said when they were read last.
-    last: Vec<Seen>,
+    charged: Vec<TimedCount>,
+    /// The last reading of each group.
+    last: Vec<TimedCount>,
 }
 
-/// What was counted, and for how long.
+/// A count and its times.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct TimedCount {
     count: u64,
     times: Times,
 }
 
 impl<'a> Charges<'a> {
-    /// Of a CPU at the beginning.
+    /// Returns the charges of a CPU at time 0.
     pub fn new(cpu: Cpu<'a>) -> Charges<'a> {
         let groups = cpu.ids.len();
         Charges {
-            charged: alloc::vec![Seen::default(); groups * cpu.machine.tree.len()],
-            last: alloc::vec![Seen::default(); groups],
+            charged: alloc::vec![TimedCount::default(); groups * cpu.machine.tree.len()],
+            last: alloc::vec![TimedCount::default(); groups],
             cpu,
         }
     }
 
-    /// As [`Cpu::run`].
+    /// Runs as [`Cpu::run`] does.
     pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
         let (charged, last) = (&mut self.charged, &mut self.last);
         self.cpu
             .run_each(switches, end_ns, seed, |cpu| charge(cpu, charged, last));
     }
 
-    /// The groups' own fates, then those for each of these labels.
+    /// Returns the outcome of the groups themselves, then of each group for each of these labels.
     pub fn outcome(&self, labels: impl Iterator<Item = Label>) -> Outcome {
         let mut outcome = self.cpu.outcome();
         let count = outcome.groups.len();
@@ -62,12 +63,12 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// The label that runs is about to be left, or all is over.
-fn charge(cpu: &Cpu<'_>, charged: &mut [Seen], last: &mut [Seen]) {
+/// Charges the label that runs, before it is left and at the end.
+fn charge(cpu: &Cpu<'_>, charged: &mut [TimedCount], last: &mut [TimedCount]) {
     let groups = last.len();
     for (at, ((id, event), last)) in cpu.ids.iter().zip(last).enumerate() {
         let pmu = cpu.context.pmu(id.pmu);
-        let now = Seen {
+        let now = TimedCount {
             count: pmu.map_or(0, |pmu| pmu.count(*event)),
             times: match cpu.context.state(*id) {
                 Some(State::Error) => Times::default(),

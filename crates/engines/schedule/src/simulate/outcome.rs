@@ -1,51 +1,51 @@
-//! What came of it.
+//! The result of a simulation.
 
 use alloc::vec::Vec;
 use core::ops::AddAssign;
 
 use crate::Times;
 
-/// What became of the groups, and what that took.
+/// The results of the groups, and the number of operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// In the order in which they were given.
+    /// In the order of the request.
     pub groups: Vec<Group>,
-    /// Switches of labels.
+    /// The number of label switches.
     pub switches: u64,
-    /// For how long it ran; of several CPUs, all together.
+    /// The simulated time; for several CPUs their sum.
     pub ns: u64,
-    /// How often an event was added to the PMU.
+    /// How many events were added to the PMU.
     pub added: u64,
-    /// How often one was deleted from it.
+    /// How many were deleted from it.
     pub deleted: u64,
 }
 
-/// What became of one group.
+/// The result of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// For how long it counted, of how long.
+    /// How long it was enabled and counted.
     pub times: Times,
-    /// How long its first event was out while a switch took it out and put it in again: not in `times`, as no one
-    /// knows of it.
+    /// How long its first event was deleted within switches that added it again. Not in `times`,
+    /// because a real scheduler does not know it.
     pub blind_ns: u64,
     /// Whether it was pinned and found no slot, on some CPU.
     pub in_error: bool,
     /// What it counted.
     pub count: u64,
-    /// What there was to count.
+    /// How many events happened.
     pub work: u64,
 }
 
 impl Outcome {
-    /// All operations on PMUs.
+    /// Returns the number of PMU operations.
     pub fn operations(&self) -> u64 {
         self.added + self.deleted
     }
 }
 
 impl Group {
-    /// By how much its count is off when it is scaled up, in parts of a million; `None` where it never counted, though there
-    /// was something to count.
+    /// Returns the relative error of its scaled count, in parts per million; `None` if it never
+    /// counted although events happened.
     pub fn error(&self) -> Option<u64> {
         let scaled = self.times.scaled(self.count)?;
         let off = u128::from(scaled.abs_diff(self.work)) * 1_000_000;
@@ -54,7 +54,7 @@ impl Group {
     }
 }
 
-/// Another CPU of the same machine.
+/// Adds another CPU of the same machine.
 impl AddAssign<&Outcome> for Outcome {
     fn add_assign(&mut self, other: &Outcome) {
         if self.groups.is_empty() {

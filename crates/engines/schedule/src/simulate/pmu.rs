@@ -1,30 +1,29 @@
-//! A PMU that is none: it counts what it is told there was, and what was done with it.
+//! A simulated PMU: it counts the events that the simulation produces, and the operations.
 
 use alloc::vec::Vec;
 
-use crate::{Event, Pmu, Refused};
+use crate::{Event, NoUsableSlot, Pmu};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     slots: u32,
     operation_ns: u64,
-    /// What there was to count so far.
+    /// How many events have happened.
     work: u64,
     pub(crate) added: u64,
     pub(crate) deleted: u64,
-    /// Operations before the switch that is under way.
+    /// The number of operations before the current switch.
     before: u64,
-    events: Vec<Seen>,
+    events: Vec<EventCount>,
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct EventCount {
     count: u64,
-    /// The work that there had been when it began to count.
+    /// The value of `work` when it began to count.
     base: u64,
     is_on: bool,
-    /// The operation that deleted it last.
+    /// The number of the operation that last deleted it.
     out_at: u64,
     blind_ns: u64,
 }
@@ -42,12 +41,11 @@ impl Simulated {
         }
     }
 
-    /// Opening the events is no switch.
+    /// Resets the counts, because opening the events is no switch.
     pub(crate) fn begin(&mut self) {
         (self.added, self.deleted, self.before) = (0, 0, 0);
     }
 
-    /// A switch begins.
     pub(crate) fn switch(&mut self) {
         self.before = self.added + self.deleted;
     }
@@ -66,15 +64,15 @@ impl Simulated {
         self.seen(event).blind_ns
     }
 
-    fn seen(&self, event: Event) -> Seen {
+    fn seen(&self, event: Event) -> EventCount {
         let seen = self.events.get(event.0 as usize);
         seen.copied().unwrap_or_default()
     }
 
-    fn seen_mut(&mut self, event: Event) -> &mut Seen {
+    fn seen_mut(&mut self, event: Event) -> &mut EventCount {
         let at = event.0 as usize;
         if self.events.len() <= at {
-            self.events.resize(at + 1, Seen::default());
+            self.events.resize(at + 1, EventCount::default());
         }
         &mut self.events[at]
     }
@@ -85,12 +83,13 @@ impl Pmu for Simulated {
         self.slots
     }
 
-    fn add(&mut self, event: Event) -> Result<(), Refused> {
+    fn add(&mut self, event: Event) -> Result<(), NoUsableSlot> {
         self.added += 1;
         let (work, before, operation_ns) = (self.work, self.before, self.operation_ns);
         let now = self.added + self.deleted;
         let seen = self.seen_mut(event);
-        // It was out while others went out and in: not where it began to wait earlier, which its times tell.
+        // Deleted and added in one switch. If it was deleted in an earlier switch, it waited, and
+        // its times say so.
         if seen.out_at > before {
             seen.blind_ns += (now - seen.out_at) * operation_ns;
         }

@@ -12,7 +12,7 @@ fn wanted(target: Target, priority: Priority, events: u32) -> Wanted {
     }
 }
 
-/// Cgroups below one parent; events for the system, the parent, and each cgroup.
+/// Cgroups below one parent; events for the system, the parent and each cgroup.
 fn machine(cgroups: u32) -> (Tree, Vec<Label>, Vec<Wanted>) {
     let mut tree = Tree::new();
     let parent = tree.create(Label::ROOT).unwrap();
@@ -44,25 +44,25 @@ fn while_all_fits_only_the_cgroups_own_events_move() {
     let ours = run(6, Policy::Changed, 1);
     let whole = run(6, Policy::Everything, 1);
     assert_eq!(ours.switches, whole.switches);
-    // Out and in with each switch but the first: the leaf's two.
+    // Each switch but the first deletes and adds the leaf's two events.
     assert_eq!(ours.operations(), 4 * ours.switches - 2 + 2);
     assert_eq!(whole.operations(), 12 * whole.switches - 6 + 2);
     for (group, of_whole) in ours.groups.iter().zip(&whole.groups) {
         assert_eq!((group.times.missed_ns(), group.blind_ns), (0, 0));
         assert_eq!((group.count, group.error()), (group.work, Some(0)));
-        assert_eq!(of_whole.times.missed_ns(), 0, "its own times do not tell");
+        assert_eq!(of_whole.times.missed_ns(), 0, "not in its own times");
     }
     assert!(whole.groups[0].blind_ns > whole.switches * 80);
 }
 
 #[test]
-fn the_same_seed_tells_the_same() {
+fn the_same_seed_gives_the_same_numbers() {
     assert_eq!(run(4, Policy::Changed, 7), run(4, Policy::Changed, 7));
     assert_ne!(run(4, Policy::Changed, 7), run(4, Policy::Changed, 8));
 }
 
 #[test]
-fn where_slots_are_scarce_ours_moves_less_and_misses_as_little() {
+fn with_scarce_slots_less_is_moved_and_no_more_missed() {
     let ours = run(4, Policy::Changed, 1);
     let whole = run(4, Policy::Everything, 1);
     assert!(ours.operations() < whole.operations());
@@ -139,15 +139,16 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // a in; a and the system's out, b's two and software's in; these out, the system's in.
+    // a is added; a and the system's are deleted, b's two and the software event added; these are
+    // deleted, the system's added.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }
 
-/// One set for the system, charged to labels: what fits misses nothing anywhere, and what all labels were charged is
-/// what the set counted, whether it fits or not.
+/// One system-wide set, charged to labels. If everything fits, no label misses anything; in any
+/// case the charges of all labels add up to the set's counts.
 #[test]
-fn what_is_charged_is_what_was_counted() {
+fn charges_add_up_to_the_counts() {
     let (tree, labels, _) = machine(6);
     for (slots, fits) in [(3, true), (2, false)] {
         let groups = [1, 1, 1].map(|events| wanted(Target::System, Priority::Flexible, events));
@@ -174,7 +175,7 @@ fn what_is_charged_is_what_was_counted() {
             let exact = |group: &Group| group.error() == Some(0) && group.times.missed_ns() == 0;
             assert_eq!(mine().all(exact), fits, "{slots} slots");
         }
-        // Only turns move anything.
+        // Only turns move events.
         assert_eq!(outcome.operations() == 0, fits);
     }
 }

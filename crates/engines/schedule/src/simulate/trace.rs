@@ -1,27 +1,27 @@
-//! Switches: recorded ones, or made up.
+//! Traces of switches, recorded or synthetic.
 
 use crate::Label;
 
-/// Another label runs from then on.
+/// A switch to another label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
-    /// Since the trace began.
+    /// Time since the trace began.
     pub at_ns: u64,
-    /// What runs.
+    /// The label that runs afterwards.
     pub label: Label,
 }
 
-/// Numbers that look random and are the same each time (splitmix64, Steele, Lea and Flood 2014).
+/// A reproducible random sequence (splitmix64, Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Those of this seed.
+    /// Returns the sequence of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number, of at least `low` and less than `high`.
+    /// Returns the next number, from `low` to below `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +32,8 @@ impl Random {
     }
 }
 
-/// A CPU on which some labels run, each as often as any other and never twice in a row, for times of up to twice the mean.
+/// A CPU on which labels run equally often, never twice in a row, each time for up to twice the
+/// mean.
 #[derive(Clone, Debug)]
 pub struct Synthetic<'a> {
     labels: &'a [Label],
@@ -43,7 +44,7 @@ pub struct Synthetic<'a> {
 }
 
 impl Synthetic<'_> {
-    /// Switches without an end; none where there is no label.
+    /// Returns an endless trace; an empty one if there is no label.
     pub fn new(labels: &[Label], mean_ns: u64, seed: u64) -> Synthetic<'_> {
         Synthetic {
             labels,

@@ -1,4 +1,4 @@
-//! A PMU that counts, and checks whoever uses it.
+//! A PMU that counts, and checks its caller.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod model;
@@ -6,20 +6,20 @@ pub mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tiptoe_schedule::{Event, Pmu, Refused};
+use tiptoe_schedule::{Event, NoUsableSlot, Pmu};
 
-/// So many counters, all of the same work.
+/// Counters that all count the same work.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     pub slots: u32,
-    /// What there was to count so far.
+    /// How many events have happened.
     pub work: u64,
-    /// Those that count, with the work that there had been when they began.
+    /// The running events, with the value of `work` when they began.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
-    /// Added (true) and deleted, since it was last taken.
+    /// Added (`true`) and deleted events since the log was cleared.
     pub log: Vec<(bool, Event)>,
-    /// Never two of these at a time.
+    /// Events that exclude each other: only one of them can count at a time.
     pub rivals: BTreeSet<Event>,
 }
 
@@ -46,7 +46,7 @@ impl Pmu for Counters {
         self.slots
     }
 
-    fn add(&mut self, event: Event) -> Result<(), Refused> {
+    fn add(&mut self, event: Event) -> Result<(), NoUsableSlot> {
         assert!(
             self.running.len() < self.slots as usize,
             "more than the slots"
@@ -54,7 +54,7 @@ impl Pmu for Counters {
         if self.rivals.contains(&event)
             && self.running.keys().any(|other| self.rivals.contains(other))
         {
-            return Err(Refused);
+            return Err(NoUsableSlot);
         }
         self.log.push((true, event));
         let before = self.running.insert(event, self.work);

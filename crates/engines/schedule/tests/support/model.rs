@@ -1,8 +1,9 @@
-//! The scheduler once more: slow, and with nothing kept between two changes but what each group is doing.
+//! A slow model of the scheduler: it keeps nothing between two changes but each group's state.
 //!
-//! Time passes for each group by itself, and who counts is found anew from all groups after each change.
+//! Time passes for each group separately. After each change the running groups are computed from
+//! all groups.
 
-/// What the share of a flexible group remembers, what it begins with, and how far ahead those that count may be.
+/// The memory of a flexible group's share, its initial credit, and the lead of running groups.
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;
@@ -26,14 +27,14 @@ pub struct Group {
     pub is_gone: bool,
     pub enabled_ns: u64,
     pub running_ns: u64,
-    /// Of these, what the share remembers.
+    /// The part of these that the share remembers.
     recent: (u64, u64),
 }
 
 #[derive(Clone, Debug)]
 pub struct Model {
     pub slots: u32,
-    /// Of each label but the first.
+    /// The parent of each label but the first.
     pub parents: Vec<usize>,
     pub label: usize,
     pub task: usize,
@@ -61,7 +62,7 @@ impl Model {
         }
     }
 
-    /// The groups that can count now.
+    /// Returns the groups that could count now.
     pub fn active(&self) -> Vec<usize> {
         let can = |group: &Group| {
             !group.is_off && !group.in_error && !group.is_gone && self.runs(group.target)
@@ -71,7 +72,7 @@ impl Model {
             .collect()
     }
 
-    /// The groups whose target runs, whatever they are doing.
+    /// Returns the groups whose target runs, whatever their state.
     pub fn targets(&self) -> Vec<usize> {
         let runs = |at: &usize| !self.groups[*at].is_gone && self.runs(self.groups[*at].target);
         (0..self.groups.len()).filter(runs).collect()
@@ -114,7 +115,7 @@ impl Model {
             .collect()
     }
 
-    /// Who counts from here on.
+    /// Computes the groups that count from here on.
     pub fn settle(&mut self, is_turn: bool) {
         let mut active = self.active();
         for at in 0..self.groups.len() {
@@ -164,7 +165,7 @@ impl Model {
         }
     }
 
-    /// The system's, labels from the outermost on, the task's.
+    /// Ranks the system's first, then labels' from the outermost inwards, then the task's.
     fn level(&self, at: usize) -> usize {
         match self.groups[at].target {
             For::System => 0,
@@ -173,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Which part of the time in which it could have counted it did, of late.
+    /// Returns the recent share of its enabled time in which it counted.
     fn share(&mut self, at: usize, even: u64) -> u64 {
         let group = &mut self.groups[at];
         while group.recent.0 > MEMORY_NS {

@@ -1,7 +1,8 @@
-//! Cases as text: a line for each change, behind it who counts then, and who was touched.
+//! Cases as text: each line has a change, then the groups that count afterwards, and those that
+//! were touched.
 //!
-//! `enter a -> S A | -T +A`: S and A count (`!P` is in error), T went out and A in. `|` with nothing behind it: nobody
-//! was touched; without it anything may have been. Each line takes 1 ms.
+//! `enter a -> S A | -T +A`: S and A count (`!P` is in error), T was deleted and A added. Nothing
+//! after `|` means that no group was touched; without `|` any may have been. Each line takes 1 ms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,7 @@ pub struct Script {
     task: String,
 }
 
-/// Runs a case and compares after each line.
+/// Runs a case, and compares after each line.
 #[track_caller]
 pub fn check(name: &str, slots: u32, text: &str) -> Script {
     let mut script = Script::new(slots);
@@ -150,7 +151,7 @@ impl Script {
         Ok(())
     }
 
-    /// `a/b` lies in `a`; made where it is not there.
+    /// Returns the label of a path, adding it if needed; `a/b` is inside `a`.
     pub fn label(&mut self, path: &str) -> Label {
         if let Some(label) = self.labels.get(path) {
             return *label;

@@ -1,4 +1,4 @@
-//! The system calls that change what can be run where, by their arguments.
+//! The system calls that may change executable mappings, decoded from their arguments.
 
 use core::ops::Range;
 
@@ -19,56 +19,57 @@ const MREMAP_FIXED: u64 = 2;
 const MREMAP_DONTUNMAP: u64 = 4;
 const PAGE: u64 = 4096;
 
-/// One of these calls; lengths are whole pages.
+/// A call that may change mappings; lengths are whole pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// mmap(2).
     Map {
-        /// Where, as far as the program says so and what is there gives way.
+        /// The MAP_FIXED address, which replaces what is mapped there; else `None`.
         fixed: Option<u64>,
         /// Bytes.
         len: u64,
-        /// It can be executed, and may be a file's: memory that is shared is one's, too.
+        /// Whether it can be executed and may be a file's. Shared anonymous memory is a file's,
+        /// too.
         code: bool,
-        /// From where in the file.
+        /// The offset in the file.
         offset: u64,
     },
     /// munmap(2).
     Unmap(Range<u64>),
     /// mprotect(2).
     Protect {
-        /// What of memory.
+        /// The range whose protection changes.
         range: Range<u64>,
-        /// Whether it can be executed from now on.
+        /// Whether it is executable afterwards.
         executable: bool,
     },
     /// mremap(2).
     Move {
-        /// From where.
+        /// The old range.
         from: Range<u64>,
-        /// Where to, as far as the program says so.
+        /// The MREMAP_FIXED address; else `None`.
         fixed: Option<u64>,
-        /// Bytes, there.
+        /// The new length in bytes.
         len: u64,
-        /// What was at the old place stays there.
+        /// Whether the old range stays mapped.
         stays: bool,
     },
 }
 
-/// What a call may do to what can be run.
+/// What a call may do to executable mappings.
 pub(super) enum Change<'a> {
     /// Nothing.
     Nothing,
-    /// Code comes where nothing was.
+    /// Maps code; with MAP_FIXED it may replace some.
     Adds,
-    /// What is there may be code from now on, and nobody knows of which file.
+    /// Makes existing memory executable, whose file is unknown.
     MayAdd(&'a Range<u64>),
-    /// Something goes, or gives way, in these ranges.
+    /// Removes or replaces mappings in these ranges.
     TakesAway([Range<u64>; 2]),
 }
 
 impl Call {
-    /// A call by its number and arguments.
+    /// Decodes a call from its number and arguments.
     #[inline]
     pub fn of(number: usize, args: [u64; 6]) -> Option<Call> {
         let [a, b, c, d, e, f] = args;
@@ -94,7 +95,7 @@ impl Call {
         })
     }
 
-    /// Whether memory at an address goes away.
+    /// Returns whether the call unmaps the memory at an address.
     pub fn frees(&self, address: u64) -> bool {
         match self.change() {
             Change::TakesAway(ranges) => ranges.iter().any(|range| range.contains(&address)),
@@ -102,12 +103,12 @@ impl Call {
         }
     }
 
-    /// Whether it maps something that can be executed and may be a file's.
+    /// Returns whether the call maps executable memory that may be a file's.
     pub(super) fn is_code(&self) -> bool {
         matches!(self, Call::Map { code: true, .. })
     }
 
-    /// Whether something that is there may go.
+    /// Returns whether the call may remove a mapping.
     pub(super) fn takes_away(&self) -> bool {
         matches!(self.change(), Change::TakesAway(_)) || self.fixed().is_some()
     }
@@ -136,7 +137,7 @@ impl Call {
                 executable: true,
             } => Change::MayAdd(range),
             Call::Protect { range, .. } => Change::TakesAway([range.clone(), 0..0]),
-            // A copy of one address is as long as the program says.
+            // An old length of 0 copies the mapping at `from`; the program gives the copy's length.
             Call::Move { from, .. } => Change::TakesAway([
                 from.start..from.end.max(from.start.saturating_add(1)),
                 fixed.unwrap_or(0..0),

@@ -1,17 +1,16 @@
-//! Whether a space may hold what is not there, or lack what is.
+//! Whether a space may hold removed mappings (*doubt*), or miss existing ones (*lacking*).
 //!
-//! Three counts of changes that somebody else must look up afterwards: *begun*, *ended*,
-//! and *settled*. There is no doubt while as many are settled as were begun. A change
-//! that is edited in under the lock settles itself; one that cannot be stays in doubt
-//! until the whole list was read after it ended. Two more, *lacking* and *filled*, tell of
-//! what may only be missing.
+//! Three counts track changes: *begun*, *ended* and *settled*. There is no doubt while as many
+//! changes are settled as were begun. A change that is edited in under the lock settles itself. Any
+//! other is in doubt until the whole list was read after it ended. Two more counts, *lacking* and
+//! *filled*, track what may be missing.
 //!
 //! Rules:
-//! 1. A change is begun before the kernel makes it: whoever runs code that it brought finds
-//!    it begun.
-//! 2. Settled changes under the lock of the space, and only it.
-//! 3. Whoever reads the list looks at *ended* first, then at *begun*: where they are equal
-//!    no change was on its way, and the list has them all.
+//! 1. A change must be begun before the kernel makes it, so that a thread that runs code which the
+//!    change brought sees it begun.
+//! 2. *Settled* must be changed only under the lock of the space.
+//! 3. A reader of the list must load *ended* before *begun*. If they are equal, no change was in
+//!    progress, and the list has them all.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -31,14 +30,14 @@ pub struct Doubt {
     filled: AtomicU64,
 }
 
-/// What was known when somebody began to read the list.
+/// The counts when a reading of the list began.
 #[derive(Debug)]
 pub struct Began {
     begun: u64,
     lacking: u64,
-    /// No change was on its way.
+    /// No change was in progress.
     quiet: bool,
-    /// Nothing was in doubt, or lacking.
+    /// Nothing was in doubt or lacking.
     believed: bool,
 }
 
@@ -49,7 +48,7 @@ impl Default for Doubt {
 }
 
 impl Doubt {
-    /// None.
+    /// Returns counts without doubt.
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Doubt {
@@ -61,54 +60,55 @@ impl Doubt {
         }
     }
 
-    /// Something is about to be taken away, or changed unseen.
+    /// Records that a change is about to be made that removes mappings or is unseen.
     pub fn begin(&self) {
-        self.begun.fetch_add(1, Relaxed); // before the call, which orders it
+        self.begun.fetch_add(1, Relaxed); // ordered by the system call after it
     }
 
-    /// It was done, and the space does not have it.
+    /// Records that a change was made that the space does not have.
     pub fn end(&self) {
         // Release: pairs with the Acquire in `begin_reading` (edge H).
         self.ended.fetch_add(1, Release);
     }
 
-    /// It was done and is in the space. Only whoever holds the lock may call this.
+    /// Records that a change was made and is in the space. The caller must hold the lock.
     pub fn end_noted(&self) {
         self.end();
-        let settled = self.settled.load(Relaxed); // by the lock, as the write
+        let settled = self.settled.load(Relaxed); // written only under the lock
         // Release: pairs with the Acquire in `is_none` (edge I).
         self.settled.store(settled + 1, Release);
     }
 
-    /// Something may be missing.
+    /// Records that something may be missing.
     pub fn lack(&self) {
         // Release: pairs with the Acquire in `begin_reading` (edge J).
         self.lacking.fetch_add(1, Release);
     }
 
-    /// Whether all that the space holds is there.
+    /// Returns whether everything in the space is still mapped.
     #[inline]
     pub fn is_none(&self) -> bool {
-        // Acquire: pairs with the Release of `settled` (edge I). It is read first: were it
-        // the other way round, a change could be begun and settled in between for another.
+        // Acquire: pairs with the Release of `settled` (edge I). `settled` must be loaded before
+        // `begun`. Otherwise a race is possible: another change begun and settled between the loads
+        // would hide one in doubt.
         let settled = self.settled.load(Acquire);
-        settled == self.begun.load(Relaxed) // ordered by what the caller runs, rule 1
+        settled == self.begun.load(Relaxed) // ordered by the code that the caller runs (rule 1)
     }
 
-    /// Whether something may be missing.
+    /// Returns whether something may be missing.
     #[inline]
     pub fn is_lacking(&self) -> bool {
-        // Relaxed: both only tell whether to read again.
+        // Relaxed: only a hint to read again.
         self.lacking.load(Relaxed) != self.filled.load(Relaxed)
     }
 
-    /// Before the list is read. Only whoever holds the lock may call this.
+    /// Takes the counts before the list is read. The caller must hold the lock.
     pub fn begin_reading(&self) -> Began {
         // Acquire: pairs with the Release in `lack` (edge J).
         let lacking = self.lacking.load(Acquire);
-        // Acquire: pairs with the Release in `end` (edge H); the rule of its order is 3.
+        // Acquire: pairs with the Release in `end` (edge H); loaded before `begun` by rule 3.
         let ended = self.ended.load(Acquire);
-        let begun = self.begun.load(Relaxed); // ordered by the line above
+        let begun = self.begun.load(Relaxed); // ordered by the load of `ended`
         Began {
             begun,
             lacking,
@@ -117,15 +117,15 @@ impl Doubt {
         }
     }
 
-    /// The space now is what the list said. Whether it should have been so before: nothing was
-    /// in doubt, and no change came in between. Only whoever holds the lock may call this.
+    /// Records that the space now equals the list. Returns whether it should have equalled it
+    /// before: nothing was in doubt, and no change came in between. The caller must hold the lock.
     pub fn end_reading(&self, began: &Began) -> bool {
-        self.filled.store(began.lacking, Relaxed); // a hint, as in `is_lacking`
+        self.filled.store(began.lacking, Relaxed); // only a hint, see `is_lacking`
         if began.quiet {
             // Release: pairs with the Acquire in `is_none` (edge I).
             self.settled.store(began.begun, Release);
         }
-        let lacking = self.lacking.load(Relaxed); // what came since is read again anyway
+        let lacking = self.lacking.load(Relaxed); // later ones cause another reading
         began.believed && began.begun == self.begun.load(Relaxed) && began.lacking == lacking
     }
 }

@@ -1,19 +1,19 @@
-//! Small numbers for files: a table by device and inode. A file keeps its number for good.
+//! Small numbers for files, by device and inode. A file keeps its number for good.
 //!
-//! Only whoever holds the lock of the space reads or writes it.
+//! The table must be read and written only under the lock of the space.
 
 use super::FileId;
 use crate::lookup::Place;
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// How many slots from its own on a file is looked for.
+/// How many slots are probed, from the hash on.
 const REACH: usize = 32;
 
-/// The files: device and inode; a slot without an inode is free.
+/// The files as (device, inode); a slot with inode 0 is free.
 #[derive(Debug)]
 pub(super) struct Files<'a>(&'a [[AtomicU64; 2]]);
 
-/// Words of a table with so many slots.
+/// Returns the number of words of a table with this many slots.
 pub(super) const fn words_for(slots: usize) -> usize {
     2 * slots
 }
@@ -24,13 +24,13 @@ impl<'a> Files<'a> {
         Files(words.as_chunks().0)
     }
 
-    /// A file's number, if it has one.
+    /// Returns a file's number, if it has one.
     pub(super) fn number(&self, file: FileId) -> Option<u32> {
         let (slot, known) = self.search(file)?;
         known.then_some(slot)
     }
 
-    /// A file's number, which it has from now on; `None` where there is no room.
+    /// Returns a file's number, assigning one if it has none. `None` if there is no room.
     pub(super) fn enter(&self, file: FileId) -> Option<u32> {
         let (number, known) = self.search(file)?;
         if !known {
@@ -41,7 +41,8 @@ impl<'a> Files<'a> {
         Some(number)
     }
 
-    /// One more than the slot that a file has, or the free one that it would get.
+    /// Returns the slot of a file, or the free slot that it would get, plus one; and whether the
+    /// file is there.
     fn search(&self, file: FileId) -> Option<(u32, bool)> {
         let home = hash(file) as usize;
         for step in 0..REACH {

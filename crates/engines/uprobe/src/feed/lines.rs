@@ -1,23 +1,21 @@
-//! /proc/self/maps, byte by byte: what a line says in front of the file's name, which may
-//! be of any length.
+//! Parses /proc/self/maps byte by byte, up to the file's name, which may have any length.
 
 use super::FileId;
 
-/// Bytes that are read at once.
 const BUFFER: usize = 2048;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// The first address.
     pub start: u64,
-    /// The first address behind it.
+    /// The first address after the mapping.
     pub end: u64,
-    /// Whether it can be executed.
+    /// Whether it is executable.
     pub executable: bool,
-    /// What of the file is at `start`.
+    /// The file offset at `start`.
     pub offset: u64,
-    /// The file; without an inode there is none.
+    /// The file; inode 0 means none.
     pub file: FileId,
 }
 
@@ -44,7 +42,7 @@ pub struct Lines<R> {
 }
 
 impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
-    /// Of what `read` gives: its next bytes, 0 at the end, `None` where it cannot.
+    /// Returns the lines of the bytes that `read` returns; see [`super::Feed::read_again`].
     pub fn new(read: R) -> Self {
         Lines {
             read,
@@ -55,7 +53,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Lines<R> {
         }
     }
 
-    /// Whether it could not be read to its end, or ended within a line.
+    /// Returns whether reading failed, or ended within a line.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
@@ -92,7 +90,7 @@ impl<R: FnMut(&mut [u8]) -> Option<usize>> Iterator for Lines<R> {
 }
 
 impl Line {
-    /// Takes the next byte in, and says in which part the one behind it is.
+    /// Takes the next byte, and returns the part that the byte after it belongs to.
     fn take(&mut self, part: Part, byte: u8) -> Part {
         use Part::{End, Inode, Major, Minor, Name, Offset, Permissions, Start};
         let hex = |number: u64| number << 4 | u64::from((byte as char).to_digit(16).unwrap_or(0));

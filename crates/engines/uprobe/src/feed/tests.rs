@@ -1,4 +1,4 @@
-//! The parts by themselves.
+//! Unit tests of the parts.
 
 extern crate std;
 use std::vec::Vec;
@@ -82,7 +82,7 @@ fn munmap(at: u64, len: u64) -> Call {
 }
 
 #[test]
-fn what_is_about_no_code_is_nobodys_concern() {
+fn calls_about_no_code_do_not_concern_it() {
     with_feed(|feed| {
         assert!(feed.concerns(&munmap(0x9000, 1)), "nothing is known yet");
         read(feed, "1000-3000 r-xp 0 1:1 7\n");

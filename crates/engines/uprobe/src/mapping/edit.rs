@@ -1,15 +1,14 @@
-//! How the page table changes. All of this runs under the lock, and with the sequence
-//! odd.
+//! Changes to the page table. All of this must run under the lock and with the sequence odd.
 
 use core::ops::Range;
 
 use super::{Entry, LEVELS, Mapping, Mappings, Place, Table, span};
 use crate::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// What is to be in a range.
+/// What a range must have afterwards.
 struct Fill {
     range: Range<u64>,
-    /// What is at its first address.
+    /// The place at its first address; `None` for no file.
     place: Option<Place>,
 }
 
@@ -24,13 +23,14 @@ impl Fill {
 
 // Relaxed throughout, as in the rest of the page table.
 impl Mappings<'_> {
-    /// Whether a range can be [filled](Self::fill), with a file or with nothing.
+    /// Returns whether there are enough free tables to [fill](Self::fill) a range with a file or
+    /// with nothing.
     pub(crate) fn has_room(&self, range: &Range<u64>, file: bool) -> bool {
         self.tables_for(range, file) <= self.free.load(Relaxed)
     }
 
-    /// How many tables that takes: on each level one for each span that an edge divides,
-    /// and for which one entry has spoken.
+    /// Returns how many tables that takes: on each level one for each span that an edge of the
+    /// range divides and that has no table yet.
     pub(super) fn tables_for(&self, range: &Range<u64>, file: bool) -> u64 {
         let divided = |edge: u64, on: u32| {
             let (level, entry) = self.walk(edge);
@@ -45,8 +45,8 @@ impl Mappings<'_> {
         (1..LEVELS).map(on).sum()
     }
 
-    /// Whether [`Self::remap`] has room, however the tables are now: on each level there
-    /// are two edges for each range that it fills, or fewer spans.
+    /// Returns whether [`Self::remap`] has room in the worst case. On each level each filled range
+    /// has at most two edges, and no more than its spans.
     pub(crate) fn can_move(&self, from: &Range<u64>, to: &Range<u64>) -> bool {
         let most = |range: &Range<u64>, fills: u64| -> u64 {
             let spans = |level| (range.end - range.start) / span(level) + 2;
@@ -56,15 +56,15 @@ impl Mappings<'_> {
         most(from, 2) + most(to, moved + 2) <= self.free.load(Relaxed)
     }
 
-    /// Puts a file, from a place on, or nothing into a range of whole pages, instead of
-    /// what was there.
+    /// Fills a range of whole pages with a file from `place` on, or with nothing.
     pub(crate) fn fill(&self, range: Range<u64>, place: Option<Place>) {
         if range.start < range.end {
             self.fill_table(self.root, LEVELS - 1, 0, &Fill { range, place });
         }
     }
 
-    /// The part of it for which a table speaks: its level, and its first address.
+    /// Fills the part of the range that a table covers. `level` and `first` are the table's level
+    /// and first address.
     fn fill_table(&self, table: &Table, level: u32, first: u64, fill: &Fill) {
         let Range { start, end } = fill.range;
         let from = start.saturating_sub(first) / span(level);
@@ -81,7 +81,7 @@ impl Mappings<'_> {
         }
     }
 
-    /// The same, of an entry of which only a part is in the range.
+    /// Fills an entry that is only partly in the range.
     fn fill_part(&self, word: &AtomicU64, level: u32, first: u64, fill: &Fill) {
         if Entry::load(word).0 == 0 && fill.place.is_none() {
             return;
@@ -96,7 +96,7 @@ impl Mappings<'_> {
         }
     }
 
-    /// The table below an entry, which gets one where it has none, and its level.
+    /// Returns the table below an entry and its level, taking a new table if the entry has none.
     fn below(&self, word: &AtomicU64, level: u32) -> Option<(&Table, u32)> {
         let level = level.checked_sub(1)?;
         let entry = Entry::load(word);
@@ -114,7 +114,7 @@ impl Mappings<'_> {
         Some((table, level))
     }
 
-    /// Changes an entry, and gives back all tables below.
+    /// Changes an entry, and frees all tables below it.
     fn set(&self, word: &AtomicU64, entry: Entry) {
         let before = Entry::load(word);
         entry.store(word);
@@ -126,12 +126,12 @@ impl Mappings<'_> {
         }
     }
 
-    /// What mremap does: the mappings in `from` go to `to`, which does not overlap
-    /// it unless it starts there; what `to` is longer continues the last one.
+    /// Moves the mappings in `from` to `to`, as mremap does. `to` must start where `from` does, or
+    /// not overlap it. If `to` is longer, the last mapping grows.
     pub(crate) fn remap(&self, from: Range<u64>, to: Range<u64>) {
         let len = (from.end - from.start).min(to.end - to.start);
-        let behind = match len {
-            0 => self.find_speculative(from.start), // of a copy
+        let next = match len {
+            0 => self.find_speculative(from.start), // a copy
             _ => self
                 .find_speculative(from.start + len - 1)
                 .map(|last| last.plus(1)),
@@ -151,7 +151,7 @@ impl Mappings<'_> {
             end: to.end,
             place,
         };
-        let grown = behind.filter(|place| tail(*place).is_in_one_file());
+        let grown = next.filter(|place| tail(*place).is_in_one_file());
         self.fill(to.start + len..to.end, grown);
     }
 }

@@ -1,5 +1,5 @@
-//! The numbered rules, checked after every change, with tables so small that they come
-//! and go all the time.
+//! Checks the numbered rules after every change, with tables so small that they are taken and freed
+//! all the time.
 
 extern crate std;
 use std::vec::Vec;
@@ -35,7 +35,7 @@ fn check_all(mappings: &Mappings, tables: usize) {
 }
 
 proptest! {
-    /// Few tables: what a change takes is foreseen, or an assertion of its own fails.
+    /// With few tables: a change that takes more than computed fails an assertion of its own.
     #[test]
     fn rules_hold_after_every_change(
         tables in 20..400_usize,
@@ -90,7 +90,7 @@ fn tables_are_small_here() {
     );
 }
 
-/// However large a range is, its middle is of few entries.
+/// The middle of a range takes few entries, however large the range is.
 #[test]
 fn a_large_mapping_takes_tables_at_its_edges_alone() {
     let words = cells(words_for(1 + 2 * (LEVELS as usize - 1)));

@@ -1,5 +1,5 @@
-//! A dead thread's calls are counted as left once, by its heir or by the agent, and
-//! those of its heir are nobody's but its own.
+//! A dead thread's calls must be counted as left once, by its heir or by the agent; its heir's own
+//! calls must not.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -12,15 +12,15 @@ use crate::primitive::{AtomicU32, Ordering::*};
 const DEAD: u32 = 9;
 const HEIR: u32 = 2;
 const AGENT: u32 = 3;
-/// Threads of one size run on the same stack, one after the other.
+/// Threads with stacks of one size run on the same stack, one after another.
 const SLOT: u64 = 0x9000;
 
 fn alive(owner: u32) -> bool {
     owner != DEAD
 }
 
-/// A thread has died in a call of the first probe. Its heir calls the second from the
-/// same place on the stack, while the agent buries the dead.
+/// A thread has died inside a call of the first probe. Its heir calls the second from the same
+/// stack slot while the agent buries the dead thread's calls.
 fn inherited(agent: Option<Edge>) {
     loom::model(move || {
         let used = leak(AtomicU32::new(0));

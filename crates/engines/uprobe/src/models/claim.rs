@@ -1,5 +1,4 @@
-//! Two threads never own one descriptor, and no descriptor holds a slab once the
-//! session has ended.
+//! Two threads must never own one descriptor, and no descriptor may hold a slab after the session.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -16,8 +15,8 @@ fn claims(descriptors: usize) -> &'static Claims<'static> {
     leak(Claims::new(leak_many(descriptors, Descriptor::new), used))
 }
 
-/// A thread opens its slab while the session ends: what was mapped before the
-/// session began is there where it opened, and afterwards nothing is open.
+/// A thread opens its slab while the session ends. An open slab must see what was mapped before the
+/// session began, and no slab may stay open.
 fn open_against_end(opener: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
@@ -60,7 +59,7 @@ fn mutant_end_without_fence() {
     open_against_end(None, Some(Edge::Fence(SeqCst)));
 }
 
-/// Who sees that a session is on sees what was mapped before it began.
+/// A thread that sees the session must see what was mapped before it began.
 fn active_against_begin(thread: Option<Edge>, agent: Option<Edge>) {
     loom::model(move || {
         let (claims, mapped) = (claims(1), leak(AtomicU64::new(0)));
@@ -94,8 +93,8 @@ fn mutant_active_without_acquire() {
     active_against_begin(Some(Edge::Access(Acquire)), None);
 }
 
-/// Two threads claim at once, `taken` descriptors being a dead thread's, `room`
-/// all there are: they never get the same, and get one each where there is room.
+/// Two threads claim at once. `taken` descriptors belong to a dead thread, out of `room`. They must
+/// never get the same one, and each must get one if there is room.
 fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
     loom::model(move || {
         let claims = claims(room);
@@ -112,7 +111,7 @@ fn two_claim(taken: usize, room: usize, lost: Option<Edge>) {
         let (one, two) = (claim(1), other.join().expect("claimed"));
         assert!(one.is_none() || one != two, "one owner each");
         let got = [one, two].into_iter().flatten().count();
-        assert!(got == room.min(2), "nobody goes without");
+        assert!(got == room.min(2), "each claim gets one");
     });
 }
 
@@ -141,8 +140,8 @@ fn mutant_torn_exchange() {
     two_claim(1, 1, Some(Edge::Exchange));
 }
 
-/// The kernel gives a dead thread's number to a new thread, which finds its own
-/// number on the descriptor just as another thread has found it to be dead.
+/// The kernel gives a dead thread's number to a new thread. That one finds its own number on the
+/// descriptor just when another thread has found the owner dead.
 fn born_again(claimant: Option<Edge>) {
     loom::model(move || {
         let (claims, born) = (claims(2), leak(AtomicU32::new(0)));
@@ -172,7 +171,7 @@ fn mutant_take_over_without_acquire() {
     born_again(Some(Edge::Access(Acquire)));
 }
 
-/// An heir goes on where the dead thread stopped: no count is lost.
+/// An heir continues the dead thread's counts: none is lost.
 #[test]
 fn an_heir_counts_on() {
     loom::model(|| {

@@ -1,5 +1,5 @@
-//! What the kernel does not have any more is never found, whoever notes that it went:
-//! a thread that edits the space, or that finds the lock taken by a reader of the list.
+//! An unmapped file must never be found, whether its thread edits the space or finds the lock taken
+//! by a reader of the list.
 
 use loom::sync::atomic::AtomicU64 as KernelWord;
 use loom::thread::spawn;
@@ -16,7 +16,7 @@ const FILES: usize = 2;
 const START: u64 = 0x1000;
 const LINE: &[u8] = b"1000-2000 r-xp 0 1:1 7\n";
 
-/// A feed that has the one mapping, and the kernel's word that it is there.
+/// A feed with one mapping, and the kernel's word that it exists.
 fn world() -> (&'static Feed<'static>, &'static KernelWord, Place) {
     let words = leak_many(Feed::words(TABLES, FILES), || AtomicU64::new(0));
     let feed = leak(Feed::new(words, TABLES, FILES).expect("long enough"));
@@ -26,7 +26,7 @@ fn world() -> (&'static Feed<'static>, &'static KernelWord, Place) {
     (feed, kernel, place)
 }
 
-/// The agent's thread reads the list: a line, or none.
+/// The agent's thread reads the list: one line, or none.
 fn read(feed: &Feed, kernel: &KernelWord) {
     let mut left = None;
     feed.read_again(1, |buffer| {
@@ -42,7 +42,7 @@ fn read(feed: &Feed, kernel: &KernelWord) {
 fn unmap(feed: &Feed, kernel: &KernelWord) {
     let call = Call::Unmap(START..2 * START);
     let make = || {
-        kernel.store(0, Relaxed); // what orders it is the code under test
+        kernel.store(0, Relaxed); // Relaxed: the code under test must order it
         0
     };
     feed.perform(&call, || None, make);
@@ -52,23 +52,23 @@ fn is_found(feed: &Feed, place: Place) -> bool {
     feed.is_at(START, START, place) != Answer::Missed
 }
 
-/// A thread unmaps while the agent's reads the list.
+/// A thread unmaps while the agent's thread reads the list.
 fn unmapped_beside_a_reading([mapper, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
         let (feed, kernel, place) = world();
         let thread = spawn(move || {
             lose(mapper);
             unmap(feed, kernel);
-            assert!(!is_found(feed, place), "it is gone");
+            assert!(!is_found(feed, place), "it was unmapped");
         });
         lose(agent);
         read(feed, kernel);
         thread.join().expect("a call");
-        assert!(!is_found(feed, place), "it is gone");
+        assert!(!is_found(feed, place), "it was unmapped");
     });
 }
 
-/// A change that the space does not have is in doubt; one thread asks while the agent's
+/// A change that the space does not have is in doubt. One thread asks while the agent's thread
 /// reads the list.
 fn asked_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
     loom::model(move || {
@@ -78,7 +78,7 @@ fn asked_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
         feed.end_unseen();
         let thread = spawn(move || {
             lose(asker);
-            assert!(!is_found(feed, place), "it is gone");
+            assert!(!is_found(feed, place), "it was unmapped");
         });
         lose(agent);
         read(feed, kernel);
@@ -87,35 +87,35 @@ fn asked_beside_a_reading([asker, agent]: [Option<Edge>; 2]) {
 }
 
 #[test]
-fn what_went_while_the_list_was_read_is_gone() {
+fn a_mapping_removed_during_a_reading_is_not_found() {
     unmapped_beside_a_reading([None, None]);
 }
 
 #[test]
-fn what_is_in_doubt_is_not_found_before_the_list_is_in() {
+fn a_mapping_in_doubt_is_not_found_before_the_reading() {
     asked_beside_a_reading([None, None]);
 }
 
 #[test]
-#[should_panic(expected = "it is gone")]
+#[should_panic(expected = "it was unmapped")]
 fn mutant_end_without_release() {
     unmapped_beside_a_reading([Some(Edge::Access(Release)), None]);
 }
 
 #[test]
-#[should_panic(expected = "it is gone")]
+#[should_panic(expected = "it was unmapped")]
 fn mutant_reading_without_acquire() {
     unmapped_beside_a_reading([None, Some(Edge::Access(Acquire))]);
 }
 
 #[test]
-#[should_panic(expected = "it is gone")]
+#[should_panic(expected = "it was unmapped")]
 fn mutant_settle_without_release() {
     asked_beside_a_reading([None, Some(Edge::Access(Release))]);
 }
 
 #[test]
-#[should_panic(expected = "it is gone")]
+#[should_panic(expected = "it was unmapped")]
 fn mutant_question_without_acquire() {
     asked_beside_a_reading([Some(Edge::Access(Acquire)), None]);
 }

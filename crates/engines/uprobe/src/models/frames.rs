@@ -1,8 +1,8 @@
-//! Every call that entered returned, was left or is inside, whatever interrupts its
-//! thread and whoever takes its frame, and its time is its own.
+//! Every call that was entered must return, be left or still be inside, whatever interrupts its
+//! thread and whichever thread takes its frame; and its time must be its own.
 //!
-//! What trampolines do by themselves is repeated here in their order (`code/patch`'s
-//! `timed.rs`); all else is the shipped code. A frame's thunk stands for its probe.
+//! The steps of trampolines are repeated here in the order of `code/patch`'s `timed.rs`; everything
+//! else is the shipped code. A frame's thunk identifies its probe.
 
 extern crate std;
 use std::boxed::Box;
@@ -17,7 +17,6 @@ use super::{leak, leak_many};
 use crate::frames::{Frame, Frames, WORDS};
 use crate::primitive::{AtomicU64, Ordering::*};
 
-/// What is counted of a probe.
 #[derive(Default)]
 struct Words {
     calls: AtomicU64,
@@ -25,7 +24,7 @@ struct Words {
     left: AtomicU64,
 }
 
-/// What is counted of all probes.
+/// The counters of all probes.
 pub struct Calls(Vec<Words>);
 
 impl Calls {
@@ -37,7 +36,7 @@ impl Calls {
         self.0[frame.thunk as usize].left.fetch_add(1, Relaxed);
     }
 
-    /// Calls of a probe that neither returned nor were left.
+    /// Returns how many calls of a probe neither returned nor were left.
     fn inside(&self, probe: usize) -> i64 {
         let words = &self.0[probe];
         let [calls, returns, left] =
@@ -58,7 +57,7 @@ pub struct Thread {
     pub end: &'static AtomicU64,
     frames: Frames<'static>,
     calls: &'static Calls,
-    /// Whether a handler may jump out of what it interrupts.
+    /// Whether a handler may jump out of the code that it interrupts.
     catches: &'static AtomicBool,
 }
 
@@ -83,7 +82,7 @@ impl Thread {
         self.end.store(end as u64, Relaxed);
     }
 
-    /// A trampoline at a function's entry: the frame reserved, then written.
+    /// A trampoline at a function's entry: reserves the frame, then writes it.
     pub fn enter(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let at = self.end();
@@ -91,7 +90,7 @@ impl Thread {
         self.frames.write(at, &frame(slot, probe, entered));
     }
 
-    /// The same in the slow entry, which first takes out what was jumped over.
+    /// The slow entry, which first takes the frames that were jumped over.
     fn enter_slowly(&self, slot: u64, probe: u64, entered: u64) {
         self.calls.0[probe as usize].calls.fetch_add(1, Relaxed);
         let left = |frame| self.calls.left(frame);
@@ -103,14 +102,14 @@ impl Thread {
             .write(at.expect("room"), &frame(slot, probe, entered));
     }
 
-    /// A trampoline's exit, and the slow entry where the uppermost frame is another.
-    /// The frame must be that of the call that was entered then; `None`: or be gone.
+    /// A trampoline's exit; the slow exit if the uppermost frame is another. With `Some`, the frame
+    /// must be the one entered at that time; with `None` it must have been taken already.
     pub fn returns(&self, slot: u64, probe: u64, entered: Option<u64>) {
         let uppermost = self.end() - 1;
         let found = match self.frames.frame(uppermost) {
             Some(frame) if frame.slot == slot => {
                 self.frames.take(uppermost, |_| true);
-                // Those of timed calls are given up last, others before they are counted.
+                // A timed call's position is freed last, another's before it is counted.
                 let timed = probe == 0;
                 if !timed {
                     self.set_end(uppermost);
@@ -130,7 +129,7 @@ impl Thread {
         );
     }
 
-    /// As the agent's `returns`, `other` being a thread that it may have been called on.
+    /// The agent's `returns`; the call may have been entered on `other`.
     fn returns_slowly(&self, slot: u64, probe: u64, other: Option<&Thread>) -> Option<Frame> {
         let wanted = |frame: &Frame| frame.slot == slot && frame.thunk == probe;
         let left = |frame| self.calls.left(frame);
@@ -166,7 +165,7 @@ fn frame(slot: u64, thunk: u64, entered: u64) -> Frame {
     }
 }
 
-/// Has `handler` come in front of each access of `program` in turn.
+/// Runs `program` with `handler` before each of its accesses in turn.
 fn at_each_step(handler: fn(&Thread), program: fn(&Thread) -> i64, lost: Option<Edge>) {
     const FAR: usize = 1000;
     for nth in 0..FAR {
@@ -189,7 +188,7 @@ fn at_each_step(handler: fn(&Thread), program: fn(&Thread) -> i64, lost: Option<
     panic!("it never ends");
 }
 
-/// f calls g, which is a little further down.
+/// f calls g, whose frame is below f's.
 fn f_calls_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     thread.enter(800, 1, 20);
@@ -199,7 +198,7 @@ fn f_calls_g(thread: &Thread) -> i64 {
     0
 }
 
-/// g jumps back to f, whose return and whose next callee find that out.
+/// g jumps back to f; f's return and its next callee discover that.
 fn g_is_left(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     thread.enter(800, 1, 20);
@@ -209,7 +208,7 @@ fn g_is_left(thread: &Thread) -> i64 {
     0
 }
 
-/// As [`f_calls_g`], where a handler may jump out of g to f.
+/// As [`f_calls_g`], with a handler that may jump out of g to f.
 fn out_of_g(thread: &Thread) -> i64 {
     thread.enter(900, 0, 10);
     let jumped = thread.catch_jump(|| {
@@ -220,12 +219,13 @@ fn out_of_g(thread: &Thread) -> i64 {
     jumped
 }
 
-/// What a longjmp out of a handler throws.
+/// Thrown by a longjmp out of a handler.
 struct Jump;
 
 impl Thread {
-    /// Where handlers may jump to. A call that is jumped out of before its frame stands,
-    /// or after it is gone, is inside for good: returns how many that can be.
+    /// Runs a program that handlers may jump out of. A call that is left before its frame is
+    /// written, or after the frame is taken, stays inside for good. Returns how many such calls
+    /// there can be.
     fn catch_jump(&self, program: impl FnOnce()) -> i64 {
         self.catches.store(true, Relaxed);
         let jumped = catch_unwind(AssertUnwindSafe(program));
@@ -276,7 +276,7 @@ fn a_handler_may_jump_out_of_a_call() {
     at_each_step(handler_that_jumps, out_of_g, None);
 }
 
-/// A frame that is written before its place is taken: a handler writes over it.
+/// A frame that is written before its position is reserved: a handler overwrites it.
 #[test]
 #[should_panic(expected = "its own frame")]
 fn mutant_write_before_reserve() {
@@ -292,7 +292,7 @@ fn mutant_write_before_reserve() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// A place that is given up before the frame is gone: a handler's frame stands there.
+/// A position that is freed before its frame is taken: a handler's frame is lost there.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_end_before_take() {
@@ -308,8 +308,8 @@ fn mutant_end_before_take() {
     at_each_step(handler_that_calls, program, None);
 }
 
-/// A call that is counted before its frame is gone: a handler jumps out of it, and what
-/// is above is left.
+/// A call that is counted before its frame is taken: a handler jumps out in between, and the call
+/// ends twice.
 #[test]
 #[should_panic(expected = "each call ends once")]
 fn mutant_count_before_take() {
@@ -327,8 +327,8 @@ fn mutant_count_before_take() {
     at_each_step(handler_that_jumps, program, None);
 }
 
-/// A coroutine is called on one thread and returns on another, while the first goes on
-/// by itself, on a stack so near that it takes the coroutine's frame for left.
+/// A coroutine is called on one thread and returns on another. The first thread continues on a
+/// stack so near that it takes the coroutine's frame for left.
 fn moved(lost: Option<Edge>) {
     loom::model(move || {
         let calls = leak(Calls::new(2));

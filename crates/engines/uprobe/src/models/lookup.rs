@@ -1,5 +1,5 @@
-//! A lookup beside a writer finds what was there before or what is there after,
-//! never a mixture, and never misses what stays.
+//! A lookup that races with a writer must find the old or the new mapping, never a mix, and must
+//! never miss a mapping that stays.
 
 use core::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::lookup::{Lookup, Mapping, Place, Shape, Space};
 use crate::mapping::PAGE;
 use crate::primitive::{AtomicU64, Ordering::*};
 
-/// Eight pages, a table for each two of them and each four, and a root.
+/// Eight pages, a table for each two pages and for each four, and a root.
 const SHAPE: Shape = Shape {
     tables: 7,
     probes: 3,
@@ -39,12 +39,12 @@ fn unmap(space: &Space, page: u64) {
     }
 }
 
-/// A mapping of the first file, from its first page on, and the probes of both.
+/// A space with a mapping of the first file, from its first page on, and probes in both files.
 fn space(pages: Range<u64>) -> &'static Space<'static> {
     let words = leak_many(SHAPE.words(), || AtomicU64::new(0));
     let space = leak(Space::new(words, SHAPE).expect("long enough"));
     map(space, pages, place(1, 1));
-    let writer = space.write(1).expect("nobody is in");
+    let writer = space.write(1).expect("no other writer");
     for (file, page, probe) in [(1, 1, 1), (2, 1, 2), (2, 3, 3)] {
         let at = place(file, page).plus(WITHIN);
         writer.add_probe(at, probe).expect("room");
@@ -53,7 +53,7 @@ fn space(pages: Range<u64>) -> &'static Space<'static> {
     space
 }
 
-/// A reader asks while a writer changes the space.
+/// A reader looks up while a writer changes the space.
 fn find_against(
     pages: Range<u64>,
     change: fn(&Space),
@@ -78,26 +78,25 @@ fn find_against(
     });
 }
 
-/// The mapping becomes a part of another file's, and its table is of other addresses
-/// there: who walks on in it finds the third probe.
+/// The mapping becomes part of another file's, and its table is reused for other addresses. A
+/// reader that walks on in that table finds the third probe.
 fn reused(lost: [Option<Edge>; 2]) {
     let change = |space: &Space| map(space, 2..7, place(2, 1));
     find_against(2..3, change, &[Some(1), Some(2)], lost);
 }
 
-/// One entry speaks for all of the mapping, until its last page goes: then two tables
-/// do.
+/// One entry covers the whole mapping until its last page is unmapped; then two tables do.
 fn split(lost: [Option<Edge>; 2]) {
     find_against(4..8, |space| unmap(space, 7), &[Some(1)], lost);
 }
 
 #[test]
-fn another_files_table_is_never_believed() {
+fn a_reused_table_is_never_accepted() {
     reused([None, None]);
 }
 
 #[test]
-fn what_stays_is_never_missed() {
+fn a_mapping_that_stays_is_never_missed() {
     split([None, None]);
 }
 

@@ -1,4 +1,4 @@
-//! Whoever traps is never sent astray, and finds what was there before it looked,
+//! A trapped thread must find its own site or none, and never miss one that was inserted before,
 //! however many insertions overtake it.
 
 use loom::thread::spawn;
@@ -19,7 +19,7 @@ fn table() -> &'static Table<'static> {
     ))
 }
 
-/// A site whose way out follows from its address.
+/// A site whose resume address follows from its address.
 fn site(address: u64) -> Site {
     let head = Head {
         offset: 0,
@@ -41,8 +41,8 @@ fn insert(table: &Table, address: u64) {
     table.insert(1, |_| Some(site(address))).expect("room");
 }
 
-/// A thread traps at `trapped` while the agent's thread inserts: 20 was there
-/// before, 10 and 30 come, on either side, so that 20 moves in the order.
+/// A thread traps at `trapped` while the agent's thread inserts 10 and 30 beside the known 20, so
+/// that 20 moves in the order.
 fn find_against_insert(trapped: u64, agent: Option<Edge>, reader: Option<Edge>) {
     loom::model(move || {
         let table = table();
@@ -74,7 +74,7 @@ fn a_new_site_is_found_whole_or_not_at_all() {
     find_against_insert(10, None, None);
 }
 
-/// In a mutant a thread misses 20, or takes 20's place for another's.
+/// In a mutant a thread misses 20, or takes another site for it.
 fn mutant(agent: Option<Edge>, reader: Option<Edge>) {
     find_against_insert(20, agent, reader);
 }
@@ -103,8 +103,8 @@ fn mutant_find_without_fence() {
     mutant(None, Some(Edge::Fence(Acquire)));
 }
 
-/// A thread traps at 20, which has two records, while the agent's thread inserts 10 and then recalls the first of the
-/// two: it finds either, whole.
+/// A thread traps at 20, which has two records, while the agent's thread inserts 10 and then
+/// recalls the first record. The thread must find either record whole.
 fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
     const FIRST: u64 = 2000;
     const SECOND: u64 = 2001;
@@ -133,7 +133,7 @@ fn find_against_recall(agent: Option<Edge>, reader: Option<Edge>) {
 }
 
 #[test]
-fn a_site_that_is_recalled_meanwhile_is_found() {
+fn a_site_is_found_while_it_is_recalled() {
     find_against_recall(None, None);
 }
 

@@ -1,5 +1,5 @@
-//! However many threads come from one place at once, each is led back to that place,
-//! and a trampoline that finds an entry finds all of it.
+//! Threads that come from one place at once must all return there, and a trampoline that finds an
+//! entry must find all of it.
 
 use loom::thread::spawn;
 use tiptoe_sync::mutant::{Edge, lose};
@@ -10,11 +10,11 @@ use crate::thunks::{RECORD_WORDS, Thunk, Thunks};
 
 const CODE: u64 = 0x10_0000;
 const ROOM: usize = 2;
-/// One entry to begin with: who does not find it free goes on to the next.
+/// One entry by hash: a thread that finds it taken goes on to the next.
 const BITS: u8 = 1;
 const SAME: u64 = 0;
 
-/// A table whose words trampolines read by themselves.
+/// A table whose words trampolines read directly.
 struct Table {
     entries: &'static [AtomicU64],
     thunks: &'static Thunks<'static>,
@@ -38,12 +38,12 @@ fn thunk(to: u64) -> Thunk {
     }
 }
 
-/// As a trampoline does: from the hash on, up to a free entry.
+/// Looks up as a trampoline does: from the hash on, up to a free entry.
 fn look_up(entries: &[AtomicU64], key: u64) -> Option<u64> {
     for pair in entries.chunks(2) {
         match pair[0].load(Acquire) {
             0 => return None,
-            // Two loads of x86, in order: the first is an Acquire.
+            // Relaxed: x86 loads in order, and the first is an Acquire.
             found if found == key => return Some(pair[1].load(Relaxed)),
             _ => {}
         }
@@ -51,7 +51,7 @@ fn look_up(entries: &[AtomicU64], key: u64) -> Option<u64> {
     None
 }
 
-/// Two threads come from `places` at once, and a trampoline looks for the first.
+/// Two threads add thunks for `places` at once, while a trampoline looks the first up.
 fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
     loom::model(move || {
         let Table { entries, thunks } = table();
@@ -83,12 +83,12 @@ fn two_come(places: [u64; 2], [lost, looker]: [Option<Edge>; 2]) {
 const PLACES: [u64; 2] = [0x1000, 0x2000];
 
 #[test]
-fn who_comes_from_one_place_returns_there() {
+fn threads_from_one_place_return_there() {
     two_come([0x1000, 0x1000], [None, None]);
 }
 
 #[test]
-fn who_comes_from_two_places_is_not_mixed_up() {
+fn threads_from_two_places_are_not_mixed_up() {
     two_come(PLACES, [None, None]);
 }
 

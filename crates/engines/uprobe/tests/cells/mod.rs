@@ -1,18 +1,18 @@
-//! The slow model of an address space: for each address, which byte of which file
-//! is there. Shared with the fuzz target.
+//! A slow model of an address space: the file and offset at each address. Shared with the fuzz
+//! target.
 
 use std::ops::Range;
 
-/// One change to an address space, as both sides are told of it.
+/// One change to an address space.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// `[start, end)`, of this file from this offset on.
+    /// Maps `[start, end)` to this file from this offset on.
     Map(Range<u64>, u64, u64),
     Unmap(Range<u64>),
     Move(Range<u64>, Range<u64>),
 }
 
-/// Address by address; the file and the offset in it.
+/// The file and offset at each address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cells(pub Vec<Option<(u64, u64)>>);
 
@@ -42,7 +42,7 @@ impl Cells {
         let mut moved: Vec<_> = (from.start..from.start + len)
             .map(|at| self.get(at))
             .collect();
-        // What the new range is longer continues the last; an old range of nothing is copied.
+        // A longer new range continues the last cell; an empty old range is a copy.
         let source = self.get(from.start);
         while (moved.len() as u64) < to.end - to.start {
             let next = match moved.last() {
@@ -61,7 +61,7 @@ impl Cells {
         self.0[address as usize] = cell;
     }
 
-    /// As a list of `(start, end, file, offset)`, each as long as possible.
+    /// Returns runs of `(start, end, file, offset)`, each as long as possible.
     pub fn runs(&self) -> Vec<(u64, u64, u64, u64)> {
         let mut runs: Vec<(u64, u64, u64, u64)> = Vec::new();
         for (address, cell) in self.0.iter().enumerate() {

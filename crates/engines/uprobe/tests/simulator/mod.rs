@@ -1,10 +1,10 @@
-//! Memory that code is fetched from while it is written.
+//! Simulates fetching code from memory while it is written.
 //!
-//! What the patcher does is recorded as writes and refetches. A core that has not
-//! refetched may see each byte as it is or as it ever was since the last refetch,
-//! whatever it sees of the byte beside it, but for a whole aligned word that one write
-//! changed; and a thread may be about to fetch at any instruction head, since it may
-//! have been preempted there. That covers every interleaving, without listing them.
+//! The patcher's steps are recorded as writes and refetches. A core that has not refetched may see
+//! each byte as it is or as it was at any time since the last refetch, independently of the other
+//! bytes. Only an aligned word that one write changed is seen whole. A thread may fetch at any
+//! instruction head, because it may have been preempted there. That covers every interleaving
+//! without listing them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,17 +18,18 @@ const JUMP: u8 = 0xe9;
 const SHORT_JUMP: u8 = 0xeb;
 const CALL: u8 = 0xe8;
 
-/// What the planner does so that the file's first byte may stand alone in front of
-/// the displacement (`tiptoe_patch`'s guards).
+/// How the planner makes the file's first byte safe before the displacement (`tiptoe_patch`'s
+/// guards).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing, or nothing is needed.
+    /// No guard, or none is needed.
     None,
-    /// The second byte makes the first instruction invalid, or traps behind the first, a prefix; reported at the first.
+    /// The second byte makes the first instruction invalid, or traps after the first as a prefix;
+    /// reported at the first.
     Invalid,
-    /// The first instruction's other bytes are as they were.
+    /// The first instruction's other bytes are unchanged.
     Keep,
-    /// Both are a call, and differ in their last byte.
+    /// The original and the patch are calls that differ only in their last byte.
     Call,
 }
 
@@ -85,7 +86,7 @@ impl Shape {
         all.into_iter().filter_map(move |guard| self.guarded(guard))
     }
 
-    /// The same with a guard; `None` where the window has no place for it.
+    /// Returns the shape with a guard; `None` if the window has no place for it.
     fn guarded(mut self, guard: Guard) -> Option<Shape> {
         let len = usize::from(self.first_len());
         let site = &mut self.site;
@@ -114,9 +115,9 @@ impl Shape {
         Some(self)
     }
 
-    /// Every window: jumps with heads at all subsets of 1 to 4, those with one at 4 also
-    /// with a byte more, short jumps, traps; the last instruction ending inside the patch (padding follows), with it, or
-    /// behind it; each with every guard that it can have.
+    /// Returns every window: jumps with heads at all subsets of 1 to 4, those with a head at 4 also
+    /// with one more byte, short jumps, traps. The last instruction ends inside the patch (then
+    /// padding follows), at its end, or after it. Each comes with every guard that it can have.
     pub fn all(address: u64) -> Vec<Shape> {
         let mut shapes = Vec::new();
         for (len, subsets) in [(6, 8..16), (5, 0..16), (2, 0..2), (1, 0..1)] {
@@ -138,12 +139,12 @@ impl Shape {
         shapes
     }
 
-    /// Where the first instruction ends.
+    /// Returns where the first instruction ends.
     pub fn first_len(&self) -> u8 {
         self.instructions()[0].1
     }
 
-    /// The window's instructions: head and end.
+    /// Returns the window's instructions as (head, end).
     fn instructions(&self) -> Vec<(u8, u8)> {
         let offsets = self.site.heads().iter().map(|head| head.offset);
         let inside = |offset: &u8| *offset == 1 && self.guard == Guard::Invalid;
@@ -160,18 +161,18 @@ pub enum Step {
     Sync,
 }
 
-/// Bytes by address, and what has been done to them.
+/// Bytes by address, and the recorded steps.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     bytes: RefCell<BTreeMap<u64, u8>>,
     steps: RefCell<Vec<Step>>,
-    /// After as many accesses, addresses from `gone_from` on are unmapped.
+    /// After this many accesses, addresses from `gone_from` on are unmapped.
     pub accesses_left: RefCell<Option<usize>>,
     pub gone_from: u64,
 }
 
 impl Memory {
-    /// The original code of some sites.
+    /// Returns the original code of some sites.
     pub fn of(shapes: &[Shape]) -> Memory {
         let memory = Memory::default();
         for Shape { site, .. } in shapes {
@@ -183,7 +184,7 @@ impl Memory {
         memory
     }
 
-    /// Writes as the world did before, or somebody else does.
+    /// Writes without recording a step, as another tool does.
     pub fn put(&self, address: u64, bytes: &[u8]) {
         let addressed = (address..).zip(bytes.iter().copied());
         self.bytes.borrow_mut().extend(addressed);
@@ -196,7 +197,7 @@ impl Memory {
             .collect()
     }
 
-    /// The steps since the last call.
+    /// Returns the steps since the last call.
     pub fn take_steps(&self) -> Vec<Step> {
         self.steps.take()
     }
@@ -236,7 +237,7 @@ impl Text for Memory {
     }
 }
 
-/// A thread that fetched at `head` ran neither the original nor a jump nor a trap.
+/// A thread that fetched at `head` and ran neither the original, nor a jump, nor a trap.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mix {
     pub site: u64,
@@ -247,14 +248,14 @@ pub struct Mix {
 /// The eight bytes of an aligned word.
 type Word = [u8; 8];
 
-/// What cores may see: each word's possible contents.
+/// What cores may see: the possible contents of each word.
 #[derive(Clone)]
 pub struct Cores {
     seen: BTreeMap<u64, BTreeSet<Word>>,
 }
 
 impl Cores {
-    /// All of them see this memory as it is.
+    /// Returns cores that see this memory as it is.
     pub fn of(memory: &Memory) -> Cores {
         let bytes = memory.bytes.borrow();
         let mut words: BTreeMap<u64, Word> = BTreeMap::new();
@@ -267,7 +268,7 @@ impl Cores {
         }
     }
 
-    /// Lets them run through the steps, fetching at every head after each.
+    /// Runs the steps, fetching at every head after each.
     pub fn run(&mut self, shapes: &[Shape], steps: &[Step]) -> Result<(), Mix> {
         let mut now: BTreeMap<u64, u8> = BTreeMap::new();
         for (after_step, step) in steps.iter().enumerate() {
@@ -309,7 +310,7 @@ impl Cores {
         }
     }
 
-    /// What was written is all that is seen.
+    /// Forgets older contents of the written bytes.
     fn refetch(&mut self, written: &BTreeMap<u64, u8>) {
         for (&at, &byte) in written {
             let words = self.seen.entry(at & !7).or_default();
@@ -317,18 +318,18 @@ impl Cores {
         }
     }
 
-    /// Fetches at every head of a site; fails with one that runs a mix.
+    /// Fetches at every head of a site. Fails with the head that runs a mix.
     pub fn fetch(&self, shape: &Shape) -> Result<(), u8> {
         self.views(shape).try_for_each(|view| view.fetch(shape))
     }
 
-    /// Whether a core may meet a trap byte of ours at a site's first byte.
+    /// Returns whether a core may see our trap byte at a site's first byte.
     pub fn may_trap(&self, shape: &Shape) -> bool {
         self.views(shape)
             .any(|view| view.at(shape.site.address) == INT3)
     }
 
-    /// All that a core may see of a site and its island.
+    /// Returns everything that a core may see of a site and its island.
     fn views(&self, shape: &Shape) -> impl Iterator<Item = View> {
         let (site, island) = (shape.site.address, shape.site.island);
         let mut words = BTreeSet::from([site & !7, (site + 7) & !7]);
@@ -369,19 +370,19 @@ impl View {
         Ok(())
     }
 
-    /// Whether a core that sees `first` at `head` runs what it may.
+    /// Returns whether a core that sees `first` at `head` runs valid code.
     fn is_fine(&self, shape: &Shape, head: u8, end: u8, first: u8) -> bool {
         let (site, offset) = (&shape.site, usize::from(head));
         let traps = first == INT3 || offset > 0 && self.traps(site, offset, first);
         let jumps = offset == 0 && first == site.patched[0] && self.jumps(site);
-        let behind = offset + 1..usize::from(end);
+        let rest = offset + 1..usize::from(end);
         let original = first == site.original[offset]
-            && (self.sees(site.address, behind, &site.original)
+            && (self.sees(site.address, rest, &site.original)
                 || offset == 0 && self.is_guarded(shape, end));
         traps || jumps || original || self.calls(shape)
     }
 
-    /// Whether a byte of ours traps at an inner head, in front of what is seen behind it.
+    /// Returns whether our byte at an inner head traps, given the bytes that are seen after it.
     fn traps(&self, site: &Site, offset: usize, first: u8) -> bool {
         match (site.len, offset) {
             (6, 4) => {
@@ -392,7 +393,7 @@ impl View {
         }
     }
 
-    /// Whether a call is seen that is the one or the other.
+    /// Returns whether one of the two calls is seen whole.
     fn calls(&self, shape: &Shape) -> bool {
         let (site, last) = (&shape.site, shape.site.address + 4);
         shape.guard == Guard::Call
@@ -400,8 +401,8 @@ impl View {
             && [site.original[4], site.patched[4]].contains(&self.at(last))
     }
 
-    /// Whether the file's first byte traps, in front of what may be seen behind it:
-    /// for whoever sees the guard, the other bytes do not matter.
+    /// Returns whether the file's first byte traps, given the bytes that may be seen after it. For
+    /// a core that sees the guard, the other bytes do not matter.
     fn is_guarded(&self, shape: &Shape, end: u8) -> bool {
         let site = &shape.site;
         let second = self.at(site.address + 1);
@@ -410,7 +411,7 @@ impl View {
             && (second == site.patched[1] || second == site.original[1] && rest())
     }
 
-    /// Whether the whole jump is seen.
+    /// Returns whether the whole jump is seen.
     fn jumps(&self, site: &Site) -> bool {
         self.sees(site.address, 1..usize::from(site.len), &site.patched)
             && (site.island == 0 || self.sees(site.island, 0..5, &site.island_patched))

@@ -1,5 +1,6 @@
 //! What stands between a futex call and its user, for programs in the kernel that look for his call site:
-//! functions of the C library, also where they are linked into the program, and of Go's runtime.
+//! functions of the C library, also where they are linked into the program, those of the standard libraries of C++ and
+//! Rust that are, and of Go's runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +11,7 @@ use tiptoe_symbol::Function;
 
 use super::is_runtime;
 use super::locks::Calls;
+use super::standard::standard_returns;
 use crate::module::Module;
 
 /// So many return addresses are enough.
@@ -87,7 +89,9 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
     let is_wrapper = |index: usize| {
         let function = &functions[index];
         // Without names only the call itself tells.
-        is_of_libc(module, function) || function.names.is_empty() && direct.contains(&index)
+        is_of_libc(module, function)
+            || function.is_of_standard_library()
+            || function.names.is_empty() && direct.contains(&index)
     };
     let mut level: BTreeSet<usize> = direct.iter().copied().filter(|i| is_wrapper(*i)).collect();
     let sites = sites.iter().filter(|(index, _)| is_wrapper(*index));
@@ -104,6 +108,7 @@ pub fn wrappers(module: &Module) -> Vec<(u64, Depth)> {
         }
     }
     at.extend(returns(module, level, is_wrapper));
+    at.extend(standard_returns(module, MOST));
     let table = module.object.unwind_table();
     let at = at.into_iter().map(|at| at.wrapping_sub(module.bias));
     at.filter_map(|at| Some((at, depth(table.rule(at))?)))

@@ -95,9 +95,26 @@ impl Tracee {
         purse.settle(self.cpu_time(), &data, data.entered());
     }
 
-    /// Whether followed or recorded calls, or waits, are paid for.
+    /// Splits the budget where both the agent and the kernel spend it: each may spend half.
+    pub(super) fn share_budget(&mut self) {
+        const HALF: f64 = 0.5;
+        let Some(throttle) = &mut self.throttle else {
+            return;
+        };
+        if self.purse.is_some() || self.thinning.is_some() {
+            throttle.leave(HALF);
+        }
+        if let Some(purse) = &mut self.purse {
+            purse.share *= HALF;
+        }
+        if let Some(thinning) = &mut self.thinning {
+            thinning.leave(HALF);
+        }
+    }
+
+    /// Whether followed or recorded calls, waits, or the kernel's probes are paid for.
     pub fn has_budget(&self) -> bool {
-        if self.thinning.is_some() && self.link.is_some() {
+        if self.thinning.is_some() && self.link.is_some() || self.is_throttled {
             return true;
         }
         let is_recorded = |counter: &Counter| is(counter, |follow| follow == Follow::Record);

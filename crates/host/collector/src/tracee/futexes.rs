@@ -12,7 +12,7 @@ use tiptoe_symbol::Class;
 
 use super::{Plan, Tracee};
 use crate::module::{Cache, Module, Object};
-use crate::planner::wrappers;
+use crate::planner::{is_libc, wrappers};
 use crate::request::Error;
 use crate::resident::agent_thread_of_another;
 use crate::ulocks::Noted;
@@ -42,7 +42,9 @@ struct File {
 impl InKernel {
     /// Tells where the functions of these modules are that no user knows.
     fn step_over(&mut self, modules: &[Module]) -> Result<(), KernelError> {
-        for module in modules {
+        // The C library last: until its functions are known a wait has no caller, and is looked at again when it ends.
+        let (libc, others): (Vec<_>, Vec<_>) = modules.iter().partition(|module| is_libc(module));
+        for module in others.into_iter().chain(libc) {
             let known = self
                 .files
                 .iter()

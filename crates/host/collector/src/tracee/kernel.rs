@@ -1,14 +1,17 @@
 //! What the agent cannot take, the kernel counts.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{KernelProbe, UprobeSet, Who};
 use tiptoe_sys::host::procfs::path_of;
 use tiptoe_wire::State;
 
+use super::throttle::Throttle;
 use super::{Counter, Place, Plan, Source, Tracee};
-use crate::module::Module;
+use crate::calibrate::{PriceCache, kernel_costs};
+use crate::module::{FileKey, Module};
 use crate::planner::Follow;
 use crate::request::Error;
 use crate::resolve::Probe;
@@ -67,13 +70,8 @@ impl Tracee {
             return Ok(());
         }
         self.say_unsplit(plan)?;
-        let places: Vec<KernelProbe> = probes
-            .iter()
-            .map(|(probe, _)| KernelProbe {
-                path: path_of(&probe.object.file),
-                offset: probe.file_offset(),
-            })
-            .collect();
+        let (files, places) = places(&probes)?;
+        let prices = plan.share.map(|share| (share, prices(&probes)));
         let set = match UprobeSet::open(self.process, &places) {
             Ok(set) => set,
             Err(error) if self.link.is_some() => {
@@ -123,6 +121,7 @@ impl Tracee {
             ));
         }
         self.kernel = Some(set);
+        self.throttle = prices.map(|(share, prices)| Throttle::new(share, prices, files));
         Ok(())
     }
 
@@ -196,6 +195,41 @@ impl Tracee {
 
 /// A probe, and why the agent left it.
 pub(super) type Candidate = (Probe, Option<String>);
+
+/// Where the probes are, in files that stay open with the descriptors.
+fn places(probes: &[Candidate]) -> Result<(Vec<File>, Vec<KernelProbe>), Error> {
+    let mut files: Vec<(FileKey, File)> = Vec::new();
+    let mut places = Vec::with_capacity(probes.len());
+    for (probe, _) in probes {
+        let object = &probe.object;
+        let at = match files.iter().position(|(key, _)| *key == object.key) {
+            Some(at) => at,
+            None => {
+                let file = object.file.try_clone();
+                let failed = |error| Error::new(format!("cannot hold a file open: {error}"));
+                files.push((object.key, file.map_err(failed)?));
+                files.len() - 1
+            }
+        };
+        places.push(KernelProbe {
+            path: path_of(&files[at].1),
+            offset: probe.file_offset(),
+        });
+    }
+    Ok((files.into_iter().map(|(_, file)| file).collect(), places))
+}
+
+/// What a hit of each costs, in nanoseconds.
+fn prices(probes: &[Candidate]) -> Vec<f64> {
+    let costs = kernel_costs(&PriceCache::of_this_user());
+    let probes = probes.iter();
+    probes
+        .map(|(probe, _)| {
+            let step = tiptoe_kernel::step(instruction(probe).unwrap_or_default());
+            costs.of(step).ns
+        })
+        .collect()
+}
 
 /// Each event with its own reason, or else this one.
 fn refuse_all(probes: &[Candidate], why: &str) -> Vec<(String, String)> {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use tiptoe_event::Via;
-use tiptoe_futex::walk::{Frames, Library};
+use tiptoe_futex::walk::{Frames, Library, Part};
 use tiptoe_sys::host::procfs::Mapping;
 use tiptoe_wire::Site;
 use tiptoe_wire::futex::{UNSEEN, WIDTH};
@@ -16,7 +16,7 @@ use super::{Plan, Tracee};
 use crate::counts;
 use crate::link::Link;
 use crate::module::{Cache, Module};
-use crate::planner::{self, Planned, is_libc, is_runtime};
+use crate::planner::{self, Extent, Planned, is_libc, is_runtime};
 use crate::request::Error;
 use crate::ulocks::{self, ByLock, Names, Noted};
 
@@ -31,6 +31,25 @@ pub struct Watched {
     /// Which libraries' frames the agent walks over, or has no room for: by their bias.
     runtime: HashSet<u64>,
     names: Option<Names>,
+}
+
+/// Has the agent walk over those functions of a standard library that were compiled into a module. Those that find no
+/// room are taken for the user's.
+fn walk_over_standard(frames: &Frames, module: &Module) {
+    for extent in [Extent::All, Extent::MayWait] {
+        let Some((rows, code)) = planner::standard_rows(module, extent) else {
+            return;
+        };
+        let library = Library {
+            base: module.bias,
+            start: code.start.wrapping_add(module.bias),
+            end: code.end.wrapping_add(module.bias),
+            part: Part::Mixed,
+        };
+        if frames.add(&library, &rows) {
+            return;
+        }
+    }
 }
 
 impl Tracee {
@@ -127,13 +146,22 @@ impl Tracee {
                     base: code.base,
                     start: code.start,
                     end: code.end,
-                    is_libc: is_libc(module),
+                    part: match is_libc(module) {
+                        true => Part::Libc,
+                        false => Part::Other,
+                    },
                 };
                 // One that finds no room is taken for the user's.
                 let frames = Frames::new(words);
                 let _ = frames.add(&library, rows);
-                let rwlocks = planner::rwlocks(module).filter(|_| library.is_libc);
-                rwlocks.into_iter().for_each(|at| frames.tell_rwlocks(at));
+                let rwlocks = planner::rwlocks(module).filter(|_| library.part == Part::Libc);
+                rwlocks.into_iter().for_each(|at| frames.set_rwlocks(at));
+            }
+        }
+        let users = modules.iter().filter(|module| !is_runtime(module));
+        for module in users {
+            if self.watched_locks.runtime.insert(module.bias) {
+                walk_over_standard(&Frames::new(words), module);
             }
         }
     }

@@ -86,6 +86,11 @@ impl Thinning {
         })
     }
 
+    /// Leaves a part of the budget to others in the same process.
+    pub(super) fn leave(&mut self, part: f64) {
+        self.share *= 1.0 - part;
+    }
+
     /// Looks what the threads did, and says how many of their waits are to be timed.
     fn look(&self, used: Duration, link: &Link) {
         let (at, now) = (Instant::now(), clock::ticks());
@@ -168,8 +173,8 @@ impl Waiter {
                 continue;
             };
             match Beginning::of(word) {
-                Beginning::At(_) => activities.goes_on(index, word, word),
-                Beginning::Unknown => activities.goes_on(index, word, middle),
+                Beginning::At(_) => activities.mark_seen(index, word, word),
+                Beginning::Unknown => activities.mark_seen(index, word, middle),
                 Beginning::LongAgo(_) => {}
             }
         }
@@ -270,11 +275,11 @@ mod tests {
             ..Waiter::default()
         };
         words.store(head::SPS as usize, 0x7000);
-        words.store(since, activity::PASSED_OVER | 8);
+        words.store(since, activity::SKIPPED | 8);
         waiter.find_again(words, [0, 10]);
-        words.store(since, activity::PASSED_OVER | 9);
+        words.store(since, activity::SKIPPED | 9);
         waiter.find_again(words, [10, 20]);
-        assert_eq!(words.load(since), activity::PASSED_OVER | 9);
+        assert_eq!(words.load(since), activity::SKIPPED | 9);
         waiter.find_again(words, [20, 30]);
         assert_eq!(words.load(since), activity::GOES_ON | 25);
         waiter.find_again(words, [30, 40]);

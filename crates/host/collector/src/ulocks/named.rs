@@ -5,13 +5,12 @@ use tiptoe_sys::host::procfs::Mapping;
 use crate::module::Module;
 
 /// The address of `LOCK`: `[MODULE:]VARIABLE[+0xOFFSET]`, `MODULE:0xOFFSET` or `0xADDRESS`. Else what
-/// is wrong with it. What stands behind the first word is passed over, as it only says where an
-/// address is.
+/// is wrong with it. What stands behind an address is passed over, as it only says where that is.
 pub fn address_of(lock: &str, modules: &[Module], maps: &[Mapping]) -> Result<u64, String> {
-    let word = lock.split_whitespace().next().unwrap_or_default();
-    let address = match number(word) {
-        Some(address) => address,
-        None => of_variable(word, modules)?,
+    let first = lock.split_whitespace().next().unwrap_or_default();
+    let (word, address) = match number(first) {
+        Some(address) => (first, address),
+        None => (lock, of_variable(lock, modules)?),
     };
     let is_mapped = |mapping: &&Mapping| mapping.contains(address) && mapping.perms.write;
     match maps.iter().find(is_mapped) {
@@ -45,7 +44,7 @@ fn of_variable(word: &str, modules: &[Module]) -> Result<u64, String> {
     for module in wanted {
         let linked = match number(name) {
             Some(linked) => vec![linked],
-            None => module.object.image.variables_named(name).collect(),
+            None => module.object.image.variables_named(name),
         };
         let here = linked.into_iter().map(|linked| linked + module.bias);
         found.extend(here.map(|address| (module, address)));

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tiptoe_patch::transfers;
-use tiptoe_symbol::Function;
+use tiptoe_symbol::{Function, variable_name};
 use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_wire::Site;
-use tiptoe_wire::futex::{OPERATION_SHIFT, TOLD, TOLD_MODE_SHIFT};
+use tiptoe_wire::futex::{OPERATION_SHIFT, REPORTED, REPORTED_MODE_SHIFT};
 
 use super::Kind;
 use crate::module::Module;
@@ -103,8 +103,8 @@ impl Names {
     /// made there, which our own trampoline, if that is the place, says too.
     pub fn kind(&self, via: u64, itself: bool) -> Kind {
         let (address, operation) = (via & ADDRESS, (via >> OPERATION_SHIFT) as u32);
-        if operation == TOLD {
-            return Kind::told(via >> TOLD_MODE_SHIFT & 0xff);
+        if operation == REPORTED {
+            return Kind::told(via >> REPORTED_MODE_SHIFT & 0xff);
         }
         let ours = self.patched(address);
         let address = ours.unwrap_or(address);
@@ -157,7 +157,7 @@ impl Names {
     }
 
     /// The module and its function.
-    fn function(&self, address: u64) -> Option<(&Module, &Function)> {
+    pub(super) fn function(&self, address: u64) -> Option<(&Module, &Function)> {
         let mut modules = self.modules.iter();
         let module = modules.find(|m| m.text.iter().any(|text| text.contains(&address)))?;
         let linked = address.wrapping_sub(module.bias);
@@ -202,15 +202,12 @@ impl Names {
     /// A lock, by the address that is waited at. More is known of where `stacks` are.
     pub fn lock(&self, waited_at: u64, kind: &Kind, stacks: &Stacks) -> String {
         let address = kind.object(waited_at);
-        if let Some(module) = self.modules.iter().find(|m| self.is_of(m, address)) {
+        if let Some(variable) = self.variable(address, |offset| kind.within(offset)) {
+            return variable;
+        }
+        if let Some(module) = self.module_of(address) {
             let linked = address.wrapping_sub(module.bias);
-            let variable = module.object.image.variable_at(linked);
-            let variable = variable.map(|(name, offset)| (name, kind.within(offset)));
-            return match variable {
-                Some((name, 0)) => format!("{}:{name}", module.name),
-                Some((name, offset)) => format!("{}:{name}+{offset:#x}", module.name),
-                None => format!("{}:{linked:#x}", module.name),
-            };
+            return format!("{}:{linked:#x}", module.name);
         }
         let mapping = self.maps.iter().find(|mapping| mapping.contains(address));
         let known = [stacks, &self.stacks].into_iter();
@@ -220,6 +217,24 @@ impl Names {
             (None, Some((path, _))) => format!("{address:#x} {path}"),
             (None, None) => format!("{address:#x}"),
         }
+    }
+
+    /// Returns the module in whose data, or code, an address is.
+    pub(super) fn module_of(&self, address: u64) -> Option<&Module> {
+        let mut modules = self.modules.iter();
+        modules.find(|module| self.is_of(module, address))
+    }
+
+    /// Returns the name of the variable at an address; `within` says which of its bytes that is.
+    pub(super) fn variable(&self, address: u64, within: impl Fn(u64) -> u64) -> Option<String> {
+        let module = self.module_of(address)?;
+        let linked = address.wrapping_sub(module.bias);
+        let (name, offset) = module.object.image.variable_at(linked)?;
+        let name = format!("{}:{}", module.name, variable_name(name));
+        Some(match within(offset) {
+            0 => name,
+            offset => format!("{name}+{offset:#x}"),
+        })
     }
 
     /// Whether an address is in a mapping of a module's file, or in the zeroed memory that

@@ -25,7 +25,7 @@ use crate::request::Error;
 /// The number of futex calls.
 const FUTEX: u64 = 202;
 /// So many functions stand between a wait and the user, at most.
-const MOST: usize = 16;
+const MOST: usize = 24;
 /// Where a mutex has its holder.
 const MUTEX_OWNER: u64 = 8;
 /// The bits of a priority inheriting mutex's word that are its holder.
@@ -137,7 +137,10 @@ impl Look {
         Some(Waiting {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
-            lock: self.names.lock(asleep.address, &kind, &Stacks::default()),
+            lock: self
+                .names
+                .atomic(asleep.address, site)
+                .unwrap_or_else(|| self.names.lock(asleep.address, &kind, &Stacks::default())),
             kind: kind.name.to_owned(),
             mode: kind.mode.map(str::to_owned),
             idle: kind.idle,
@@ -154,11 +157,15 @@ impl Look {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
         let mut in_libc = true;
+        let mut innermost = None;
         for _ in 0..MOST {
-            let Some(module) = self.runtime(looked_at) else {
-                break;
+            let Some((module, is_libc)) = self.runtime(looked_at) else {
+                return (at.pc, via);
             };
-            in_libc &= is_libc(module);
+            if !is_runtime(module) {
+                innermost.get_or_insert(at.pc);
+            }
+            in_libc &= is_libc;
             if in_libc {
                 via = at.pc;
             }
@@ -169,17 +176,19 @@ impl Look {
             };
             (at, looked_at) = (next, next.pc.wrapping_sub(1));
         }
-        (at.pc, via)
+        (innermost.unwrap_or(at.pc), via)
     }
 
-    /// The module of the runtime in which an address is.
-    fn runtime(&self, pc: u64) -> Option<&Module> {
-        let mut modules = self
-            .names
-            .modules
-            .iter()
-            .filter(|module| is_runtime(module));
-        modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))
+    /// The module of the runtime in which an address is, or the one into which such a function was compiled; and whether
+    /// it is the C library.
+    fn runtime(&self, pc: u64) -> Option<(&Module, bool)> {
+        let mut modules = self.names.modules.iter();
+        let module = modules.find(|module| module.text.iter().any(|text| text.contains(&pc)))?;
+        let compiled_in = || {
+            let function = self.names.function(pc);
+            function.is_some_and(|(_, function)| function.is_of_standard_library())
+        };
+        (is_runtime(module) || compiled_in()).then(|| (module, is_libc(module)))
     }
 
     fn word(&self, at: u64) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! Variables by their names, found in a process.
 
 use tiptoe_event::Store;
-use tiptoe_event::store::Known;
+use tiptoe_event::store::AccessValues;
 use tiptoe_kernel::watchpoints::{Hits, Snapshot, Watchpoint};
 use tiptoe_symbol::variable::{
     Access, Kind as ValueKind, Place as Here, Root, Start, Type, VariableError, Watch,
@@ -250,7 +250,7 @@ impl Place {
     }
 
     /// What the registers behind an access tell of the values.
-    pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> Known {
+    pub(super) fn known(&self, store: &Store, behind: &Snapshot) -> AccessValues {
         store.known(&behind.registers, behind.flags, self.address, self.len)
     }
 

@@ -8,12 +8,12 @@ use std::collections::hash_map::{DefaultHasher, Entry};
 use std::hash::{Hash, Hasher};
 
 use tiptoe_event::Store;
-use tiptoe_event::store::{Known, Source};
+use tiptoe_event::store::{AccessValues, Source};
 use tiptoe_kernel::watchpoints::{
     Access, Drops, Hits, Snapshot, StoredValue, WatchKey, WatchRow, WatchWanted, Watchpoint,
 };
 use tiptoe_sys::host::perf;
-use tiptoe_wire::hits::{Hit, Read};
+use tiptoe_wire::hits::{Hit, RecordedHit};
 
 use super::begin::Target;
 use super::held::Held;
@@ -88,7 +88,12 @@ impl Sums {
     }
 
     /// Counts an access to a variable.
-    pub(super) fn add(&mut self, read: Read, variable: (usize, &Watchpoint), target: &mut Target) {
+    pub(super) fn add(
+        &mut self,
+        read: RecordedHit,
+        variable: (usize, &Watchpoint),
+        target: &mut Target,
+    ) {
         let (index, point) = variable;
         let hit = read.hit();
         if hit.is_late {
@@ -187,7 +192,7 @@ impl Sums {
             learn::store(module, ip)
         });
         let (address, len) = (point.at.address, point.at.len);
-        let known = store.map_or(Known::default(), |store| {
+        let known = store.map_or(AccessValues::default(), |store| {
             store.known(&behind.registers, behind.flags, address, len)
         });
         self.drops.no_value += u64::from(known.new.is_none() && memory.is_none());

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tiptoe_event::Cost;
-use tiptoe_sys::host::perf::{Access, Answered, Breakpoint, On, PerfEvent};
+use tiptoe_sys::host::perf::{Access, Breakpoint, On, PerfEvent, SigtrapHandler};
 use tiptoe_sys::raw::thread_cpu_ns;
 
 use super::opener::{cannot_switch_on, open, refusal};
@@ -37,7 +37,7 @@ pub fn signal_cost() -> Result<Cost, Error> {
         len: 8,
         access: Access::Write,
     };
-    let _answered = Answered::install().map_err(cannot_switch_on)?;
+    let _answered = SigtrapHandler::install().map_err(cannot_switch_on)?;
     let event = PerfEvent::signal_accesses(&at);
     let _event = event.map_err(|error| refusal(error, &at, On::Thread(0)))?;
     Ok(timed(&word))

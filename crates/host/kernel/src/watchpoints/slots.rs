@@ -185,9 +185,9 @@ impl Slots {
 
     fn explain(&self, error: &Refused) -> Error {
         Error::Slots(match error {
-            Refused::NoSlot(conflict) => {
-                conflict.told(|holder, f| self.name(holder, f)).to_string()
-            }
+            Refused::NoSlot(conflict) => conflict
+                .describe(|holder, f| self.name(holder, f))
+                .to_string(),
             other => other.to_string(),
         })
     }

@@ -1,5 +1,5 @@
-//! What a loader does not offer: arrays that are read where they lie, arrays of perf events, and programs
-//! that are run when we choose: on a CPU, or over all tasks.
+//! BPF features that loaders lack: arrays mapped for reading, arrays of perf events, and programs
+//! that run on request, on a CPU or over all tasks.
 
 use std::prelude::rust_2024::*;
 
@@ -12,27 +12,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ITER_CREATE, LINK_CREATE, MAP_UPDATE_ELEM, PROG_TEST_RUN, Words, call, descriptor};
 use crate::host::perf::PerfEvent;
 
-/// The flag that has a program run on the given CPU.
+/// The flag that runs a program on the given CPU.
 const ON_CPU: u64 = 1;
-/// What an iterator's program is attached as.
+/// The attach type of an iterator.
 const TRACE_ITER: u64 = 28;
 
-/// An array map that user space may map, read without a system call.
+/// An array map that is mapped into memory, so that a read needs no system call.
 #[derive(Debug)]
 pub struct MappedArray {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: the mapping is ours until the drop, on whatever thread, and is only read, by atomic loads.
+// SAFETY: the mapping stays until the drop, and is only read by atomic loads, on any thread.
 unsafe impl Send for MappedArray {}
 // SAFETY: as above.
 unsafe impl Sync for MappedArray {}
 
 impl MappedArray {
-    /// Maps so many words of an array, whose map has the flag for it.
+    /// Maps `words` words of an array. Its map must have BPF_F_MMAPABLE.
     pub fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<MappedArray> {
-        // SAFETY: a new mapping, where the kernel likes; the descriptor is open.
+        // SAFETY: a new mapping at an address that the kernel chooses; the descriptor is open.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -50,21 +50,22 @@ impl MappedArray {
         Ok(MappedArray { start, words })
     }
 
-    /// A word; 0 of one behind the end. Words that programs write at that moment are old or new, each for itself.
+    /// Returns a word; 0 past the end. Words that a program is writing are old or new,
+    /// independently of each other.
     pub fn word(&self, at: usize) -> u64 {
         if at >= self.words {
             return 0;
         }
-        // SAFETY: within the mapping, which is aligned to pages and lives as long as `self`.
+        // SAFETY: inside the mapping, which is page-aligned and lives as long as `self`.
         let word = unsafe { self.start.add(at).as_ref() };
-        // Relaxed: pairs with the plain store of a BPF program; nothing is published with it.
+        // Relaxed: pairs with the plain store of a BPF program, which publishes nothing else.
         word.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for MappedArray {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nobody keeps a reference into it.
+        // SAFETY: mapped by `new` with this length, and no reference into it outlives `self`.
         unsafe {
             libc::munmap(
                 self.start.as_ptr().cast(),
@@ -74,33 +75,35 @@ impl Drop for MappedArray {
     }
 }
 
-/// Puts an event into an array of events: programs that run on its CPU can read it there, until the map goes.
+/// Puts an event into an array of events. Programs on its CPU can read it there until the map is
+/// freed.
 pub fn put_event(map: BorrowedFd<'_>, index: u32, event: &PerfEvent) -> io::Result<()> {
     let value = event.descriptor().as_raw_fd();
     let mut words = Words::default();
     words[0] = u64::from(map.as_raw_fd().unsigned_abs());
     words[1] = (&raw const index) as u64;
     words[2] = (&raw const value) as u64;
-    // SAFETY: key and value are of 4 bytes each, as such a map's are, and outlive the call, which reads them.
+    // SAFETY: key and value are 4 bytes each, as the map's, and outlive the call, which only reads
+    // them.
     unsafe { call(MAP_UPDATE_ELEM, &mut words) }.map(drop)
 }
 
-/// Runs a raw tracepoint's program on a CPU, as an interrupt of whatever that does; what it returned.
+/// Runs a raw tracepoint's program on a CPU, as an interrupt, and returns its result.
 pub fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<u32> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());
     words[8] = ON_CPU | u64::from(cpu) << 32;
-    // SAFETY: the command takes numbers only, as it is given no data.
+    // SAFETY: the command takes only numbers, because no data is passed.
     unsafe { call(PROG_TEST_RUN, &mut words) }?;
     Ok((words[0] >> 32) as u32)
 }
 
-/// Runs an iterator's program over all that it goes over, and drops whatever it writes.
+/// Runs an iterator's program over all its objects, and discards its output.
 pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
     let mut words = Words::default();
     words[0] = u64::from(program.as_raw_fd().unsigned_abs());
     words[1] = TRACE_ITER;
-    // SAFETY: the command takes numbers only, and gives out a descriptor.
+    // SAFETY: the command takes only numbers, and returns a new descriptor.
     let link = unsafe { descriptor(LINK_CREATE, &mut words) }?;
     let mut words = Words::default();
     words[0] = u64::from(link.as_raw_fd().unsigned_abs());
@@ -111,7 +114,7 @@ pub fn run_over_all(program: BorrowedFd<'_>) -> io::Result<()> {
         match all.read(&mut written) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
-            // Of very many it goes over a part at a time.
+            // Long iterations are cut into parts.
             Err(e)
                 if matches!(
                     e.kind(),

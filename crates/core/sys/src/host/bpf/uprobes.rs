@@ -1,10 +1,9 @@
 //! Counting uprobes for a whole process.
 //!
-//! A hit runs eleven instructions: the cookie of the place is the index of its
-//! counter, and that is increased on the CPU where the hit is. The addition
-//! is atomic because a thread may be preempted in the program, and another
-//! one run into the same place on the same CPU. The kernel compares the
-//! process before it runs the program, so nobody else counts.
+//! A hit runs eleven instructions: the cookie of the place is the index of its counter, which is
+//! incremented on the current CPU. The addition must be atomic, because a thread may be preempted
+//! in the program and another hit the same place on the same CPU. The kernel checks the process
+//! before it runs the program, so no other process counts.
 //!
 //! INVARIANT: the program uses less than 64 bytes of its stack, because from Linux 6.13 on a kernel may panic where a
 //! program at a uprobe uses more. A test reads the use from the instructions.
@@ -28,31 +27,31 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The kernel writes one value per CPU that could ever be there.
+    /// The kernel writes one value per possible CPU.
     cpus: usize,
 }
 
-/// Places in one file that are counted in one process.
+/// Places in one file to count in one process.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct UprobeTarget<'a> {
     /// The file, as tiptoe sees it.
     pub path: &'a CStr,
-    /// The process, by any id that tiptoe sees it under.
+    /// The process, by an id in tiptoe's pid namespace.
     pub pid: u32,
     /// Offsets in the file.
     pub offsets: &'a [u64],
-    /// The index of each place's counter; as many as there are offsets.
+    /// The index of each place's counter. Must be as long as `offsets`.
     pub cookies: &'a [u64],
 }
 
-/// Places that count, until this is dropped.
+/// Linked places, which count until this is dropped.
 #[derive(Debug)]
 pub struct UprobeLink {
     _held: OwnedFd,
 }
 
 impl UprobeCounters {
-    /// This many counters, at 0. Needs `CAP_BPF` and `CAP_PERFMON`, and Linux 6.6.
+    /// Returns new counters at 0. Needs `CAP_BPF` and `CAP_PERFMON`, and Linux 6.6.
     pub fn new(counters: usize) -> io::Result<Self> {
         let map = create_map(counters)?;
         let program = load(
@@ -68,8 +67,8 @@ impl UprobeCounters {
         })
     }
 
-    /// Starts to count in these places: in all of them, or in none.
-    pub fn link(&self, place: &Place<'_>) -> io::Result<UprobeLink> {
+    /// Starts to count in these places: in all, or in none.
+    pub fn link(&self, place: &UprobeTarget<'_>) -> io::Result<UprobeLink> {
         if place.offsets.len() != place.cookies.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -81,13 +80,13 @@ impl UprobeCounters {
         words[5] = place.cookies.as_ptr() as u64;
         words[6] = u64::from(u32::try_from(place.offsets.len()).unwrap_or(u32::MAX));
         words[7] = u64::from(place.pid);
-        // SAFETY: the path ends with a nul, both lists are as long as stated, and
-        // all outlive the call, which only reads them and gives out a descriptor.
+        // SAFETY: the path ends with a nul, both lists are as long as stated, and all outlive the
+        // call. The kernel only reads them, and returns a new descriptor.
         let _held = unsafe { descriptor(LINK_CREATE, &mut words) }?;
         Ok(UprobeLink { _held })
     }
 
-    /// All counters, summed over the CPUs.
+    /// Returns all counters, summed over the CPUs.
     pub fn read(&self) -> io::Result<Vec<u64>> {
         let mut per_cpu = vec![0u64; self.cpus];
         (0..self.counters)
@@ -103,8 +102,8 @@ impl UprobeCounters {
         words[0] = self.map.as_raw_fd() as u64;
         words[1] = &raw const index as u64;
         words[2] = per_cpu.as_mut_ptr() as u64;
-        // SAFETY: the key is four bytes, and `per_cpu` has the eight bytes for each
-        // possible CPU that the kernel writes.
+        // SAFETY: the key is four bytes, and `per_cpu` has eight bytes for each possible CPU, which
+        // is what the kernel writes.
         unsafe { call(MAP_LOOKUP_ELEM, &mut words) }.map(drop)
     }
 }
@@ -114,7 +113,7 @@ fn create_map(counters: usize) -> io::Result<OwnedFd> {
     let mut words = Words::default();
     words[0] = MAP_TYPE_PERCPU_ARRAY | (size_of::<u32>() as u64) << 32;
     words[1] = size_of::<u64>() as u64 | u64::from(entries) << 32;
-    // SAFETY: the command takes numbers only, and gives out a descriptor.
+    // SAFETY: the command takes only numbers, and returns a new descriptor.
     unsafe { descriptor(MAP_CREATE, &mut words) }
 }
 
@@ -145,10 +144,10 @@ fn program(map: i32) -> [u64; 12] {
     ]
 }
 
-/// How many CPUs this machine could ever have, from a list such as `0-3,8-11`.
+/// Returns how many CPUs this machine could have, from a list such as `0-3,8-11`.
 fn possible_cpus() -> usize {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // Too many only costs room; too few would let the kernel write past the end.
+    // Too many cost only memory; with too few the kernel would write past the end.
     last_cpu(&text).map_or(8192, |last| last + 1)
 }
 
@@ -188,7 +187,7 @@ mod tests {
             Err(e) => return crate::skipped::skipped("BPF uprobes", &std::format!("{e}")),
         };
         assert_eq!(counters.read().unwrap(), [0, 0, 0]);
-        let place = Place {
+        let place = UprobeTarget {
             path: c"/proc/self/exe",
             pid: std::process::id(),
             offsets: &[0],

@@ -4,10 +4,11 @@ use std::prelude::rust_2024::*;
 
 use std::fmt;
 
-/// The command that gives tiptoe all rights it can use, for members of a group of its own.
+/// The command that gives tiptoe all rights that it can use, for members of a group.
 ///
-/// With these rights a user may read and trace every process, root's among them. So nobody else may run the file. One
-/// line for every purpose, because setcap(8) replaces what was given before, and chown(1) takes it away.
+/// With these rights a user may read and trace every process, also root's. So no other user must be
+/// able to run the file. One line for all purposes, because setcap(8) replaces earlier
+/// capabilities, and chown(1) removes them.
 pub const SETCAP: &str = "sudo sh -c 'groupadd -f tiptoe && chown root:tiptoe \"$0\" && chmod 0750 \"$0\" && setcap \
     cap_bpf,cap_checkpoint_restore,cap_perfmon,cap_sys_ptrace+ep \"$0\"' \"$(command -v tiptoe)\"";
 
@@ -19,15 +20,15 @@ pub const SETCAP_GRANTS: &str =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cap {
-    /// Write to files of other users, the memory of their processes among them.
+    /// Write to files of other users, and so to the memory of their processes.
     DacOverride = 1,
     /// Attach to, and read, other users' processes.
     SysPtrace = 19,
-    /// Nearly everything, uprobes through perf_event_open among it.
+    /// Nearly everything, such as uprobes through perf_event_open.
     SysAdmin = 21,
     /// Raise resource limits.
     SysResource = 24,
-    /// perf events without regard to `perf_event_paranoid`.
+    /// Use perf events whatever `perf_event_paranoid` says.
     Perfmon = 38,
     /// Load BPF programs.
     Bpf = 39,
@@ -36,7 +37,7 @@ pub enum Cap {
 }
 
 impl Cap {
-    /// Those above, in the order of their numbers.
+    /// All of these, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::DacOverride,
         Self::SysPtrace,
@@ -47,7 +48,7 @@ impl Cap {
         Self::CheckpointRestore,
     ];
 
-    /// As setcap(8) writes it.
+    /// Returns the name in setcap(8).
     pub fn name(self) -> &'static str {
         match self {
             Self::DacOverride => "cap_dac_override",
@@ -67,17 +68,17 @@ impl fmt::Display for Cap {
     }
 }
 
-/// A set of capabilities, bit by number, as `/proc/PID/status` shows it.
+/// A set of capabilities, a bit for each number, as in `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapSet(pub u64);
 
 impl CapSet {
-    /// Whether the set holds this one.
+    /// Returns whether the set contains a capability.
     pub fn has(self, cap: Cap) -> bool {
         self.0 >> (cap as u8) & 1 == 1
     }
 
-    /// The ones that matter to tracing and are held.
+    /// Returns the capabilities of [`Cap::ALL`] in the set.
     pub fn held(self) -> Vec<Cap> {
         Cap::ALL.into_iter().filter(|cap| self.has(*cap)).collect()
     }

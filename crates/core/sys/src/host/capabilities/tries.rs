@@ -1,4 +1,4 @@
-//! The trials behind the table: each the smallest instance of the thing, undone at once.
+//! The trials for the table: each the smallest instance of an operation, undone at once.
 
 use std::prelude::rust_2024::*;
 
@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use super::{BpfKind, Check, Refusal};
-use crate::host::bpf::{self, Place, UprobeCounters};
+use crate::host::bpf::{self, UprobeCounters, UprobeTarget};
 use crate::host::perf::{On, PerfEvent, Uprobe, abi, attr, uprobe_pmu};
 
 const MEMBARRIER_QUERY: i32 = 0;
@@ -19,24 +19,24 @@ const BPF_TYPES: [(BpfKind, u32); 4] = [
     (BpfKind::RawTracepoint, 17),
     (BpfKind::PerfEvent, 7),
 ];
-/// The inode of the first pid namespace is fixed.
+/// The first pid namespace has a fixed inode.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// So is that of the first user namespace.
+/// The first user namespace has a fixed inode.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Whether our capabilities hold for all processes, and not only for those of a user namespace.
+/// Returns whether our capabilities apply to all processes, and not only in a user namespace.
 pub(super) fn in_first_user_namespace() -> bool {
     fs::read_link("/proc/self/ns/user").is_ok_and(|link| link.as_os_str() == FIRST_USER_NAMESPACE)
 }
 
-/// Whether process ids here are those that the kernel itself uses.
+/// Returns whether our process ids are those that the kernel itself uses.
 pub fn in_first_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
-/// The pid namespace whose process ids we use, as the kernel tells namespaces apart: the device, as it has
-/// it, and the inode. `None` where it is the first one, or where /proc is not mounted.
+/// Returns our pid namespace as (device, inode), as the kernel identifies it. `None` if it is the
+/// first one, or if /proc is not mounted.
 pub fn pid_namespace() -> Option<(u64, u64)> {
     let found = fs::metadata("/proc/self/ns/pid").ok()?;
     let (major, minor) = (libc::major(found.dev()), libc::minor(found.dev()));
@@ -73,10 +73,10 @@ fn counter(kind: u32, config: u32) -> Check {
     perf(PerfEvent::open(attr, On::Thread(0)))
 }
 
-/// A uprobe of each kind on the first byte of our own file, where no code is.
+/// Tries a uprobe of each kind on the first byte of our own file, which is no code.
 pub(super) fn process_uprobes() -> Check {
     let counters = UprobeCounters::new(1).map_err(|e| Refusal::from("bpf", &e))?;
-    let place = Place {
+    let place = UprobeTarget {
         path: c"/proc/self/exe",
         pid: std::process::id(),
         offsets: &[0],
@@ -99,7 +99,7 @@ pub(super) fn thread_uprobes() -> Check {
     perf(PerfEvent::open_uprobe(&probe, On::Thread(0)))
 }
 
-/// A breakpoint on writes to a word that nobody writes.
+/// Tries a breakpoint on writes to a word that is never written.
 pub(super) fn breakpoints() -> Check {
     static WORD: u64 = 0;
     let mut attr = attr(abi::PERF_TYPE_BREAKPOINT, 0);
@@ -130,16 +130,16 @@ pub(super) fn membarrier_sync_core() -> Check {
     }
 }
 
-/// A kernel that knows the call refuses the unknown flag.
+/// Tries rseq: a kernel that has the call refuses the invalid flag.
 pub(super) fn rseq() -> Check {
-    // SAFETY: the flag is no valid one, so the call ends before it looks at the null pointer.
+    // SAFETY: the flag is invalid, so the call fails before it reads the null pointer.
     let result = unsafe { libc::syscall(libc::SYS_rseq, 0usize, 0, i32::MIN, 0) };
     known("rseq", result)
 }
 
-/// A kernel that knows the call refuses to wait for nothing.
+/// Tries futex_waitv: a kernel that has the call refuses an empty list.
 pub(super) fn futex_waitv() -> Check {
-    // SAFETY: a list of no futexes is refused before anything is read.
+    // SAFETY: an empty list is refused before anything is read.
     let result = unsafe { libc::syscall(libc::SYS_futex_waitv, 0usize, 0, 0, 0usize, 0) };
     known("futex_waitv", result)
 }
@@ -152,7 +152,7 @@ fn known(call: &'static str, result: i64) -> Check {
     }
 }
 
-/// Reads a word of our own.
+/// Tries to read a word of our own.
 pub(super) fn process_vm_readv() -> Check {
     let (from, mut to) = (7u64, 0u64);
     let remote = libc::iovec {
@@ -164,7 +164,7 @@ pub(super) fn process_vm_readv() -> Check {
         iov_len: size_of_val(&to),
     };
     let me = std::process::id() as i32;
-    // SAFETY: each vector has one entry that names one of the two words above, both alive.
+    // SAFETY: each vector has one entry, for one of the two words above, which outlive the call.
     let got = unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) };
     match got {
         8 => Ok(()),
@@ -174,7 +174,7 @@ pub(super) fn process_vm_readv() -> Check {
 
 pub(super) fn executable_memfd() -> Check {
     memfd(libc::MFD_CLOEXEC | libc::MFD_EXEC).or_else(|refusal| match refusal.errno {
-        // Before Linux 6.3 there is no such flag, and every one is executable.
+        // Before Linux 6.3 the flag does not exist, and every memfd is executable.
         libc::EINVAL => memfd(libc::MFD_CLOEXEC),
         _ => Err(refusal),
     })
@@ -186,7 +186,7 @@ fn memfd(flags: u32) -> Check {
     if fd < 0 {
         return Err(Refusal::last("memfd_create"));
     }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }

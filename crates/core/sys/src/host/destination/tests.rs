@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::id;
 use std::string::ToString;
 
-/// Another user than any that runs tests.
+/// A user that runs no tests.
 const OTHER: u32 = 65_534;
 
 struct Folder(PathBuf);
@@ -20,7 +20,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// One that everybody may write to, as `/tmp`.
+    /// A folder that all users may write to, like `/tmp`.
     fn sticky(name: &str) -> Folder {
         let folder = Folder::new(name);
         std_fs::set_permissions(&folder.0, Permissions::from_mode(0o1777)).unwrap();
@@ -101,7 +101,7 @@ fn a_file_appears_whole_or_not_at_all() {
     assert_eq!(
         std_fs::read_dir(&folder.0).unwrap().count(),
         1,
-        "nothing is left behind"
+        "no temporary file is left"
     );
     write(&path, false);
     assert_eq!(std_fs::read_to_string(&path).unwrap(), "new");
@@ -115,7 +115,7 @@ fn a_replaced_file_keeps_its_mode_and_owner() {
     std_fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     write(&path, true);
     assert_eq!(mode(&path), 0o640);
-    // What runs with the rights of its owner is not made of a report.
+    // A report must not inherit setuid.
     std_fs::set_permissions(&path, Permissions::from_mode(0o4755)).unwrap();
     write(&path, false);
     assert_eq!(mode(&path), 0o755);
@@ -158,18 +158,18 @@ fn another_users_link_in_a_sticky_folder_is_not_followed() {
     }
     give(&link);
     assert!(refusal(&link).contains("another user's link"));
-    // On the way, too, and behind a link of our own.
+    // Also in the middle of a path, and after a link of our own.
     symlink(&own.0, shared.path("folder")).unwrap();
     symlink(shared.path("folder"), own.path("back")).unwrap();
     write(&shared.path("folder/first"), false);
     give(&shared.path("folder"));
     assert!(refusal(&shared.path("folder/second")).contains("another user's link"));
     assert!(refusal(&own.path("back/second")).contains("another user's link"));
-    // In a folder of one's own nobody else makes links: it is followed, as the kernel does.
+    // In our own folder no other user can create links, so it is followed, as the kernel does.
     symlink(&target, own.path("link")).unwrap();
     give(&own.path("link"));
     write(&own.path("link"), false);
-    // Nor does the link of the folder's own owner lie.
+    // A link of the folder's owner is trusted.
     give(&shared.0);
     write(&link, false);
 }
@@ -191,7 +191,7 @@ fn another_users_file_in_a_sticky_folder_is_not_replaced() {
 fn a_pipe_is_opened_without_waiting() {
     let folder = Folder::new("pipes");
     let pipe = folder.fifo("pipe");
-    assert!(refusal(&pipe).contains("nobody reads"));
+    assert!(refusal(&pipe).contains("no process reads"));
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let reader = fs::open(&pipe, flags, Mode::empty()).unwrap();
     let Destination::Direct(mut file) = Destination::open(&pipe, false).unwrap() else {
@@ -228,7 +228,8 @@ fn pipes_and_devices_of_another_user_are_not_opened() {
     assert!(refusal(&null).contains("pipe or device belongs to another user"));
 }
 
-/// As a shell's `>(…)` and `/dev/stdout`, whoever owns what is there.
+/// Our own descriptors may be written, such as a shell's `>(…)` and `/dev/stdout`, whatever user owns the
+/// file.
 #[test]
 fn descriptors_of_our_own_are_written_to() {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -246,7 +247,7 @@ fn descriptors_of_our_own_are_written_to() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn paths_without_a_file_are_refused() {
     let folder = Folder::new("none");
     symlink("loop", folder.path("loop")).unwrap();
     folder.file("file", "");

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::process::id;
 use std::{format, thread};
 
-/// What somebody does to a path.
+/// A change that another user makes to a path.
 type Change = fn(&Path);
 
-/// Another user than any that runs tests.
+/// A user that runs no tests.
 const OTHER: u32 = 65_534;
 
-/// A folder, removed when the test is over.
+/// A folder that is removed after the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -54,7 +54,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_file_is_read() {
     let scratch = Scratch::new("written");
     let path = scratch.0.join("above/own");
     assert!(OwnFolder::open(&path).is_err(), "it does not exist");
@@ -78,9 +78,9 @@ fn what_is_written_is_read() {
     assert!(folder.read("none", 7).is_err());
 }
 
-/// Whatever has the file's name: it is not read, nothing waits for it, and it is replaced.
+/// Whatever has the file's name must not be read or waited for, and must be replaced.
 #[test]
-fn what_is_not_a_file_of_ones_own_is_not_read() {
+fn files_that_others_may_use_are_not_read() {
     let odd: [(&str, Change); 7] = [
         ("for all to write", |path| chmod(path, 0o666)),
         ("for all to read", |path| chmod(path, 0o644)),
@@ -118,7 +118,7 @@ fn what_is_not_a_file_of_ones_own_is_not_read() {
 }
 
 #[test]
-fn a_folder_that_is_there_already_is_not_written_to() {
+fn a_folder_of_the_files_name_is_not_written_to() {
     let scratch = Scratch::new("folder");
     let folder = scratch.own();
     create_dir(scratch.path("file")).unwrap();
@@ -128,7 +128,7 @@ fn a_folder_that_is_there_already_is_not_written_to() {
 }
 
 #[test]
-fn a_folder_that_is_not_only_ones_own_is_not_used() {
+fn a_folder_that_others_may_use_is_not_used() {
     let odd: [(&str, Change); 6] = [
         ("others may enter", |path| chmod(path, 0o711)),
         ("others may write", |path| chmod(path, 0o777)),
@@ -162,7 +162,7 @@ fn a_folder_that_is_not_only_ones_own_is_not_used() {
     }
 }
 
-/// Two write and one reads: it sees one of the two, whole.
+/// Two threads write and one reads: it must see one of the two texts, whole.
 #[test]
 fn several_may_write_at_once() {
     let scratch = Scratch::new("several");

@@ -1,4 +1,4 @@
-//! Breakpoints of the processor: accesses to an address.
+//! Hardware breakpoints.
 
 use std::prelude::rust_2024::*;
 
@@ -9,25 +9,25 @@ use perf_event_open_sys::ioctls;
 
 use super::{Attr, On, PerfEvent, abi, attr, complete};
 
-/// Which accesses.
+/// The accesses that a breakpoint counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Stores.
     Write,
-    /// Stores and loads: x86 cannot tell of loads alone.
+    /// Stores and loads: x86 has no breakpoint on loads alone.
     ReadWrite,
-    /// An instruction that is run.
+    /// Execution of an instruction.
     Execute,
 }
 
-/// What an event is told of.
+/// A breakpoint's address and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Breakpoint {
     /// A multiple of the length.
     pub address: u64,
-    /// 1, 2, 4 or 8 bytes; of code always as many as an address has.
+    /// 1, 2, 4 or 8 bytes; ignored for code.
     pub len: u8,
-    /// Which accesses.
+    /// The accesses.
     pub access: Access,
 }
 
@@ -47,7 +47,7 @@ impl Breakpoint {
         attr
     }
 
-    /// With a sample for each access.
+    /// Returns attributes with a sample for each access.
     pub(super) fn sampled(&self, in_kernel: bool, is_inherited: bool) -> Attr {
         let mut attr = self.attr();
         attr.__bindgen_anon_1.sample_period = 1;
@@ -63,17 +63,18 @@ impl Breakpoint {
 }
 
 impl PerfEvent {
-    /// A breakpoint that is off. Each access is a sample, which nobody is told of before it has a
-    /// program. `in_kernel` is whether accesses of the kernel's count, which not every user may ask for.
+    /// Opens a disabled breakpoint with a sample for each access. Samples are discarded until it
+    /// has a program. `in_kernel` includes the kernel's accesses, for which not every user has the
+    /// right.
     ///
-    /// `StorageFull` where all slots of a CPU, or of the thread, are taken.
+    /// Fails with `StorageFull` if all slots of a CPU or of the thread are taken.
     pub fn open_breakpoint(at: &Breakpoint, on: On, in_kernel: bool) -> io::Result<Self> {
         let mut attr = at.sampled(in_kernel, false);
         attr.set_disabled(1);
         Self::open(attr, on)
     }
 
-    /// The same of a thread and all threads that come of it, and on: an exec ends it.
+    /// Opens an enabled one for a thread and all threads that it creates; an exec ends it.
     pub fn open_inherited_breakpoint(
         at: &Breakpoint,
         tid: u32,
@@ -82,7 +83,7 @@ impl PerfEvent {
         Self::open(at.sampled(in_kernel, true), On::Thread(tid))
     }
 
-    /// Moves one of these two, and all that inherited it, to something else, and leaves it off.
+    /// Moves one of these two, with all inherited copies, to another address, and disables it.
     pub fn move_breakpoint(
         &self,
         at: &Breakpoint,
@@ -91,14 +92,15 @@ impl PerfEvent {
     ) -> io::Result<()> {
         let mut attr = complete(at.sampled(in_kernel, is_inherited));
         attr.set_disabled(1);
-        // SAFETY: an open descriptor, and attributes of the size that they state, which outlive the call.
+        // SAFETY: an open descriptor, and attributes of the size that they state, which outlive the
+        // call.
         answer(unsafe { ioctls::MODIFY_ATTRIBUTES(self.0.as_raw_fd(), &raw mut attr) })
     }
 
-    /// A breakpoint that counts accesses of the program's own, switched on; inherited, of threads that
-    /// begin later, too.
+    /// Opens an enabled breakpoint that counts the program's own accesses, optionally inherited by
+    /// threads that start later.
     ///
-    /// `StorageFull` as above.
+    /// Fails as [`PerfEvent::open_breakpoint`] does.
     pub fn count_accesses(at: &Breakpoint, on: On, is_inherited: bool) -> io::Result<Self> {
         let mut attr = at.attr();
         attr.set_exclude_kernel(1);
@@ -110,32 +112,32 @@ impl PerfEvent {
     /// Runs a BPF program of type perf_event at each sample.
     pub fn run_program(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let program = program.as_raw_fd() as u32;
-        // SAFETY: both are open descriptors; the kernel checks what they are.
+        // SAFETY: both descriptors are open, and the kernel checks their types.
         answer(unsafe { ioctls::SET_BPF(self.0.as_raw_fd(), program) })
     }
 
-    /// Switches it on, and what others inherited of it.
+    /// Enables it, with its inherited copies.
     pub fn enable(&self) -> io::Result<()> {
         // SAFETY: an open descriptor and a number.
         answer(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Switches it off, likewise.
+    /// Disables it, with its inherited copies.
     pub fn disable(&self) -> io::Result<()> {
         // SAFETY: an open descriptor and a number.
         answer(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Switches it on until so many more samples were let pass by its program.
+    /// Enables it until its program has passed `samples` more samples.
     ///
-    /// A breakpoint that has come to rest so is heard again only when its period is set anew: it would
-    /// else stop its program at each access, and tell nobody (seen on Linux 6.18).
+    /// Its period must be set again as well. Otherwise a breakpoint that was disabled by the limit
+    /// would stop the program at each access without a sample (seen on Linux 6.18).
     pub fn refresh(&self, samples: u32) -> io::Result<()> {
         let period = 1u64;
         let samples = i32::try_from(samples).unwrap_or(i32::MAX);
         // SAFETY: an open descriptor and a number.
         answer(unsafe { ioctls::REFRESH(self.0.as_raw_fd(), samples) })?;
-        // SAFETY: an open descriptor, and the address of a number that outlives the call.
+        // SAFETY: an open descriptor, and a pointer to a number that outlives the call.
         answer(unsafe { ioctls::PERIOD(self.0.as_raw_fd(), (&raw const period) as u64) })
     }
 }

@@ -1,4 +1,4 @@
-//! Breakpoints that raise SIGTRAP in the thread that hits them: what one hit costs there.
+//! Breakpoints that raise SIGTRAP in the thread that hits them, to measure the cost of a hit there.
 
 use std::prelude::rust_2024::*;
 
@@ -7,30 +7,31 @@ use std::io;
 use super::{Breakpoint, On, PerfEvent};
 use crate::raw::{call, getpid, gettid, monotonic_ns, nr};
 
-/// While it lives this process's SIGTRAP is answered by a handler that does what an agent's does, and keeps nothing.
+/// Installs, while it lives, a SIGTRAP handler that does the same as an agent's and discards the
+/// result.
 #[derive(Debug)]
-pub struct Answered(libc::sigaction);
+pub struct SigtrapHandler(libc::sigaction);
 
-impl Answered {
-    /// Installs it.
-    pub fn install() -> io::Result<Answered> {
-        // SAFETY: all bits zero are a sigaction.
+impl SigtrapHandler {
+    /// Installs the handler.
+    pub fn install() -> io::Result<SigtrapHandler> {
+        // SAFETY: all zeroes are a valid sigaction.
         let (mut ours, mut before): (libc::sigaction, libc::sigaction) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         ours.sa_sigaction = answer as *const () as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
-        // SAFETY: both are whole, and the handler only makes system calls that may be made in one.
+        // SAFETY: both are initialized, and the handler makes only async-signal-safe system calls.
         let done = unsafe { libc::sigaction(libc::SIGTRAP, &raw const ours, &raw mut before) };
         match done {
-            0 => Ok(Answered(before)),
+            0 => Ok(SigtrapHandler(before)),
             _ => Err(io::Error::last_os_error()),
         }
     }
 }
 
-impl Drop for Answered {
+impl Drop for SigtrapHandler {
     fn drop(&mut self) {
-        // SAFETY: what the kernel gave us.
+        // SAFETY: restores the action that the kernel returned.
         unsafe { libc::sigaction(libc::SIGTRAP, &raw const self.0, std::ptr::null_mut()) };
     }
 }
@@ -40,7 +41,7 @@ extern "C" fn answer(_: i32, info: *const libc::siginfo_t, _: *const u8) {
     let to = [stack.as_mut_ptr() as usize, size_of_val(&stack)];
     let from = [info as usize, size_of::<libc::siginfo_t>()];
     let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
-    // SAFETY: the kernel writes 16 bytes into one and as many into the other as it has.
+    // SAFETY: the kernel writes 16 bytes into `name`, and into `stack` at most its size.
     let _ = unsafe {
         let _ = call(nr::PRCTL, [16, name.as_mut_ptr() as usize, 0, 0, 0, 0]);
         call(nr::PROCESS_VM_READV, [getpid() as usize, to, 1, from, 1, 0])
@@ -49,7 +50,7 @@ extern "C" fn answer(_: i32, info: *const libc::siginfo_t, _: *const u8) {
 }
 
 impl PerfEvent {
-    /// A breakpoint of the calling thread's that raises SIGTRAP there.
+    /// Opens a breakpoint of the calling thread that raises SIGTRAP in it.
     pub fn signal_accesses(at: &Breakpoint) -> io::Result<Self> {
         let mut attr = at.sampled(false, false);
         attr.set_disabled(0);

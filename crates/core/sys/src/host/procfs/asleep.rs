@@ -1,8 +1,8 @@
 //! How long a thread has slept, and where: `/proc/PID/task/TID/sched` and `syscall`.
 //!
-//! The scheduler notes when a thread was last charged for running, on the clock of the CPU where that
-//! was. Such clocks leave out what interrupts and the hypervisor took, and drift apart: it is
-//! compared with what that very CPU's clock says now, by going there.
+//! The scheduler records when a thread was last charged for running, on the clock of its CPU. These
+//! clocks omit time taken by interrupts and the hypervisor, and drift from each other. So the time
+//! must be compared with the clock of that very CPU, by running there.
 
 use std::prelude::rust_2024::*;
 
@@ -14,27 +14,28 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use super::stat::field_of;
 use super::{Error, Process, Result};
 
-/// The field of a stat file with the CPU where a thread ran last.
+/// The field of a stat file with the CPU on which a thread last ran.
 const PROCESSOR: usize = 39;
-/// What a sched file calls the time of the last charge, in milliseconds.
+/// The name in a sched file of the time of the last charge, in milliseconds.
 const CHARGED: &str = "se.exec_start";
 
 impl Process {
-    /// The stack pointer of one of its threads; `None` where that runs, or is in a page fault.
+    /// Returns the stack pointer of one of its threads; `None` if the thread runs, or is in a page
+    /// fault.
     pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(stack_pointer))
     }
 
-    /// Where one of its threads is; `None` where that runs, or is in a page fault.
+    /// Returns the instruction pointer of one of its threads; `None` if the thread runs, or is in a
+    /// page fault.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
         let text = self.read(&format!("task/{tid}/syscall"))?;
         Ok(str::from_utf8(&text).ok().and_then(instruction_pointer))
     }
 
-    /// How long ago one of its threads ran. `None` where the kernel does not tell, or tiptoe
-    /// may not run on the CPU where that was. The calling thread goes to that CPU and comes
-    /// back.
+    /// Returns how long ago one of its threads ran. `None` if the kernel does not report it, or if
+    /// tiptoe may not run on that thread's CPU. The calling thread moves to that CPU and back.
     pub fn thread_asleep(self, tid: u32) -> Result<Option<Duration>> {
         let stat = self.read(&format!("task/{tid}/stat"))?;
         let cpu = field_of(&stat, PROCESSOR).ok_or_else(|| Error::malformed("a stat file"))?;
@@ -47,7 +48,6 @@ impl Process {
     }
 }
 
-/// What the scheduler's clock of a CPU says.
 fn clock_of(cpu: usize) -> Option<Duration> {
     let allowed = sched_getaffinity(None).ok()?;
     if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
@@ -58,17 +58,17 @@ fn clock_of(cpu: usize) -> Option<Duration> {
     sched_setaffinity(None, &there).ok()?;
     sched_yield(); // charges the caller up to now
     let own = fs::read("/proc/thread-self/sched");
-    // It may run wherever it might before.
+    // Restores the caller's CPUs; the result is still valid if this fails.
     let _ = sched_setaffinity(None, &allowed);
     charged(&own.ok()?)
 }
 
-/// From the text of a syscall file: the last but one of its words.
+/// Parses a syscall file: the last word but one.
 fn stack_pointer(syscall: &str) -> Option<u64> {
     number(syscall.split_whitespace().rev().nth(1)?)
 }
 
-/// The last one, behind the stack pointer.
+/// Parses the last word, after the stack pointer.
 fn instruction_pointer(syscall: &str) -> Option<u64> {
     let mut words = syscall.split_whitespace().rev();
     let (last, _) = (words.next()?, words.next()?);
@@ -79,9 +79,8 @@ fn number(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
 }
 
-/// From the text of a sched file.
 fn charged(sched: &[u8]) -> Option<Duration> {
-    // The thread's name may be any bytes.
+    // The thread's name may contain any bytes.
     let text = String::from_utf8_lossy(sched);
     let mut lines = text.lines();
     let (_, value) = lines
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_pointer_stands_before_the_last_word() {
+    fn a_stack_pointer_is_before_the_last_word() {
         let asleep = "202 0x5580 0x80 0x2 0x0 0x0 0x0 0x7ffd10 0x7f0012\n";
         assert_eq!(stack_pointer(asleep), Some(0x7f_fd10));
         assert_eq!(stack_pointer("-1 0x7ffd 0x7f\n"), Some(0x7ffd));
@@ -114,14 +113,15 @@ mod tests {
             Some(Duration::from_nanos(70_649_384_219_859))
         );
         assert_eq!(charged(b"se.exec_start : much"), None);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid())
-                .expect("somebody listens");
+            sender
+                .send(rustix::thread::gettid())
+                .expect("the test receives");
             let _ = ended.recv();
         });
-        let tid = told.recv().expect("a number").as_raw_nonzero().get() as u32;
+        let tid = receiver.recv().expect("a number").as_raw_nonzero().get() as u32;
         let asleep = || Process::current().thread_asleep(tid).expect("it is there");
         std::thread::sleep(Duration::from_millis(20));
         let first = asleep();

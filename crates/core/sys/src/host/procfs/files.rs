@@ -1,16 +1,14 @@
-//! Opening the files of a target, wherever they are mounted.
+//! Opens the files of a target, wherever they are mounted.
 //!
-//! 1. What is mapped is opened through `/proc/PID/map_files`, which names the
-//!    file itself: a file that was replaced or unlinked is still the right one.
-//! 2. Without the right to do so (`CAP_SYS_ADMIN` or
-//!    `CAP_CHECKPOINT_RESTORE`), its path is opened inside the target's root,
-//!    links included, and the inode is compared.
-//! 3. A process that has ended meanwhile has no root any more: its files are opened inside our
-//!    own then.
+//! 1. A mapped file is opened through `/proc/PID/map_files`, which refers to the file itself, even
+//!    if it was replaced or unlinked.
+//! 2. Without the right to do so (`CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), its path is opened
+//!    inside the target's root, with all links, and the inode is compared.
+//! 3. A process that has ended has no root. Its files are opened inside our own.
 //!
-//! The target chose these files, so only regular ones are opened: each is held
-//! by an `O_PATH` descriptor, examined, then opened for reading. A pipe or a
-//! device is never touched, nor is a file that another user's program serves.
+//! The target chose these files, so they are hostile. Only regular files are opened: each is held
+//! by an `O_PATH` descriptor, checked, then opened for reading. Pipes and devices must never be
+//! opened, nor files that another user's program serves, because that may hang.
 
 use std::prelude::rust_2024::*;
 
@@ -28,7 +26,7 @@ use crate::host::capabilities::in_first_pid_namespace;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// The path of its program, as the process sees it, without ` (deleted)`.
+    /// Returns the path of its program, as the process sees it, without ` (deleted)`.
     pub fn exe(self) -> Result<PathBuf> {
         let path = fs::read_link(self.alive().path("exe"))
             .map_err(|e| Error::of_process(self.pid, "read exe", e))?;
@@ -39,8 +37,8 @@ impl Process {
         })
     }
 
-    /// An error where BPF programs of ours cannot tell it apart: we are in a container, and it is in one within, or
-    /// outside.
+    /// Fails if our BPF programs cannot identify the process: we are in a container, and the
+    /// process is in a nested one, or outside.
     pub fn known_in_kernel(self) -> Result<()> {
         let namespace = |of: Process| fs::read_link(of.path("ns/pid")).ok();
         match in_first_pid_namespace() || namespace(self) == namespace(Process::current()) {
@@ -49,20 +47,20 @@ impl Process {
         }
     }
 
-    /// Its program, also when it was unlinked or lies in another mount namespace.
+    /// Opens its program, even if it was unlinked or is in another mount namespace.
     pub fn open_exe(self) -> Result<File> {
         let found = hold(&self.alive().path("exe"));
         let held = found.map_err(|e| Error::of_process(self.pid, "open the program", e))?;
         self.read_regular(held, Path::new("exe"))
     }
 
-    /// Its memory, by address, to be read.
+    /// Opens its memory for reading, by address.
     pub fn open_memory(self) -> Result<File> {
         let opened = File::open(self.path("mem"));
         opened.map_err(|e| Error::of_process(self.pid, "read the memory", e))
     }
 
-    /// The file behind one of its mappings.
+    /// Opens the file of one of its mappings.
     pub fn open_mapped(self, mapping: &Mapping) -> Result<File> {
         let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
         let path = mapping.file().unwrap_or(Path::new("anonymous memory"));
@@ -72,7 +70,7 @@ impl Process {
         }
     }
 
-    /// A file by its path inside the target's root.
+    /// Opens a file by its path inside the target's root.
     pub fn open_in_root(self, path: &Path) -> Result<File> {
         let held = match hold(&self.alive().path("root")) {
             Ok(root) => hold_below(&root, path),
@@ -82,7 +80,7 @@ impl Process {
         self.read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
     }
 
-    /// Opens a held file for reading, if it is a regular one whose file system answers.
+    /// Opens a held file for reading, if it is regular and its file system is trusted to answer.
     fn read_regular(self, held: File, path: &Path) -> Result<File> {
         if is_foreign(&held, self) {
             return Err(Error::ForeignServer { path: path.into() });
@@ -109,14 +107,14 @@ impl Process {
     }
 }
 
-/// A path under which the kernel finds this open file again, for as long as it is open.
+/// Returns a path by which the kernel finds this open file, as long as it stays open.
 ///
-/// It is what uprobes take: no mount namespace and no rename can change its meaning.
+/// For uprobes, because no mount namespace and no rename can change its meaning.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Holds a file without opening it for anything.
+/// Holds a file without opening it.
 fn hold(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new()
         .read(true)
@@ -124,14 +122,14 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Holds the file at `path`, with `root` as the root of every `/` and `..` on the way.
+/// Holds the file at `path`, with `root` as the root of every `/` and `..` in it.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: open_how is made of integers, for all of which 0 is a value.
+    // SAFETY: open_how has only integers, for which 0 is valid.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
     how.resolve = libc::RESOLVE_IN_ROOT;
-    // SAFETY: `path` ends with a nul, `how` is as large as the size says, and both outlive the call.
+    // SAFETY: `path` ends with a nul, `how` has the stated size, and both outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_openat2,
@@ -144,7 +142,7 @@ fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into())
 }
 
@@ -179,7 +177,7 @@ mod tests {
             .spawn()
             .unwrap();
         let process = Process::new(child.id()).unwrap();
-        // `spawn` returns while exec still maps the program.
+        // `spawn` may return before exec has mapped the program.
         let code = loop {
             let mut maps = process.maps().unwrap().into_iter();
             if let Some(code) = maps.find(|m| m.perms.exec && m.file().is_some()) {

@@ -1,4 +1,4 @@
-//! Finding processes by what they are called.
+//! Finds processes by name or by program.
 
 use std::prelude::rust_2024::*;
 
@@ -13,7 +13,7 @@ use crate::host::error::{Error, Result};
 const COMM_LEN: usize = 15;
 
 impl Process {
-    /// All processes that this pid namespace shows, in ascending order.
+    /// Returns all processes in this pid namespace, in ascending order.
     pub fn all() -> Result<Vec<Self>> {
         let proc = Path::new("/proc");
         let entries = fs::read_dir(proc).map_err(|e| Error::of_file(proc, e))?;
@@ -22,14 +22,14 @@ impl Process {
         Ok(pids.into_iter().map(|pid| Self { pid }).collect())
     }
 
-    /// Processes of this name, tiptoe itself left out. Only the first 15 bytes count.
+    /// Returns processes of this name, except tiptoe itself. Only the first 15 bytes are compared.
     pub fn find_by_comm(name: &str) -> Result<Vec<Self>> {
         let name = name.as_bytes();
         let name = &name[..name.len().min(COMM_LEN)];
         Self::find(|process| process.comm().is_ok_and(|comm| comm.as_bytes() == name))
     }
 
-    /// Processes that run this file, under whatever name, tiptoe itself left out.
+    /// Returns processes that run this file, under any name, except tiptoe itself.
     pub fn find_by_exe(path: &Path) -> Result<Vec<Self>> {
         let wanted = fs::metadata(path).map_err(|e| Error::of_file(path, e))?;
         let wanted = (wanted.dev(), wanted.ino());

@@ -1,9 +1,8 @@
 //! `/proc/PID/maps`, one [`Mapping`] per line.
 //!
-//! The pathname is the rest of the line and may hold spaces; the kernel writes
-//! a newline in it as `\012`. A file that was unlinked has ` (deleted)` behind
-//! its name; a file that is really called so looks the same, and only
-//! [`Process::open_mapped`](super::Process::open_mapped) tells them apart.
+//! The path is the rest of the line and may contain spaces; the kernel writes a newline in it as
+//! `\012`. ` (deleted)` follows the name of an unlinked file. A file that is really called so looks
+//! the same; only [`Process::open_mapped`](super::Process::open_mapped) distinguishes them.
 
 use std::prelude::rust_2024::*;
 
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::error::{Error, Result};
 
-/// What a mapping allows.
+/// The permissions of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Perms {
     /// `r`
@@ -22,11 +21,11 @@ pub struct Perms {
     pub write: bool,
     /// `x`
     pub exec: bool,
-    /// `s` rather than `p`: writes are seen by others who map the file.
+    /// `s` rather than `p`: other processes that map the file see writes.
     pub shared: bool,
 }
 
-/// A device number, as the kernel shows it in maps.
+/// A device number, as in maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
     /// Major number.
@@ -40,15 +39,15 @@ pub struct Device {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
-    /// What it allows.
+    /// Its permissions.
     pub perms: Perms,
-    /// Offset in the file of `start`.
+    /// Offset in the file at `start`.
     pub offset: u64,
-    /// The file's device; on some file systems not the one that stat(2) shows.
+    /// The file's device. On some file systems stat(2) shows another one.
     pub dev: Device,
-    /// The file's inode, 0 when no file is mapped.
+    /// The file's inode; 0 if no file is mapped.
     pub inode: u64,
     /// The file's path as the process sees it, or a name such as `[heap]`.
     pub path: Option<PathBuf>,
@@ -57,25 +56,25 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether `address` lies in it.
+    /// Returns whether `address` is inside.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    /// The mapped file's path; none for anonymous memory, `[heap]`, `[vdso]` and the like.
+    /// Returns the mapped file's path; `None` for anonymous memory, `[heap]`, `[vdso]` and similar.
     pub fn file(&self) -> Option<&Path> {
         let path = self.path.as_deref()?;
         (self.inode != 0 && path.is_absolute()).then_some(path)
     }
 
-    /// The offset in the file of `address`, if it lies in this mapping.
+    /// Returns the file offset of `address`, if it is inside.
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         self.contains(address)
             .then(|| (address - self.start).wrapping_add(self.offset))
     }
 }
 
-/// The whole file.
+/// Parses the whole file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Mapping>> {
     let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
     lines
@@ -110,7 +109,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The next word, and moves `rest` behind it.
+/// Takes the next word from `rest`.
 fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
     let (word, tail) = rest.split_at(end);
@@ -146,7 +145,7 @@ fn name(text: &[u8]) -> (Option<PathBuf>, bool) {
     (Some(path.into()), kept.is_some())
 }
 
-/// The kernel escapes the newline, and only that.
+/// Decodes newlines, the only character that the kernel escapes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

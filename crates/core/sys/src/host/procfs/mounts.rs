@@ -1,6 +1,7 @@
-//! File systems whose server is another user's program (FUSE). It need never answer: whoever asks it for a file's
-//! content or attributes then waits in the kernel, where not even SIGKILL ends the wait. So all that is looked at here
-//! is what the kernel knows without asking the server: mounts, and device numbers.
+//! Detects file systems that another user's program serves (FUSE). The program need not answer: a
+//! process that asks for a file's content or attributes then hangs in the kernel, and not even
+//! SIGKILL ends that. So only facts may be used here that the kernel has without asking: mounts and
+//! device numbers.
 
 use std::prelude::rust_2024::*;
 
@@ -9,7 +10,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::Process;
 
-/// A mount, as `/proc/PID/mountinfo` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount<'t> {
     id: &'t str,
@@ -31,7 +31,7 @@ impl<'t> Mount<'t> {
         })
     }
 
-    /// Whether its files come from a program of a user who is neither root nor `uid`.
+    /// Returns whether its files are served by a program of a user who is neither root nor `uid`.
     fn is_foreign(&self, uid: u32) -> bool {
         let mut options = self.options.split(',');
         let user = options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
@@ -40,8 +40,8 @@ impl<'t> Mount<'t> {
     }
 }
 
-/// Whether a held file of a process is on a file system of another user's, or on one that is mounted nowhere any more,
-/// which then may be one.
+/// Returns whether a held file of a process is on another user's file system, or on one that is no
+/// longer mounted anywhere and so may be one.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
     // SAFETY: geteuid reads the caller's credentials and cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -54,24 +54,24 @@ pub(super) fn is_foreign(held: &File, process: Process) -> bool {
         .iter()
         .flat_map(|table| table.lines().filter_map(Mount::parse))
         .collect();
-    let Some(place) = Place::of(held) else {
+    let Some(place) = FileLocation::of(held) else {
         return true;
     };
     foreign(&place, &mounts, uid)
 }
 
-/// Where a file is.
-struct Place {
+/// The mount and device of a file.
+struct FileLocation {
     mount: String,
     device: (u32, u32),
 }
 
-impl Place {
-    /// As the kernel knows it, without asking the file system.
-    fn of(held: &File) -> Option<Place> {
+impl FileLocation {
+    /// Returns them without asking the file system.
+    fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-        // SAFETY: statx is made of integers, for all of which 0 is a value.
+        // SAFETY: statx has only integers, for which 0 is valid.
         let mut found: libc::statx = unsafe { std::mem::zeroed() };
         let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
         // SAFETY: the path ends with a nul, and `found` outlives the call.
@@ -84,14 +84,14 @@ impl Place {
                 &raw mut found,
             )
         };
-        (failed == 0).then(|| Place {
+        (failed == 0).then(|| FileLocation {
             mount: mount.trim().to_owned(),
             device: (found.stx_dev_major, found.stx_dev_minor),
         })
     }
 }
 
-fn foreign(place: &Place, mounts: &[Mount<'_>], uid: u32) -> bool {
+fn foreign(place: &FileLocation, mounts: &[Mount<'_>], uid: u32) -> bool {
     let (major, minor) = place.device;
     let device = format!("{major}:{minor}");
     if let Some(mount) = mounts.iter().find(|mount| mount.id == place.mount) {
@@ -100,18 +100,19 @@ fn foreign(place: &Place, mounts: &[Mount<'_>], uid: u32) -> bool {
     if let Some(mount) = mounts.iter().find(|mount| mount.device == device) {
         return mount.is_foreign(uid);
     }
-    // A disk's, or the kernel's own for memory that has a name, which is mounted nowhere.
+    // Major 0 without a mount is trusted only for memfds, which are mounted nowhere; others may be
+    // an unmounted FUSE.
     let is_memory = || memory_device().is_none_or(|of_memory| of_memory == place.device);
     major == 0 && !is_memory()
 }
 
-/// The device number of memfds.
+/// Returns the device number of memfds.
 fn memory_device() -> Option<(u32, u32)> {
-    // SAFETY: the name ends with a nul; a new descriptor or an error comes out.
+    // SAFETY: the name ends with a nul; the call returns a new descriptor or an error.
     let fd = unsafe { libc::memfd_create(c"tiptoe".as_ptr(), libc::MFD_CLOEXEC) };
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     let memory = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
-    Some(Place::of(&memory.into())?.device)
+    Some(FileLocation::of(&memory.into())?.device)
 }
 
 #[cfg(test)]
@@ -130,7 +131,10 @@ mod tests {
         let mounts: Vec<Mount<'_>> = TABLE.lines().filter_map(Mount::parse).collect();
         assert_eq!(mounts.len(), 4);
         let mount = mount.to_owned();
-        assert_eq!(foreign(&Place { mount, device }, &mounts, 1000), expected);
+        assert_eq!(
+            foreign(&FileLocation { mount, device }, &mounts, 1000),
+            expected
+        );
     }
 
     #[test]
@@ -142,11 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_elsewhere_is_known_by_its_device() {
+    fn a_mount_elsewhere_is_found_by_its_device() {
         check("99", (254, 0), false);
         check("99", (0, 51), true);
         check("99", (8, 1), false);
-        // Unmounted while it was in use.
+        // A file system that was unmounted while in use.
         check("99", (0, 77), true);
         check("99", memory_device().expect("memory with a name"), false);
     }

@@ -1,8 +1,8 @@
-//! Which program a process runs, so that an exec is noticed.
+//! Identifies the program that a process runs, so that an exec is noticed.
 //!
-//! A number of a process, and a descriptor of its memory, do not say so: exec keeps the number, and the memory of the
-//! old program stays as long as another process shares it (`CLONE_VM`, vfork). That other process may go on to change
-//! it, as if the old program still ran.
+//! A process's number and a descriptor of its memory are not enough. exec keeps the number, and the
+//! old program's memory stays as long as another process shares it (`CLONE_VM`, vfork). That
+//! process may change the memory as if the old program still ran.
 
 use std::prelude::rust_2024::*;
 
@@ -16,16 +16,16 @@ use crate::host::error::Result;
 const START_CODE: usize = 26;
 const START_STACK: usize = 28;
 const START_DATA: usize = 45;
-/// The kernel has this, or 0, in place of an address that it does not show.
+/// The kernel shows this, or 0, in place of a hidden address.
 const HIDDEN: u64 = 1;
-/// How often a program is looked at that exec is just about to begin.
+/// How often a program is read that exec is just starting.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where the kernel put a program's code, data and stack when it began.
+/// The addresses of a program's code, data and stack, from its start.
 ///
-/// An exec chooses all three anew, at random; the program that calls it cannot know them before. Where randomisation
-/// is off for the whole machine, a program of the same shape may get the same ones.
+/// exec chooses all three at random, so the calling program cannot know them before. Without
+/// randomization on the machine, programs of the same shape may get the same ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunningProgram([u64; 3]);
 
@@ -36,12 +36,13 @@ impl RunningProgram {
         RunningProgram(fields.map(|field| address(field).unwrap_or(0)))
     }
 
-    /// Whether all is known: not of a process that has ended, is about to begin, or may not be traced.
+    /// Returns whether all addresses are known. They are not for a process that has ended, is just
+    /// starting, or may not be traced.
     pub fn is_known(&self) -> bool {
         self.0.iter().all(|address| *address != 0)
     }
 
-    /// Whether both are known to be two programs.
+    /// Returns whether the two are certainly different programs.
     pub fn differs(&self, other: &RunningProgram) -> bool {
         let mut pairs = self.0.iter().zip(&other.0);
         pairs.any(|(one, another)| *one != 0 && *another != 0 && one != another)
@@ -49,7 +50,7 @@ impl RunningProgram {
 }
 
 impl Process {
-    /// The program that it runs now; all of it, if it comes to be known soon.
+    /// Returns the program that it runs. Retries for a moment until all addresses are known.
     pub fn running_program(self) -> Result<RunningProgram> {
         let look = || Ok(RunningProgram::of_stat(&self.alive().read("stat")?));
         for _ in 1..TRIES {
@@ -61,7 +62,7 @@ impl Process {
         look()
     }
 
-    /// The program that one of its threads runs now, as far as that is known.
+    /// Returns the program that one of its threads runs; some addresses may be unknown.
     pub fn program_of_thread(self, tid: u32) -> Result<RunningProgram> {
         Ok(RunningProgram::of_stat(
             &self.read(&format!("task/{tid}/stat"))?,
@@ -79,7 +80,8 @@ mod tests {
     fn an_exec_is_another_program_although_the_number_stays() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "read go; exec cat"]);
-        // SAFETY: the call takes numbers; the forked child only executes the shell then.
+        // SAFETY: the call takes only numbers, and the forked child does nothing else before it
+        // executes the shell.
         unsafe {
             shell.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

@@ -16,14 +16,14 @@ const CHILDREN_SYSTEM: usize = 17;
 const START_TIME: usize = 22;
 const START_BRK: usize = 47;
 
-/// Clock ids of other processes: the process id inverted above three bits of kind.
+/// The kind in the id of another process's clock: the inverted process id above three bits of kind.
 const CPUCLOCK_SCHED: i32 = 2;
 
-/// No process id reaches this, however large `kernel.pid_max` is made.
+/// Process ids are always below this, whatever `kernel.pid_max` is.
 const PID_MAX_LIMIT: u32 = 1 << 22;
 
 impl Process {
-    /// CPU time it has used, in all threads that it has and had.
+    /// Returns the CPU time of all its threads, also of those that have ended.
     pub fn cpu_time(self) -> Result<Duration> {
         let gone = || Error::NoSuchProcess { pid: self.pid };
         if self.pid >= PID_MAX_LIMIT {
@@ -34,7 +34,7 @@ impl Process {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: `now` is a timespec that the call fills; a clock id can only be refused.
+        // SAFETY: the call fills `now`, a timespec; a wrong clock id is only refused.
         if unsafe { libc::clock_gettime(clock, &raw mut now) } != 0 {
             let error = io::Error::last_os_error();
             return Err(match error.raw_os_error() {
@@ -45,7 +45,7 @@ impl Process {
         Ok(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
     }
 
-    /// CPU time that one of its living threads has used.
+    /// Returns the CPU time of one of its living threads.
     pub fn thread_cpu_time(self, tid: u32) -> Result<Duration> {
         let text = self.read(&format!("task/{tid}/schedstat"))?;
         let text = String::from_utf8_lossy(&text);
@@ -54,27 +54,29 @@ impl Process {
             .ok_or_else(|| Error::malformed("a schedstat file"))
     }
 
-    /// When it started, after boot. With the pid it names a process for ever.
+    /// Returns when it started, after boot. Together with the pid this identifies the process for
+    /// ever.
     pub fn start_time(self) -> Result<Duration> {
         Ok(of_ticks(self.stat_field(START_TIME)?))
     }
 
-    /// When one of its threads started, after boot. With its id it names a thread for ever.
+    /// Returns when one of its threads started, after boot. Together with its id this identifies
+    /// the thread for ever.
     pub fn thread_start_time(self, tid: u32) -> Result<Duration> {
         Ok(of_ticks(
             self.field_in(&format!("task/{tid}/stat"), START_TIME)?,
         ))
     }
 
-    /// CPU time of its children that have ended, with theirs.
+    /// Returns the CPU time of its children that have ended, with that of their children.
     pub fn children_cpu_time(self) -> Result<Duration> {
         let ticks = self.stat_field(CHILDREN_USER)? + self.stat_field(CHILDREN_SYSTEM)?;
         Ok(of_ticks(ticks))
     }
 
-    /// The heap that brk(2) grows, upwards from its end. Empty before its first growth.
+    /// Returns the heap of brk(2), from its start to its current end. Empty before it first grows.
     ///
-    /// None where the kernel hides the addresses from us.
+    /// `None` if the kernel hides the addresses from us.
     pub fn brk_heap(self) -> Result<Option<Range<u64>>> {
         let start = self.stat_field(START_BRK)?;
         if start == 0 {
@@ -88,7 +90,7 @@ impl Process {
         Ok(Some(start..end))
     }
 
-    /// Whether it runs no program, but a function of the kernel.
+    /// Returns whether it is a kernel thread.
     pub fn is_kernel_thread(self) -> Result<bool> {
         const PF_KTHREAD: u64 = 0x0020_0000;
         Ok(self.stat_field(FLAGS)? & PF_KTHREAD != 0)
@@ -105,14 +107,15 @@ impl Process {
     }
 }
 
-/// The name, field 2, is in parentheses and may itself hold some: fields count from the last one.
+/// Returns a field. Field 2, the name, is in parentheses and may contain some, so fields are
+/// counted from the last one.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
-    let behind = stat.iter().rposition(|b| *b == b')')? + 1;
-    let text = std::str::from_utf8(stat.get(behind..)?).ok()?;
+    let start = stat.iter().rposition(|b| *b == b')')? + 1;
+    let text = std::str::from_utf8(stat.get(start..)?).ok()?;
     text.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// A time in the unit of these files.
+/// Converts a time from the unit of these files.
 fn of_ticks(ticks: u64) -> Duration {
     // SAFETY: sysconf only reads a constant.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_counted_behind_the_name() {
+    fn fields_are_counted_after_the_name() {
         let stat = b"7 (a) b) (c) S 1 2 3";
         assert_eq!(field_of(stat, 4), Some(1));
         assert_eq!(field_of(stat, 6), Some(3));

@@ -4,25 +4,25 @@ use std::prelude::rust_2024::*;
 
 use crate::host::error::{Error, Result};
 
-/// A set of signals, bit `n - 1` for signal `n`.
+/// A set of signals; bit `n - 1` is signal `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignalSet(pub u64);
 
 impl SignalSet {
-    /// Whether the set holds this signal.
+    /// Returns whether the set contains a signal.
     pub fn contains(self, signal: i32) -> bool {
         (1..=64).contains(&signal) && self.0 >> (signal - 1) & 1 == 1
     }
 }
 
-/// What the kernel says about a process or thread.
+/// What the kernel reports about a process or thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `R` running, `S` sleeping, `D`, `T` stopped, `t` traced, `Z` zombie, `X`.
     pub state: char,
     /// The process that the thread belongs to.
     pub tgid: u32,
-    /// Who traces it with ptrace, 0 for nobody.
+    /// The ptrace tracer; 0 if there is none.
     pub tracer_pid: u32,
     /// Its id in each nested pid namespace, ours first.
     pub ns_pids: Vec<u32>,
@@ -32,7 +32,7 @@ pub struct Status {
     pub threads: u32,
     /// 0 off, 1 strict, 2 filters.
     pub seccomp: u32,
-    /// It can gain no rights by exec.
+    /// exec cannot give it new rights.
     pub no_new_privs: bool,
     /// Effective capabilities, bit by number.
     pub cap_eff: u64,
@@ -51,7 +51,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// The whole file. Fields that this kernel lacks stay 0.
+    /// Parses the whole file. Fields that this kernel lacks stay 0.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let mut status = Self::default();
@@ -90,7 +90,7 @@ impl Status {
         Some(())
     }
 
-    /// Its id in its own, innermost pid namespace.
+    /// Returns its id in its own, innermost pid namespace.
     pub fn own_pid(&self) -> Option<u32> {
         self.ns_pids.last().copied()
     }

@@ -1,4 +1,4 @@
-//! How often threads left a CPU for another thread.
+//! Context switches.
 
 use std::prelude::rust_2024::*;
 
@@ -9,18 +9,18 @@ use super::Process;
 use crate::host::error::{Error, Result};
 
 impl Process {
-    /// Switches of all of its threads that are there, since each began.
+    /// Returns the switches of all its living threads, since each started.
     pub fn switches(self) -> Result<u64> {
         let of_thread = |tid: &u32| {
             let status = self.read(&format!("task/{tid}/status"));
-            // One that has ended meanwhile is not there.
+            // A thread that has ended since counts 0.
             status.map_or(0, |status| in_status(&String::from_utf8_lossy(&status)))
         };
         Ok(self.threads()?.iter().map(of_thread).sum())
     }
 }
 
-/// Switches of all CPUs since the machine began.
+/// Returns the switches of all CPUs since boot.
 pub fn switches_of_all() -> Result<u64> {
     let path = Path::new("/proc/stat");
     let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
@@ -29,7 +29,7 @@ pub fn switches_of_all() -> Result<u64> {
     number.ok_or_else(|| Error::malformed("/proc/stat"))
 }
 
-/// How many threads there are.
+/// Returns how many threads there are.
 pub fn tasks_of_all() -> Result<u64> {
     let path = Path::new("/proc/loadavg");
     let text = fs::read_to_string(path).map_err(|e| Error::of_file(path, e))?;
@@ -59,8 +59,9 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A process of one thread: this one's threads come and go with its tests, and take their switches along.
-        // It ends when it has another parent, as this process has ended; a panic ends it too.
+        // A process with one thread, because this one's threads start and end with its tests, and
+        // their switches are lost. It ends once its parent has changed, which is also so after a
+        // panic here.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")
@@ -75,12 +76,12 @@ mod tests {
         }
     }
 
-    /// Ended when dropped.
+    /// A child that is killed when dropped.
     struct Ended(std::process::Child);
 
     impl Drop for Ended {
         fn drop(&mut self) {
-            // Both fail only if it is gone already.
+            // Both fail only if it has ended already.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }

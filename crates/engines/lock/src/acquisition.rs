@@ -1,9 +1,9 @@
-//! The words in which hooks are told: which lock, how it is taken, and what came of it.
+//! What an event says: which lock, how it is taken, and how the wait ended.
 
 use core::any::TypeId;
 use core::panic::Location;
 
-/// A lock, as a call meets it.
+/// A lock at a call.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,21 +20,21 @@ use core::panic::Location;
 /// }
 ///
 /// let quiet: Mutex<u32, Print> = Mutex::new(1);
-/// assert_eq!(*quiet.lock(), 1); // free, so nobody is told
+/// assert_eq!(*quiet.lock(), 1); // free, so the hook is not called
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lock {
-    /// Where it lies.
+    /// Its address.
     pub address: usize,
     /// Its class's name, empty if it has none.
     pub name: &'static str,
     /// Its class.
     pub class: TypeId,
-    /// How deep it is nested among others of its class: see [`nested`](crate::MutexExt::lock_nested).
+    /// Its depth in its class: see [`nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// Where the program takes it. Where it gives a lock back this is a line of lock_api's, as
-    /// destructors do not know their caller.
+    /// Where the program takes it. For a release it is a line of lock_api's, because destructors do
+    /// not know their caller.
     pub site: &'static Location<'static>,
 }
 
@@ -48,20 +48,21 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// By one alone: a mutex, or to write.
+    /// Alone: a mutex, or to write.
     Exclusive,
-    /// To read. A writer that waits may hold it up.
+    /// To read. May wait after a waiting writer.
     Shared,
-    /// To read, by who may read already: no writer that waits holds it up.
+    /// To read, by a thread that may read already. Never waits after a waiting writer, because that
+    /// would deadlock.
     SharedRecursive,
-    /// To read, with the right to write later; by one beside readers.
+    /// To read, with the right to upgrade. One holder at a time, beside readers.
     Upgradable,
-    /// From upgradable to exclusive: until all readers have gone.
+    /// From upgradable to exclusive, once all readers have left.
     Upgrade,
 }
 
 impl Mode {
-    /// Whether others may read at the same time that came in the same way.
+    /// Returns whether several threads may hold it in this mode.
     ///
     /// ```
     /// use tiptoe_lock::Mode;
@@ -72,7 +73,7 @@ impl Mode {
         matches!(self, Mode::Shared | Mode::SharedRecursive)
     }
 
-    /// As reports call it.
+    /// Returns the word in reports.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::Mode::SharedRecursive.word(), "shared, recursive");
@@ -100,16 +101,16 @@ impl Mode {
 pub enum Outcome {
     /// With the lock.
     Acquired,
-    /// Its time was over.
+    /// It timed out.
     TimedOut,
-    /// The caller called it off.
+    /// The caller cancelled it.
     Cancelled,
-    /// The raw lock, or what the caller asks whether to go on, panicked.
+    /// The raw lock or the caller's `cancelled` panicked.
     Panicked,
 }
 
 impl Outcome {
-    /// Whether the caller has the lock now.
+    /// Returns whether the caller holds the lock now.
     ///
     /// ```
     /// assert!(!tiptoe_lock::Outcome::Cancelled.is_acquired());
@@ -118,7 +119,7 @@ impl Outcome {
         matches!(self, Outcome::Acquired)
     }
 
-    /// As reports call it.
+    /// Returns the word in reports.
     ///
     /// ```
     /// assert_eq!(tiptoe_lock::Outcome::TimedOut.word(), "timed out");
@@ -133,18 +134,18 @@ impl Outcome {
     }
 }
 
-/// Whether a lock was asked for by someone who would have waited.
+/// Whether the acquisition might have waited.
 ///
 /// ```
 /// use tiptoe_lock::Way;
 ///
-/// // `try_lock` takes a lock in no order, as it cannot wait for it.
+/// // `try_lock` cannot wait, so it makes no lock order.
 /// assert_ne!(Way::Try, Way::Wait);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// By `lock` and its like, also where the lock was free.
+    /// By `lock` and similar methods, even if the lock was free.
     Wait,
-    /// By `try_lock` and its like.
+    /// By `try_lock` and similar methods.
     Try,
 }

@@ -1,50 +1,52 @@
-//! A wait that a library of the program's tells of: for a lock of its own, by its own name.
+//! Waits that a library of the program reports itself, under its own name for the lock.
 //!
-//! It begins in front of whatever the library does to have the lock (spins, futex calls on words
-//! of its own) and ends behind that; it is one wait, and the futex calls within it are none.
-//! Who ended the last of these has ended it. It lies among the thread's activities, where the
-//! caller's frame ends: all that it does within lies below that.
+//! Such a wait begins before whatever the library does to get the lock (spinning, futex calls on
+//! its own words), and ends after that. It counts as one wait, and the futex calls inside it do not
+//! count. The waker of the last of those calls is the one that ended it. Its position among the
+//! thread's activities is the end of the caller's frame, because everything inside the wait is
+//! below that.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
-use tiptoe_wire::futex::{TOLD, TOLD_MODE_SHIFT, head};
+use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
 
 use crate::activities::Activities;
 use crate::calls::{Call, Thread};
 use crate::entries::Entry;
 use crate::walk::Caller;
 
-/// A wait that begins.
+/// A wait that a library reports.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// Where the lock lies.
+pub struct ReportedWait {
+    /// The lock's address.
     pub address: u64,
-    /// How it is taken.
+    /// How the lock is taken.
     pub mode: u64,
-    /// Where its label lies: what it is called is asked where it ends.
+    /// The address of the lock's label. The name is read when the wait ends.
     pub label: u64,
-    /// Where the caller's frame ends.
+    /// The end of the caller's frame.
     pub place: u64,
-    /// Where it goes on.
+    /// The caller's return address.
     pub site: u64,
 }
 
-/// How a wait ended, as the kernel would say it: with the lock, by its time, called off, by a panic.
+/// Results of the system call that correspond to an outcome: locked, timed out, cancelled,
+/// panicked.
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
 
 impl Thread<'_> {
-    /// A library is about to wait.
+    /// Records the beginning of a reported wait.
     #[inline]
-    pub fn told_begins(&self, told: &Told, clock: impl FnOnce() -> u64) {
-        // Each is an episode of its own.
+    pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
+        // Each reported wait is an episode of its own.
         self.own().store(head::EPISODE as usize, 0);
         let call = Call {
-            address: told.address,
-            operation: TOLD,
-            sp: told.place,
+            address: wait.address,
+            operation: REPORTED,
+            sp: wait.place,
             caller: Caller {
-                site: told.site,
-                via: told.label | (told.mode & 0xff) << TOLD_MODE_SHIFT,
-                frame: told.place,
+                site: wait.site,
+                via: wait.label | (wait.mode & 0xff) << REPORTED_MODE_SHIFT,
+                frame: wait.place,
             },
             at: 0,
             timed: true,
@@ -52,9 +54,9 @@ impl Thread<'_> {
         self.begins(&call, || 0, clock);
     }
 
-    /// The wait that began there has ended so. `name` is asked what a label says.
+    /// Records the end of the wait that began at `place`. `name` reads the text of a label.
     #[inline]
-    pub fn told_ends<'n>(
+    pub fn reported_ends<'n>(
         &self,
         place: u64,
         outcome: u64,
@@ -68,7 +70,7 @@ impl Thread<'_> {
         let result = outcome.and_then(|outcome| RESULTS.get(outcome));
         let entry = self.over(&wait, result.copied().unwrap_or(-1), clock, ns);
         if let Some(entry) = entry.filter(|entry| !entry.has_name()) {
-            entry.call(name(wait.via & ((1 << TOLD_MODE_SHIFT) - 1)));
+            entry.call(name(wait.via & ((1 << REPORTED_MODE_SHIFT) - 1)));
         }
     }
 }
@@ -78,7 +80,8 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Notes a name, or its beginning. How long it is stands there last: a reader finds it whole.
+    /// Stores a name, cut to the room for it. The length is stored last, so that a reader finds the
+    /// whole name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {
@@ -108,8 +111,8 @@ mod tests {
 
     const PLACE: u64 = 0x7000;
 
-    fn told() -> Told {
-        Told {
+    fn reported() -> ReportedWait {
+        ReportedWait {
             address: 0x1000,
             mode: 3,
             label: 0x5000,
@@ -118,7 +121,7 @@ mod tests {
         }
     }
 
-    /// A futex call of the thread's, at this place of its stack.
+    /// A futex call of the thread at this stack position.
     fn call(operation: u32, address: u64, sp: u64) -> Call {
         Call {
             address,
@@ -139,10 +142,10 @@ mod tests {
             0x5000 => &b"the sessions of us all"[..],
             _ => b"no label",
         };
-        thread.told_ends(PLACE, outcome, (|| now, |ticks| ticks), name);
+        thread.reported_ends(PLACE, outcome, (|| now, |ticks| ticks), name);
     }
 
-    /// The words of all entries from a call site.
+    /// Returns the words of all entries of a call site.
     fn entries(slab: &[AtomicU64], site: u64, wanted: &[u32]) -> Vec<Vec<u64>> {
         let own = Words::new(slab);
         let at = |block: u32, word| own.load((block * ENTRY_WORDS + word) as usize);
@@ -162,11 +165,11 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn calls_within_are_none_and_tell_who_ended_it() {
+    fn calls_inside_do_not_count_and_name_the_waker() {
         let (own, other, shared) = (slab(), slab(), slab());
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
         let waker = Thread::new(Words::new(&other), Words::new(&shared));
-        thread.told_begins(&told(), || 100);
+        thread.reported_begins(&reported(), || 100);
         for now in [110, 120] {
             thread.begins(&call(0, 0x2000, PLACE - 64), || 0, || now);
             waker.begins(&call(1, 0x2000, 0x9000), || 0, || 0);
@@ -174,9 +177,13 @@ mod tests {
         }
         ends(&thread, 0, 200);
         assert_eq!(entries(&own, 5, &SUMS), [[0x1000, 1, 1, 1, 100, 6]]);
-        assert_eq!(entries(&own, 6, &SUMS), [[0; 6]; 0], "none by themselves");
-        // The next one is another, of the same row; what is behind it is the thread's own again.
-        thread.told_begins(&told(), || 300);
+        assert_eq!(
+            entries(&own, 6, &SUMS),
+            [[0; 6]; 0],
+            "calls inside do not count"
+        );
+        // A second wait adds to the same entry; a futex call after it counts again.
+        thread.reported_begins(&reported(), || 300);
         ends(&thread, 0, 310);
         assert_eq!(entries(&own, 5, &SUMS[..5]), [[0x1000, 2, 2, 2, 110]]);
         thread.begins(&call(0, 0x2000, PLACE - 64), || 0, || 400);
@@ -186,15 +193,15 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
-    fn a_row_has_the_label_the_mode_and_what_came_of_it() {
+    fn an_entry_has_the_label_the_mode_and_the_outcomes() {
         let (own, shared) = (slab(), slab());
         let thread = Thread::new(Words::new(&own), Words::new(&shared));
         for outcome in [0, 1, 1, 2, 3, 77] {
-            thread.told_begins(&told(), || 100);
+            thread.reported_begins(&reported(), || 100);
             ends(&thread, outcome, 200);
         }
-        ends(&thread, 0, 300); // nothing had begun
-        let via = 0x5000 | 3 << TOLD_MODE_SHIFT | u64::from(TOLD) << 56;
+        ends(&thread, 0, 300); // no wait had begun
+        let via = 0x5000 | 3 << REPORTED_MODE_SHIFT | u64::from(REPORTED) << 56;
         let ways = [
             entry::VIA,
             entry::WOKEN,

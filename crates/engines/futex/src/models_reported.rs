@@ -1,4 +1,4 @@
-//! A wait that a library tells of, whatever a signal handler does in front of each access.
+//! Models of a wait that a library reports, with a signal handler before each of its accesses.
 
 use tiptoe_sync::mutant::{interrupt, was_missed};
 use tiptoe_wire::Words;
@@ -7,10 +7,9 @@ use tiptoe_wire::futex::{ENTRIES, ENTRY_WORDS, WIDTH, entry};
 use crate::activities::Activities;
 use crate::calls::{Call, Thread};
 use crate::models::{at_each_access, leak};
-use crate::told::Told;
+use crate::reported::ReportedWait;
 use crate::walk::Caller;
 
-/// A wait at a futex.
 fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
     let thread = Thread::new(own, shared);
     let caller = Caller {
@@ -30,9 +29,9 @@ fn futex(own: Words<'static>, shared: Words<'static>, (sp, site): (u64, u64)) {
     thread.ends(sp, 0, || 20, |ticks| ticks);
 }
 
-/// A lock's wait at this place of the stack, with one at a futex within.
-fn told(own: Words<'static>, shared: Words<'static>, place: u64) {
-    let told = Told {
+/// Makes a reported wait of a lock at this stack position, with a futex wait inside.
+fn reported(own: Words<'static>, shared: Words<'static>, place: u64) {
+    let wait = ReportedWait {
         address: 0x1000,
         mode: 1,
         label: 0x5000,
@@ -40,26 +39,26 @@ fn told(own: Words<'static>, shared: Words<'static>, place: u64) {
         site: 5,
     };
     let thread = Thread::new(own, shared);
-    thread.told_begins(&told, || 10);
+    thread.reported_begins(&wait, || 10);
     futex(own, shared, (980, 6));
     let clocks = (|| 30, |ticks| ticks);
-    thread.told_ends(place, 0, clocks, |_| &b"name"[..]);
+    thread.reported_ends(place, 0, clocks, |_| &b"name"[..]);
 }
 
-/// How many calls there were from a call site.
+/// Returns how many calls were counted for a call site.
 fn calls(own: Words<'static>, site: u64) -> u64 {
     let word = |block: u32, word| own.load((block * ENTRY_WORDS + word) as usize);
     let mine = (1..=ENTRIES).filter(|block| word(*block, entry::SITE) == site);
     mine.map(|block| word(block, entry::CALLS)).sum()
 }
 
-/// A handler waits at a futex, too: the lock's wait is one, that within is none, and the handler's is within or one
-/// of its own.
-fn a_wait_that_is_told_is_one(place: u64) {
+/// A handler waits at a futex, too. The lock's wait counts once and the futex wait inside not at
+/// all. The handler's wait is inside the lock's or a wait of its own.
+fn a_reported_wait_counts_once(place: u64) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));
         interrupt(nth, move || futex(own, shared, (900, 7)));
-        told(own, shared, place);
+        reported(own, shared, place);
         let missed = was_missed();
         let counts = [5, 6, 7].map(|site| calls(own, site));
         assert_eq!(counts[..2], [1, 0], "the lock's wait is one");
@@ -70,13 +69,14 @@ fn a_wait_that_is_told_is_one(place: u64) {
 }
 
 #[test]
-fn model_a_wait_that_is_told_is_one() {
-    a_wait_that_is_told_is_one(1000);
+fn model_a_reported_wait_counts_once() {
+    a_reported_wait_counts_once(1000);
 }
 
-/// Where the library's own frame begins, as what it calls sees it, is no place: futex calls are made from there.
+/// The start of the library's own frame, as its callees see it, must not be used: futex calls made
+/// from that frame have the same position.
 #[test]
 #[should_panic(expected = "the lock's wait is one")]
-fn mutant_place_below_what_is_within() {
-    a_wait_that_is_told_is_one(970);
+fn mutant_position_below_the_wait_inside() {
+    a_reported_wait_counts_once(970);
 }

@@ -1,0 +1,44 @@
+//! `tiptoe doctor --fix`: runs the commands that bring what is missing.
+
+use std::process::{Command, ExitCode};
+
+use super::rows::{Fix, Row};
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Prints and runs each command once. Stops at the first that fails.
+pub fn run(rows: &[Row], uid: u32) -> Result<ExitCode, Failure> {
+    let mut commands: Vec<&[&str]> = Vec::new();
+    for row in rows {
+        if let Some(Fix::Command(words)) = row.fix
+            && !commands.contains(&words)
+        {
+            commands.push(words);
+        }
+    }
+    if commands.is_empty() {
+        terminal::say("note: nothing is missing that `--fix` can switch on");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if uid != 0 {
+        return Err(Failure::new("only root can switch these on").hint("sudo tiptoe doctor --fix"));
+    }
+    for words in commands {
+        run_one(words)?;
+    }
+    terminal::say("note: `tiptoe doctor` shows what works now");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_one(words: &[&str]) -> Result<(), Failure> {
+    let line = words.join(" ");
+    terminal::say(&format!("running: {line}"));
+    let (program, arguments) = words.split_first().expect("a command has a name");
+    let status = Command::new(program).args(arguments).status();
+    let status =
+        status.map_err(|error| Failure::new(format!("`{program}` cannot be run: {error}")))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("`{line}` failed: {status}"))),
+    }
+}

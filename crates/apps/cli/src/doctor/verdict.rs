@@ -1,0 +1,99 @@
+//! The verdict: which instruments work here, and which features do not.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tiptoe_sys::host::Capabilities;
+use tiptoe_sys::host::tracefs::Tracefs;
+
+use super::rows::{Instrument, Row, State};
+
+/// What this user can do on this machine.
+#[derive(Debug, Serialize)]
+pub struct Verdict {
+    /// Instruments that work in at least one way.
+    pub can: Vec<Instrument>,
+    /// Features that do not work.
+    pub not: Vec<&'static str>,
+}
+
+/// The features that users ask for by name, and the checks that decide about each.
+const FEATURES: [(&str, &[&str]); 6] = [
+    ("other users' processes", &["other users' processes"]),
+    ("attaching in process", &["ptrace scope"]),
+    ("system-wide counts", &["perf_event_paranoid"]),
+    ("counts by cgroup", &["cgroups"]),
+    ("kernel locks", &["BPF programs", "BTF", "tracefs"]),
+    ("hardware counters", &["hardware PMU"]),
+];
+
+impl Verdict {
+    pub fn new(can: &Capabilities, rows: &[Row]) -> Verdict {
+        let is_lacking = |name: &&str| {
+            let mut rows = rows.iter().filter(|row| row.name == *name);
+            rows.any(|row| row.state != State::Ok)
+        };
+        let features = FEATURES
+            .iter()
+            .filter(|(_, checks)| checks.iter().any(&is_lacking));
+        let instruments = Instrument::value_variants().iter().copied();
+        Verdict {
+            can: instruments.filter(|it| works(can, *it)).collect(),
+            not: features.map(|(feature, _)| *feature).collect(),
+        }
+    }
+
+    /// One line: `you can: probe lock; not: hardware counters`.
+    pub fn line(&self) -> String {
+        let can: Vec<&str> = self.can.iter().map(|it| it.name()).collect();
+        let can = match can[..] {
+            [] => "nothing".to_owned(),
+            _ => can.join(" "),
+        };
+        match self.not[..] {
+            [] => format!("you can: {can}"),
+            _ => format!("you can: {can}; not: {}", self.not.join(", ")),
+        }
+    }
+}
+
+/// Whether an instrument has any way to work, for this user's own programs.
+fn works(can: &Capabilities, instrument: Instrument) -> bool {
+    let has_agent = can.membarrier_sync_core.is_ok() && can.executable_memfd.is_ok();
+    let has_bpf = can.btf.is_ok() && can.bpf.iter().all(|(_, check)| check.is_ok());
+    match instrument {
+        Instrument::Probe => has_agent || can.process_uprobes.is_ok() || can.thread_uprobes.is_ok(),
+        Instrument::Lock => has_agent || has_bpf && matches!(can.tracefs, Tracefs::Readable(_)),
+        Instrument::Watch => can.breakpoints.is_ok(),
+        Instrument::Stat => can.software_counters.is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_what_works_first() {
+        let verdict = |can: &[Instrument], not: &[&'static str]| {
+            let (can, not) = (can.to_vec(), not.to_vec());
+            Verdict { can, not }.line()
+        };
+        assert_eq!(verdict(&[Instrument::Probe], &[]), "you can: probe");
+        assert_eq!(
+            verdict(
+                &[Instrument::Probe, Instrument::Stat],
+                &["kernel locks", "hardware counters"]
+            ),
+            "you can: probe stat; not: kernel locks, hardware counters"
+        );
+        assert_eq!(verdict(&[], &[]), "you can: nothing");
+    }
+
+    #[test]
+    fn each_feature_has_a_check() {
+        let rows = super::super::rows::all(Capabilities::get(), 1000);
+        for name in FEATURES.iter().flat_map(|(_, checks)| *checks) {
+            assert!(rows.iter().any(|row| row.name == *name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! `tiptoe generate`: man pages and shell completions, from the same definitions as `--help`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::args::Cli;
+use crate::failure::Failure;
+
+/// `tiptoe generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// Folder that gets `man`, `bash`, `zsh` and `fish`
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+}
+
+/// Writes `man/*.1` and a completion for each shell below the folder.
+pub fn run(folder: &Path) -> Result<ExitCode, Failure> {
+    write(folder).map_err(|error| {
+        Failure::new(format!("`{}` cannot be written: {error}", folder.display()))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(folder: &Path) -> std::io::Result<()> {
+    let man = folder.join("man");
+    std::fs::create_dir_all(&man)?;
+    clap_mangen::generate_to(Cli::command(), man)?;
+    for (shell, name) in [
+        (Shell::Bash, "bash"),
+        (Shell::Zsh, "zsh"),
+        (Shell::Fish, "fish"),
+    ] {
+        let completions = folder.join(name);
+        std::fs::create_dir_all(&completions)?;
+        clap_complete::generate_to(shell, &mut Cli::command(), "tiptoe", completions)?;
+    }
+    Ok(())
+}

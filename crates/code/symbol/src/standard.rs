@@ -1,0 +1,129 @@
+//! Which functions belong to a standard library that was compiled into the program: templates and inline
+//! functions of C++, and all that Rust links statically, with parking_lot.
+//!
+//! A C++ name is read in its mangled form, because a large program has too many to demangle. Functions
+//! whose job is to call a function of the program's (`std::thread::_State_impl::_M_run`, Rust's
+//! `__rust_begin_short_backtrace`) do not count: compilers put the called function into them, and they
+//! are its only name.
+
+use crate::demangle::rust_name;
+use crate::function::Function;
+
+/// How C++ abbreviates `std`, and its best-known members.
+const STD: [&str; 7] = ["St", "Sa", "Sb", "Ss", "Si", "So", "Sd"];
+/// Namespaces of its implementations beside it.
+const BESIDE: [&str; 2] = ["9__gnu_cxx", "10__cxxabiv1"];
+/// Parts of the names of C++ functions that call one of the program's.
+const CALLS_BACK: [&str; 12] = [
+    "_State_impl",
+    "_Function_handler",
+    "__invoke",
+    "_Invoker",
+    "_Bind",
+    "_Task_state",
+    "_Task_setter",
+    "_Async_state",
+    "_Deferred_state",
+    "_Prepare_execution",
+    "__thread_proxy",
+    "10__function",
+];
+/// Rust's crates, beside those whose names begin with [`PARKING_LOT`].
+const CRATES: [&str; 4] = ["std", "core", "alloc", "lock_api"];
+const PARKING_LOT: &str = "parking_lot";
+/// Parts of the names of Rust's functions that call one of the program's.
+const RUST_CALLS_BACK: [&str; 6] = [
+    "ops::function::",
+    "short_backtrace",
+    "panicking::",
+    "panic::",
+    "spawn_unchecked",
+    "lang_start",
+];
+
+impl Function {
+    /// Returns whether the function belongs to a standard library of C++ or Rust, by its name, and
+    /// does not stand for a function of the program's that it calls.
+    pub fn is_of_standard_library(&self) -> bool {
+        let mut names = self.names.iter();
+        names.any(|name| is_cpp(name) || is_rust(name))
+    }
+}
+
+fn is_cpp(name: &str) -> bool {
+    let Some(name) = name.strip_prefix("_Z") else {
+        return false;
+    };
+    // What is within a function has the function's name first.
+    let name = name.trim_start_matches('Z');
+    let begins = |with: &str| name.starts_with(with);
+    let is_std = match name.strip_prefix('N') {
+        Some(nested) => {
+            let bare = nested.trim_start_matches(['r', 'V', 'K', 'R', 'O']);
+            let mut all = STD.iter().chain(&BESIDE);
+            all.any(|with| bare.starts_with(with))
+        }
+        None => begins("St") || is_of_threads(name),
+    };
+    is_std && !CALLS_BACK.iter().any(|part| name.contains(part))
+}
+
+/// Whether it is one of those by which libstdc++'s headers call pthread's functions.
+fn is_of_threads(name: &str) -> bool {
+    let digits = |c: char| c.is_ascii_digit();
+    let bare = name.trim_start_matches('L').trim_start_matches(digits);
+    bare.starts_with("__gthread_")
+}
+
+fn is_rust(name: &str) -> bool {
+    let Some(name) = rust_name(name) else {
+        return false;
+    };
+    // `<core::cell::Ref<T> as core::ops::drop::Drop>::drop` is core's, `<prog::Guard as …>::drop` the program's.
+    let first = name.trim_start_matches(['<', '&', '(', '[', '*']);
+    let krate = first.split_once("::").map_or("", |(krate, _)| krate);
+    let is_std = CRATES.contains(&krate) || krate.starts_with(PARKING_LOT);
+    is_std && !RUST_CALLS_BACK.iter().any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standard_library_in_the_program_is_not_the_users() {
+        for name in [
+            "_ZSt20__throw_system_errori",
+            "_ZNSt13__atomic_baseIiE4waitEiSt12memory_order",
+            "_ZNKSt6atomicIlE4waitElSt12memory_order",
+            "_ZNSt5mutex4lockEv.isra.0",
+            "_ZZNSt12__tree_barrierISt18__empty_completionE4waitEONS1_5PhaseENKUlvE_clEv",
+            "_ZN9__gnu_cxx7__mutex4lockEv",
+            "_ZNSs6appendEPKc",
+            "_ZL20__gthread_mutex_lockP15pthread_mutex_t",
+            "_ZN3std4sync5mutex14Mutex$LT$T$GT$4lock17h0123456789abcdefE",
+            "_ZN79_$LT$std..sync..mutex..MutexGuard$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
+            "_ZN16parking_lot_core11parking_lot4park17h0123456789abcdefE.llvm.42",
+            "_RNvMNtNtCsgzz_3std4sync4onceNtB2_4Once4wait",
+        ] {
+            assert!(is_cpp(name) || is_rust(name), "{name}");
+        }
+        for name in [
+            "main",
+            "std",
+            "_Z4mainv",
+            "_ZN2ns1fESt6vectorIiSaIiEE",
+            // A namespace of C++ that is called as a crate of Rust's is.
+            "_ZN4core3runEv",
+            "_ZN4core3run17hurriedE",
+            "_ZN4prog4main17h0123456789abcdefE",
+            "_ZN53_$LT$prog..Guard$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
+            // They call what the program has given them.
+            "_ZNSt6thread11_State_implINS_8_InvokerISt5tupleIJZ4mainEUlvE_EEEEE6_M_runEv",
+            "_ZNSt17_Function_handlerIFvvEZ4mainEUlvE_E9_M_invokeERKSt9_Any_data",
+            "_ZN3std3sys9backtrace28__rust_begin_short_backtrace17h0123456789abcdefE",
+        ] {
+            assert!(!is_cpp(name) && !is_rust(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Waits for atomics of C++20 that are no futex themselves (`std::atomic<long>`, `atomic_flag`, `std::barrier`):
+//! libstdc++ waits in their place at a word of a table, which it finds by a hash of the atomic's address.
+//!
+//! What waits there is no lock of this name, and several atomics share a word. So the user's call says which one
+//! it is, by its first argument; if that is no constant, the user's function stands for it.
+
+use tiptoe_patch::first_argument;
+
+use super::Names;
+
+/// The table, which each program has once, by the name that the linker has for it.
+const TABLE: &str = "_ZZNSt8__detail18__waiter_pool_base6_S_forEPKvE3__w";
+
+impl Names {
+    /// Returns the name of an atomic that is waited for from `site` at a word of the table; `None` if the
+    /// address is none of the table's.
+    pub(super) fn atomic(&self, waited_at: u64, site: u64) -> Option<String> {
+        let module = self.module_of(waited_at)?;
+        let linked = waited_at.wrapping_sub(module.bias);
+        let (name, _) = module.object.image.variable_at(linked)?;
+        if name != TABLE {
+            return None;
+        }
+        let (module, function) = self.function(site.wrapping_sub(1))?;
+        let code = module.object.code(function, module.bias);
+        let object = code.and_then(|code| first_argument(&code, site));
+        let variable = object.and_then(|object| self.variable(object, |offset| offset));
+        let place = || format!("std::atomic in {}:{}", module.name, function.display_name());
+        Some(variable.unwrap_or_else(place))
+    }
+}

@@ -1,0 +1,225 @@
+//! What `make dist` made is installed, runs where nothing else is, and goes without a trace.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tiptoe_tests::process::output;
+use tiptoe_tests::{Debian, root, target};
+
+/// Releases whose C libraries the command must not depend on.
+const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
+
+/// The one file of `target/dist` with this end of its name.
+fn released(end: &str) -> PathBuf {
+    let dist = root().join("target/dist");
+    let files = fs::read_dir(&dist).expect("`make dist` has made what is released");
+    let mut files = files.map(|entry| entry.expect("an entry").path());
+    let is_it = |path: &PathBuf| path.to_string_lossy().ends_with(end);
+    files
+        .find(is_it)
+        .unwrap_or_else(|| panic!("no {end} in {}", dist.display()))
+}
+
+/// A folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// What a command prints; it must succeed.
+fn said(command: &mut Command) -> String {
+    let output = output(command);
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => all.extend(files_below(&path)),
+            false => all.push(path),
+        }
+    }
+    all
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes"]
+fn the_command_starts_in_an_empty_root() {
+    let empty = folder("empty");
+    fs::copy(released("dist/tiptoe"), empty.join("tiptoe")).expect("a copy");
+    let run = |word: &str| said(Command::new("chroot").arg(&empty).args(["/tiptoe", word]));
+    assert!(
+        run("--version").starts_with("tiptoe "),
+        "{}",
+        run("--version")
+    );
+    assert!(run("--help").contains("Usage: tiptoe"));
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes, and other releases of Debian"]
+fn the_command_traces_in_other_releases() {
+    for release in RELEASES {
+        let debian = Debian::new(release).expect("its packages can be reached");
+        let program = debian.target("hot");
+        let tiptoe = program.with_file_name("tiptoe");
+        fs::copy(released("dist/tiptoe"), &tiptoe).expect("a copy");
+        let report = program.with_file_name("report.json");
+        let mut command = debian.command(&tiptoe);
+        command.args(["probe", "add", "--json", "-o"]).arg(&report);
+        said(command.arg("--").arg(&program).args(["2", "1000"]));
+        let session = fs::read_to_string(&report).expect("a report");
+        fs::remove_file(&report).expect("our own file");
+        let session: Value = serde_json::from_str(&session).expect("JSON");
+        let event = &session["events"][0];
+        assert_eq!(event["via"], "agent", "{release}: {session:#}");
+        assert!(event["count"].as_u64() > Some(0), "{release}: {session:#}");
+    }
+}
+
+/// apt's part apart: dpkg installs into a root without any package, and takes away all that it has brought.
+#[test]
+#[ignore = "nightly: needs what `make dist` makes"]
+fn the_package_is_installed_runs_and_goes() {
+    let place = folder("installed");
+    let admin = place.join("var/lib/dpkg");
+    for needed in ["info", "updates"] {
+        fs::create_dir_all(admin.join(needed)).expect("a folder");
+    }
+    for needed in ["status", "available"] {
+        fs::write(admin.join(needed), "").expect("a file");
+    }
+    let before = files_below(&place);
+    let dpkg = |words: &[&str], last: &Path| {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.arg("--root")
+            .arg(&place)
+            .arg("--force-script-chrootless");
+        said(dpkg.args(words).arg(last));
+    };
+    dpkg(&["--install"], &released(".deb"));
+    let installed = place.join("usr/bin/tiptoe");
+    let mode = fs::metadata(&installed)
+        .expect("the command")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o755);
+    let pages = files_below(&place.join("usr/share/man/man1"));
+    let has_page = |name: &str| pages.iter().any(|page| page.ends_with(name));
+    for page in [
+        "tiptoe.1.gz",
+        "tiptoe-probe.1.gz",
+        "tiptoe-lock.1.gz",
+        "tiptoe-watch.1.gz",
+        "tiptoe-stat.1.gz",
+    ] {
+        assert!(has_page(page), "{page} in {pages:?}");
+    }
+    for completion in [
+        "bash-completion/completions/tiptoe",
+        "zsh/vendor-completions/_tiptoe",
+        "fish/vendor_completions.d/tiptoe.fish",
+    ] {
+        let path = place.join("usr/share").join(completion);
+        let text = fs::read_to_string(&path).expect(completion);
+        assert!(text.contains("--latency"), "{completion}");
+    }
+    let mut probe = Command::new(&installed);
+    probe
+        .args(["probe", "add", "--json", "--"])
+        .arg(target("hot"));
+    let run = output(probe.args(["1", "1000"]));
+    assert!(run.status.success(), "{run:?}");
+    dpkg(&["--purge"], Path::new("tiptoe"));
+    let is_dpkgs =
+        |path: &PathBuf| path.starts_with(&admin) || path.starts_with(place.join("var/log"));
+    let left: Vec<PathBuf> = files_below(&place)
+        .into_iter()
+        .filter(|path| !before.contains(path) && !is_dpkgs(path))
+        .collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes"]
+fn lintian_has_nothing_to_say_of_the_package() {
+    let said = said(
+        Command::new("lintian")
+            .args(["--allow-root", "--fail-on", "error,warning"])
+            .arg(released(".deb")),
+    );
+    assert_eq!(said, "");
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes"]
+fn the_image_has_one_layer_that_runs() {
+    let image = folder("image");
+    said(
+        Command::new("tar")
+            .arg("-xf")
+            .arg(released("-image.tar"))
+            .arg("-C")
+            .arg(&image),
+    );
+    let blob = |digest: &Value| {
+        let digest = digest.as_str().expect("a digest");
+        let (kind, name) = digest.split_once(':').expect("a kind and a name");
+        assert_eq!(kind, "sha256");
+        let path = image.join("blobs/sha256").join(name);
+        let sum = said(Command::new("sha256sum").arg(&path));
+        assert!(sum.starts_with(name), "{sum}");
+        path
+    };
+    let json = |path: &Path| -> Value {
+        serde_json::from_str(&fs::read_to_string(path).expect("a file")).expect("JSON")
+    };
+    let index = json(&image.join("index.json"));
+    let manifest = json(&blob(&index["manifests"][0]["digest"]));
+    let config = json(&blob(&manifest["config"]["digest"]));
+    let layer = blob(&manifest["layers"][0]["digest"]);
+    let place = folder("layer");
+    said(
+        Command::new("tar")
+            .arg("-xf")
+            .arg(layer)
+            .arg("-C")
+            .arg(&place),
+    );
+    let entry = config["config"]["Entrypoint"][0].as_str().expect("a path");
+    let mut chroot = Command::new("unshare");
+    chroot
+        .args(["--mount", "--pid", "--fork", "chroot"])
+        .arg(&place);
+    assert!(said(chroot.args([entry, "--version"])).starts_with("tiptoe "));
+}
+
+#[test]
+#[ignore = "nightly: needs what `make dist` makes"]
+fn what_is_released_has_its_checksums() {
+    let sums = released("SHA256SUMS");
+    let mut check = Command::new("sha256sum");
+    let dist = sums.parent().expect("a folder");
+    said(
+        check
+            .args(["--check", "--strict", "--quiet"])
+            .arg(&sums)
+            .current_dir(dist),
+    );
+    let text = fs::read_to_string(&sums).expect("text");
+    for file in files_below(dist) {
+        let name = file
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        assert!(name == "SHA256SUMS" || text.contains(&name), "{name}");
+    }
+}

@@ -1,0 +1,59 @@
+//! The budget where the kernel counts: a program goes on as it does without tiptoe, and a count that is not whole says so.
+
+use tiptoe_tests::{Probe, Report, is_root, scaled, skipped, target, target_with};
+
+/// Calls of each function: 15 to 600 s of uprobes, by how the kernel gets the first instruction done.
+const CALLS: u64 = 20_000_000;
+
+fn is_bound(report: &Report, function: &str) -> bool {
+    let event = report.event(function);
+    event.is_some_and(|event| event["at_least"] == true)
+}
+
+fn check(report: &Report, calls: u64) {
+    assert_eq!(report.via("kernel"), 2, "{:#}", report.value);
+    assert!(is_bound(report, "add"), "{:#}", report.value);
+    let count = report.count("add");
+    assert!(0 < count && count * 10 < calls, "{count} of {calls}");
+    // Another probe stays open: it costs nothing.
+    assert_eq!(report.count("main"), 1, "{:#}", report.value);
+    assert!(!is_bound(report, "main"), "{:#}", report.value);
+    let notes = report.value["notes"].to_string();
+    assert!(notes.contains("in windows"), "{notes}");
+    assert_eq!(report.value["budget"], 0.01, "{:#}", report.value);
+}
+
+/// Its probe stayed open whatever that cost: a program of 0.4 s ran for minutes.
+#[test]
+fn a_program_is_as_fast_where_the_kernel_counts_its_hottest_function() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let calls = CALLS.to_string();
+    let run = Probe::within("1%", &["add", "main"])
+        .with(&["--via", "kernel"])
+        .run(&target("hot"), &["1", &calls]);
+    check(run.good(), CALLS);
+    match target_with("hot", &["-static"]) {
+        Err(log) => skipped("hot-static", &log),
+        Ok(program) => {
+            let run = Probe::within("1%", &["add", "main"]).run(&program, &["1", &calls]);
+            check(run.good(), CALLS);
+        }
+    }
+}
+
+/// What fits the budget is counted whole.
+#[test]
+fn what_the_budget_pays_for_is_exact_where_the_kernel_counts() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let names = ["add", "down", "digits", "scale", "fill", "choose"];
+    let run = Probe::within("100%", &names)
+        .with(&["--via", "kernel"])
+        .run(&target("hot"), &["2", &scaled(1_000).max(100).to_string()]);
+    let report = run.good();
+    report.assert_exact(&run.expected());
+    assert!(names.iter().all(|name| !is_bound(report, name)));
+}

@@ -1,0 +1,285 @@
+//! Counts how plainly the comments of each crate are written: words of a dialect that readers must translate, and
+//! words that carry reasons. A count cannot judge a sentence; it shows which crates to read again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Phrases of the dialect that the words of the field replace.
+const DIALECT: &[&str] = &[
+    "told",
+    "tells",
+    "whoever",
+    "stands",
+    "lies at",
+    "behind",
+    "in front of",
+    "none where",
+    "none, where",
+    "so many",
+    "so often",
+    "for so long",
+    "apart",
+    "as far as it goes",
+    "at hand",
+    "by now",
+    "nobody",
+    "nobody's",
+    "somebody",
+    "somebody's",
+    "may be another's",
+    "meanwhile",
+    "what is asked for",
+    "of which",
+    "is gone",
+    "are gone",
+    "comes and goes",
+    "came and went",
+    "passed over",
+    "takes down",
+    "taken down",
+    "notes down",
+    "noted down",
+];
+
+/// Words that carry an obligation, a reason or a hazard.
+const REASONS: &[&str] = &[
+    "because",
+    "so that",
+    "must",
+    "otherwise",
+    "unless",
+    "race",
+    "races",
+    "deadlock",
+    "deadlocks",
+    "overflow",
+    "overflows",
+    "invariant",
+    "invariants",
+    "torn",
+    "use after free",
+];
+
+/// What the comments of one crate add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WordCount {
+    words: usize,
+    dialect: usize,
+    reasons: usize,
+}
+
+impl WordCount {
+    /// Counts the comments of one source file, in Rust or C.
+    pub fn of_source(source: &str) -> Self {
+        let words = comment_words(source);
+        let count = |phrases: &[&str]| {
+            phrases
+                .iter()
+                .map(|phrase| occurrences(&words, phrase))
+                .sum()
+        };
+        WordCount {
+            words: words.iter().filter(|word| !word.is_empty()).count(),
+            dialect: count(DIALECT),
+            reasons: count(REASONS),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.words += other.words;
+        self.dialect += other.dialect;
+        self.reasons += other.reasons;
+    }
+
+    fn per_thousand(self, count: usize) -> f64 {
+        count as f64 * 1000.0 / self.words.max(1) as f64
+    }
+}
+
+/// Returns a table with one line for each crate, and the sum of all.
+pub fn table() -> String {
+    let mut crates: BTreeMap<String, WordCount> = BTreeMap::new();
+    for path in crate::sources::tracked(&["*.rs", "*.c", "*.cc", "*.h"]) {
+        let path = path.display().to_string();
+        let Ok(source) = std::fs::read_to_string(crate::root().join(&path)) else {
+            continue; // removed, and not yet committed
+        };
+        let count = WordCount::of_source(&source);
+        crates.entry(crate_of(&path)).or_default().add(count);
+        crates.entry("sum".to_owned()).or_default().add(count);
+    }
+    let mut table = format!("{:>7} {:>8} {:>8}  crate\n", "words", "dialect", "reasons");
+    for (name, count) in &crates {
+        let [dialect, reasons] = [count.dialect, count.reasons].map(|of| count.per_thousand(of));
+        let _ = writeln!(
+            table,
+            "{:>7} {dialect:>8.1} {reasons:>8.1}  {name}",
+            count.words
+        );
+    }
+    table
+}
+
+/// Returns `crates/GROUP/NAME` for a file of a crate, else the first folder of its path.
+fn crate_of(path: &str) -> String {
+    let depth = if path.starts_with("crates/") { 3 } else { 1 };
+    path.split('/').take(depth).collect::<Vec<_>>().join("/")
+}
+
+/// Returns how often the words of a phrase follow each other.
+fn occurrences(words: &[String], phrase: &str) -> usize {
+    let phrase: Vec<&str> = phrase
+        .split([' ', ','])
+        .filter(|word| !word.is_empty())
+        .collect();
+    words
+        .windows(phrase.len())
+        .filter(|window| window.iter().eq(phrase.iter()))
+        .count()
+}
+
+/// Returns the words of all comments in lower case, without examples; an empty one between two comments.
+fn comment_words(source: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut is_example = false;
+    for line in comments(source).lines() {
+        if line.contains("```") {
+            is_example = !is_example;
+        } else if line.is_empty() {
+            words.push(String::new());
+        } else if !is_example {
+            // Names of code, between backticks, are words that only renaming could change.
+            let prose = line.split('`').step_by(2);
+            let is_part =
+                |letter: char| letter.is_alphanumeric() || letter == '\'' || letter == '_';
+            let of_line = prose.flat_map(|text| text.split(|letter| !is_part(letter)));
+            let of_line = of_line.map(|word| word.trim_matches('\''));
+            words.extend(
+                of_line
+                    .filter(|word| !word.is_empty())
+                    .map(str::to_lowercase),
+            );
+        }
+    }
+    words
+}
+
+/// Returns the text of all comments. An empty line is between two that have code between them.
+fn comments(source: &str) -> String {
+    let mut text = String::new();
+    let (mut rest, mut is_after_code) = (source, false);
+    while let Some(letter) = rest.chars().next() {
+        let len = comment_len(rest);
+        if len > 0 {
+            if is_after_code {
+                text.push('\n');
+            }
+            let (comment, after) = rest.split_at(len);
+            for line in comment.lines() {
+                text.push_str(line.trim().trim_start_matches(['/', '*', '!']).trim());
+                text.push('\n');
+            }
+            (rest, is_after_code) = (after, false);
+        } else {
+            is_after_code |= !letter.is_whitespace();
+            rest = rest
+                .split_at(literal_len(rest).unwrap_or(letter.len_utf8()))
+                .1;
+        }
+    }
+    text
+}
+
+/// Returns the length of the comment that the text begins with, or 0.
+fn comment_len(text: &str) -> usize {
+    let end = |of: &str| text.find(of).map(|at| at + of.len());
+    match text.as_bytes() {
+        [b'/', b'/', ..] => text.find('\n').unwrap_or(text.len()),
+        [b'/', b'*', ..] => end("*/").unwrap_or(text.len()),
+        _ => 0,
+    }
+}
+
+/// Returns the length of the string or character that the text begins with, so that slashes inside are no comment.
+fn literal_len(text: &str) -> Option<usize> {
+    let raw = text
+        .strip_prefix('r')
+        .map(|text| text.trim_start_matches('#'));
+    if let Some(raw) = raw.filter(|raw| raw.starts_with('"')) {
+        let hashes = text.len() - raw.len() - 1;
+        let end = format!("\"{}", "#".repeat(hashes));
+        let len = raw.get(1..)?.find(&end)?;
+        return Some(1 + hashes + 1 + len + end.len());
+    }
+    let quote = text
+        .chars()
+        .next()
+        .filter(|quote| ['"', '\''].contains(quote))?;
+    let mut letters = text.char_indices().skip(1);
+    let mut count = 0;
+    while let Some((at, letter)) = letters.next() {
+        if letter == quote {
+            return Some(at + 1);
+        }
+        if letter == '\\' {
+            letters.next()?;
+        }
+        count += 1;
+        if quote == '\'' && letter != '\\' && count > 1 {
+            return None; // a lifetime, or an apostrophe
+        }
+        if quote == '\'' && letter == '\n' {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_of_comments_only() {
+        for (source, words, dialect, reasons) in [
+            ("fn f() {} // nobody must", 2, 1, 1),
+            (
+                "/// It stands\n/// in front\n/// of it, so\n/// that\nfn f() {}",
+                8,
+                2,
+                1,
+            ),
+            ("// in front\nfn f() {}\n// of it", 4, 0, 0),
+            ("let url = \"http://nobody\"; // told", 1, 1, 0),
+            ("let raw = r#\"\"// nobody\"#; // told", 1, 1, 0),
+            (
+                "let quote = '\"'; // told\nlet end = '\\''; // told",
+                2,
+                2,
+                0,
+            ),
+            ("// `told` must", 1, 0, 1),
+            ("fn f<'a>(x: &'a str) {} // told \"x", 2, 1, 0),
+            ("/* a race,\n * unless */ int x; /* gone */", 4, 0, 2),
+            (
+                "/// Runs.\n/// ```\n/// let told = 1;\n/// ```\n/// It must.",
+                3,
+                0,
+                1,
+            ),
+        ] {
+            let expected = WordCount {
+                words,
+                dialect,
+                reasons,
+            };
+            assert_eq!(WordCount::of_source(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn crates_are_named_by_their_folder() {
+        assert_eq!(crate_of("crates/core/wire/src/ring.rs"), "crates/core/wire");
+        assert_eq!(crate_of("tests/e2e/watch.rs"), "tests");
+    }
+}

@@ -169,7 +169,10 @@ fn a_program_has_a_task_clock() {
     assert!(value(&session, "task-clock") > 0.0, "{session:#}");
     // The kernel splits a time by the ticks that it saw, which may all have come in system calls.
     let times = ["user_ns", "sys_ns"].map(|key| session["stat"][key].as_f64());
-    assert!(times.into_iter().sum::<Option<f64>>() > Some(0.0), "{session:#}");
+    assert!(
+        times.into_iter().sum::<Option<f64>>() > Some(0.0),
+        "{session:#}"
+    );
 }
 
 #[test]

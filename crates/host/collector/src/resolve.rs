@@ -53,6 +53,17 @@ impl Probe {
         (self.function.address + self.offset).wrapping_add(self.bias)
     }
 
+    /// The same where only its entries are counted, which may be further on.
+    pub fn of_entries(mut self) -> Probe {
+        if self.offset == 0 && self.follow.is_followed() {
+            self.offset = place::counted_at(&self.object, &self.function);
+        }
+        Probe {
+            follow: self.follow.entries(),
+            ..self
+        }
+    }
+
     /// The file offset of the probed instruction: what a uprobe is placed by.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
@@ -279,6 +290,10 @@ fn add(
         let limit = limit.unwrap_or(Limit::None);
         let Some(follow) = limit.of_wish(follow, &event, &mut resolved.refused) else {
             continue;
+        };
+        let offset = match module.is_program && offset == 0 && !follow.is_followed() {
+            true => place::counted_at(&module.object, &function),
+            false => offset,
         };
         let mut probe = Probe {
             event,

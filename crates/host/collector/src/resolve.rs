@@ -125,6 +125,7 @@ fn resolve_all(
     let mut resolved = Resolved::default();
     let mut seen = Seen::new();
     let mut waiting = Vec::new();
+    let mut notes = Vec::new();
     for text in specs {
         let spec = parse(text)?;
         let mut find = |spec: &Spec| {
@@ -135,12 +136,26 @@ fn resolve_all(
             let found = other_readings(text).any(|spec| find(&spec).is_ok());
             if found { Ok(()) } else { Err(error) }
         });
+        let found = found.or_else(|error| {
+            let library = only_in_libc(&spec, modules).ok_or(error)?;
+            let within = Spec {
+                binary: Some(&library.name),
+                ..spec
+            };
+            find(&within)?;
+            let spec = spec_word(&library.name, &wanted(&spec));
+            notes.push(format!(
+                "the program has no function `{text}`: {spec} is probed"
+            ));
+            Ok(())
+        });
         match found {
             Ok(()) => resolved.met.push(text.clone()),
             Err(_) if wait && later::may_come(&spec, process, modules) => waiting.push(text),
             Err(error) => return Err(error),
         }
     }
+    resolved.notes.append(&mut notes);
     match resolved.refused.first() {
         Some((event, why))
             if resolved.probes.is_empty() && resolved.ifuncs.is_empty() && waiting.is_empty() =>
@@ -369,6 +384,20 @@ fn not_found(
         Some(hint) => said.with_hint(hint),
         None => said,
     }
+}
+
+/// Returns libc if a name without a binary means a function of libc alone. Other libraries may be closed and opened again
+/// while the program runs, and a spec must name a library to be probed there again.
+fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
+    let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
+        return None;
+    };
+    let has = |module: &&Module| module.object.image.find(name).is_ok();
+    let mut homes = modules.iter().filter(has);
+    let home = homes
+        .next()
+        .filter(|home| home.name.starts_with("libc.so"))?;
+    homes.next().is_none().then_some(home)
 }
 
 /// Where a function is that was looked for in the program alone.

@@ -179,6 +179,11 @@ impl Search<'_> {
     /// Stops one thread, and sends it to the stub if it stands well. A thread whose stack leads
     /// into files that were not read yet is let go while they are.
     fn try_thread(&mut self, tid: u32) -> Result<Borrowed, Missed> {
+        const LOCKED: Missed =
+            Missed::Refused("would wait for the loader's lock, which another thread holds");
+        if self.loads && self.stacks.has_loader_locked() {
+            return Err(LOCKED);
+        }
         for _ in 0..MAX_FILES {
             let held = Held::stop(self.process.pid, tid, PATIENCE)?;
             if self.process.is_left_by(tid) {
@@ -190,6 +195,7 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.place(&regs) {
+                Place::Free if self.stacks.has_loader_locked() => return Err(LOCKED),
                 Place::Free => return self.send(tid, held, regs),
                 Place::Inside => {
                     return Err(Missed::Refused(

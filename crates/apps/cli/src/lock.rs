@@ -33,6 +33,10 @@ parking_lot was compiled into the program; those in any other library are that l
 A C++ atomic that is no futex (std::atomic<long>, atomic_flag, barrier) waits at a word of
 a table: its row has the variable that the call is given, or the function that calls.
 Not seen: spinning. Not traced: what CMD forks.
+Waits that were on when the trace began are told apart, with '>=': they are seen from outside,
+as by --now, which counts from when a thread last ran (a signal, SIGSTOP or an attach lets it
+run for a moment). They end with the last look, twice a second, that found the thread still
+asleep. Threads that wait for each other when the trace ends are named as a deadlock.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, from the call that
 takes it (or the end of its wait there) to the call that gives it back, by the call site
 that took it. It patches pthread_mutex_lock and the like: each call of these costs some
@@ -50,7 +54,7 @@ programs at the kernel's futex tracepoints tell the same of all futex calls, eac
 takes about 1 us longer then, a half of it for the tracepoint itself; of calls that could
 not be patched (the report names them) they tell beside the agent. Call sites are the
 user's where libc's frames are known: of musl only the place in libc, of a program without
-names the caller of what makes the call. Of Go these are waits of its runtime's threads,
+names the caller of what makes the call, of Rust's std, which keeps frame pointers, std's own. Of Go these are waits of its runtime's threads,
 not of goroutines. A call that a signal interrupts is counted again where it is made
 again. Not seen: 32-bit programs, holds, readers; futex_waitv and the single calls since 6.7
 are only counted. Needs root, or cap_bpf and cap_perfmon and a readable tracefs; Linux

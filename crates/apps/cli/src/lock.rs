@@ -23,7 +23,8 @@ is patched in the running program; a lock that is free runs the code it always r
 Rows: the time asleep (total, median, p99, longest), how many calls were contended, how
 many waits slept and how many returned at once, as the lock had changed hands; the lock by
 its variable or where it is; from where it was mostly waited for. Below each: from where
-the waits were ended, by their share of the time: who held the lock. What threads wait for
+the waiters were woken, by their share of the time: by the last holder, who may not have held
+the lock for most of the wait (--hold times holds). What threads wait for
 that nobody holds (conditions, semaphores, joins) has a table of its own. --by callsite,
 thread or type groups by these. Mutexes of all kinds, rwlocks, conditions, semaphores,
 barriers, once, join, stdio's and malloc's locks; through syscall() those of Rust,

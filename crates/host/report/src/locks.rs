@@ -1,5 +1,5 @@
-//! The table of contended locks, those that were waited for longest first, and who ended
-//! the waits. What threads wait for without anybody holding it stands apart: idle workers
+//! The table of contended locks, those that were waited for longest first, and who woke
+//! the waiters. What threads wait for without anybody holding it stands apart: idle workers
 //! would else drown the locks.
 
 use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
@@ -282,7 +282,7 @@ fn blame(lock: &Lock) -> Option<String> {
     if lock.blame.len() > BLAMED {
         said.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!said.is_empty()).then(|| format!("         ended by {}", said.join(", ")))
+    (!said.is_empty()).then(|| format!("         woken by {}", said.join(", ")))
 }
 
 #[cfg(test)]
@@ -340,7 +340,7 @@ mod tests {
             "  total  contended      slept    at once     p50     p99     max  type         lock               mostly from",
             " 4.00ms      1,200        900        400  1.00us  2.50ms  2.50ms  rwlock       prog:cache (read)  prog:work+0x1c and 1 more",
             "         readers 3.1 on average, 8 at most",
-            "         ended by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
+            "         woken by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
             "  total  contended      slept    at once     p50     p99     max  type         waited for  mostly from",
             "    9ns      1,200        900        400  1.00us  2.50ms  2.50ms  semaphore    0x1         prog:work+0x1c and 1 more",
         ];

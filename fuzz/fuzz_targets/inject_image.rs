@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = (segments(file).map(|all| all.len()), needed(file).map(|all| all.len()));
     let span = START..START + (1 << 30);
     let Some(image) = Image::read(file, (START, offset), span, role) else { return };
-    let _ = image.function("dlopen");
+    let _ = (image.function("dlopen"), image.state());
     let mut unwinder = UnwinderX86_64::new();
     unwinder.add_module(image.module());
     let mut cache = CacheX86_64::new();

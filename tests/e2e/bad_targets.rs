@@ -103,7 +103,7 @@ fn a_setuid_command() {
     let output = process::output(root.args(["1", "1000"]));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && said.contains("agent   uprobe:hot:add"),
+        output.status.success() && said.contains("event (uprobe:hot:…, via agent)"),
         "{said}"
     );
 
@@ -111,7 +111,7 @@ fn a_setuid_command() {
     std::fs::set_permissions(&program, mode(0o4755)).expect("our own copy");
     let output = process::output(&mut root);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("kernel  uprobe:hot:add"), "{said}");
+    assert!(said.contains("event (uprobe:hot:…, via kernel)"), "{said}");
     assert!(
         said.contains("traced by the kernel: it is setuid"),
         "{said}"

@@ -1,12 +1,15 @@
 //! Libraries that a program loads while it is traced: probed from their first constructor on.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use tiptoe_tests::process::wait_until;
 use tiptoe_tests::truth::{Room, Truth};
-use tiptoe_tests::{Expected, Probe, Process, Report, installed, scaled, skipped, target};
+use tiptoe_tests::{Expected, Probe, Process, Report, installed, is_root, scaled, skipped, target};
 
+/// How long something may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
 /// What the report says where the machine was too busy for a library to be held back.
 const MISSED: &str = "a library was not held back until its probes stood";
 
@@ -225,5 +228,32 @@ fn python_imports_an_extension() {
                 report.value
             );
         }
+    }
+}
+
+/// A thread was borrowed that then waited for the loader's lock, and stood still for as long as another thread held it.
+#[test]
+fn no_thread_is_borrowed_while_another_one_holds_the_loaders_lock() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let library = target("loader_slow");
+    for holder in [library.to_str().expect("text"), "iterate"] {
+        let mut process = Process::start(Command::new(target("loader_locked")).arg(holder));
+        assert_eq!(process.line(), "locked");
+        let attached = Probe::new(&["loader_work"]).attach(&[process.pid()]);
+        attached.wait_ready();
+        let mut calls = || {
+            process.go();
+            process.line().parse::<u64>().expect("a number")
+        };
+        let before = calls();
+        wait_until("more calls", LIMIT, || calls() > before + 10);
+        let (_, status) = process.finish();
+        assert!(status.success(), "{holder}: {status}");
+        let report = attached.finish();
+        assert_eq!(report.via("kernel"), 1, "{:#}", report.value);
+        let notes = report.value["notes"].to_string();
+        assert!(notes.contains("the loader's lock"), "{notes}");
     }
 }

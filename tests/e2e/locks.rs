@@ -370,3 +370,24 @@ fn every_hold_is_counted() {
         }
     }
 }
+
+/// Waits of a thread that has ended were those of the thread that got its slab: two rows in place of six.
+#[test]
+fn waits_of_ended_threads_stay_theirs() {
+    let by_thread = Probe::lock().with(&["--by", "thread"]);
+    let run = by_thread.run(&target("short_waiters"), &[]);
+    let all = rows(run.good()).iter();
+    let mutexes = all.filter(|row| row["type"] == "mutex");
+    let mut slept: Vec<_> = mutexes
+        .map(|row| {
+            let thread = row["lock"].as_str().unwrap_or_default();
+            let name = thread.split_once(' ').map_or("", |(_, name)| name);
+            (name, row["slept"].as_u64().unwrap_or(0))
+        })
+        .collect();
+    slept.sort_unstable();
+    let names: Vec<&str> = slept.iter().map(|(name, _)| *name).collect();
+    let want = ["short0", "short1", "short2", "short3", "short4", "short5"];
+    assert_eq!(names, want, "{slept:?}");
+    assert!(slept.iter().all(|(_, slept)| *slept >= 1), "{slept:?}");
+}

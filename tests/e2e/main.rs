@@ -15,6 +15,7 @@ mod daemons;
 mod debuggers;
 mod doctor;
 mod doors;
+mod early_waits;
 mod ends;
 mod foreign;
 mod harness;

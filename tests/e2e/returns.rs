@@ -271,3 +271,26 @@ fn asked_in_turns_calls_come_back_to_their_own_trampoline() {
     let (_, status) = process.finish();
     assert!(status.success(), "{status}");
 }
+
+/// Where nothing tells where a function returns to, it went to the kernel, or was refused whole.
+#[test]
+fn entries_are_counted_where_calls_cannot_be_followed() {
+    let run = Probe::new(&["carried", "plain"])
+        .with(&["--latency", "--via", "agent"])
+        .run(&target("carried"), &["1000"]);
+    let report = run.good();
+    report.assert_exact(&run.expected());
+    let why = "nothing tells there where the function returns to: only its entries are counted";
+    assert_eq!(report.refusals().get(why), Some(&1), "{:#}", report.value);
+    let has_times = |name| {
+        report
+            .event(name)
+            .is_some_and(|event| event["total_ns"].is_u64())
+    };
+    assert_eq!(
+        [has_times("carried"), has_times("plain")],
+        [false, true],
+        "{:#}",
+        report.value
+    );
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Expected, Report, command, is_root, skipped, target};
+use tiptoe_tests::{Expected, Probe, Report, command, go_target, is_root, skipped, target};
 
 /// Runs `program` under tiptoe, itself started through other words; the kernel counted, for the reason in `words`.
 fn by_kernel(through: &[&str], program: &Path, calls: &str, words: &str) -> (Report, Expected) {
@@ -92,10 +92,31 @@ fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     };
     let name = program.file_name().and_then(|name| name.to_str());
     let spec = format!("{}:*", name.expect("text"));
-    let run = tiptoe_tests::Probe::new(&[spec]).run(&program, &["1000"]);
+    let run = Probe::new(&[spec]).run(&program, &["1000"]);
     let report = run.good();
     assert_eq!(report.count("main"), 1, "{:#}", report.value);
     let refused = report.refusals();
     let wide = |why: &&String| why.contains("EVEX") || why.contains("VEX");
     assert!(refused.keys().any(|why| wide(&why)), "{refused:?}");
+}
+
+/// Its `deep` begins again where its stack is too small: calls were counted twice then. And nobody said that the kernel
+/// takes no times.
+#[test]
+fn calls_of_go_are_counted_once_where_a_stack_grows() {
+    if !is_root() {
+        return skipped("uprobes", "needs root");
+    }
+    let program = match go_target("mixed_go", &[]) {
+        Ok(program) => program,
+        Err(why) => return skipped("go", &why),
+    };
+    let calls: u64 = (0..8).map(|t| 2_001 + t).sum();
+    for (options, is_timed) in [(&[][..], false), (&["--latency"], true)] {
+        let run = Probe::new(&["main.deep"]).with(options).run(&program, &[]);
+        let report = run.report.expect("a report");
+        assert_eq!(report.count("main.deep"), calls, "{:#}", report.value);
+        let notes = report.value["notes"].to_string();
+        assert_eq!(notes.contains("do not time them"), is_timed, "{notes}");
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -28,6 +28,17 @@ const PREPARING: Duration = Duration::from_millis(160);
 const COUNTING: Duration = Duration::from_secs(2);
 /// How long the report of a command may take after a second signal, which may have been the command's.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// Set when a signal ends tiptoe, before its command is killed.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Does not return if a signal ends tiptoe now: what failed then failed because of that, and is no failure to report.
+pub fn stay_if_ending() {
+    // Acquire: pairs with the Release in `end`.
+    while IS_ENDING.load(Ordering::Acquire) {
+        std::thread::sleep(TICK);
+    }
+}
 
 /// Ctrl-C, SIGTERM and SIGHUP end the trace, not tiptoe. With `-p`, a second one ends
 /// tiptoe too. A command gets Ctrl-C itself, and decides how many it takes; the others
@@ -106,6 +117,8 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
 }
 
 fn end(signal: i32) -> ! {
+    // Release: a thread that sees the command killed must see this, too (pairs with the Acquire in `stay_if_ending`).
+    IS_ENDING.store(true, Ordering::Release);
     end_command(signal);
     process::exit(128 + signal)
 }

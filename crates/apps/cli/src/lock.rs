@@ -23,7 +23,8 @@ is patched in the running program; a lock that is free runs the code it always r
 Rows: the time asleep (total, median, p99, longest), how many calls were contended, how
 many waits slept and how many returned at once, as the lock had changed hands; the lock by
 its variable or where it is; from where it was mostly waited for. Below each: from where
-the waits were ended, by their share of the time: who held the lock. What threads wait for
+the waiters were woken, by their share of the time: by the last holder, who may not have held
+the lock for most of the wait (--hold times holds). What threads wait for
 that nobody holds (conditions, semaphores, joins) has a table of its own. --by callsite,
 thread or type groups by these. Mutexes of all kinds, rwlocks, conditions, semaphores,
 barriers, once, join, stdio's and malloc's locks; through syscall() those of Rust,
@@ -33,6 +34,10 @@ parking_lot was compiled into the program; those in any other library are that l
 A C++ atomic that is no futex (std::atomic<long>, atomic_flag, barrier) waits at a word of
 a table: its row has the variable that the call is given, or the function that calls.
 Not seen: spinning. Not traced: what CMD forks.
+Waits that were on when the trace began are told apart, with '>=': they are seen from outside,
+as by --now, which counts from when a thread last ran (a signal, SIGSTOP or an attach lets it
+run for a moment). They end with the last look, twice a second, that found the thread still
+asleep. Threads that wait for each other when the trace ends are named as a deadlock.
 --hold LOCK also times every hold of one mutex, rwlock or spin lock, from the call that
 takes it (or the end of its wait there) to the call that gives it back, by the call site
 that took it. It patches pthread_mutex_lock and the like: each call of these costs some
@@ -50,7 +55,7 @@ programs at the kernel's futex tracepoints tell the same of all futex calls, eac
 takes about 1 us longer then, a half of it for the tracepoint itself; of calls that could
 not be patched (the report names them) they tell beside the agent. Call sites are the
 user's where libc's frames are known: of musl only the place in libc, of a program without
-names the caller of what makes the call. Of Go these are waits of its runtime's threads,
+names the caller of what makes the call, of Rust's std, which keeps frame pointers, std's own. Of Go these are waits of its runtime's threads,
 not of goroutines. A call that a signal interrupts is counted again where it is made
 again. Not seen: 32-bit programs, holds, readers; futex_waitv and the single calls since 6.7
 are only counted. Needs root, or cap_bpf and cap_perfmon and a readable tracefs; Linux

@@ -42,7 +42,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
     };
-    run(cli).unwrap_or_else(|failure| failure.report())
+    run(cli).unwrap_or_else(|failure| {
+        interrupt::stay_if_ending();
+        failure.report()
+    })
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {

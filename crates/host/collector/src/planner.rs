@@ -50,6 +50,8 @@ pub struct Planned {
     pub behind: u64,
     /// The table has others at its address, any of which may be the current one.
     pub has_others: bool,
+    /// Why only entries are counted, where calls were to be timed.
+    pub untimed: Option<String>,
 }
 
 impl Planned {
@@ -229,7 +231,21 @@ impl Draft<'_> {
         })
     }
 
+    /// Where a probe goes; one whose calls cannot be followed counts their entries.
     fn probe(&mut self, probe: &Probe) -> Result<Planned, String> {
+        match self.probe_as_asked(probe) {
+            Err(why) if probe.follow.is_timed() => {
+                let entries = self.probe_as_asked(&probe.clone().of_entries());
+                entries.map_err(|_| why.clone()).map(|planned| Planned {
+                    untimed: Some(why),
+                    ..planned
+                })
+            }
+            planned => planned,
+        }
+    }
+
+    fn probe_as_asked(&mut self, probe: &Probe) -> Result<Planned, String> {
         let code = probe.object.code(&probe.function, probe.bias);
         let code = code.ok_or("no code is known there")?;
         let mut shape = shape(&code, probe.offset as usize).map_err(|why| why.to_string())?;
@@ -315,6 +331,7 @@ fn again(known: &Site, has_others: bool) -> Planned {
         known: true,
         behind: 0,
         has_others,
+        untimed: None,
     }
 }
 
@@ -410,5 +427,6 @@ fn planned(patch: Patch, slot: u32, body: &Body) -> Planned {
         known: false,
         behind: 0,
         has_others: false,
+        untimed: None,
     }
 }

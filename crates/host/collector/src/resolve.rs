@@ -53,6 +53,17 @@ impl Probe {
         (self.function.address + self.offset).wrapping_add(self.bias)
     }
 
+    /// The same where only its entries are counted, which may be further on.
+    pub fn of_entries(mut self) -> Probe {
+        if self.offset == 0 && self.follow.is_followed() {
+            self.offset = place::counted_at(&self.object, &self.function);
+        }
+        Probe {
+            follow: self.follow.entries(),
+            ..self
+        }
+    }
+
     /// The file offset of the probed instruction: what a uprobe is placed by.
     pub fn file_offset(&self) -> u64 {
         self.function.offset_in_file + self.offset
@@ -114,6 +125,7 @@ fn resolve_all(
     let mut resolved = Resolved::default();
     let mut seen = Seen::new();
     let mut waiting = Vec::new();
+    let mut notes = Vec::new();
     for text in specs {
         let spec = parse(text)?;
         let mut find = |spec: &Spec| {
@@ -124,12 +136,26 @@ fn resolve_all(
             let found = other_readings(text).any(|spec| find(&spec).is_ok());
             if found { Ok(()) } else { Err(error) }
         });
+        let found = found.or_else(|error| {
+            let library = only_in_libc(&spec, modules).ok_or(error)?;
+            let within = Spec {
+                binary: Some(&library.name),
+                ..spec
+            };
+            find(&within)?;
+            let spec = spec_word(&library.name, &wanted(&spec));
+            notes.push(format!(
+                "the program has no function `{text}`: {spec} is probed"
+            ));
+            Ok(())
+        });
         match found {
             Ok(()) => resolved.met.push(text.clone()),
             Err(_) if wait && later::may_come(&spec, process, modules) => waiting.push(text),
             Err(error) => return Err(error),
         }
     }
+    resolved.notes.append(&mut notes);
     match resolved.refused.first() {
         Some((event, why))
             if resolved.probes.is_empty() && resolved.ifuncs.is_empty() && waiting.is_empty() =>
@@ -280,6 +306,10 @@ fn add(
         let Some(follow) = limit.of_wish(follow, &event, &mut resolved.refused) else {
             continue;
         };
+        let offset = match module.is_program && offset == 0 && !follow.is_followed() {
+            true => place::counted_at(&module.object, &function),
+            false => offset,
+        };
         let mut probe = Probe {
             event,
             names: name::others(&function, &shown),
@@ -354,6 +384,20 @@ fn not_found(
         Some(hint) => said.with_hint(hint),
         None => said,
     }
+}
+
+/// Returns libc if a name without a binary means a function of libc alone. Other libraries may be closed and opened again
+/// while the program runs, and a spec must name a library to be probed there again.
+fn only_in_libc<'m>(spec: &Spec, modules: &'m [Module]) -> Option<&'m Module> {
+    let (None, Wanted::Name(name)) = (spec.binary, spec.function) else {
+        return None;
+    };
+    let has = |module: &&Module| module.object.image.find(name).is_ok();
+    let mut homes = modules.iter().filter(has);
+    let home = homes
+        .next()
+        .filter(|home| home.name.starts_with("libc.so"))?;
+    homes.next().is_none().then_some(home)
 }
 
 /// Where a function is that was looked for in the program alone.

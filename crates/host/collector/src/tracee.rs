@@ -224,6 +224,7 @@ impl Tracee {
         let mut tracee = Tracee::new(process);
         let maps = process.maps()?;
         let modules = cache.modules(process, &maps)?;
+        let (modules, maps) = tracee.look_for_early_waits(plan, modules, maps);
         let resolved = plan.resolve(process, &modules)?;
         let mut agent_refusal = tracee.rules_against_agent(plan, &maps, &modules);
         if plan.via != Via::Kernel && agent_refusal.is_none() {

@@ -7,24 +7,28 @@ use std::collections::BTreeMap;
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_kernel::futexes::{Calls, FutexKey, FutexRow};
-use tiptoe_session::{Blame, Dropped, Histogram, Hold, Lock, Locks, Readers};
+use tiptoe_session::{Blame, Dropped, Early, Histogram, Hold, Lock, Locks, Readers};
 use tiptoe_wire::futex::{ENTRY_WORDS, HOLDS, activity, entry as e, head};
 
 use crate::counts::plain;
 use crate::scopes::Tree;
 
 mod by;
+mod early;
 mod kind;
 mod named;
 mod names;
 mod now;
 mod proxies;
+#[cfg(test)]
+mod tests;
 
 pub use by::ByLock;
+pub use early::EarlyWaits;
 pub use kind::Kind;
 pub use named::address_of;
 pub use names::{Names, Stacks};
-pub use now::now;
+pub use now::{deadlocks, now};
 
 /// The scope of waits that the kernel told of.
 const UNKNOWN_SCOPE: &str = "(scope not known)";
@@ -138,8 +142,12 @@ impl Waits {
 pub struct Noted {
     /// With the thread, or the scope.
     waits: BTreeMap<(Key, String), Waits>,
+    /// Those that were on when the trace began, likewise.
+    early: BTreeMap<(Key, String), Early>,
     /// How long the lock of `--hold` was held, by its address and the call site that took it.
     holds: BTreeMap<(u64, u64), Waits>,
+    /// The one that was on when the trace began: the lock, the thread, for how long it was seen.
+    early_hold: Option<(u64, String, u64)>,
     stacks: Stacks,
     /// What libraries call locks that they tell of, by what they tell of them.
     told: BTreeMap<u64, String>,
@@ -214,6 +222,22 @@ impl Noted {
         }
     }
 
+    /// Adds a wait that was on when the trace began.
+    fn add_early(&mut self, key: Key, who: &str, early: &Early) {
+        let sums = self.early.entry((key, who.to_owned())).or_default();
+        sums.add(early);
+    }
+
+    /// Adds the hold that was on when the trace began.
+    fn add_early_hold(&mut self, lock: u64, thread: &str, ns: u64) {
+        self.early_hold = Some((lock, thread.to_owned(), ns));
+    }
+
+    /// Returns whether waits were on when the trace ended.
+    pub fn has_unfinished(&self) -> bool {
+        self.unfinished > 0 || self.early.values().any(|early| early.unfinished > 0)
+    }
+
     /// Adds what was not.
     pub fn add_drops(&mut self, drops: Vec<Dropped>) {
         self.drops.extend(drops);
@@ -228,6 +252,13 @@ impl Noted {
             let site = rows.sites.entry(key.site).or_default();
             *site = site.saturating_add(waits.slept_ns);
             rows.all.add(waits);
+        }
+        for ((key, who), early) in &self.early {
+            let group = self.group(by, key, who, names);
+            let rows = groups.entry(group).or_default();
+            let site = rows.sites.entry(key.site).or_default();
+            *site = site.saturating_add(early.total_ns);
+            rows.early.add(early);
         }
         let told = groups.into_iter();
         let mut rows: Vec<Lock> = told.map(|(group, rows)| rows.tell(group, names)).collect();
@@ -254,8 +285,20 @@ impl Noted {
                 count: held.calls,
                 total_ns: held.slept_ns,
                 histogram: (held.calls > 0).then(|| Histogram::new(&held.times, held.longest)),
+                is_at_least: false,
             })
             .collect();
+        if let Some((lock, thread, ns)) = &self.early_hold {
+            // Where others were seen the thread may have given it back in between.
+            let total_ns = if told.is_empty() { *ns } else { 0 };
+            told.push(Hold {
+                lock: names.lock(*lock, &Kind::of("", 0, false), &self.stacks),
+                callsite: format!("thread {thread}, since before the trace"),
+                total_ns,
+                is_at_least: true,
+                ..Hold::default()
+            });
+        }
         longest_first(&mut told);
         told
     }
@@ -302,13 +345,18 @@ fn longest_first(holds: &mut [Hold]) {
 
 /// Those that slept longest first; what threads wait for that nobody holds behind all others.
 fn worst_first(rows: &mut [Lock]) {
-    rows.sort_by_key(|row| (row.idle, u64::MAX - row.total_ns, u64::MAX - row.episodes));
+    rows.sort_by_key(|row| {
+        let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
+        let total_ns = row.total_ns.saturating_add(early_ns);
+        (row.idle, u64::MAX - total_ns, u64::MAX - row.episodes)
+    });
 }
 
 /// Adds what was seen in another process.
 pub fn add(all: &mut Locks, more: Locks) {
     all.rows.extend(more.rows);
     all.drops.extend(more.drops);
+    all.deadlocks.extend(more.deadlocks);
     worst_first(&mut all.rows);
     all.holds.extend(more.holds);
     longest_first(&mut all.holds);
@@ -340,6 +388,7 @@ struct Group {
 #[derive(Default)]
 struct Rows {
     all: Waits,
+    early: Early,
     /// Nanoseconds by call site.
     sites: BTreeMap<u64, u64>,
 }
@@ -388,116 +437,7 @@ impl Rows {
             histogram: (slept > 0 && all.times.total() > 0)
                 .then(|| Histogram::new(&all.times, all.longest)),
             blame,
+            early: (self.early.waits > 0).then_some(self.early),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
-
-    fn names() -> Names {
-        Names {
-            modules: Vec::new(),
-            maps: Vec::new(),
-            sites: Vec::new(),
-            jumps: Default::default(),
-            stacks: Stacks::default(),
-        }
-    }
-
-    /// A thread's words, with an entry of waits.
-    fn thread(episodes: u64) -> Vec<u64> {
-        let mut words = vec![0; WIDTH as usize];
-        words[head::WAITS as usize] = 5;
-        words[head::WAKES as usize] = 7;
-        words[head::FULL as usize] = 1;
-        words[head::SPS as usize] = 0x7000;
-        words[(head::ACTIVITIES + activity::ADDRESS) as usize] = 0x1000;
-        let mut entry = |block: u32, values: &[(u32, u64)]| {
-            for (word, value) in values {
-                words[(block * ENTRY_WORDS + word) as usize] = *value;
-            }
-        };
-        let key = [(e::ADDRESS, 0x1000), (e::SITE, 0x40)];
-        entry(3, &key);
-        entry(
-            3,
-            &[(e::VIA, 9 << OPERATION_SHIFT), (e::CALLS, 4), (e::WOKEN, 3)],
-        );
-        entry(3, &[(e::TIMED, 3)]);
-        entry(
-            3,
-            &[(e::AT_ONCE, 1), (e::EPISODES, episodes), (e::SLEPT_NS, 300)],
-        );
-        entry(3, &[(e::LONGEST, 200), (e::DURATIONS + 1, 3)]);
-        entry(3, &[(e::READERS, 10), (e::MOST_READERS, 6 - episodes)]);
-        entry(
-            3,
-            &[(e::WAKERS, 0x50), (e::WAKERS + 1, 2), (e::WAKERS + 2, 250)],
-        );
-        words
-    }
-
-    #[test]
-    fn what_threads_noted_is_summed_up() {
-        let mut noted = Noted::default();
-        noted.add_thread("1 a", &thread(2), None);
-        noted.add_thread("2 b", &thread(1), None);
-        noted.add_unseen(4);
-        let told = noted.tell(&names(), ByLock::Lock);
-        let sums = [told.waits, told.wakes, told.unfinished, told.others];
-        assert_eq!(sums, [10, 14, 2, 6]);
-        let [row] = &told.rows[..] else {
-            panic!("{:?}", told.rows)
-        };
-        assert_eq!(
-            (&*row.lock, &*row.kind, &*row.callsite),
-            ("0x1000", "futex", "0x40")
-        );
-        let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
-        assert_eq!(counts, [3, 6, 2, 600]);
-        assert_eq!(row.timed, None, "all were");
-        assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
-        let readers = row.readers.as_ref().expect("some read");
-        assert_eq!((readers.average, readers.most), (2.5, 5));
-        let blame = &row.blame[0];
-        assert_eq!(
-            (&*blame.callsite, blame.count, blame.total_ns),
-            ("0x50", 4, 500)
-        );
-        let by_thread = noted.tell(&names(), ByLock::Thread);
-        let threads: Vec<&str> = by_thread.rows.iter().map(|row| &*row.lock).collect();
-        assert_eq!(threads, ["1 a", "2 b"]);
-    }
-
-    #[test]
-    fn rows_whose_waits_were_not_all_timed_say_so() {
-        let mut thinned = thread(1);
-        thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
-        let mut noted = Noted::default();
-        noted.add_thread("1 a", &thinned, None);
-        noted.add_thread("2 b", &thread(1), None);
-        let told = noted.tell(&names(), ByLock::Lock);
-        assert_eq!((told.rows[0].slept, told.rows[0].timed), (6, Some(4)));
-        let by_thread = noted.tell(&names(), ByLock::Thread);
-        let timed: Vec<_> = by_thread.rows.iter().map(|row| row.timed).collect();
-        assert_eq!(timed, [Some(1), None]);
-    }
-
-    #[test]
-    fn whatever_a_target_wrote_is_only_told() {
-        let mut noted = Noted::default();
-        noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
-        noted.add_thread("2 b", &[u64::MAX; 5], None);
-        let told = noted.tell(&names(), ByLock::Type);
-        assert_eq!(told.wakes, u64::MAX);
-        let mut hostile = thread(1);
-        hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
-        hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
-        noted.add_thread("3 c", &hostile, None);
-        noted.add_thread("4 d", &hostile, None);
-        assert_eq!(noted.tell(&names(), ByLock::Callsite).rows.len(), 2);
     }
 }

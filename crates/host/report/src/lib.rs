@@ -10,6 +10,7 @@
 mod calls;
 mod cost;
 mod ends;
+mod grid;
 mod histogram;
 mod interval;
 mod latency;

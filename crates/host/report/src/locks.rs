@@ -1,11 +1,11 @@
-//! The table of contended locks, those that were waited for longest first, and who ended
-//! the waits. What threads wait for without anybody holding it stands apart: idle workers
+//! The table of contended locks, those that were waited for longest first, and who woke
+//! the waiters. What threads wait for without anybody holding it stands apart: idle workers
 //! would else drown the locks.
 
-use tiptoe_session::{Histogram, Lock, Locks, Session};
+use tiptoe_session::{Deadlock, Histogram, Lock, Locks, Session, Waiting};
 
 use crate::number::{grouped, plural, share, short_percent, time};
-use crate::{Options, histogram, printable};
+use crate::{Options, histogram, now, printable};
 
 /// Of fewer waits no histogram is drawn.
 const FEW: u64 = 10;
@@ -30,7 +30,18 @@ pub(crate) fn blocks(session: &Session, options: &Options) -> Vec<Vec<String>> {
         blocks.push(table(heading, &idle, options));
     }
     blocks.extend(holds(locks, options));
+    blocks.extend(locks.deadlocks.iter().map(deadlock));
     blocks
+}
+
+/// A ring of threads, and how to see more of it.
+fn deadlock(deadlock: &Deadlock) -> Vec<String> {
+    let ring: Vec<&Waiting> = deadlock.waits.iter().collect();
+    let hint = format!(
+        "hint: `tiptoe lock --now -p {}` shows who waits for whom",
+        deadlock.pid
+    );
+    vec![now::deadlock(&ring), hint]
 }
 
 /// How long the lock of `--hold` was held, by who took it.
@@ -45,7 +56,10 @@ fn holds(locks: &Locks, options: &Options) -> Option<Vec<String>> {
     let shown = options.shown(locks.holds.len());
     let rows = locks.holds[..shown].iter().map(|hold| {
         let [p50, p99, max] = durations(hold.histogram.as_ref());
-        let total = time(hold.total_ns as f64);
+        let total = match hold.is_at_least {
+            true => format!(">={}", time(hold.total_ns as f64)),
+            false => time(hold.total_ns as f64),
+        };
         // Of several processes each has a lock of that name.
         let whose = match hold.lock == *lock {
             true => String::new(),
@@ -156,9 +170,11 @@ impl Row {
             0 | 1 => String::new(),
             all => format!(" and {} more", grouped(all - 1)),
         };
-        let total = time(row.total_ns as f64);
+        let early_ns = row.early.as_ref().map_or(0, |early| early.total_ns);
+        let total = time(row.total_ns.saturating_add(early_ns) as f64);
         Row {
             total: match row.timed {
+                _ if row.early.is_some() => format!(">={total}"),
                 None => total,
                 Some(0) if row.total_ns == 0 => "-".to_owned(),
                 Some(_) => format!("~{total}"),
@@ -215,7 +231,8 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     let mut lines = vec![options.heading(&options.fit(&heading.line(width)))];
     for (lock, row) in rows.iter().zip(&told) {
         lines.push(options.fit(&row.line(width)));
-        let more = readers(lock).into_iter().chain(blame(lock));
+        let more = early(lock).into_iter();
+        let more = more.chain(readers(lock)).chain(blame(lock));
         lines.extend(more.map(|line| options.fit(&line)));
     }
     if shown < rows.len() {
@@ -225,6 +242,21 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
         lines.push(format!("{:>7}  in {rows} (--top 0 shows all)", time(rest)));
     }
     lines
+}
+
+/// The waits that began before the trace.
+fn early(lock: &Lock) -> Option<String> {
+    let early = lock.early.as_ref()?;
+    let waits = format!("{} {}", grouped(early.waits), plural(early.waits, "wait"));
+    let before = time(early.before_ns as f64);
+    let then = match early.unfinished {
+        0 => String::new(),
+        1 if early.waits == 1 => ", and went on when that ended".to_owned(),
+        some => format!(", and {} went on when that ended", grouped(some)),
+    };
+    Some(format!(
+        "         {waits} began {before} or more before the trace{then}"
+    ))
 }
 
 /// How many threads read meanwhile.
@@ -250,13 +282,13 @@ fn blame(lock: &Lock) -> Option<String> {
     if lock.blame.len() > BLAMED {
         said.push(format!("{} more", lock.blame.len() - BLAMED));
     }
-    (!said.is_empty()).then(|| format!("         ended by {}", said.join(", ")))
+    (!said.is_empty()).then(|| format!("         woken by {}", said.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tiptoe_session::{Blame, Readers};
+    use tiptoe_session::{Blame, Early, Readers};
 
     fn lock(name: &str, idle: bool, total_ns: u64) -> Lock {
         let blame = ["main+0x10", "a\nb", "c", "d"].map(|callsite| Blame {
@@ -308,7 +340,7 @@ mod tests {
             "  total  contended      slept    at once     p50     p99     max  type         lock               mostly from",
             " 4.00ms      1,200        900        400  1.00us  2.50ms  2.50ms  rwlock       prog:cache (read)  prog:work+0x1c and 1 more",
             "         readers 3.1 on average, 8 at most",
-            "         ended by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
+            "         woken by 25.0% main+0x10, 25.0% a\\nb, 25.0% c, 1 more",
             "  total  contended      slept    at once     p50     p99     max  type         waited for  mostly from",
             "    9ns      1,200        900        400  1.00us  2.50ms  2.50ms  semaphore    0x1         prog:work+0x1c and 1 more",
         ];
@@ -317,6 +349,48 @@ mod tests {
             notes(&session)[0],
             "1 wait was not over when the trace ended, and was not counted"
         );
+    }
+
+    /// A deadlocked program had no row: "no thread waited for a lock".
+    #[test]
+    fn waits_from_before_the_trace_are_lower_bounds() {
+        let early = Early {
+            waits: 2,
+            unfinished: 1,
+            before_ns: 500_000_000,
+            total_ns: 1_000_000_000,
+        };
+        let row = Lock {
+            early: Some(early),
+            kind: "mutex".into(),
+            ..Lock::default()
+        };
+        let wait = |tid, lock: &str| Waiting {
+            tid,
+            comm: "p".into(),
+            lock: lock.into(),
+            ..Waiting::default()
+        };
+        let session = Session {
+            locks: Some(Locks {
+                by: "lock".into(),
+                rows: vec![row],
+                deadlocks: vec![Deadlock {
+                    pid: 7,
+                    waits: vec![wait(7, "a"), wait(8, "b")],
+                }],
+                ..Locks::default()
+            }),
+            ..Session::default()
+        };
+        let text = blocks(&session, &Options::default()).concat();
+        assert!(text[1].starts_with(">=1.00s "), "{text:#?}");
+        let rest = [
+            "         2 waits began 500ms or more before the trace, and 1 went on when that ended",
+            "deadlock: 7 p waits for a, which 8 p holds, who waits for b, which 7 p holds",
+            "hint: `tiptoe lock --now -p 7` shows who waits for whom",
+        ];
+        assert_eq!(text[2..], rest);
     }
 
     #[test]

@@ -17,15 +17,27 @@ pub(crate) fn blocks(now: &Now, options: &Options) -> Vec<Vec<String>> {
     if !idle.is_empty() {
         blocks.push(table(now, &idle, "waits at", options));
     }
-    blocks.extend(now.deadlocks.iter().map(|ring| vec![deadlock(now, ring)]));
+    let wait = |tid: &u32| now.waits.iter().find(|wait| wait.tid == *tid);
+    let rings = now.deadlocks.iter();
+    blocks.extend(rings.map(|ring| {
+        let waits: Vec<&Waiting> = ring.iter().filter_map(wait).collect();
+        vec![deadlock(&waits)]
+    }));
+    if now.waits.iter().any(|wait| wait.asleep_ns.is_some()) {
+        const SINCE: &str = "note: waits count from when the thread last ran: a signal, SIGSTOP or an attach begins them anew";
+        blocks.push(vec![options.fit(SINCE)]);
+    }
     blocks
 }
 
 /// A thread by its number and name, as far as it is among those that wait.
 fn thread(now: &Now, tid: u32) -> String {
     let wait = now.waits.iter().find(|wait| wait.tid == tid);
-    let comm = wait.map(|wait| format!(" {}", printable(&wait.comm)));
-    format!("{tid}{}", comm.unwrap_or_default())
+    wait.map_or_else(|| tid.to_string(), waiter)
+}
+
+fn waiter(wait: &Waiting) -> String {
+    format!("{} {}", wait.tid, printable(&wait.comm))
 }
 
 /// Who holds the lock.
@@ -44,9 +56,10 @@ fn lock(wait: &Waiting) -> String {
 
 fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec<String> {
     let shown = options.shown(waits.len());
-    let heading = ["thread", "asleep", "type", heading, "held by", "from"].map(str::to_owned);
+    let heading = ["thread", "waits", "type", heading, "held by", "from"].map(str::to_owned);
     let rows = waits[..shown].iter().map(|wait| {
-        let asleep = wait.asleep_ns.map_or("-".to_owned(), |ns| time(ns as f64));
+        let asleep = wait.asleep_ns;
+        let asleep = asleep.map_or("-".to_owned(), |ns| format!(">={}", time(ns as f64)));
         let (kind, from) = (printable(&wait.kind), printable(&wait.callsite));
         [
             thread(now, wait.tid),
@@ -73,13 +86,12 @@ fn table(now: &Now, waits: &[&Waiting], heading: &str, options: &Options) -> Vec
     lines
 }
 
-fn deadlock(now: &Now, ring: &[u32]) -> String {
-    let said = ring.iter().enumerate().map(|(at, tid)| {
-        let wait = now.waits.iter().find(|wait| wait.tid == *tid);
-        let what = wait.map_or_else(String::new, lock);
-        let next = thread(now, ring[(at + 1) % ring.len()]);
+/// A ring of threads, each of which waits for what the next one holds.
+pub(crate) fn deadlock(ring: &[&Waiting]) -> String {
+    let said = ring.iter().enumerate().map(|(at, wait)| {
+        let (what, next) = (lock(wait), waiter(ring[(at + 1) % ring.len()]));
         match at {
-            0 => format!("{} waits for {what}, which {next} holds", thread(now, *tid)),
+            0 => format!("{} waits for {what}, which {next} holds", waiter(wait)),
             _ => format!("who waits for {what}, which {next} holds"),
         }
     });
@@ -116,11 +128,12 @@ mod tests {
         };
         let text = blocks(&now, &Options::default()).concat();
         let want = [
-            "thread   asleep  type   waits for  held by    from",
-            "7 one    1.50s   mutex  p:a        8 t\\two    p:f+0x9",
-            "8 t\\two  1.50s   mutex  p:b        7 one      p:f+0x9",
-            "9 w      -       mutex  p:rw       3 readers  p:f+0x9",
+            "thread   waits    type   waits for  held by    from",
+            "7 one    >=1.50s  mutex  p:a        8 t\\two    p:f+0x9",
+            "8 t\\two  >=1.50s  mutex  p:b        7 one      p:f+0x9",
+            "9 w      -        mutex  p:rw       3 readers  p:f+0x9",
             "deadlock: 7 one waits for p:a, which 8 t\\two holds, who waits for p:b, which 7 one holds",
+            "note: waits count from when the thread last ran: a signal, SIGSTOP or an attach begins them anew",
         ];
         assert_eq!(text, want);
         let none = blocks(&Now::default(), &Options::default()).concat();

@@ -2,32 +2,9 @@
 
 use tiptoe_session::{Event, Part, Session};
 
+use crate::grid::{Grid, common_prefix};
 use crate::number::{grouped, percent, plural, rate, share};
 use crate::{Options, printable};
-
-/// The cells of one row, in the order of the columns.
-struct Row {
-    count: String,
-    rate: String,
-    share: String,
-    cost: String,
-    via: &'static str,
-    event: String,
-}
-
-impl Row {
-    fn line(&self) -> String {
-        let Row {
-            count,
-            rate,
-            share,
-            cost,
-            via,
-            event,
-        } = self;
-        format!("{count:>14}  {rate:>13}  {share:>6}  {cost:>9}  {via:<6}  {event}")
-    }
-}
 
 /// The heading, the busiest events with their parts, and what is left out.
 pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
@@ -46,28 +23,50 @@ pub(crate) fn rows(session: &Session, options: &Options) -> Vec<String> {
         options.shown(hit)
     };
     let total = events.iter().map(|event| event.scaled()).sum();
-    let mut rows = vec![heading(options)];
+    let shared = Shared::of(&events[..shown]);
+    let mut grid = Grid::new(
+        &["count", "rate/s", "share", "cost", "via"],
+        shared.heading(),
+    );
     for event in &events[..shown] {
-        rows.push(options.fit(&event_row(event, total, session).line()));
-        rows.extend(part_rows(event, session, options));
+        add_event(&mut grid, event, total, session, &shared);
+        add_parts(&mut grid, event, session, options);
     }
-    rows.extend(left_out(&events[shown..]));
-    rows
+    add_left_out(&mut grid, &events[shown..]);
+    grid.lines(options)
 }
 
-fn heading(options: &Options) -> String {
-    let row = Row {
-        count: "count".into(),
-        rate: "rate/s".into(),
-        share: "share".into(),
-        cost: "cost".into(),
-        via: "via",
-        event: "event".into(),
-    };
-    options.heading(&options.fit(&row.line()))
+/// What is the same in all rows, and so is in the heading once.
+struct Shared<'a> {
+    /// The beginning of all events' names, such as `uprobe:redis-server:`.
+    prefix: &'a str,
+    /// Who counts them all.
+    via: Option<&'static str>,
 }
 
-fn event_row(event: &Event, total: u64, session: &Session) -> Row {
+impl<'a> Shared<'a> {
+    fn of(events: &[&'a Event]) -> Shared<'a> {
+        let via = |event: &&Event| event.via.word();
+        let mut all = events.iter().map(via);
+        let first = all.next();
+        Shared {
+            prefix: common_prefix(events.iter().map(|event| &*event.event)),
+            via: first.filter(|first| all.all(|via| via == *first)),
+        }
+    }
+
+    fn heading(&self) -> String {
+        let prefix = (!self.prefix.is_empty()).then(|| format!("{}…", printable(self.prefix)));
+        let via = self.via.map(|via| format!("via {via}"));
+        let shared: Vec<String> = prefix.into_iter().chain(via).collect();
+        match shared[..] {
+            [] => "event".to_owned(),
+            _ => format!("event ({})", shared.join(", ")),
+        }
+    }
+}
+
+fn add_event(grid: &mut Grid, event: &Event, total: u64, session: &Session, shared: &Shared<'_>) {
     let reading = event.reading();
     let scaled = match reading.is_partial() {
         _ if reading.at_least => ">=",
@@ -78,14 +77,23 @@ fn event_row(event: &Event, total: u64, session: &Session) -> Row {
         0 => "-".to_owned(),
         cpu_ns => percent(event.cost_ns / cpu_ns as f64) + "%",
     };
-    Row {
-        count: format!("{scaled}{}", grouped(event.scaled())),
-        rate: rate(event.scaled(), window_ns(event, session)),
-        share: share(event.scaled(), total),
+    let via = match shared.via {
+        Some(_) => String::new(),
+        None => event.via.word().to_owned(),
+    };
+    let cells = vec![
+        format!("{scaled}{}", grouped(event.scaled())),
+        rate(event.scaled(), window_ns(event, session)),
+        share(event.scaled(), total),
         cost,
-        via: event.via.word(),
-        event: printable(&event.event) + &remarks(event),
-    }
+        via,
+    ];
+    let name = event.event.strip_prefix(shared.prefix);
+    grid.add(
+        cells,
+        printable(name.unwrap_or(&event.event)),
+        remarks(event),
+    );
 }
 
 /// The wall time that an event's rate is over. An event of several processes
@@ -118,45 +126,39 @@ fn remarks(event: &Event) -> String {
     }
 }
 
-fn part_rows(event: &Event, session: &Session, options: &Options) -> Vec<String> {
+fn add_parts(grid: &mut Grid, event: &Event, session: &Session, options: &Options) {
     let mut parts: Vec<&Part> = event.by.iter().collect();
     parts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
-    let shown = options.shown(parts.len());
-    let row = |part: &&Part| Row {
-        count: grouped(part.count),
-        rate: rate(part.count, window_ns(event, session)),
-        share: share(part.count, event.count),
-        cost: String::new(),
-        via: "",
-        event: format!("  {}", printable(&part.key)),
-    };
-    let mut rows: Vec<String> = parts[..shown]
-        .iter()
-        .map(|part| options.fit(&row(part).line()))
-        .collect();
-    let rest = &parts[shown..];
+    let (shown, rest) = parts.split_at(options.shown(parts.len()));
+    for part in shown {
+        let cells = vec![
+            grouped(part.count),
+            rate(part.count, window_ns(event, session)),
+            share(part.count, event.count),
+            String::new(),
+            String::new(),
+        ];
+        grid.add(cells, format!("  {}", printable(&part.key)), String::new());
+    }
     if !rest.is_empty() {
         let count = rest.iter().map(|part| part.count).sum();
-        rows.push(format!("{:>14}  in {} more", grouped(count), rest.len()));
+        grid.add_sum(grouped(count), format!("in {} more", rest.len()));
     }
-    rows
 }
 
-/// What the rows that are not shown come to.
-fn left_out(events: &[&Event]) -> Vec<String> {
+/// Adds what the rows that are not shown come to.
+fn add_left_out(grid: &mut Grid, events: &[&Event]) {
     let hit = events.partition_point(|event| event.count > 0);
     let (more, idle) = events.split_at(hit);
-    let mut rows = Vec::new();
     if !more.is_empty() {
         let count = grouped(more.iter().map(|event| event.scaled()).sum());
         let events = counted(more.len(), "more event");
-        rows.push(format!("{count:>14}  in {events} (--top 0 shows all)"));
+        grid.add_sum(count, format!("in {events} (--top 0 shows all)"));
     }
     if !idle.is_empty() {
         let events = counted(idle.len(), "event");
-        rows.push(format!("{:>14}  in {events} never hit", 0));
+        grid.add_sum(0.to_string(), format!("in {events} never hit"));
     }
-    rows
 }
 
 /// So many of a thing: `1 event`, `2 events`.

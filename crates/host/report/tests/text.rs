@@ -50,10 +50,10 @@ fn a_plain_session() {
     shows(&session(), &Options::default(), "\
 redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
-         count         rate/s   share       cost  via     event
-     1,500,000        750,000   75.0%      0.22%  agent   uprobe:redis-server:dictFind
-       500,000        250,000   25.0%     0.075%  kernel  uprobe:redis-server:call
-             0              0    0.0%      0.00%  agent   uprobe:redis-server:never
+    count   rate/s  share    cost     via  event (uprobe:redis-server:…)
+1,500,000  750,000  75.0%   0.22%   agent  dictFind
+  500,000  250,000  25.0%  0.075%  kernel  call
+        0        0   0.0%   0.00%   agent  never
 
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
 ");
@@ -82,12 +82,12 @@ fn everything_there_is_to_say() {
     shows(&session, &Options::default(), "\
 redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
-         count         rate/s   share       cost  via     event
-     1,500,000        750,000   60.0%      0.22%  agent   uprobe:redis-server:dictFind  (also dictLookup)
-     1,000,000        500,000   66.7%                       thread 4242
-       500,000        250,000   33.3%                       thread 4243 (io_thd_1)
-    ~1,000,000        500,000   40.0%     0.075%  kernel  uprobe:redis-server:call  (counted 50.0% of the time, scaled; lost 3; a trap: no jump fits)
-             0              0    0.0%      0.00%  agent   uprobe:redis-server:never
+     count   rate/s  share    cost     via  event (uprobe:redis-server:…)
+ 1,500,000  750,000  60.0%   0.22%   agent  dictFind  (also dictLookup)
+ 1,000,000  500,000  66.7%                    thread 4242
+   500,000  250,000  33.3%                    thread 4243 (io_thd_1)
+~1,000,000  500,000  40.0%  0.075%  kernel  call  (counted 50.0% of the time, scaled; lost 3; a trap: no jump fits)
+         0        0   0.0%   0.00%   agent  never
 
 not traced: 5
              4  looks at its own caller: a, b, c and 1 more
@@ -104,8 +104,7 @@ fn a_lower_bound_is_marked_and_never_scaled() {
     let call = &mut session.events[0];
     (call.time_running_ns, call.at_least) = (SECOND, true);
     let report = text(&session, &Options::default());
-    let row = "     >=500,000        250,000   25.0%     0.075%  kernel  uprobe:redis-server:call  \
-               (counted 50.0% of the time)\n";
+    let row = ">=500,000  250,000  25.0%  0.075%  kernel  call  (counted 50.0% of the time)\n";
     assert!(report.contains(row), "{report}");
 }
 
@@ -119,10 +118,10 @@ fn many_events_are_cut_to_the_top_and_to_the_width() {
     shows(&session(), &options, "\
 redis-server (pid 4242): traced for 2.00 s, 1.00 s of CPU time
 
-         count         rate/s   share       cost  via     event
-     1,500,000        750,000   75.0%      0.22%  agent   uprobe:redis-serv…
-       500,000  in 1 more event (--top 0 shows all)
-             0  in 1 event never hit
+    count   rate/s  share   cost  event (uprobe:redis-server:…, via agent)
+1,500,000  750,000  75.0%  0.22%  dictFind
+  500,000  in 1 more event (--top 0 shows all)
+        0  in 1 event never hit
 
 cost of tracing: 0.30% of the target's CPU time (0.20 to 0.44, estimated from 2000000 hits x 1.50 ns, calibrated on this machine)
 ");

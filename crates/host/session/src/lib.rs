@@ -48,8 +48,11 @@
 //! ```text
 //! LOCKS  {"by": WHAT, "via": "agent"|"kernel", "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
 //!          "episodes", "slept", "at_once", "timed_out", "interrupted", "total_ns",
-//!          "histogram", "blame"?: [{"callsite", "count", "total_ns"}…]}…],
-//!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…]}
+//!          "histogram", "blame"?: [{"callsite", "count", "total_ns"}…],
+//!          "early"?: {"waits", "unfinished", "before_ns", "total_ns"}}…],
+//!         "holds"?: [{"lock", "callsite", "count", "total_ns", "histogram", "is_at_least"?}…],
+//!         "waits", "wakes", "unfinished", "others", "drops"?: [{"reason", "count"}…],
+//!         "deadlocks"?: [{"pid", "waits": [keys of a wait of NOW]}…]}
 //! ```
 //!
 //! NOW are the keys of [`Now`], of `tiptoe lock --now`: `{"waits": [{"tid", "comm", "lock", "type",
@@ -131,7 +134,7 @@ pub use cost::{Basis, Calibration, Cost, Programs};
 pub use ends::Ends;
 pub use event::{Event, OTHER_VALUES, Part, Refusal, argument_key};
 pub use latency::{Histogram, Latency};
-pub use lock::{Blame, Hold, Lock, Locks, Readers};
+pub use lock::{Blame, Deadlock, Early, Hold, Lock, Locks, Readers};
 pub use now::{Now, Waiting};
 pub use records::{Call, Records};
 pub use scope::{Scope, Scopes};

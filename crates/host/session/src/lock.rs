@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Dropped, Histogram, Via};
+use crate::{Dropped, Histogram, Via, Waiting};
 
 /// What was seen of the locks of programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,19 @@ pub struct Locks {
     /// What the tracepoints told and was not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
+    /// Rings of threads that waited for each other when the trace ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deadlocks: Vec<Deadlock>,
+}
+
+/// A ring of threads: each waits for a lock that the next one holds, and the last for one that the first holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Deadlock {
+    /// Their process.
+    pub pid: u32,
+    /// Their waits, in the ring's order.
+    pub waits: Vec<Waiting>,
 }
 
 /// Waits for one lock, or whatever else a row is of.
@@ -76,6 +89,34 @@ pub struct Lock {
     /// From where waits were ended, those that ended the most time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
+    /// Waits that began before the trace; none of them is in any other number of the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early: Option<Early>,
+}
+
+/// Waits that began before the trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Early {
+    /// How many.
+    pub waits: u64,
+    /// How many of them went on when the trace ended.
+    pub unfinished: u64,
+    /// How long the oldest one had slept when the trace began, in nanoseconds: at least, as a thread that is stopped or gets a
+    /// signal begins anew.
+    pub before_ns: u64,
+    /// How long all slept, as long as was seen.
+    pub total_ns: u64,
+}
+
+impl Early {
+    /// Adds others.
+    pub fn add(&mut self, more: &Early) {
+        self.waits = self.waits.saturating_add(more.waits);
+        self.unfinished = self.unfinished.saturating_add(more.unfinished);
+        self.before_ns = self.before_ns.max(more.before_ns);
+        self.total_ns = self.total_ns.saturating_add(more.total_ns);
+    }
 }
 
 /// How long a lock was held that was taken from one call site.
@@ -92,6 +133,9 @@ pub struct Hold {
     pub total_ns: u64,
     /// How long each time.
     pub histogram: Option<Histogram>,
+    /// It was on when the trace began, and is not among those that are counted: "total_ns" is a lower bound.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_at_least: bool,
 }
 
 /// How many threads had a rwlock to read.

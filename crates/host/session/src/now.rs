@@ -34,7 +34,8 @@ pub struct Waiting {
     pub idle: bool,
     /// From where.
     pub callsite: String,
-    /// How long it has slept, in nanoseconds, where the kernel says so.
+    /// How long ago it last ran, in nanoseconds, where the kernel says so. It has waited at least as long: a signal, SIGSTOP or
+    /// a tracer's attach lets a thread run for a moment in the middle of its wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,
     /// How many threads hold the lock to read, of a rwlock.

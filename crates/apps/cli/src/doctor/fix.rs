@@ -1,10 +1,37 @@
-//! `tiptoe doctor --fix`: runs the commands that bring what is missing.
+//! What brings what is missing, and `tiptoe doctor --fix`, which runs the commands among it.
 
+use std::fmt;
 use std::process::{Command, ExitCode};
 
-use super::rows::{Fix, Row};
+use serde::Serialize;
+
+use super::rows::Row;
 use crate::failure::Failure;
 use crate::terminal;
+
+/// What brings what is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Something that is not for `--fix` to do.
+    Advice(String),
+    /// A command of root's, which `--fix` runs.
+    Command(&'static [&'static str]),
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fix::Advice(words) => f.write_str(words),
+            Fix::Command(words) => write!(f, "sudo {}", words.join(" ")),
+        }
+    }
+}
+
+impl Serialize for Fix {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 /// Prints and runs each command once. Stops at the first that fails.
 pub fn run(rows: &[Row], uid: u32) -> Result<ExitCode, Failure> {

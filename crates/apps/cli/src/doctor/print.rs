@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::rows::{Fix, Row, State};
+use super::fix::Fix;
+use super::rows::{Row, State};
 use super::{Report, Unseen};
 
 /// The width of what a check found, so that a line has at most 80 columns. What is missing is printed whole below.

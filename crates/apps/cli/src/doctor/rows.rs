@@ -1,6 +1,5 @@
 //! The checks in words: what was found, what it limits, what would change it.
 
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::ValueEnum;
@@ -9,6 +8,8 @@ use tiptoe_event::ShellWord;
 use tiptoe_sys::host::Capabilities;
 use tiptoe_sys::host::capabilities::{Cap, Check, Refusal, SETCAP, SETCAP_GRANTS};
 use tiptoe_sys::host::tracefs::Tracefs;
+
+use super::fix::Fix;
 
 /// The instruments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -51,30 +52,6 @@ pub struct Row {
     pub found: String,
     pub limits: Vec<Limit>,
     pub fix: Option<Fix>,
-}
-
-/// What brings what is missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fix {
-    /// Something that is not for `--fix` to do.
-    Advice(String),
-    /// A command of root's, which `--fix` runs.
-    Command(&'static [&'static str]),
-}
-
-impl fmt::Display for Fix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fix::Advice(words) => f.write_str(words),
-            Fix::Command(words) => write!(f, "sudo {}", words.join(" ")),
-        }
-    }
-}
-
-impl Serialize for Fix {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
 }
 
 /// Below this, one event per probe and thread soon runs out.

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const MAX_FILES: usize = 64;
 /// How long threads in calls with time-outs are spared.
 const LONGEST_POLL: Duration = Duration::from_millis(500);
+/// Between two looks at a loader's lock that is held.
+const LOCKED: Duration = Duration::from_millis(2);
 /// Slices of about 0.06 ms: 0.3 s without a heartbeat, and the stub goes home alone.
 const LEASE: u64 = 5000;
 /// The stub's stack; the loader's own frames take a few tens of KiB.
@@ -112,7 +114,12 @@ impl Search<'_> {
     /// `None` when a thread would not stop, or time is over.
     fn run(&mut self) -> Result<Option<Borrowed>, InjectError> {
         for round in 1u32.. {
-            for tid in self.candidates()? {
+            let is_locked = self.loads && self.stacks.has_loader_locked();
+            let candidates = match is_locked {
+                true => Vec::new(),
+                false => self.candidates()?,
+            };
+            for tid in candidates {
                 match self.try_thread(tid) {
                     Ok(borrowed) => return Ok(Some(borrowed)),
                     Err(Missed::Gone) => {}
@@ -134,6 +141,10 @@ impl Search<'_> {
             }
             if round % 64 == 0 {
                 self.stacks.refresh()?;
+            }
+            if is_locked {
+                self.why = "a thread of it holds the loader's lock".into();
+                std::thread::sleep(LOCKED);
             }
             std::thread::sleep(random_pause());
         }
@@ -190,6 +201,10 @@ impl Search<'_> {
                 return self.send(tid, held, regs);
             }
             match self.stacks.place(&regs) {
+                // Not at the first look, which reads a file.
+                Place::Free if self.stacks.has_loader_locked() => {
+                    return Err(Missed::Refused("would wait for the loader's lock"));
+                }
                 Place::Free => return self.send(tid, held, regs),
                 Place::Inside => {
                     return Err(Missed::Refused(

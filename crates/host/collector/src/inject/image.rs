@@ -29,6 +29,8 @@ pub(super) struct Image {
     functions: Vec<(u64, u64, String)>,
     /// Addresses in the file between which no thread may be borrowed.
     unsafe_code: Vec<Range<u64>>,
+    /// Where the loader's state is, with its locks: addresses in its file.
+    state: Option<Range<u64>>,
 }
 
 /// What a file is to the program.
@@ -63,7 +65,15 @@ impl Image {
             eh_frame: section(&file, bytes, b".eh_frame"),
             functions,
             unsafe_code,
+            state: state(&file, bytes).filter(|_| role == Role::Loader),
         })
+    }
+
+    /// Where the program has the loader's state.
+    pub(super) fn state(&self) -> Option<Range<u64>> {
+        let state = self.state.as_ref()?;
+        let start = state.start.wrapping_add(self.bias);
+        Some(start..start.checked_add(state.end - state.start)?)
     }
 
     /// Where the program finds a dynamic function.
@@ -200,6 +210,22 @@ fn functions<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Vec<(u64, u64, 
         .collect();
     functions.sort_unstable();
     functions
+}
+
+/// glibc's loader has its state in one object, which it shares with libc.
+fn state<'d, R: ReadRef<'d>>(file: &Elf<'d, R>, bytes: R) -> Option<Range<u64>> {
+    /// It has 2 to 5 KB.
+    const MOST: u64 = 64 << 10;
+    let (endian, table) = (file.endian(), file.elf_dynamic_symbol_table());
+    let names = strings(file, bytes, table.string_section())?;
+    let is_state = |symbol: &&elf::Sym64<Endianness>| {
+        symbol.st_type() == elf::STT_OBJECT
+            && name_at(names, symbol.st_name(endian).into()) == Some(b"_rtld_global")
+    };
+    let symbol = table.iter().find(is_state)?;
+    let start = symbol.st_value(endian);
+    let size = symbol.st_size(endian).min(MOST);
+    Some(start..start.checked_add(size)?)
 }
 
 /// Code whose locks `dlopen` needs: the loader, the allocator and fork.

@@ -19,6 +19,10 @@
 //! memory. So a thread that is held is looked at again before its registers change: what a program has in its memory
 //! must not decide where another one goes on.
 //!
+//! A thread that holds the loader's lock (in a constructor, or a callback of `dl_iterate_phdr`) may do so for long, and the
+//! borrowed one would stand still with it. So none is borrowed while one is held. A lock that is taken in the microseconds
+//! between the look and `dlopen` is waited for.
+//!
 //! What is not covered: a program whose borrowed thread holds a lock of its own that a library
 //! constructor in another thread waits for, under the loader's lock, waits with it for ever. No
 //! stack shows that.

@@ -84,6 +84,20 @@ impl<'a> Stacks<'a> {
         self.image(is_libc)
     }
 
+    /// Whether a thread holds one of the loader's locks, for which another one would wait in `dlopen`. No thread should
+    /// be held at the first call, which reads the loader's file.
+    pub(super) fn has_loader_locked(&mut self) -> bool {
+        let loader = self.loader;
+        let first = self.mappings.iter().find(|m| m.start == loader).cloned();
+        let Some(first) = first else { return false };
+        let state = self.image(|text| text.same_file(&first));
+        let Some(state) = state.and_then(Image::state) else {
+            return false;
+        };
+        let len = (state.end - state.start) as usize;
+        has_held_lock(&self.process.read_some(state.start, len))
+    }
+
     fn image(&mut self, is_wanted: impl Fn(&Mapping) -> bool) -> Option<&Image> {
         let wanted = |text: &&Mapping| text.is_text() && is_wanted(text);
         let text = self.mappings.iter().find(wanted)?.clone();
@@ -238,8 +252,46 @@ impl<'a> Stacks<'a> {
     }
 }
 
+/// Whether a recursive lock among these bytes is held. Where each is differs between versions of glibc; all begin with five
+/// words: the lock's, how often its owner took it, the owner's id, how many use it (1), and the kind (1, recursive).
+fn has_held_lock(bytes: &[u8]) -> bool {
+    const MOST_TAKEN: u32 = 1 << 10;
+    const PID_MAX_LIMIT: u32 = 1 << 22;
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 4)?;
+        Some(u32::from_le_bytes(word.try_into().ok()?))
+    };
+    (0..bytes.len()).step_by(8).any(|at| {
+        let words: Option<Vec<u32>> = (0..5).map(|index| word(at + index * 4)).collect();
+        matches!(words.as_deref(), Some([1 | 2, taken, owner, 1, 1])
+            if (1..MOST_TAKEN).contains(taken) && (1..PID_MAX_LIMIT).contains(owner))
+    })
+}
+
 /// Whether a mapping is of glibc's libc.
 pub(super) fn is_libc(mapping: &Mapping) -> bool {
     let name = mapping.path.rsplit('/').next().unwrap_or("");
     name == "libc.so.6" || name.starts_with("libc-2.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_is_known_by_its_words() {
+        let check = |words: [u32; 5], is_held| {
+            let state = [7, 0, 16, 0].iter().chain(&words).chain(&[0; 5]);
+            let bytes: Vec<u8> = state.flat_map(|word| word.to_le_bytes()).collect();
+            assert_eq!(has_held_lock(&bytes), is_held, "{words:?}");
+        };
+        check([1, 1, 4242, 1, 1], true);
+        // Others wait for it; its owner took it twice.
+        check([2, 2, 4242, 1, 1], true);
+        check([0, 0, 0, 0, 1], false);
+        check([1, 1, 4242, 1, 0], false);
+        check([1, 1, 0, 1, 1], false);
+        check([2, 0, 4242, 1, 1], false);
+        assert!(!has_held_lock(&[1; 7]));
+    }
 }

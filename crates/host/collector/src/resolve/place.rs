@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use tiptoe_patch::check_boundary;
+use tiptoe_patch::{behind_stack_check, check_boundary};
 use tiptoe_symbol::{Function, Image, Machine, Source};
 
 use crate::module::Object;
@@ -25,6 +25,14 @@ pub fn home<'a>(
     };
     let behind = function.address - home.address;
     (Cow::Borrowed(home), offset.saturating_add(behind))
+}
+
+/// How far behind a function's first byte its calls are counted, each once: one of Go's begins again where its stack is
+/// too small.
+pub fn counted_at(object: &Object, function: &Function) -> u64 {
+    let code = object.code(function, 0).filter(|_| object.is_go());
+    let behind = code.and_then(|code| behind_stack_check(&code));
+    behind.unwrap_or(0) as u64
 }
 
 /// Fails, with the reason, unless an instruction of the function begins at `offset`.

@@ -92,6 +92,9 @@ impl Run<'_> {
                 let go = names.modules.iter().any(Module::is_go);
                 self.session.notes.extend(go.then(|| GO.to_owned()));
                 let mut told = noted.tell(names, by);
+                if noted.has_unfinished() {
+                    told.deadlocks = ulocks::deadlocks(tracee.process, names);
+                }
                 if self.tracees.len() > 1 {
                     let pid = tracee.process.pid();
                     let rows = told.rows.iter_mut();

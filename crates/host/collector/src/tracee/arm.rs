@@ -198,7 +198,10 @@ impl Tracee {
                 Ok(_) => outcomes.next().flatten(),
             };
             match (plan, reason) {
-                (Ok(plan), None) => self.count_at(plan, probe),
+                (Ok(plan), None) => {
+                    let probe = self.as_planned(plan, probe);
+                    self.count_at(plan, probe);
+                }
                 (_, reason) => left.push((probe, reason)),
             }
         }
@@ -207,6 +210,16 @@ impl Tracee {
             *reason = self.displaced_by(probe).or(reason.take());
         }
         Ok(left)
+    }
+
+    /// A probe as it was planned: with its entries alone, and a word on that, where its calls cannot be followed.
+    fn as_planned(&mut self, plan: &Planned, probe: Probe) -> Probe {
+        let Some(why) = &plan.untimed else {
+            return probe;
+        };
+        let said = format!("{why}: only its entries are counted");
+        self.refused.push((probe.event.clone(), said));
+        probe.of_entries()
     }
 
     /// Counts there from now on; what counted in the same slot before goes on in its row.

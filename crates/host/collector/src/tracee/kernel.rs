@@ -64,6 +64,11 @@ impl Tracee {
             return Ok(());
         }
         let probes = self.entries_only(probes)?;
+        self.say_untimed(&probes);
+        let probes: Vec<Candidate> = probes
+            .into_iter()
+            .map(|(probe, own)| (probe.of_entries(), own))
+            .collect();
         let probes = self.beside_patches(probes)?;
         let probes = self.probeable(probes)?;
         if probes.is_empty() {
@@ -178,6 +183,18 @@ impl Tracee {
         })
     }
 
+    /// Says that calls were to be timed which the kernel only counts.
+    fn say_untimed(&mut self, probes: &[Candidate]) {
+        let timed = probes.iter().filter(|(probe, _)| probe.follow.is_timed());
+        let events: Vec<String> = timed.map(|(probe, _)| probe.event.clone()).collect();
+        if !events.is_empty() {
+            let events = some_of(&events);
+            self.notes.push(format!(
+                "no times of {events}: the kernel's uprobes count calls and do not time them"
+            ));
+        }
+    }
+
     /// Says that `--by` does not concern what the kernel counts.
     fn say_unsplit(&mut self, plan: &Plan) -> Result<(), Error> {
         const WHY: &str =
@@ -260,13 +277,17 @@ fn instruction(probe: &Probe) -> Option<&[u8]> {
 
 /// What the agent left to the kernel, for one reason.
 fn left_to_kernel((why, events): (&String, &Vec<String>)) -> String {
+    format!("the kernel counts {}: {why}", some_of(events))
+}
+
+/// The first events by name, and how many more there are.
+fn some_of(events: &[String]) -> String {
     const NAMED: usize = 3;
     let named = events[..events.len().min(NAMED)].join(", ");
-    let more = match events.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("the kernel counts {named}{more}: {why}")
+    match events.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// Why the kernel refuses a place, without the place: equal reasons group.

@@ -18,7 +18,7 @@ use crate::link::Link;
 use crate::module::{Cache, Module};
 use crate::planner::{self, Extent, Planned, is_libc, is_runtime};
 use crate::request::Error;
-use crate::ulocks::{self, ByLock, Names, Noted};
+use crate::ulocks::{self, ByLock, EarlyWaits, Names, Noted};
 
 /// Bytes of a `syscall`, and of a call of the function that has it.
 const BACK: [u64; 2] = [2, 5];
@@ -31,6 +31,7 @@ pub struct Watched {
     /// Which libraries' frames the agent walks over, or has no room for: by their bias.
     runtime: HashSet<u64>,
     names: Option<Names>,
+    early: EarlyWaits,
 }
 
 /// Has the agent walk over those functions of a standard library that were compiled into a module. Those that find no
@@ -53,6 +54,27 @@ fn walk_over_standard(frames: &Frames, module: &Module) {
 }
 
 impl Tracee {
+    /// Looks which threads wait for locks before anything is touched. What is mapped is given back.
+    pub(super) fn look_for_early_waits(
+        &mut self,
+        plan: &Plan,
+        modules: Vec<Module>,
+        maps: Vec<Mapping>,
+    ) -> (Vec<Module>, Vec<Mapping>) {
+        let names = Names {
+            modules,
+            maps,
+            ..Names::default()
+        };
+        if plan.locks {
+            // What is wrong with the name is reported when the lock is watched.
+            let hold = self.lock_to_hold(plan, &names.modules, &names.maps);
+            let hold = hold.ok().flatten();
+            self.watched_locks.early = EarlyWaits::look(self.process, &names, hold);
+        }
+        (names.modules, names.maps)
+    }
+
     /// The address of the lock whose holds are timed.
     pub(super) fn lock_to_hold(
         &self,
@@ -168,6 +190,7 @@ impl Tracee {
 
     /// Looks what is mapped where, for names, and for libraries that have come; and where threads have their stacks.
     pub fn look_for_names(&mut self, cache: &mut Cache) -> Result<(), Error> {
+        self.watched_locks.early.look_again(self.process);
         let maps = self.process.maps()?;
         if self.watched_locks.names.is_some() && self.has_left_kernel() {
             return Ok(());
@@ -209,6 +232,9 @@ impl Tracee {
         };
         let mut noted = Noted::default();
         self.note_in_kernel(&mut noted)?;
+        self.watched_locks
+            .early
+            .add_to(&mut noted, by != ByLock::Scope);
         let Some(link) = &self.link else {
             return Ok(Some((noted, names)));
         };

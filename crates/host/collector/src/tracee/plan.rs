@@ -191,7 +191,7 @@ impl<'a> Plan<'a> {
             lock_slot: if self.locks { free_slot } else { 0 },
             scope_slot: if self.scopes { behind_locks } else { 0 },
             // A name is noted with the slab, too.
-            keep_slabs: matches!(self.by, Some(By::Thread | By::Comm)),
+            keep_slabs: self.lock_threads || matches!(self.by, Some(By::Thread | By::Comm)),
             clock: Clock {
                 credit: self.share.map_or(budget::ANY, |_| budget::FIRST),
                 ns_per_tick: match self.calls.is_some() || self.locks || self.scopes {

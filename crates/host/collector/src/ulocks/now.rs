@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use tiptoe_futex::operation::Kind as Does;
 use tiptoe_futex::rwlock;
-use tiptoe_session::{Now, Process as Target, Session, Waiting};
+use tiptoe_session::{Deadlock, Now, Process as Target, Session, Waiting};
 use tiptoe_stack::Frame;
 use tiptoe_sys::host::procfs::Process;
 use tiptoe_wire::futex::OPERATION_SHIFT;
@@ -21,6 +21,7 @@ use super::{Kind, Names, Stacks};
 use crate::module::{Cache, Module};
 use crate::planner::{is_libc, is_runtime};
 use crate::request::Error;
+use crate::resident::agent_code;
 
 /// The number of futex calls.
 const FUTEX: u64 = 202;
@@ -36,30 +37,16 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     let process = Process::new(pid)?;
     let maps = process.maps()?;
     let modules = Cache::default().modules(process, &maps)?;
-    let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| denied(pid, &error))?;
-    let threads = process.threads()?;
     let mut stacks = Stacks::default();
-    stacks.look(process, &threads, &maps);
-    let look = Look {
-        process,
-        names: Names {
-            modules,
-            maps,
-            sites: Vec::new(),
-            jumps: RefCell::default(),
-            stacks,
-        },
-        memory,
+    stacks.look(process, &process.threads()?, &maps);
+    let names = Names {
+        modules,
+        maps,
+        sites: Vec::new(),
+        jumps: RefCell::default(),
+        stacks,
     };
-    let mut asleep = Vec::new();
-    for tid in threads {
-        asleep.extend(look.asleep(tid)?.map(|asleep| (tid, asleep)));
-    }
-    let told = asleep
-        .iter()
-        .filter_map(|(tid, asleep)| look.tell(*tid, asleep));
-    let mut waits: Vec<Waiting> = told.collect();
-    waits.sort_by_key(|wait| wait.tid);
+    let waits = Look::new(process, &names)?.waits()?;
     let deadlocks = rings(&waits);
     let words = process.command_line().unwrap_or_default().into_iter();
     let command = words.map(|word| word.to_string_lossy().into_owned());
@@ -73,26 +60,73 @@ pub fn now(pid: u32) -> Result<Session, Error> {
     Ok(session)
 }
 
+/// Returns the threads of a process that wait for each other in a ring now; none where it may not be looked at.
+pub fn deadlocks(process: Process, names: &Names) -> Vec<Deadlock> {
+    let waits = Look::new(process, names).and_then(|look| look.waits());
+    let waits = waits.unwrap_or_default();
+    let wait = |tid: &u32| waits.iter().find(|wait| wait.tid == *tid).cloned();
+    let rings = rings(&waits).into_iter();
+    rings
+        .map(|ring| Deadlock {
+            pid: process.pid(),
+            waits: ring.iter().filter_map(wait).collect(),
+        })
+        .collect()
+}
+
+/// Returns which of these threads a mutex, or a rwlock that is held to write, says that it is held by.
+pub(super) fn owner(process: Process, lock: u64, threads: &[u32]) -> Option<u32> {
+    let memory = File::open(format!("/proc/{}/mem", process.pid())).ok()?;
+    let number = |offset: u64| {
+        let mut bytes = [0; 4];
+        memory.read_exact_at(&mut bytes, lock + offset).ok()?;
+        Some(u32::from_le_bytes(bytes))
+    };
+    let mut numbers = [MUTEX_OWNER, rwlock::WRITER].into_iter();
+    numbers.find_map(|offset| number(offset).filter(|tid| threads.contains(tid)))
+}
+
 fn denied(pid: u32, error: &std::io::Error) -> Error {
     Error::new(format!("process {pid} may not be looked at: {error}"))
         .with_hint("be root or its user; /proc/sys/kernel/yama/ptrace_scope may forbid more")
 }
 
-struct Look {
+/// A look at a process, which it does not disturb.
+pub(super) struct Look<'n> {
     process: Process,
-    names: Names,
+    names: &'n Names,
     memory: File,
+    /// The code of an agent, whose waits are none of the program's.
+    agent: [u64; 2],
 }
 
 /// A thread that sleeps in a futex call.
-struct Asleep {
-    address: u64,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asleep {
+    pub(super) address: u64,
     operation: u32,
     sp: u64,
     pc: u64,
 }
 
 impl Asleep {
+    /// Reads how a thread waits; `None` if it does not, or has ended.
+    pub(super) fn read(process: Process, tid: u32) -> Result<Option<Asleep>, Error> {
+        let pid = process.pid();
+        match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+            Ok(text) => Ok(Asleep::parse(&text)),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(denied(pid, &error))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the operation where a wait's place in libc has it.
+    pub(super) fn operation_bits(&self) -> u64 {
+        u64::from(self.operation & 0x7f) << OPERATION_SHIFT
+    }
+
     /// From /proc/PID/task/TID/syscall: number, six arguments, stack pointer, where.
     fn parse(text: &str) -> Option<Asleep> {
         let mut words = text.split_whitespace();
@@ -114,26 +148,47 @@ impl Asleep {
     }
 }
 
-impl Look {
+impl<'n> Look<'n> {
+    /// Fails if the process may not be looked at.
+    pub(super) fn new(process: Process, names: &'n Names) -> Result<Look<'n>, Error> {
+        let pid = process.pid();
+        let memory = File::open(format!("/proc/{pid}/mem"));
+        Ok(Look {
+            process,
+            names,
+            memory: memory.map_err(|error| denied(pid, &error))?,
+            agent: agent_code(&names.maps),
+        })
+    }
+
     /// How a thread waits; nothing where it does not, or is no more.
-    fn asleep(&self, tid: u32) -> Result<Option<Asleep>, Error> {
-        let pid = self.process.pid();
-        let text = match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                return Err(denied(pid, &error));
-            }
-            Err(_) => return Ok(None),
-        };
-        Ok(Asleep::parse(&text))
+    pub(super) fn asleep(&self, tid: u32) -> Result<Option<Asleep>, Error> {
+        let asleep = Asleep::read(self.process, tid)?;
+        let is_agents = |pc| (self.agent[0]..self.agent[1]).contains(&pc);
+        Ok(asleep.filter(|asleep| !is_agents(asleep.pc)))
+    }
+
+    /// Returns what each thread waits for, by thread.
+    fn waits(&self) -> Result<Vec<Waiting>, Error> {
+        let mut asleep = Vec::new();
+        for tid in self.process.threads()? {
+            asleep.extend(self.asleep(tid)?.map(|asleep| (tid, asleep)));
+        }
+        let told = asleep
+            .iter()
+            .filter_map(|(tid, asleep)| self.tell(*tid, asleep));
+        let mut waits: Vec<Waiting> = told.collect();
+        waits.sort_by_key(|wait| wait.tid);
+        Ok(waits)
     }
 
     /// What a thread waits for; nothing where it is no more.
     fn tell(&self, tid: u32, asleep: &Asleep) -> Option<Waiting> {
         let slept = self.process.thread_asleep(tid).ok()?;
         let (site, via) = self.walk(asleep);
-        let operation = u64::from(asleep.operation & 0x7f) << OPERATION_SHIFT;
-        let kind = self.names.kind(via | operation, via == asleep.pc);
+        let kind = self
+            .names
+            .kind(via | asleep.operation_bits(), via == asleep.pc);
         Some(Waiting {
             tid,
             comm: self.process.thread_comm(tid).unwrap_or_default(),
@@ -153,7 +208,7 @@ impl Look {
 
     /// The user's call site, and the last place in libc. The kernel does not tell %rbp: where
     /// a function goes by it the walk ends.
-    fn walk(&self, asleep: &Asleep) -> (u64, u64) {
+    pub(super) fn walk(&self, asleep: &Asleep) -> (u64, u64) {
         let (pc, sp, bp) = (asleep.pc, asleep.sp, 0);
         let (mut at, mut looked_at, mut via) = (Frame { pc, sp, bp }, pc, 0);
         let mut in_libc = true;

@@ -9,6 +9,12 @@ use super::Process;
 use crate::host::error::{Error, Result};
 
 impl Process {
+    /// Returns the switches of one of its threads since that began; fails if the thread has ended.
+    pub fn thread_switches(self, tid: u32) -> Result<u64> {
+        let status = self.read(&format!("task/{tid}/status"))?;
+        Ok(in_status(&String::from_utf8_lossy(&status)))
+    }
+
     /// Returns the switches of all its living threads, since each started.
     pub fn switches(self) -> Result<u64> {
         let of_thread = |tid: &u32| {

@@ -1,0 +1,129 @@
+//! Go's look, at a function's beginning, whether the stack has room for its frame.
+//!
+//! Where it has none, or the scheduler wants the thread, the function calls `runtime.morestack` and begins again: what
+//! counts at its first instruction counts that call twice. Behind the look each call passes once.
+//!
+//! ```text
+//! entry: lea -0x98(%rsp),%r12      not where the frame is small
+//!        cmp 0x10(%r14),%r12       the limit in the goroutine's descriptor
+//!        jbe more
+//!        push %rbp                 <- here
+//!        ...
+//! more:  call runtime.morestack_noctxt
+//!        jmp entry
+//! ```
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::decode::FunctionCode;
+
+/// No look has more instructions.
+const MOST: usize = 8;
+/// No way back to the entry has more: arguments are stored and loaded again.
+const MOST_BACK: usize = 64;
+/// Where a goroutine's descriptor has the limit.
+const LIMIT: u64 = 0x10;
+
+/// How many bytes behind a function's first its look at the stack ends, if it begins with one.
+pub fn behind_stack_check(function: &FunctionCode) -> Option<usize> {
+    let mut has_compared = false;
+    for instruction in function.decoder(0).into_iter().take(MOST) {
+        match instruction.mnemonic() {
+            Mnemonic::Jbe if has_compared => {
+                let behind = instruction.next_ip().wrapping_sub(function.address) as usize;
+                return begins_again(function, &instruction).then_some(behind);
+            }
+            // Of a frame so large that the difference may wrap.
+            Mnemonic::Jb if begins_again(function, &instruction) => {}
+            Mnemonic::Cmp => has_compared |= is_with_limit(&instruction),
+            Mnemonic::Lea | Mnemonic::Mov | Mnemonic::Sub if is_scratch(&instruction) => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn is_with_limit(instruction: &Instruction) -> bool {
+    let base = instruction.memory_base();
+    instruction.op1_kind() == OpKind::Memory
+        && instruction.memory_displacement64() == LIMIT
+        && base != Register::RSP
+}
+
+/// Whether it only changes a register that is nobody's at a function's entry.
+fn is_scratch(instruction: &Instruction) -> bool {
+    const SCRATCH: [Register; 3] = [Register::R12, Register::R13, Register::RCX];
+    SCRATCH.contains(&instruction.op0_register())
+}
+
+/// Whether a branch leads to a call, and from there to the entry.
+fn begins_again(function: &FunctionCode, branch: &Instruction) -> bool {
+    let target = branch.near_branch_target().wrapping_sub(function.address);
+    let Some(target) = usize::try_from(target)
+        .ok()
+        .filter(|target| *target < function.body().len())
+    else {
+        return false;
+    };
+    let mut has_called = false;
+    for instruction in function.decoder(target).into_iter().take(MOST_BACK) {
+        match instruction.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::Call => has_called = true,
+            FlowControl::UnconditionalBranch => {
+                return has_called && instruction.near_branch_target() == function.address;
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u8], behind: Option<usize>) {
+        let function = FunctionCode {
+            address: 0x40_1000,
+            bytes,
+            size: bytes.len(),
+        };
+        assert_eq!(behind_stack_check(&function), behind, "{bytes:02x?}");
+    }
+
+    #[test]
+    fn a_call_passes_once_behind_the_look_at_the_stack() {
+        // cmp 0x10(%r14),%rsp; jbe +2; push %rbp; ret; call; jmp back
+        let small = [
+            0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf1,
+        ];
+        check(&small, Some(6));
+        // lea -0x98(%rsp),%r12; cmp 0x10(%r14),%r12; jbe +2; …
+        let medium = [
+            0x4c, 0x8d, 0xa4, 0x24, 0x68, 0xff, 0xff, 0xff, 0x4d, 0x3b, 0x66, 0x10, 0x76, 2, 0x55,
+            0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xe9,
+        ];
+        check(&medium, Some(14));
+    }
+
+    #[test]
+    fn other_code_is_counted_at_its_first_instruction() {
+        // The way back leads elsewhere, or there is no call on it.
+        let elsewhere = [
+            0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf3,
+        ];
+        check(&elsewhere, None);
+        let a_loop = [0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xeb, 0xf6];
+        check(&a_loop, None);
+        // cmp $0x10,%rsp; jbe …
+        let number = [
+            0x48, 0x83, 0xfc, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf1,
+        ];
+        check(&number, None);
+        // What is behind the function is not read.
+        check(&[0x49, 0x3b, 0x66, 0x10, 0x76, 0x7f], None);
+        check(&[0x55, 0xc3], None);
+        check(&[], None);
+    }
+}

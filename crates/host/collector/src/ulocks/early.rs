@@ -1,0 +1,139 @@
+//! Waits that were on when the trace began: no hook has seen their beginning, and none tells of their end.
+//!
+//! tiptoe looks at the process once before it touches anything in it, as `--now` does, and again from time to time. A wait
+//! counts up to the last look that found its thread in the same call, without a switch to that thread since the look
+//! before. So its time is a lower bound.
+//!
+//! A hold of the lock of `--hold` that was on counts for as long as nobody was seen to take the lock or to give it back.
+
+use std::time::{Duration, Instant};
+
+use tiptoe_session::Early;
+use tiptoe_sys::host::procfs::Process;
+
+use super::now::{Asleep, Look, owner};
+use super::{Key, Names, Noted};
+
+/// No more waits are followed: a process may have tens of thousands of idle threads.
+const MOST: usize = 1024;
+
+/// Those of one process.
+#[derive(Default)]
+pub struct EarlyWaits {
+    waits: Vec<EarlyWait>,
+    hold: Option<EarlyHold>,
+}
+
+/// The thread that held the lock.
+struct EarlyHold {
+    lock: u64,
+    tid: u32,
+    thread: String,
+    first: Instant,
+    last: Instant,
+    is_on: bool,
+}
+
+struct EarlyWait {
+    tid: u32,
+    thread: String,
+    key: Key,
+    asleep: Asleep,
+    /// How long it had been on when it was first seen.
+    before: Duration,
+    first: Instant,
+    last: Instant,
+    /// How often its thread had left a CPU, at the first look after the attach, which wakes it.
+    switches: Option<u64>,
+    is_on: bool,
+}
+
+impl EarlyWaits {
+    /// Looks at a process in which nothing was touched yet, and at the lock of `--hold`; sees none where it may not look.
+    pub fn look(process: Process, names: &Names, hold: Option<u64>) -> EarlyWaits {
+        let Ok(look) = Look::new(process, names) else {
+            return EarlyWaits::default();
+        };
+        let threads = process.threads().unwrap_or_default();
+        let held = hold.and_then(|lock| Some((lock, owner(process, lock, &threads)?)));
+        let hold = held.map(|(lock, tid)| {
+            let comm = process.thread_comm(tid).unwrap_or_default();
+            let now = Instant::now();
+            EarlyHold {
+                lock,
+                tid,
+                thread: format!("{tid} {comm}"),
+                first: now,
+                last: now,
+                is_on: true,
+            }
+        });
+        let waits = threads.into_iter().filter_map(|tid| {
+            let asleep = look.asleep(tid).ok()??;
+            let (site, via) = look.walk(&asleep);
+            let slept = process.thread_asleep(tid).ok().flatten();
+            let comm = process.thread_comm(tid).unwrap_or_default();
+            let now = Instant::now();
+            Some(EarlyWait {
+                tid,
+                thread: format!("{tid} {comm}"),
+                key: Key {
+                    address: asleep.address,
+                    site,
+                    via: via | asleep.operation_bits(),
+                },
+                asleep,
+                before: slept.unwrap_or_default(),
+                first: now,
+                last: now,
+                switches: None,
+                is_on: true,
+            })
+        });
+        EarlyWaits {
+            waits: waits.take(MOST).collect(),
+            hold,
+        }
+    }
+
+    /// Looks which of them go on.
+    pub fn look_again(&mut self, process: Process) {
+        if let Some(hold) = self.hold.as_mut().filter(|hold| hold.is_on) {
+            let owner = owner(process, hold.lock, &[hold.tid]);
+            hold.is_on = owner == Some(hold.tid);
+            if hold.is_on {
+                hold.last = Instant::now();
+            }
+        }
+        for wait in self.waits.iter_mut().filter(|wait| wait.is_on) {
+            let switches = process.thread_switches(wait.tid).ok();
+            let asleep = Asleep::read(process, wait.tid).ok().flatten();
+            let same_call = asleep.as_ref() == Some(&wait.asleep);
+            let undisturbed = wait.switches.is_none() || wait.switches == switches;
+            wait.is_on = same_call && undisturbed && switches.is_some();
+            if wait.is_on {
+                wait.switches = switches;
+                wait.last = Instant::now();
+            }
+        }
+    }
+
+    /// Adds them to what was noted, by thread or without.
+    pub fn add_to(&self, noted: &mut Noted, by_thread: bool) {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(hold) = &self.hold {
+            noted.add_early_hold(hold.lock, &hold.thread, ns(hold.last - hold.first));
+        }
+        for wait in &self.waits {
+            let before_ns = ns(wait.before);
+            let early = Early {
+                waits: 1,
+                unfinished: u64::from(wait.is_on),
+                before_ns,
+                total_ns: before_ns.saturating_add(ns(wait.last - wait.first)),
+            };
+            let who = if by_thread { &*wait.thread } else { "" };
+            noted.add_early(wait.key, who, &early);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What threads noted, summed up.
+
+use super::*;
+use tiptoe_wire::futex::{OPERATION_SHIFT, WIDTH};
+
+fn names() -> Names {
+    Names {
+        modules: Vec::new(),
+        maps: Vec::new(),
+        sites: Vec::new(),
+        jumps: Default::default(),
+        stacks: Stacks::default(),
+    }
+}
+
+/// A thread's words, with an entry of waits.
+fn thread(episodes: u64) -> Vec<u64> {
+    let mut words = vec![0; WIDTH as usize];
+    words[head::WAITS as usize] = 5;
+    words[head::WAKES as usize] = 7;
+    words[head::FULL as usize] = 1;
+    words[head::SPS as usize] = 0x7000;
+    words[(head::ACTIVITIES + activity::ADDRESS) as usize] = 0x1000;
+    let mut entry = |block: u32, values: &[(u32, u64)]| {
+        for (word, value) in values {
+            words[(block * ENTRY_WORDS + word) as usize] = *value;
+        }
+    };
+    let key = [(e::ADDRESS, 0x1000), (e::SITE, 0x40)];
+    entry(3, &key);
+    entry(
+        3,
+        &[(e::VIA, 9 << OPERATION_SHIFT), (e::CALLS, 4), (e::WOKEN, 3)],
+    );
+    entry(3, &[(e::TIMED, 3)]);
+    entry(
+        3,
+        &[(e::AT_ONCE, 1), (e::EPISODES, episodes), (e::SLEPT_NS, 300)],
+    );
+    entry(3, &[(e::LONGEST, 200), (e::DURATIONS + 1, 3)]);
+    entry(3, &[(e::READERS, 10), (e::MOST_READERS, 6 - episodes)]);
+    entry(
+        3,
+        &[(e::WAKERS, 0x50), (e::WAKERS + 1, 2), (e::WAKERS + 2, 250)],
+    );
+    words
+}
+
+#[test]
+fn what_threads_noted_is_summed_up() {
+    let mut noted = Noted::default();
+    noted.add_thread("1 a", &thread(2), None);
+    noted.add_thread("2 b", &thread(1), None);
+    noted.add_unseen(4);
+    let told = noted.tell(&names(), ByLock::Lock);
+    let sums = [told.waits, told.wakes, told.unfinished, told.others];
+    assert_eq!(sums, [10, 14, 2, 6]);
+    let [row] = &told.rows[..] else {
+        panic!("{:?}", told.rows)
+    };
+    assert_eq!(
+        (&*row.lock, &*row.kind, &*row.callsite),
+        ("0x1000", "futex", "0x40")
+    );
+    let counts = [row.episodes, row.slept, row.at_once, row.total_ns];
+    assert_eq!(counts, [3, 6, 2, 600]);
+    assert_eq!(row.timed, None, "all were");
+    assert_eq!(row.histogram.as_ref().map(|times| times.max_ns), Some(200));
+    let readers = row.readers.as_ref().expect("some read");
+    assert_eq!((readers.average, readers.most), (2.5, 5));
+    let blame = &row.blame[0];
+    assert_eq!(
+        (&*blame.callsite, blame.count, blame.total_ns),
+        ("0x50", 4, 500)
+    );
+    let by_thread = noted.tell(&names(), ByLock::Thread);
+    let threads: Vec<&str> = by_thread.rows.iter().map(|row| &*row.lock).collect();
+    assert_eq!(threads, ["1 a", "2 b"]);
+}
+
+#[test]
+fn rows_whose_waits_were_not_all_timed_say_so() {
+    let mut thinned = thread(1);
+    thinned[(3 * ENTRY_WORDS + e::TIMED) as usize] = 1;
+    let mut noted = Noted::default();
+    noted.add_thread("1 a", &thinned, None);
+    noted.add_thread("2 b", &thread(1), None);
+    let told = noted.tell(&names(), ByLock::Lock);
+    assert_eq!((told.rows[0].slept, told.rows[0].timed), (6, Some(4)));
+    let by_thread = noted.tell(&names(), ByLock::Thread);
+    let timed: Vec<_> = by_thread.rows.iter().map(|row| row.timed).collect();
+    assert_eq!(timed, [Some(1), None]);
+}
+
+#[test]
+fn whatever_a_target_wrote_is_only_told() {
+    let mut noted = Noted::default();
+    noted.add_thread("1 a", &vec![u64::MAX; WIDTH as usize], None);
+    noted.add_thread("2 b", &[u64::MAX; 5], None);
+    let told = noted.tell(&names(), ByLock::Type);
+    assert_eq!(told.wakes, u64::MAX);
+    let mut hostile = thread(1);
+    hostile[(3 * ENTRY_WORDS + e::AT_ONCE) as usize] = u64::MAX;
+    hostile[(3 * ENTRY_WORDS + e::OTHER) as usize] = u64::MAX;
+    noted.add_thread("3 c", &hostile, None);
+    noted.add_thread("4 d", &hostile, None);
+    assert_eq!(noted.tell(&names(), ByLock::Callsite).rows.len(), 2);
+}

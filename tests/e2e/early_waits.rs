@@ -1,0 +1,79 @@
+//! Waits that were on before tiptoe came.
+
+use serde_json::Value;
+use tiptoe_tests::{Probe, Process, is_root, skipped, target};
+
+use crate::locks::rows;
+
+/// What a report says of a program that is deadlocked: the row of each lock, and the ring.
+fn check(way: &Probe) {
+    let mut program = Process::waiting(&target("deadlock"), &[]);
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let run = way.attach_and_wait(&[program.pid()]);
+    let report = run.good();
+    let rows = rows(report);
+    for (lock, waits) in [("deadlock:lock_a", 2), ("deadlock:lock_b", 1)] {
+        let row = rows.iter().find(|row| row["lock"] == lock);
+        let row = row.unwrap_or_else(|| panic!("{lock}: {rows:#?}"));
+        let early = &row["early"];
+        assert_eq!(early["waits"], waits, "{row:#}");
+        assert_eq!(early["unfinished"], waits, "{row:#}");
+        assert_eq!(
+            (&row["type"], &row["slept"]),
+            (&"mutex".into(), &0.into()),
+            "{row:#}"
+        );
+        let [before, total] = ["before_ns", "total_ns"].map(|what| early[what].as_u64());
+        assert!(total > before, "{row:#}");
+        let site = row["callsite"].as_str().unwrap_or_default();
+        assert!(site.starts_with("deadlock:take+"), "{row:#}");
+    }
+    let deadlocks = report.value["locks"]["deadlocks"].as_array();
+    let [ring] = &deadlocks.expect("a deadlock")[..] else {
+        panic!("{deadlocks:#?}");
+    };
+    let waits = ring["waits"].as_array().expect("threads").iter();
+    let mut threads: Vec<&Value> = waits.map(|wait| &wait["comm"]).collect();
+    threads.sort_by_key(|comm| comm.as_str());
+    assert_eq!(threads, ["first", "second"], "{ring:#}");
+    program.close();
+    assert!(program.finish().1.success());
+}
+
+/// A lock that is held all the time had no hold.
+#[test]
+fn a_hold_from_before_the_trace_is_a_lower_bound() {
+    let mut program = Process::waiting(&target("deadlock"), &[]);
+    program.go();
+    assert_eq!(program.line(), "stuck");
+    let way = Probe::lock().with(&["--duration", "0.2", "--hold", "lock_a"]);
+    let run = way.attach_and_wait(&[program.pid()]);
+    let holds = run.good().value["locks"]["holds"].as_array();
+    let [hold] = &holds.expect("a hold")[..] else {
+        panic!("{holds:#?}");
+    };
+    assert_eq!(
+        (&hold["lock"], &hold["count"]),
+        (&"deadlock:lock_a".into(), &0.into())
+    );
+    assert_eq!(hold["is_at_least"], true, "{hold:#}");
+    assert!(hold["total_ns"].as_u64() > Some(0), "{hold:#}");
+    let holder = hold["callsite"].as_str().unwrap_or_default();
+    assert!(
+        holder.ends_with(" first, since before the trace"),
+        "{hold:#}"
+    );
+    program.close();
+    assert!(program.finish().1.success());
+}
+
+/// The report was "no thread waited for a lock".
+#[test]
+fn a_program_that_was_deadlocked_before_is_said_to_be() {
+    check(&Probe::lock().with(&["--duration", "0.2"]));
+    match is_root() {
+        true => check(&Probe::lock().with(&["--duration", "0.2", "--via", "kernel"])),
+        false => skipped("--via kernel", "needs root"),
+    }
+}

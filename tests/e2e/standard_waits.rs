@@ -113,7 +113,7 @@ fn atomics_without_a_futex_have_their_names() {
             let named = |row: &&Value| text(row, "lock") == format!("cxx_waits:{lock}");
             let row = rows.iter().find(named);
             let row = row.unwrap_or_else(|| panic!("{lock}: {rows:#?}"));
-            assert!(row["slept"].as_u64() >= Some(9), "{row:#}");
+            assert!(row["slept"].as_u64() >= Some(1), "{row:#}");
             assert!(
                 text(row, "callsite").starts_with(&format!("cxx_waits:{site}+")),
                 "{row:#}"

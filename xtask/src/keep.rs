@@ -26,8 +26,7 @@ pub fn run(seconds: &str, program: &str, arguments: &[&str]) -> i32 {
     let left = keeper::Leftovers::prepare();
     let own = std::process::id().cast_signed();
     let mut test = Command::new(program);
-    test.args(arguments)
-        .envs(left.environment(&crate::root()));
+    test.args(arguments).envs(left.environment(&crate::root()));
     // SAFETY: the closure makes system calls only.
     unsafe { test.pre_exec(move || keeper::before_exec(own)) };
     let child = test

@@ -123,3 +123,19 @@ fn a_sandboxed_package_prints_what_it_prints() {
     run.good();
     assert_eq!(run.stdout, alone.stdout);
 }
+
+/// A child of a traced program makes no call of the agent's, and no trap byte is left in one that is about to come under a
+/// filter or to be traced by its parent.
+#[test]
+fn a_forked_child_made_calls_of_the_agents() {
+    let functions = ["turned", "fixed"];
+    for mode in ["unseen", "filter", "exec", "traced"] {
+        for options in [&[][..], &["--latency"]] {
+            let run = Probe::new(&functions)
+                .with(options)
+                .run(&target("child_filters"), &[mode, "1000"]);
+            println!("{mode} {options:?}: {}", run.stderr);
+            run.good().assert_exact(&run.expected());
+        }
+    }
+}

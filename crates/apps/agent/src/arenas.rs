@@ -1,12 +1,14 @@
 //! The memory of trampolines, and what unwinders are told of them: see
 //! [`tiptoe_wire::arena`] for what is where in it.
 
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use tiptoe_wire::arena::{
     BLOCK, INDEX, LEN, PROLOGUE, PROLOGUE_TOLD, UNIT, WAYS, base, caller, told,
 };
 use tiptoe_wire::calls::HASH;
+
+use tiptoe_sys::raw::Errno;
 
 use crate::memory;
 
@@ -30,6 +32,8 @@ pub struct Arenas {
     bases: &'static [AtomicU64],
     /// The table of return thunks.
     thunks: u64,
+    /// Whether calls are followed, in this session or in one before.
+    follow: AtomicBool,
 }
 
 /// A range of code and what unwinders are told of it.
@@ -71,7 +75,31 @@ impl Arenas {
 
     /// None yet, over zeroed words; trampolines will find thunks in the table at `thunks`.
     pub fn new(bases: &'static [AtomicU64], thunks: u64) -> Arenas {
-        Arenas { bases, thunks }
+        let follow = AtomicBool::new(false);
+        Arenas {
+            bases,
+            thunks,
+            follow,
+        }
+    }
+
+    /// Lets the words of trampolines that follow calls be written, in all arenas and in those to come. Else the whole of
+    /// an arena is code: each mapping more makes each fork of the program slower.
+    pub fn let_callers_be_written(&self) -> bool {
+        self.follow.store(true, Relaxed); // one thread maps arenas
+        self.all()
+            .all(|base| memory::let_callers_be_written(base as usize).is_ok())
+    }
+
+    /// Maps an arena.
+    pub fn map(&self, base: u64) -> Result<(), Errno> {
+        memory::arena(base as usize, LEN as usize)?;
+        // Relaxed: as above.
+        match self.follow.load(Relaxed) {
+            true => memory::let_callers_be_written(base as usize)
+                .inspect_err(|_| memory::unmap(base as usize, LEN as usize)),
+            false => Ok(()),
+        }
     }
 
     /// Notes an arena that was mapped, with its gate open or not.

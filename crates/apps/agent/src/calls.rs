@@ -14,7 +14,7 @@
 use core::mem::size_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tiptoe_sys::raw::{getpid, gettid, thread_alive};
+use tiptoe_sys::raw::{gettid, thread_alive};
 use tiptoe_uprobe::frames::{Frame, Frames};
 use tiptoe_uprobe::thunks::Thunk;
 use tiptoe_wire::calls::{
@@ -95,12 +95,8 @@ struct Here {
 impl Here {
     /// `None` in a child, and when no session is on.
     fn find() -> Option<Here> {
-        let shared = shared::get()?;
-        let pid = getpid();
-        // Relaxed: written before the session began.
-        if pid != shared.pid.load(Relaxed) {
-            return None;
-        }
+        let shared = shared::get().filter(|shared| shared.is_home())?;
+        let pid = shared.pid.load(Relaxed); // constant within a session
         let session = shared.claims.session()?;
         let data = shared.data()?;
         let slab = hit::settle(shared, &data, pid, session).unwrap_or(0);

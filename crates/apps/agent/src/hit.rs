@@ -17,17 +17,16 @@ const PR_GET_NAME: usize = 16;
 
 /// Counts one hit of the slot it is asked for, for the calling thread, or records it, and leads
 /// its next hits to a slab of its own. A child that shares this memory (vfork, CLONE_VM) is
-/// recognised by its process id and counts nothing.
+/// recognised by its process id and counts nothing; a forked one by a word that the fork wiped, without a system call.
 ///
 /// Of a probe that only counts below a gate, which its argument tells, it counts none for
 /// a thread that is not there: also one inside, which has forked, comes here for its slab.
 pub extern "C" fn cold(asked: u64, arg1: u64, arg0: u64) {
-    let Some(shared) = shared::get() else { return };
-    let pid = getpid();
-    // Relaxed: written before the session began.
-    if pid != shared.pid.load(core::sync::atomic::Ordering::Relaxed) {
+    let Some(shared) = shared::get().filter(|shared| shared.is_home()) else {
         return;
-    }
+    };
+    // Relaxed: constant within a session.
+    let pid = shared.pid.load(core::sync::atomic::Ordering::Relaxed);
     // The session first: a slab of one that ends meanwhile is then refused.
     let Some(session) = shared.claims.session() else {
         return;

@@ -11,6 +11,7 @@ use tiptoe_wire::Left;
 use tiptoe_wire::calls::intercepted;
 
 use crate::asm::tiptoe_clone_cleared;
+use crate::children;
 use crate::shared;
 use crate::signals::{self, Action, OURS};
 use crate::space;
@@ -120,6 +121,13 @@ fn intercept(what: u32, frame: &mut Frame) {
 fn before(number: usize, frame: &Frame) {
     const PR_SET_SECCOMP: u64 = 22;
     const ARCH_SET_FS: u64 = 0x1002;
+    const PTRACE_TRACEME: u64 = 0;
+    if number == nr::PTRACE {
+        if frame.rdi == PTRACE_TRACEME {
+            children::put_back();
+        }
+        return;
+    }
     if number == nr::ARCH_PRCTL {
         if frame.rdi == ARCH_SET_FS {
             before_storage(frame.rsi);
@@ -140,8 +148,9 @@ fn before(number: usize, frame: &Frame) {
 
 /// A filter may forbid what the agent does in any thread, or kill for it.
 fn before_seccomp() {
-    if let Some(shared) = shared::at_home() {
-        thread::leave(shared, Left::Seccomp);
+    match shared::at_home() {
+        Some(shared) => thread::leave(shared, Left::Seccomp),
+        None => children::put_back(),
     }
 }
 
@@ -165,7 +174,7 @@ fn before_child(number: usize, frame: &Frame) {
         watches::births::before();
     }
     if matches!(number, nr::VFORK | nr::CLONE | nr::CLONE3)
-        && let Some(shared) = shared::get()
+        && let Some(shared) = shared::get().filter(|shared| shared.is_here())
         && let Some(index) = shared.descriptor_index(tls::descriptor())
         && let Some(descriptor) = shared.claims.descriptor(index)
         && descriptor.owner() == gettid()
@@ -318,17 +327,10 @@ fn sigprocmask(frame: &Frame) -> i64 {
         });
         match signals::owned() {
             true => signals::deliver_pending(),
-            false => block_as_believed(),
+            false => signals::block_as_believed(),
         }
     }
     0
-}
-
-/// The signals were given back while this thread was within the hook: what it noted last is what it wants.
-fn block_as_believed() {
-    let believed = tls::blocked();
-    tls::set_blocked(0);
-    thread::set_mask(thread::set_mask(u64::MAX) & !OURS | believed);
 }
 
 /// The signals were taken over while this thread was within the hook.

@@ -28,6 +28,7 @@
 //! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
 //! | [`space`] | all of them | which file is mapped where |
 //! | [`libraries`] | a thread that loads a library | has it probed before any of its code runs |
+//! | [`children`] | a forked child | puts its code back before it may make no call of ours |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
 #![warn(missing_docs)]
@@ -35,6 +36,7 @@
 mod arenas;
 mod asm;
 mod calls;
+mod children;
 mod clockwork;
 mod credentials;
 mod described;

@@ -16,7 +16,6 @@ use tiptoe_futex::paths::Paths;
 use tiptoe_futex::rwlock;
 use tiptoe_futex::walk::Frames;
 use tiptoe_stack::{Frame, Rule};
-use tiptoe_sys::raw::getpid;
 use tiptoe_wire::futex::{AFTER, RULE, RWLOCK, UNSEEN, UNTIMED, WIDTH, activity, head, segment};
 use tiptoe_wire::{Data, Words};
 
@@ -138,12 +137,9 @@ pub extern "C" fn first_slab() -> u64 {
 }
 
 fn new_slab() -> Option<u64> {
-    let state = shared::get().filter(|state| state.is_here())?;
-    let pid = getpid();
-    // Relaxed: written before the session began. A child has no part in it.
-    if pid != state.pid.load(Relaxed) {
-        return None;
-    }
+    // A child has no part in it.
+    let state = shared::get().filter(|state| state.is_home())?;
+    let pid = state.pid.load(Relaxed); // constant within a session
     let session = state.claims.session()?;
     let data = state.data()?;
     let slab = hit::settle(state, &data, pid, session);

@@ -112,11 +112,16 @@ pub fn private(len: usize) -> Result<usize, Errno> {
     map(0, len, READ | WRITE, PRIVATE | ANONYMOUS | NORESERVE, -1)
 }
 
-/// The stack of the agent's thread, which a forked child does not have.
-pub fn stack() -> Result<usize, Errno> {
-    let at = private(STACK)?;
-    advise(at, STACK, DONTFORK).inspect_err(|_| unmap(at, STACK))?;
+/// Fresh zeroed memory that a forked child does not have, so that no fork pays for it.
+pub fn not_forked(len: usize) -> Result<usize, Errno> {
+    let at = private(len)?;
+    advise(at, len, DONTFORK).inspect_err(|_| unmap(at, len))?;
     Ok(at)
+}
+
+/// The stack of the agent's thread.
+pub fn stack() -> Result<usize, Errno> {
+    not_forked(STACK)
 }
 
 /// Fresh zeroed memory of `more` bytes right after a range, where that is free.
@@ -197,16 +202,19 @@ pub fn unmap(at: usize, len: usize) {
     let _ = unsafe { call(nr::MUNMAP, [at, len, 0, 0, 0, 0]) };
 }
 
+/// Lets the agent write the last page of an arena, where trampolines that follow calls have their words.
+pub fn let_callers_be_written(base: usize) -> Result<(), Errno> {
+    protect(base + tiptoe_wire::arena::INDEX as usize, READ | WRITE)
+}
+
 /// Maps an arena at exactly `base`: a first page that a forked child finds
-/// zeroed, then executable pages that are written as the program's code is (`text`), and in the
-/// end one that the agent writes.
+/// zeroed, then executable pages that are written as the program's code is (`text`).
 pub fn arena(base: usize, len: usize) -> Result<(), Errno> {
     let flags = PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE;
     let at = map(base, len, READ | EXEC, flags, -1)?;
     let placed = at == base;
     let gate = || -> Result<(), Errno> {
         protect(at, READ | WRITE)?;
-        protect(at + tiptoe_wire::arena::INDEX as usize, READ | WRITE)?;
         advise(at, PAGE, WIPEONFORK)
     };
     match placed.then(gate) {

@@ -25,7 +25,7 @@ mod leave;
 pub mod libraries;
 
 use leave::take_out;
-pub use leave::{detach, disown, end, reblock, settle};
+pub use leave::{detach, disown, end, forsake, reblock, settle};
 
 const EINVAL: u64 = 22;
 const EIO: u64 = 5;
@@ -108,7 +108,7 @@ fn map(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
 }
 
 fn map_arena(shared: &Shared, base: u64) -> u64 {
-    match memory::arena(base as usize, LEN as usize) {
+    match shared.arenas.map(base) {
         Ok(()) if shared.arenas.add(base, true) => 0,
         Ok(()) => {
             memory::unmap(base as usize, LEN as usize);
@@ -173,6 +173,9 @@ fn thunks(shared: &Shared, count: usize) -> u64 {
         return 0;
     }
     shared.write_unwind_info();
+    if !shared.arenas.let_callers_be_written() {
+        return EIO;
+    }
     let bytes = (count * STRIDE as usize).next_multiple_of(memory::PAGE);
     if memory::make_code(code, bytes).is_err() {
         return EIO;

@@ -77,6 +77,10 @@ pub struct Shared {
     scope_slot: AtomicU32,
     /// Not 0 in the process that began a session; wiped on fork.
     here: &'static AtomicU32,
+    /// The process that took the signals over; wiped on fork.
+    pub signals_owner: &'static AtomicU32,
+    /// The address of the space ([`crate::space`]), or 0; wiped on fork.
+    pub space: &'static AtomicU64,
     plan: AtomicUsize,
     segments: Segments,
 }
@@ -99,7 +103,7 @@ pub fn get() -> Option<&'static Shared> {
 /// segments nor the thread of its parent's.
 pub fn at_home() -> Option<&'static Shared> {
     // Relaxed: constant within a session, which `data` has seen.
-    get().filter(|s| s.data().is_some() && s.pid.load(Ordering::Relaxed) == getpid())
+    get().filter(|s| s.is_home() && s.data().is_some())
 }
 
 /// One fresh mapping that is handed out page by page: had whole or not at all,
@@ -140,7 +144,8 @@ impl Room {
 /// Bytes that a forked child finds as zeroes: the threads' descriptors, how many
 /// there are, and where the threads' frames lie.
 const WIPED: usize = Room::of::<Descriptor>(MAX_DESCRIPTORS)
-    + Room::of::<AtomicU32>(2)
+    + Room::of::<AtomicU32>(3)
+    + Room::of::<AtomicU64>(1)
     + Room::of::<AtomicU64>(MAX_DESCRIPTORS);
 /// Bytes of all that the agent keeps for the life of the process.
 const LASTING: usize = WIPED
@@ -169,7 +174,9 @@ pub fn create() -> Result<&'static Shared, Errno> {
 /// Lays the state out; the part that a fork wipes comes first.
 fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
     let descriptors: &'static [Descriptor] = room.slice(MAX_DESCRIPTORS)?;
-    let [used, here]: &'static [AtomicU32; 2] = room.slice(2)?.as_array().ok_or(Errno(12))?;
+    let words: &'static [AtomicU32; 3] = room.slice(3)?.as_array().ok_or(Errno(12))?;
+    let [used, here, signals_owner] = words;
+    let space = room.slice(1)?.first().ok_or(Errno(12))?;
     let regions = room.slice(MAX_DESCRIPTORS)?;
     let records: &'static [AtomicU64] = room.slice(MAX_SITES * SITE_WORDS)?;
     let orders = [room.slice(MAX_SITES)?, room.slice(MAX_SITES)?];
@@ -209,6 +216,8 @@ fn furnish(mut room: Room) -> Result<&'static Shared, Errno> {
         lock_slot: AtomicU32::new(0),
         scope_slot: AtomicU32::new(0),
         here,
+        signals_owner,
+        space,
         plan: AtomicUsize::new(0),
         segments: Segments::new(),
     };
@@ -382,6 +391,12 @@ impl Shared {
     /// Whether a session was begun in this process, and not only in one that has forked it.
     pub fn is_here(&self) -> bool {
         self.here.load(Ordering::Relaxed) != 0 // a fork wipes it
+    }
+
+    /// Whether the session is the calling process's own. A forked child makes no system call to know, because it may be
+    /// under a filter that kills for one; only a child that shares this memory is recognised by its process id.
+    pub fn is_home(&self) -> bool {
+        self.is_here() && self.pid.load(Ordering::Relaxed) == getpid() // constant within a session
     }
 
     /// From which slot on a thread's slab has what is noted of scopes, where the session is about these.

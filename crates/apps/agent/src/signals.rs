@@ -88,7 +88,7 @@ mod trap;
 mod wait;
 
 pub use fd::{in_use as has_signalfd, signalfd};
-pub use heirs::{after_clear, after_failed_exec, before_exec};
+pub use heirs::{after_clear, after_failed_exec, before_exec, block_as_believed};
 pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };

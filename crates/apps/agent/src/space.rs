@@ -16,10 +16,10 @@
 //! | the thread that loads a library | [`loading`]: what the loader maps is not seen | never |
 //! | the agent's thread | [`tend`], [`read`]: reads the list; [`note_places`] | for the lock, bounded |
 //!
-//! A forked child has a copy, which nobody feeds: [`Space::is_home`] tells, and the bytes decide.
+//! A forked child has none, and the bytes decide there.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tiptoe_sys::raw::{self, call, getpid, nr};
 use tiptoe_uprobe::feed::call::Call;
@@ -71,19 +71,18 @@ struct Space {
     corrected: AtomicU64,
 }
 
-static SPACE: AtomicPtr<Space> = AtomicPtr::new(core::ptr::null_mut());
-
+/// `None` also in a forked child, which has not even the memory: the word with its address is wiped there.
 fn get() -> Option<&'static Space> {
-    // Acquire: pairs with the Release in `make`. SAFETY: the block is never freed, and only
-    // changed through atomics.
-    unsafe { SPACE.load(Ordering::Acquire).as_ref() }
+    // Acquire: pairs with the Release in `make`.
+    let at = shared::get()?.space.load(Ordering::Acquire);
+    // SAFETY: the block is never freed, and only changed through atomics.
+    unsafe { (at as *const Space).as_ref() }
 }
 
-/// A session begins. A forked child's copy may be locked by a thread that it does not
-/// have: it gets a space of its own. Without memory there is none, and bytes decide.
+/// A session begins. A forked child has no copy of its parent's: it gets a space of its own. Without memory there is
+/// none, and bytes decide.
 pub fn begin() {
-    if get().is_none_or(|space| !space.is_home()) {
-        SPACE.store(core::ptr::null_mut(), Ordering::Relaxed); // one thread begins a session
+    if get().is_none() {
         make();
     }
     if let Some(space) = get() {
@@ -95,7 +94,7 @@ pub fn begin() {
 fn make() -> Option<()> {
     let words = Feed::words(TABLES, FILES);
     let head = size_of::<Space>().next_multiple_of(PAGE);
-    let at = memory::private(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
+    let at = memory::not_forked(head + (words + MAX_SITES) * size_of::<u64>()).ok()?;
     // SAFETY: fresh zeroed memory of that length, which is never unmapped; seen as atomics
     // only from here on.
     let all: &'static [AtomicU64] =
@@ -113,7 +112,7 @@ fn make() -> Option<()> {
     };
     // SAFETY: the head of that memory is large enough, and page-aligned.
     unsafe { (at as *mut Space).write(space) };
-    SPACE.store(at as *mut Space, Ordering::Release); // pairs with `get`
+    shared::get()?.space.store(at as u64, Ordering::Release); // pairs with `get`
     Some(())
 }
 
@@ -227,20 +226,23 @@ pub fn note_places(data: &Data, count: usize, site: impl Fn(usize) -> Option<(us
 
 /// Whether a trap at `address`, within a site, is ours. In a signal handler.
 pub fn vouches(shared: &Shared, found: &TrapSite, address: u64) -> bool {
-    let space = get();
-    let Some((space, place)) = space.and_then(|s| Some((s, s.place(found.index)?))) else {
-        return true;
+    let known = get().and_then(|space| Some((space, space.place(found.index)?)));
+    let is_known = match known {
+        Some((space, place)) => {
+            let answer = space.feed.is_at(address, found.site.address, place);
+            count(
+                shared,
+                match answer {
+                    Answer::Speculative => slots::SPECULATIVE,
+                    Answer::Locked => slots::LOCKED,
+                    Answer::Missed => slots::MISSED,
+                },
+            );
+            answer != Answer::Missed
+        }
+        None => shared.is_here(),
     };
-    let answer = space.feed.is_at(address, found.site.address, place);
-    count(
-        shared,
-        match answer {
-            Answer::Speculative => slots::SPECULATIVE,
-            Answer::Locked => slots::LOCKED,
-            Answer::Missed => slots::MISSED,
-        },
-    );
-    answer != Answer::Missed || {
+    is_known || {
         // The thread just executed an instruction of this page.
         let page = address / PAGE as u64;
         let window = found.site.address..found.site.address + u64::from(found.site.len);

@@ -18,11 +18,16 @@ pub(crate) fn of_thread(code: &mut Code, tls: i32) {
 /// Has the agent's cold entry see to a thread that has none, given what it `asked` for; a
 /// forked child goes on at `out` without.
 pub(crate) fn ask(code: &mut Code, out: usize, asked: i32) {
-    code.relative(&[0x80, 0x3d], To::Gate, &[0]) // cmpb $0,GATE(%rip)
-        .jump_back(Some(IF_EQUAL), out);
+    unless_child(code, out);
     code.put(&[0x68])
         .put32(asked)
         .relative(&[0xe8], To::Cold, &[]);
+}
+
+/// A forked child, whose threads have no counters either, goes on at `out`.
+pub(crate) fn unless_child(code: &mut Code, out: usize) {
+    code.relative(&[0x80, 0x3d], To::Gate, &[0]) // cmpb $0,GATE(%rip)
+        .jump_back(Some(IF_EQUAL), out);
 }
 
 /// The same where a hit is told apart by a value, which only the trampoline knows: the thread

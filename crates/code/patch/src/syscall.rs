@@ -111,7 +111,7 @@ pub fn stays(nr: u32) -> bool {
         13, 14, 15, 34, 127, 128, 130, 270, 271, 281, 282, 289,
         441, // signals, and waits for them
         56, 57, 58, 59, 60, 231, 322, 435, // clone, fork, vfork, exec, exit
-        105, 106, 113, 114, 116, 117, 119, 157, 158, 272, 308,
+        101, 105, 106, 113, 114, 116, 117, 119, 157, 158, 272, 308,
         317, // set*id, prctl, arch_prctl, namespaces, seccomp
     ];
     STAY.contains(&nr)

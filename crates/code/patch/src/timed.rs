@@ -152,6 +152,7 @@ impl Trampoline {
                 counters::ask_again(code, [ready, plain], asked, abi.tls);
             }
             None => {
+                counters::unless_child(code, plain);
                 code.put(&[0x51, 0x52]);
                 code.put(&[0x68]).put32(call.asks(UNCOUNTED));
                 code.jump_back(None, asked.again);

@@ -39,6 +39,7 @@ pub mod nr {
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const FCNTL: usize = 72;
+    pub const PTRACE: usize = 101;
     pub const GETUID: usize = 102;
     pub const GETGID: usize = 104;
     pub const SETGROUPS: usize = 116;

@@ -10,6 +10,7 @@ use super::{EIO, by_batch, manner, still_stands};
 use crate::ports;
 use crate::shared::Shared;
 use crate::signals;
+use crate::tasks;
 use crate::text::SelfMemory;
 use crate::thread::is_owned;
 use crate::watches;
@@ -154,6 +155,23 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> Manner {
         let _ = futex::wait(owner, word, Some(1_000_000));
     }
     Manner::Running
+}
+
+/// Puts back all that a forked child inherited and gives its signals back, where it has one thread: no code of ours runs
+/// there afterwards, but the return thunks of calls that it is in. With more threads, which may be in any patch, what needs trap
+/// bytes stays.
+pub fn forsake(shared: &Shared) {
+    shared.forget_session();
+    shared.claims.end();
+    let text = SelfMemory::open();
+    let manner = match tasks::is_only_one() {
+        true => Manner::Still,
+        false => Manner::Running,
+    };
+    let is_left = |site: &Site| !site.flags.has(SiteFlags::STAYS);
+    if restore(shared, &text, manner, is_left) {
+        signals::disown();
+    }
 }
 
 /// A forked child that is attached for itself: what it inherited is put back

@@ -1,6 +1,6 @@
 //! What programs and children inherit of the program's dispositions.
 
-use super::{Action, BOTH, SIG_IGN, believed, home, kernel_action, our_action};
+use super::{Action, BOTH, OURS, SIG_IGN, believed, home, kernel_action, our_action};
 use crate::thread::set_mask;
 use crate::tls;
 
@@ -8,7 +8,7 @@ use crate::tls;
 /// Returns what to give to [`after_failed_exec`].
 pub fn before_exec() -> u64 {
     let blocked = tls::blocked();
-    set_mask(set_mask(u64::MAX) | blocked);
+    block(blocked, true);
     for signal in BOTH {
         if believed(signal).is_some_and(|believed| believed.action().handler == SIG_IGN) {
             let ignored = Action {
@@ -24,7 +24,20 @@ pub fn before_exec() -> u64 {
 /// Takes back what [`before_exec`] did.
 pub fn after_failed_exec(blocked: u64) {
     insist_ignored();
-    set_mask(set_mask(u64::MAX) & !blocked);
+    block(blocked, false);
+}
+
+/// Blocks our signals in the calling thread's kernel mask, or no longer. Usually it is about none: then no call is made,
+/// because a child may be under a filter that lets it make its exec alone.
+fn block(signals: u64, blocks: bool) {
+    if signals != 0 {
+        let mask = set_mask(u64::MAX);
+        set_mask(if blocks {
+            mask | signals
+        } else {
+            mask & !signals
+        });
+    }
 }
 
 /// Puts our handlers back in a child whose handlers the kernel dropped at its birth. What the program handled is
@@ -40,6 +53,13 @@ pub fn after_clear() {
             let _ = kernel_action(signal, Some(&our_action(&now)));
         }
     }
+}
+
+/// The signals were given back while this thread was within a hook: what it noted last is what it wants.
+pub fn block_as_believed() {
+    let believed = tls::blocked();
+    tls::set_blocked(0);
+    set_mask(set_mask(u64::MAX) & !OURS | believed);
 }
 
 fn insist_ignored() {

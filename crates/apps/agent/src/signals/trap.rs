@@ -181,7 +181,9 @@ fn redirect(signal: i32, context: &mut Context) -> bool {
 }
 
 fn ask_rearm(shared: &shared::Shared) {
-    if !shared.rearm.swap(true, Ordering::AcqRel)
+    // A child has no segment, and nobody to ask.
+    if shared.is_home()
+        && !shared.rearm.swap(true, Ordering::AcqRel)
         && let Some(owner) = shared.data().and_then(|data| data.owner())
     {
         raw::futex::wake(owner, u32::MAX);

@@ -31,7 +31,7 @@ use crate::thread;
 /// Most libraries, each at one place, that a session tells apart.
 pub const MOST: usize = 4096;
 /// How long a loading thread waits for the probes of its library, at most.
-const PATIENCE_NS: u64 = 5_000_000;
+const PATIENCE_NS: u64 = 20_000_000;
 /// The same where the library is an unwinder, which must not see return thunks: it is
 /// loaded once, if ever.
 const UNWINDER_PATIENCE_NS: u64 = 500_000_000;

@@ -184,7 +184,7 @@ mod tests {
             24,
             "shop::Basket::add(int)",
             also,
-            "   12  shop::Bas…dd(int)",
+            "   12  shop::Ba…add(int)",
         );
     }
 

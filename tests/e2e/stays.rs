@@ -45,7 +45,8 @@ impl Mapping {
     }
 }
 
-const ARENA_CODE: u64 = 0xe000;
+/// An arena without its first page, which is written.
+const ARENA_CODE: u64 = 0xf000;
 const STACK: u64 = 0x1_0000;
 
 /// The agent's stack, state and segments began at the same address in every process, its trampolines at the same distance

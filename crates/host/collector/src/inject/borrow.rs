@@ -23,6 +23,9 @@ const MAX_FILES: usize = 64;
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// Between two looks at a loader's lock that is held.
 const LOCKED: Duration = Duration::from_millis(2);
+/// A lock that was seen free so recently is held for short times, if it is held again: the borrowed thread may wait for it.
+/// Otherwise no thread could be borrowed in a program that opens libraries nearly all the time.
+const SHORT_HOLDS: Duration = Duration::from_millis(100);
 /// Slices of about 0.06 ms: 0.3 s without a heartbeat, and the stub goes home alone.
 const LEASE: u64 = 5000;
 /// The stub's stack; the loader's own frames take a few tens of KiB.
@@ -80,6 +83,7 @@ pub(super) fn borrow(
         stacks,
         ground,
         loads,
+        free_at: None,
         started: Instant::now(),
         deadline,
         why: "no thread was seen".into(),
@@ -104,6 +108,8 @@ struct Search<'a> {
     ground: Ground,
     /// Whether the thread is to call the loader. The agent itself needs nothing of the program.
     loads: bool,
+    /// When the loader's locks were seen free last.
+    free_at: Option<Instant>,
     started: Instant,
     deadline: Instant,
     /// Why the last candidate was let go.
@@ -114,7 +120,7 @@ impl Search<'_> {
     /// `None` when a thread would not stop, or time is over.
     fn run(&mut self) -> Result<Option<Borrowed>, InjectError> {
         for round in 1u32.. {
-            let is_locked = self.loads && self.stacks.has_loader_locked();
+            let is_locked = self.loads && self.is_loader_locked();
             let candidates = match is_locked {
                 true => Vec::new(),
                 false => self.candidates()?,
@@ -149,6 +155,15 @@ impl Search<'_> {
             std::thread::sleep(random_pause());
         }
         Ok(None)
+    }
+
+    /// Whether a borrowed thread would wait long for one of the loader's locks, as far as the looks so far say.
+    fn is_loader_locked(&mut self) -> bool {
+        if !self.stacks.has_loader_locked() {
+            self.free_at = Some(Instant::now());
+            return false;
+        }
+        self.free_at.is_none_or(|at| at.elapsed() > SHORT_HOLDS)
     }
 
     /// The threads worth a try, best first. Those whose time-outs would start anew are left
@@ -202,7 +217,7 @@ impl Search<'_> {
             }
             match self.stacks.place(&regs) {
                 // Not at the first look, which reads a file.
-                Place::Free if self.stacks.has_loader_locked() => {
+                Place::Free if self.is_loader_locked() => {
                     return Err(Missed::Refused("would wait for the loader's lock"));
                 }
                 Place::Free => return self.send(tid, held, regs),

@@ -1,5 +1,7 @@
-//! The compiler, from `.eh_frame`, for the host. Its bytes are hostile: each is looked at once
-//! and nothing in it says how much is done or kept.
+//! Compiles `.eh_frame` to a table, on the host.
+//!
+//! The bytes are hostile. No number in them may decide how much work is done or memory kept,
+//! because a few bytes could otherwise demand hours or gigabytes.
 
 extern crate std;
 
@@ -15,15 +17,15 @@ use gimli::{
 
 use crate::{Base, Rule, find, row};
 
-/// Longer common entries are not run: the work per description must not depend on what all
-/// of them share.
+/// Longest CIE whose functions are compiled. Each function runs its CIE's instructions again, so
+/// an unbounded CIE would make the work quadratic in the section's length.
 pub const MAX_CIE: usize = 256;
-/// No more pieces of code get a rule.
+/// Most spans in one table; the rest of the code is unknown.
 const MAX_SPANS: usize = 8_000_000;
-/// Functions begin at multiples of this: what is between two is no code.
+/// Alignment of functions and of entries in a procedure linkage table. A shorter gap is padding.
 const ALIGNED: u32 = 16;
 
-/// What the sections of one image say about unwinding.
+/// The unwind section of one image.
 pub struct Section<'d> {
     /// The bytes of `.eh_frame`.
     pub bytes: &'d [u8],
@@ -31,18 +33,18 @@ pub struct Section<'d> {
     pub address: u64,
     /// The bytes of an address: 4 or 8.
     pub word: u8,
-    /// Register numbers follow the instruction set.
+    /// Whether the image is for x86-64, because register numbers depend on the instruction set.
     pub x86_64: bool,
 }
 
-/// What gimli reads it by.
+/// The reader through which gimli reads a section.
 pub type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
-/// A table, by link-time addresses.
+/// Sorted rows by link-time address.
 #[derive(Clone, Debug, Default)]
 pub struct Table(Vec<u64>);
 
-/// Shows each frame description, in the order of the section; damaged ones are passed over.
+/// Calls `show` for each frame description, in the section's order; skips damaged ones.
 pub fn each_description<'d>(
     section: &Section<'d>,
     mut show: impl FnMut(&FrameDescriptionEntry<Reader<'d>>, &EhFrame<Reader<'d>>, &BaseAddresses),
@@ -68,7 +70,7 @@ pub fn each_description<'d>(
 }
 
 impl Table {
-    /// Compiles a section. One that is not for x86-64 gives an empty table.
+    /// Compiles a section. Returns an empty table unless the image is for x86-64.
     pub fn compile(section: &Section<'_>) -> Table {
         let mut spans = Spans::default();
         if !section.x86_64 {
@@ -89,19 +91,20 @@ impl Table {
         Table(spans.rows())
     }
 
-    /// The rule that holds at a link-time address.
+    /// Returns the rule at a link-time address.
     pub fn rule(&self, address: u64) -> Rule {
         let row = |index| self.0.get(index as usize).copied().unwrap_or(u64::MAX);
         let find = |at| find(self.0.len() as u32, row, at);
         u32::try_from(address).map_or(Rule::UNKNOWN, find)
     }
 
-    /// Its rows.
+    /// Returns the rows, sorted by address.
     pub fn rows(&self) -> &[u64] {
         &self.0
     }
 
-    /// Returns the rows of these addresses, which ascend and do not overlap; everywhere else [`Rule::UNKNOWN`] holds.
+    /// Returns the rows that cover `ranges`; all other addresses are [`Rule::UNKNOWN`]. The ranges must
+    /// ascend and must not overlap.
     pub fn rows_within(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<u64> {
         let mut rows: Vec<u64> = Vec::new();
         for range in ranges {
@@ -120,7 +123,7 @@ impl Table {
     }
 }
 
-/// Pieces of code, each with its rule.
+/// Start, end and rule of each piece of code.
 #[derive(Default)]
 struct Spans(Vec<(u32, u32, Rule)>);
 
@@ -152,14 +155,14 @@ impl Spans {
     fn push(&mut self, start: u32, end: u32, rule: Rule) {
         let is_full = self.0.len() == MAX_SPANS;
         match self.0.last_mut() {
-            // Of hostile bytes a piece may end where it has not begun.
+            // Hostile bytes may describe a span that ends before its start.
             _ if start >= end || is_full => {}
             Some(last) if last.1 == start && last.2 == rule => last.1 = end,
             _ => self.0.push((start, end, rule)),
         }
     }
 
-    /// Where two cover one address, the one that begins later has it.
+    /// Returns sorted rows. If two spans overlap, the one that starts later wins.
     fn rows(mut self) -> Vec<u64> {
         self.0.sort_by_key(|(start, ..)| *start);
         let mut rows: Vec<(u32, Rule)> = Vec::new();
@@ -207,8 +210,9 @@ fn known(row: &UnwindTableRow<usize>) -> Option<Rule> {
     Rule::new(base, u32::try_from(*offset).ok()?, saved)
 }
 
-/// Where in each entry of a procedure linkage table the number of the function has been pushed,
-/// if this is what linkers say of such a table: `rsp + 8 + ((rip & 15) >= turn) * 8`.
+/// Returns the offset in each entry of a procedure linkage table from which the function's number
+/// is on the stack. `None` unless the expression is the one that linkers write for such a table:
+/// `rsp + 8 + ((rip & 15) >= turn) * 8`.
 fn linkage(expression: &UnwindExpression<usize>, eh_frame: &EhFrame<Reader<'_>>) -> Option<u32> {
     const RSP: Register = X86_64::RSP;
     const RIP: Register = X86_64::RA;
@@ -230,8 +234,8 @@ mod tests {
 
     const AT: u64 = 0x1000;
 
-    /// A CIE that says CFA = rsp+8 and the return address below that, and one FDE for each of
-    /// `functions`: where it begins, how long it is, its instructions.
+    /// Returns a CIE (CFA = rsp+8, return address at CFA-8) and one FDE for each of `functions`, given
+    /// as start, length and instructions.
     fn eh_frame(functions: &[(u32, u32, &[u8])]) -> Vec<u8> {
         let entry = |body: Vec<u8>| {
             let padded = body.len().next_multiple_of(8) + 4;
@@ -290,14 +294,14 @@ mod tests {
             (0x5018, saved(Base::Sp, 8)),
             (0x5020, Rule::UNKNOWN),
         ];
-        // %rbp is still said to be kept: who steps knows better.
+        // The epilogue's row still has a slot for %rbp; `Rule::step` ignores a slot below the stack pointer.
         check(&[(0x5000, 0x20, &FRAMED)], &rows);
     }
 
     #[test]
-    fn neighbours_that_are_alike_are_one_and_gaps_are_unknown() {
+    fn equal_neighbours_merge_and_gaps_are_unknown() {
         let unknown = Rule::UNKNOWN;
-        // What fills up to the next multiple of 16 is no gap, what is longer is one.
+        // Padding up to the next multiple of 16 is not a gap.
         let all: [(u32, u32, &[u8]); 4] = [
             (0x5040, 0x08, &[]),
             (0x5000, 0x31, &[]),
@@ -311,7 +315,7 @@ mod tests {
             (0x5070, unknown),
         ];
         check(&all, &rows);
-        // One within another, which goes on behind it for nobody.
+        // The outer function's rule does not resume after a nested one.
         let nested: [(u32, u32, &[u8]); 2] = [(0x5000, 0x100, &[]), (0x5010, 0x10, &[0x0e, 32])];
         check(
             &nested,
@@ -337,18 +341,18 @@ mod tests {
             (0x5030, Rule::UNKNOWN),
         ];
         check(&[(0x5000, 0x30, &code(0x3b))], &rows);
-        // One that says something else.
+        // Another expression is unknown.
         check(
             &[(0x5000, 0x30, &code(0x29))],
             &[(0x5000, sp(16)), (0x5010, Rule::UNKNOWN)],
         );
-        // However long it is said to be, there is no more than there are bytes.
+        // The claimed length must not decide how many rows are kept.
         let bytes = eh_frame(&[(0x5000, 0x7fff_ffff, &code(0x3b))]);
         assert!(compiled(&bytes).rows().len() <= bytes.len() + 2);
     }
 
     #[test]
-    fn what_is_for_another_machine_is_nothing() {
+    fn sections_of_other_machines_give_no_rows() {
         let bytes = eh_frame(&[(0x5000, 16, &[])]);
         let section = Section {
             bytes: &bytes,

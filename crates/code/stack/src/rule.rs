@@ -2,11 +2,11 @@
 //!
 //! | bits | of a rule |
 //! |---|---|
-//! | 0-1 | 0: unknown; 1: nobody called this function; 2: the CFA is relative to the stack pointer; 3: to %rbp |
-//! | 2-14 | how far above that the CFA is, in words |
-//! | 15-25 | how far below the CFA the caller's %rbp is kept, in words; 0: nowhere, it still has it |
+//! | 0-1 | 0: unknown; 1: outermost function, no caller; 2: the CFA is relative to the stack pointer; 3: to %rbp |
+//! | 2-14 | distance of the CFA above that register, in words |
+//! | 15-25 | distance of the caller's saved %rbp below the CFA, in words; 0: %rbp is unchanged |
 
-/// The register that a frame is found by.
+/// The register to which the CFA is relative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The stack pointer.
@@ -15,11 +15,11 @@ pub enum Base {
     Bp = 3,
 }
 
-/// How to step from a place in a function to its caller.
+/// One step from an address in a function to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(u32);
 
-/// Where a thread is, as far as a walk needs it.
+/// The registers of a thread that a walk needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// The instruction pointer: of a caller, its return address.
@@ -35,19 +35,19 @@ const CFA: u32 = 2;
 const SAVED: u32 = 15;
 const CFA_WORDS: u32 = (1 << (SAVED - CFA)) - 1;
 const SAVED_WORDS: u32 = (1 << (Rule::BITS - SAVED)) - 1;
-/// No frame is larger: what is further away is no frame.
+/// Largest frame in bytes; a larger distance is taken for a corrupt stack.
 const FARTHEST: u64 = (CFA_WORDS * WORD) as u64;
 
 impl Rule {
-    /// So many bits of a number are a rule.
+    /// Width of a rule in bits.
     pub const BITS: u32 = 26;
-    /// Nothing is known: a walk stops.
+    /// No rule: a walk stops.
     pub const UNKNOWN: Rule = Rule(0);
-    /// The first function of a thread: a walk is over.
+    /// The first function of a thread: a walk is complete.
     pub const OUTERMOST: Rule = Rule(1);
 
-    /// The CFA is so many bytes above a register, and %rbp is kept so many below it. None
-    /// where that does not fit.
+    /// Returns a rule: the CFA is `cfa` bytes above the register, and %rbp is saved `saved` bytes
+    /// below the CFA. `None` unless both are whole words that fit their fields.
     pub fn new(base: Base, cfa: u32, saved: Option<u32>) -> Option<Rule> {
         let words = |bytes: u32, most: u32| {
             let fits = bytes.is_multiple_of(WORD) && (1..=most).contains(&(bytes / WORD));
@@ -58,26 +58,26 @@ impl Rule {
         Some(Rule(base as u32 | cfa << CFA | saved << SAVED))
     }
 
-    /// As a number.
+    /// Returns the rule as a number.
     #[inline]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// From a number, whose upper bits are ignored.
+    /// Returns the rule in a number's lower bits.
     #[inline]
     pub const fn from_bits(bits: u32) -> Rule {
         Rule(bits & ((1 << Rule::BITS) - 1))
     }
 
-    /// Whether the stack pointer alone says where the CFA is.
+    /// Returns whether the CFA is relative to the stack pointer.
     #[inline]
     pub const fn is_by_sp(self) -> bool {
         self.0 & 3 == Base::Sp as u32
     }
 
-    /// The CFA of the function that stands here: it is the same at all its instructions. None
-    /// where nothing is known, and where that is no frame: a stack leads upwards.
+    /// Returns the CFA, which is the same at all instructions of one activation. `None` if the rule
+    /// has none, or if the CFA is not above the stack pointer, too far above it, or misaligned to it.
     #[inline]
     pub fn cfa(self, frame: &Frame) -> Option<u64> {
         let above = u64::from(self.0 >> CFA & CFA_WORDS) * 8;
@@ -89,17 +89,20 @@ impl Rule {
         }
         let cfa = frame.bp.wrapping_add(above);
         let above = cfa.checked_sub(frame.sp)?;
-        // In words from 1 on: what is none is far away then.
+        // The subtraction wraps 0 and the rotation moves misaligned low bits to the top, so that
+        // one comparison refuses these too.
         let is_near = above.wrapping_sub(8).rotate_right(3) < FARTHEST / 8;
         is_near.then_some(cfa)
     }
 
-    /// The caller's frame, where `read` reads a word of the stack. None where there is no CFA.
+    /// Returns the caller's frame. `read` reads a word of the stack. `None` if there is no CFA or a
+    /// read fails.
     #[inline]
     pub fn step(self, frame: &Frame, read: impl Fn(u64) -> Option<u64>) -> Option<Frame> {
         let cfa = self.cfa(frame)?;
         let saved = u64::from(self.0 >> SAVED & SAVED_WORDS) * 8;
-        // What was kept below the stack pointer has been taken from there again.
+        // A slot below the stack pointer was popped, so that %rbp already is the caller's. The slot
+        // must not be read, because its old value may be overwritten.
         let bp = match saved {
             1.. if saved <= cfa - frame.sp => read(cfa - saved)?,
             _ => frame.bp,
@@ -113,7 +116,7 @@ impl Rule {
 mod tests {
     use super::*;
 
-    /// A stack of four words at 0x1000, each of which holds its index and 7 above it.
+    /// Reads a stack of four words at 0x1000; the word at index i is 0x70 + i.
     fn read(at: u64) -> Option<u64> {
         let index = at.checked_sub(0x1000)? / 8;
         (at.is_multiple_of(8) && index < 4).then_some(0x70 | index)
@@ -138,7 +141,7 @@ mod tests {
         check(Base::Sp, [8, 0], 5, Some([0x70, 0x1008, 5]));
         check(Base::Sp, [32, 16], 5, Some([0x73, 0x1020, 0x72]));
         check(Base::Bp, [16, 16], 0x1008, Some([0x72, 0x1018, 0x71]));
-        // It was popped.
+        // The saved %rbp was popped.
         check(Base::Sp, [8, 16], 5, Some([0x70, 0x1008, 5]));
     }
 
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_no_rule() {
+    fn distances_that_do_not_fit_are_refused() {
         for (cfa, saved) in [
             (0, None),
             (12, None),

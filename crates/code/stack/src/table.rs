@@ -1,19 +1,19 @@
-//! Rows, sorted by address: from there on a rule holds, up to the next row.
+//! Rows sorted by address. A row's rule is valid up to the next row.
 
 use crate::Rule;
 
-/// A row: an address, as a distance from where its file is loaded, and a rule.
+/// Returns a row of a rule and its address, relative to the file's load address.
 #[inline]
 pub const fn row(start: u32, rule: Rule) -> u64 {
     (start as u64) << 32 | rule.bits() as u64
 }
 
-/// The rule that holds at an address, by `len` rows that are read one by one. Rows that are
-/// not sorted give any rule that stands there, or none.
+/// Returns the rule at an address; `row` returns one of `len` rows. Unsorted rows give an arbitrary
+/// one of their rules or [`Rule::UNKNOWN`], so that a corrupt table cannot do more harm.
 #[inline]
 pub fn find(len: u32, row: impl Fn(u32) -> u64, at: u32) -> Rule {
     let (mut first, mut left) = (0, len);
-    // It halves: 32 turns at most.
+    // `left` halves, so that there are 32 turns at most.
     while left > 1 {
         let half = left / 2;
         if row(first + half) >> 32 <= u64::from(at) {
@@ -55,9 +55,9 @@ mod tests {
         assert_eq!((find(2, u32::MAX).bits(), find(0, 10)), (2, Rule::UNKNOWN));
     }
 
-    /// Every length, every place: as a search from one end finds it.
+    /// Compares each length and address with a linear search.
     #[test]
-    fn no_place_is_missed() {
+    fn binary_search_agrees_with_a_linear_one() {
         for len in 0..20u32 {
             let start = |index: u32| 2 * index + 1;
             for at in 0..45 {

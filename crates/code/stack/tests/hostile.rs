@@ -1,4 +1,4 @@
-//! Whatever the bytes: compiling ends, and what comes out of it is a table.
+//! Any bytes compile in bounded time to a sorted table.
 
 use proptest::prelude::*;
 use tiptoe_stack::compile::{Section, Table};
@@ -37,7 +37,7 @@ fn check(bytes: &[u8], addresses: &[u64]) {
     }
 }
 
-/// A CIE and an FDE of a real program, to begin from.
+/// A real program's CIE and FDE, which the tests damage.
 const REAL: [u8; 68] = [
     20, 0, 0, 0, 0, 0, 0, 0, 1, 0x7a, 0x52, 0, 1, 0x78, 16, 1, 0x1b, 12, 7, 8, 0x90, 1, 0,
     0, //
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn a_few_bytes_that_are_wrong(changes in proptest::collection::vec((0..REAL.len(), any::<u8>()), 0..6),
+    fn a_few_wrong_bytes(changes in proptest::collection::vec((0..REAL.len(), any::<u8>()), 0..6),
                                   at in 0x1000..0x3000u64) {
         let mut bytes = REAL;
         changes.iter().for_each(|(place, byte)| bytes[*place] = *byte);

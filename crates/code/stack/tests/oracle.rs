@@ -1,20 +1,7 @@
-//! Tables of real programs and libraries against what gimli says at each of their addresses.
-//!
-//! What `cargo test -p tiptoe-stack --release --test oracle -- --ignored --nocapture` printed
-//! (Debian 12, a two-core virtual machine):
-//! ```text
-//! libc.so.6:       23435 rows, 183 KB (.eh_frame 149 KB), 2.1 ms
-//! libstdc++.so.6:  30275 rows, 236 KB (.eh_frame 196 KB), 2.7 ms
-//! ld-linux:         2030 rows,  15 KB (.eh_frame  12 KB), 0.1 ms
-//! libcrypto.so.3:  75641 rows, 590 KB (.eh_frame 442 KB), 8.1 ms
-//! python3:         59498 rows, 464 KB (.eh_frame 401 KB), 9.6 ms
-//! redis-server:    35347 rows, 276 KB (.eh_frame 197 KB), 2.9 ms
-//! ```
+//! Compares tables of real programs and libraries with gimli's rows.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
-
-use std::time::Instant;
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, RegisterRule, UnwindContext,
@@ -65,7 +52,7 @@ fn compile(file: &File) -> Table {
     })
 }
 
-/// What a row of gimli's says, as a rule; None where a rule cannot say it.
+/// Returns gimli's row as a rule; `None` if no rule can express it.
 fn expected(row: &gimli::UnwindTableRow<usize>) -> Option<Rule> {
     let (base, offset) = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } if *register == X86_64::RSP => {
@@ -88,10 +75,10 @@ fn expected(row: &gimli::UnwindTableRow<usize>) -> Option<Rule> {
     }
 }
 
-/// Each row of each function, at its first and last address, found by the file's own index.
+/// Compares each row at its first and last address; functions are found by the file's own index.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole libraries")]
-fn every_row_says_what_gimli_says() {
+fn every_row_agrees_with_gimli() {
     for (path, file) in files() {
         let table = compile(&file);
         let eh_frame = EhFrame::new(&file.eh_frame.1, LittleEndian);
@@ -123,7 +110,7 @@ fn every_row_says_what_gimli_says() {
                         compared += 1;
                     }
                     None if matches!(row.cfa(), CfaRule::Expression(_)) => {
-                        // A linkage table's, of which each address has a rule, or none has.
+                        // A linkage table: either both parts of each entry have a rule or neither has.
                         let none = table.rule(first) == Rule::UNKNOWN;
                         let (at, after) = (table.rule(first | 10), table.rule(first | 11));
                         let entry = [8, 16].map(|cfa| Rule::new(Base::Sp, cfa, None).unwrap());
@@ -141,28 +128,6 @@ fn every_row_says_what_gimli_says() {
         assert!(
             compared > 1000 && beyond * 20 < compared,
             "{path}: {compared}, {beyond}"
-        );
-    }
-}
-
-#[test]
-#[ignore = "prints sizes and times"]
-fn time() {
-    for (path, file) in files() {
-        let mut took: Vec<_> = (0..11)
-            .map(|_| {
-                let begun = Instant::now();
-                std::hint::black_box(compile(&file));
-                begun.elapsed()
-            })
-            .collect();
-        took.sort();
-        let rows = compile(&file).rows().len();
-        println!(
-            "{path}: {rows} rows, {} KB (.eh_frame {} KB), {:.1} ms",
-            (rows * 8) >> 10,
-            file.eh_frame.1.len() >> 10,
-            took[5].as_secs_f64() * 1e3
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Stacks of threads that wait, deep in libraries: our tables against framehop, frame by frame.
+//! Compares our tables with framehop, frame by frame, on threads that wait deep in libraries.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -104,7 +104,7 @@ fn start(flags: &[&str]) -> (tempfile::TempDir, Program) {
     (folder, Program(child))
 }
 
-/// What is mapped executable, for both.
+/// The executable mappings, for our tables and for framehop.
 struct Mapped {
     unwinder: UnwinderX86_64<Vec<u8>>,
     tables: BTreeMap<u64, (u64, u64, Table)>,
@@ -252,7 +252,7 @@ fn check(flags: &[&str]) {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a program")]
-fn waiting_threads_stand_where_framehop_says() {
+fn stacks_of_waiting_threads_are_those_of_framehop() {
     check(&["-fomit-frame-pointer"]);
     check(&["-fno-omit-frame-pointer"]);
 }

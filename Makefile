@@ -15,7 +15,7 @@ MIRI_CRATES ?= tiptoe-event tiptoe-sync tiptoe-port tiptoe-wire tiptoe-session t
 step := scripts/step.sh
 
 .NOTPARALLEL:
-.PHONY: build dist sbom demo test nightly stress check tests models miri asan fuzz features clean
+.PHONY: build dist sbom docs demo test nightly stress check tests models miri asan fuzz features clean
 
 build: ## the tiptoe command, at target/release/tiptoe
 	cargo build --locked --release
@@ -25,6 +25,9 @@ dist: ## what is released, in target/dist: a static binary, a Debian package, a 
 
 sbom: ## what the tiptoe command is made of, at target/tiptoe.cdx.json (CycloneDX)
 	@scripts/sbom.sh
+
+docs: ## the book of docs/, at target/docs/index.html
+	@scripts/docs.sh
 
 demo: ## a redis-server under load, traced, with what that cost
 	@scripts/setup.sh demo

@@ -8,6 +8,7 @@ pub mod examples;
 pub mod keep;
 pub mod layers;
 pub mod metadata;
+pub mod pages;
 pub mod pairs;
 pub mod sbom;
 pub mod shared_object;

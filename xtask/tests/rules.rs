@@ -7,7 +7,7 @@ use skipped::skipped;
 use xtask::dependencies::Dependencies;
 use xtask::layers::{self, Row};
 use xtask::metadata::{self, Package};
-use xtask::{examples, pairs, read, sbom, shared_object, sources};
+use xtask::{examples, pages, pairs, read, sbom, shared_object, sources};
 
 /// The crates whose types may be serialized: each such type is a contract.
 const SERDE: &[&str] = &["session", "report", "bench", "cli"];
@@ -63,6 +63,16 @@ fn crates_carry_the_attributes_of_their_row() {
 #[test]
 fn files_are_short() {
     none(sources::too_long(LONG_FILES));
+}
+
+#[test]
+fn the_readme_is_short() {
+    none(pages::too_long());
+}
+
+#[test]
+fn links_of_pages_lead_to_files() {
+    none(pages::broken_links());
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn entries_are_counted_where_calls_cannot_be_followed() {
         .run(&target("carried"), &["1000"]);
     let report = run.good();
     report.assert_exact(&run.expected());
-    let why = "nothing tells there where the function returns to: only its entries are counted";
+    let why = "the return address is at no known place there: only its entries are counted";
     assert_eq!(report.refusals().get(why), Some(&1), "{:#}", report.value);
     let has_times = |name| {
         report

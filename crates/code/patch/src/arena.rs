@@ -1,4 +1,4 @@
-//! Memory for trampolines: which is free, which is open, and how it is handed out.
+//! Hands out memory for trampolines.
 //!
 //! An arena is 64 KiB at a multiple of 64 KiB:
 //!
@@ -7,9 +7,9 @@
 //! | 0 | the gate page: its first word is wiped on fork; 0 means do nothing |
 //! | 4096 | thunk to the cold entry: `jmp *(%rip)` and the address |
 //! | 4112 | thunks to the agent's other entries |
-//! | 4176 | what unwinders are told of these |
-//! | behind | trampolines from below; from above what unwinders are told of each |
-//! | 61440 | where that is, and the words of trampolines: see [`tiptoe_wire::arena`] |
+//! | 4176 | unwind information of these |
+//! | next | trampolines upwards; from the end downwards the unwind information of each |
+//! | 61440 | where unwind information is, and the words of trampolines: see [`tiptoe_wire::arena`] |
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use tiptoe_wire::arena::{BLOCK, INDEX, PROLOGUE, PROLOGUE_TOLD, UNIT, caller};
 use crate::code::To;
 use crate::displacement::{BANDS, BELOW, ByteSet, Displacement};
 use crate::trampoline::Abi;
-use crate::unwind::Told;
+use crate::unwind::UnwindInfo;
 
 /// The length, and the alignment, of an arena.
 pub const ARENA_LEN: u64 = tiptoe_wire::arena::LEN;
@@ -30,50 +30,50 @@ const SLOW: u64 = HOOK + 16;
 const TIME: u64 = SLOW + 16;
 const FUTEX: u64 = TIME + 16;
 const CODE: u64 = PROLOGUE_TOLD + 80;
-/// Where trampolines, and what is told of them, end.
+/// The end of trampolines and their unwind information.
 const END: u64 = INDEX;
-/// Behind the gate word: the address of the table of return thunks.
+/// The offset after the gate word of the address of the table of return thunks.
 const TABLE: u64 = 8;
-/// Runs too short for any trampoline are not kept.
+/// Shorter runs are dropped, because no trampoline fits.
 const SHORTEST: u64 = 32;
-/// An arena without so much in one piece is filled up only where no other can be had, but with
-/// what is short, as counts are: what goes into the ends of many lies in as many pages, on the
-/// same few lines of a cache.
+/// An arena whose longest run is shorter is used only if nothing else is free, except for short
+/// trampolines such as counts. The ends of many arenas are on as many pages, at the same few cache
+/// sets.
 const ROOMY: u64 = 2048;
 const SHORT: u64 = 128;
-/// More than this are never opened.
+/// The most arenas.
 const MOST: usize = 4096;
-/// Granules looked at in one free range and band before giving it up.
+/// The most granules to try in one free range and band.
 const TRIES: usize = 1024;
-/// Below this the kernel maps nothing.
+/// The kernel maps nothing below this address.
 const LOWEST: u64 = 0x1_0000;
 
-/// An arena that exists already, from an attach before this one.
+/// An arena that an earlier attach left in the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedArena {
-    /// Its first byte.
+    /// The address of its first byte.
     pub base: u64,
-    /// The address ranges that trampolines hold in it.
+    /// The address ranges that trampolines use.
     pub used: Vec<Range<u64>>,
 }
 
 /// Where arenas may be.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Free address ranges where nothing is expected to grow.
+    /// Free address ranges into which nothing is expected to grow.
     pub preferred: Vec<Range<u64>>,
-    /// Free ranges to use when no other will do: where the heap would grow.
+    /// Free ranges for the last resort, because the heap would grow into them.
     pub last_resort: Vec<Range<u64>>,
-    /// Arenas that are mapped already.
+    /// Arenas that are already mapped.
     pub arenas: Vec<UsedArena>,
-    /// Chooses among the free places, so that nobody knows where arenas are.
+    /// Chooses among the free places, so that an attacker cannot predict where arenas are.
     pub seed: u64,
 }
 
 /// An arena to map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arena {
-    /// Its first byte: the gate word.
+    /// The address of its first byte, the gate word.
     pub base: u64,
     /// Its length in bytes.
     pub len: u64,
@@ -96,7 +96,7 @@ impl Arena {
             prologue.extend_from_slice(&entry.to_le_bytes());
             prologue.extend_from_slice(&[0xcc, 0xcc]);
         }
-        let told = Told::called(prologue.len());
+        let told = UnwindInfo::called(prologue.len());
         prologue.extend(told.at(base + PROLOGUE_TOLD, base + PROLOGUE));
         debug_assert!(prologue.len() as u64 <= CODE - PROLOGUE);
         Arena {
@@ -107,7 +107,7 @@ impl Arena {
     }
 }
 
-/// The address that a link goes to from within the trampoline at `at`.
+/// Returns the address of a link's target for the trampoline at `at`.
 pub(crate) fn resolve(at: u64, to: To) -> u64 {
     let base = base_of(at);
     match to {
@@ -123,41 +123,41 @@ pub(crate) fn resolve(at: u64, to: To) -> u64 {
     }
 }
 
-/// The arena that holds an address.
+/// Returns the base of the arena that holds an address.
 pub(crate) fn base_of(address: u64) -> u64 {
     address & !(ARENA_LEN - 1)
 }
 
-/// What a trampoline asks of its address.
+/// The constraints on a trampoline's address.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
-    /// What displacements are relative to.
+    /// The address to which displacements are relative.
     pub(crate) origin: u64,
     /// The displacements with a trap byte on each head.
     pub(crate) any: Displacement,
-    /// Those whose last byte may trap only with one more behind it, too.
+    /// The displacements whose last byte may also be one that traps together with the next.
     pub(crate) pairs: Displacement,
     /// The lowest and highest address that its links allow.
     pub(crate) reach: (u64, u64),
     /// Its length.
     pub(crate) len: u64,
-    /// How many of its first bytes most hits run.
+    /// The number of first bytes that most hits run.
     pub(crate) hot: u64,
-    /// How many bytes are told of it: a multiple of [`UNIT`].
+    /// The length of its unwind information, a multiple of [`UNIT`].
     pub(crate) told: u64,
 }
 
 /// Room for a trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Where it goes.
+    /// The trampoline's address.
     pub(crate) at: u64,
-    /// Where what is told of it goes, in the same arena.
+    /// The address of its unwind information, in the same arena.
     pub(crate) told: u64,
 }
 
 impl Want {
-    /// The lowest allowed start in `range`, all bytes inside it.
+    /// Returns the lowest allowed start in `range` from which all bytes are inside it.
     fn in_range(&self, range: &Range<u64>, allowed: &Displacement) -> Option<u64> {
         let from = range.start.max(self.reach.0);
         let last = range.end.checked_sub(self.len)?.min(self.reach.1);
@@ -207,12 +207,12 @@ impl Open {
         Some(Place { at, told })
     }
 
-    /// Whether there is room for more than one or two.
+    /// Returns whether it has room for many trampolines.
     fn is_roomy(&self) -> bool {
         self.free.iter().any(|run| run.end - run.start >= ROOMY)
     }
 
-    /// The highest place for bytes that are told.
+    /// Returns the highest free address for unwind information.
     fn highest(&self, len: u64) -> Option<u64> {
         self.free.iter().rev().find_map(|run| {
             let start = run.end.checked_sub(len)? & !(UNIT - 1);
@@ -270,7 +270,7 @@ impl Arenas {
         }
     }
 
-    /// Those opened since the last call.
+    /// Returns the arenas opened since the last call.
     pub(crate) fn take_fresh(&mut self, abi: &Abi) -> Vec<Arena> {
         self.fresh
             .drain(..)
@@ -278,8 +278,8 @@ impl Arenas {
             .collect()
     }
 
-    /// Reserves room and returns its address: on few cache lines before other places, trap bytes
-    /// alone before those in pairs, open arenas before new ones, the heap's way last.
+    /// Reserves room and returns its address. Prefers few cache lines, then trap bytes alone to
+    /// pairs, then open arenas to new ones. The range into which the heap grows is last.
     pub(crate) fn place(&mut self, mut want: Want) -> Option<Place> {
         want.narrow_to_jump();
         want.len = want.len.max(BLOCK);
@@ -305,7 +305,7 @@ impl Arenas {
         roomy.find_map(|arena| arena.find(want, allowed))
     }
 
-    /// In what is left of one.
+    /// Finds room in the last free run of an arena.
     fn in_end(&self, want: &Want, allowed: &Displacement) -> Option<Place> {
         self.open.iter().find_map(|arena| arena.find(want, allowed))
     }
@@ -333,8 +333,9 @@ impl Arenas {
         })
     }
 
-    /// A place in a new arena that lies in a free range and begins in a band: the first one from an address on that
-    /// the seed chooses, or else the first one of all. So arenas whose bands overlap are side by side.
+    /// Returns a place in a new arena that is inside a free range and begins in a band. Searches
+    /// from an address that the seed chooses, then from the start, so that arenas of overlapping
+    /// bands are adjacent.
     fn granule(
         &self,
         want: &Want,
@@ -393,7 +394,7 @@ impl Arenas {
     }
 }
 
-/// [`BANDS`], those below the site from another one on.
+/// Returns [`BANDS`] with those below the site rotated by the seed.
 fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     let mut bands = BANDS;
     let (below, _) = bands.split_at_mut(BELOW);
@@ -401,7 +402,7 @@ fn bands_from(seed: u64) -> [u8; BANDS.len()] {
     bands
 }
 
-/// The addresses that a displacement with the given top byte reaches.
+/// Returns the addresses that a displacement with the given top byte reaches.
 fn band(origin: u64, top: u8) -> Range<u64> {
     let start = origin.saturating_add_signed(i64::from(i32::from(top) << 24));
     start..start.saturating_add(1 << 24)

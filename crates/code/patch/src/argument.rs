@@ -1,4 +1,4 @@
-//! What a function is called with, where that is a constant.
+//! Finds constant arguments of calls.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use iced_x86::{
 use crate::decode::{FunctionCode, Survey};
 use crate::syscall::sets;
 
-/// Returns the first argument of the call that returns to `returns_to`, if it is a constant on each way to the
-/// call: most often the address of a variable.
+/// Returns the first argument of the call that returns to `returns_to`, if it is a constant on each
+/// way to the call. Most often it is the address of a variable.
 pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     let survey = Survey::new(function);
     let mut factory = InstructionInfoFactory::new();
@@ -37,7 +37,7 @@ pub fn first_argument(function: &FunctionCode, returns_to: u64) -> Option<u64> {
     None
 }
 
-/// Returns what an instruction puts into its first operand, a register.
+/// Returns the value that an instruction writes to its first operand, a register.
 fn constant(instruction: &Instruction, known: &HashMap<Register, u64>) -> Option<u64> {
     match instruction.code() {
         Opcode::Lea_r64_m if instruction.is_ip_rel_memory_operand() => {
@@ -89,7 +89,7 @@ mod tests {
             None,
             "the first call has changed it"
         );
-        // mov (%rdi),%rdi; call; and mov $1,%edi; je in front of the call; mov $2,%edi; call
+        // mov (%rdi),%rdi; call; and mov $1,%edi; je to before the call; mov $2,%edi; call
         assert_eq!(
             argument(&[0x48, 0x8b, 0x3f, 0xe8, 0, 0, 0, 0], 0x1008),
             None

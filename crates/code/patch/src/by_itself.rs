@@ -1,17 +1,17 @@
-//! The calls that a trampoline follows by itself: those that return where its first ones did.
+//! Follows calls in the trampoline itself, if they return to one of its first two callers.
 //!
 //! ```text
-//! entry:  mov  %rax,-8(%rsp)         the red zone is nobody's at a function's entry
+//! entry:  mov  %rax,-8(%rsp)         the red zone is free at a function's entry
 //!         no counters: general
 //!         no credit: spent
-//!         mov  CALLER(%rip),%rax     where those calls return to, or 0: not yet
+//!         mov  CALLER(%rip),%rax     the callers' return address, or 0: not yet
 //!         cmp  %rax,(%rsp)
-//!         jne  the same with the second of such places; another: general
-//! known:  the end of a page of frames, or no counters any more: general
+//!         jne  compare with the second caller; neither: general
+//! known:  at the end of a page of frames, or counters removed: general
 //!         decq credit; incq calls
-//!         push a frame: whose it is, the time, where the return address stands
-//!         the second place: likewise
-//!         give the registers back
+//!         push a frame: owner, time, address of the return address
+//!         the second caller: likewise
+//!         restore the registers
 //! gone:   lea  8(%rsp),%rsp          each call has its ret, as with a thunk
 //!         call copy
 //!         push CALLER(%rip)
@@ -22,20 +22,21 @@
 //! general:
 //!         mov  -8(%rsp),%rax         on to the table of thunks
 //! ```
-//! Where calls are timed, which is dear, the others are the many: then what follows `spent` stands
-//! in front of what follows the test, and a call without credit takes no jump but a count's.
+//! If calls are timed, most hits have no credit, because timing is expensive. Then the code at
+//! `spent` directly follows the credit test, so that a call without credit takes no more jumps than
+//! a count.
 //!
-//! So most functions' most calls need no look-up, no jump through memory and none over more than
-//! 2 GiB. The return address behind `call copy` stands for one of the program's as a thunk's does:
-//! the agent writes it once, and it never changes.
+//! So most calls need no lookup, no jump through memory and none over more than 2 GiB. The return
+//! address after `call copy` represents one of the program's, as a thunk's does. The agent writes
+//! that word once, and it never changes.
 //!
-//! In a hot loop a call costs 2.7 ns from the first place and 3.4 from the second, where it costs 4.5
-//! by a thunk (`tiptoe bench uprobe`, `entry_return`, on an Intel Xeon, family 6, model 167); over 1,024
-//! functions, each called from one place, 12 and 44.
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, and 4.5 through a
+//! thunk. Over 1,024 functions, each called from one place, it costs 12 ns, and 44 through a thunk
+//! (`tiptoe bench uprobe`, `entry_return`, on an Intel Xeon, family 6, model 167).
 //!
-//! What costs is not the instructions but the stores, of which processors make one a cycle. Where
-//! the frame says already whose it is, as it does where the same function was called last at this
-//! depth, it is not written again; and of the registers as few are saved as will do.
+//! Stores dominate the cost, because processors make one a cycle. So the owner is not written again
+//! if the frame already names it, as it does when the same function was called last at this depth.
+//! And as few registers as possible are saved.
 
 use tiptoe_wire::arena::WAYS;
 use tiptoe_wire::calls::{FRAME_BYTES, RETURNING, words};
@@ -56,25 +57,24 @@ const TAKE_BOTH: [u8; 10] = [
     0x48, 0x8b, 0x4c, 0x24, 0xf0, // mov -16(%rsp),%rcx
 ];
 
-/// Where the rest of a trampoline meets it.
+/// The offsets at which the rest of the trampoline joins.
 pub(crate) struct Itself {
-    /// Where calls of each way are made, with all registers as they were and the return address
-    /// on the stack.
+    /// Where calls of each way are made, with all registers restored and the return address on the
+    /// stack.
     pub(crate) gone: [usize; WAYS],
-    /// These calls, to the copy.
+    /// The calls of the copy.
     pub(crate) calls: [Ahead; WAYS],
-    /// Where they go on, with the return address on the stack.
+    /// Where they continue, with the return address on the stack.
     pub(crate) exit: usize,
 }
 
-/// A word of the frame that is rarely written: the jump there, what does it, and where that
-/// goes on.
+/// A rarely written word of the frame: the jump to the write, the write, and where it returns to.
 type Unwritten = (Ahead, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Follows the calls that come from two places; others go on behind, as they came. With it
-    /// stands the displaced instructions' `copy`, which those go to at once that the filter has
-    /// `missed`.
+    /// Follows the calls from two callers; other calls continue after this code, unchanged.
+    /// Contains the displaced instructions' `copy`, to which hits that the filter `missed` jump
+    /// directly.
     pub(crate) fn by_itself(
         &mut self,
         call: &Call,
@@ -110,7 +110,7 @@ impl Trampoline {
         followed.itself
     }
 
-    /// A call that is only counted, and the copy.
+    /// Appends the path of a call that is only counted, and the copy.
     fn spent(&mut self, call: &Call, copy: &Trampoline, missed: Vec<Ahead>) {
         count(&mut self.code, call.slot + words::ONLY_COUNTED);
         self.code.put(&TAKE_RAX);
@@ -121,20 +121,20 @@ impl Trampoline {
     }
 }
 
-/// What [`follow`] leaves to be bound.
+/// The code of [`follow`] that is not bound yet.
 struct Followed {
     itself: Itself,
     /// Taken by calls that are not of the first way.
     others: Ahead,
-    /// Where those of the second go on.
+    /// Where calls of the second way continue.
     known: usize,
     /// Taken by calls of either way that are not followed here.
     general: [Ahead; 2],
 }
 
-/// Follows a call that there is credit for.
+/// Follows a call for which credit is left.
 fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
-    // Over many functions each branch that is taken costs: none is for the first place.
+    // Over many functions each taken branch costs, so that the first way has none.
     let others = unless_from(code, 0);
     let known = code.len();
     let general = enter(code, call, abi);
@@ -165,27 +165,27 @@ fn follow(code: &mut Code, call: &Call, abi: &Abi) -> Followed {
     }
 }
 
-/// The jump is taken unless the call is of this way; %rax is lost.
+/// Jumps unless the call is of this way; destroys %rax.
 fn unless_from(code: &mut Code, way: usize) -> Ahead {
     code.relative(&[0x48, 0x8b, 0x05], To::Caller(way), &[]); // mov CALLER(%rip),%rax
     code.put(&[0x48, 0x39, 0x04, 0x24]); // cmp %rax,(%rsp)
     code.jump_ahead(IF_NOT_EQUAL, true)
 }
 
-/// Makes the call, and puts its return address back. Where it is made, and the call itself.
+/// Makes the call, and restores its return address. Returns where it is made, and the call itself.
 fn go(code: &mut Code, call: &Call, way: usize) -> (usize, Ahead) {
     code.put(&TAKE_RAX);
     let gone = code.len();
     code.put(&[0x48, 0x8d, 0x64, 0x24, 8]); // lea 8(%rsp),%rsp
     let made = code.call_ahead(call.slot);
-    // The function has returned, and its return address is gone.
+    // The function has returned and popped its return address.
     code.stand(0, -8);
     code.relative(&[0xff, 0x35], To::Caller(way), &[]); // push CALLER(%rip)
     (gone, made)
 }
 
-/// Counts a call that is to be followed. The jumps are taken where that is not so simple: at the end of a page of
-/// frames; or in a child that a signal handler has made meanwhile, which has no counters.
+/// Counts a call that will be followed. The jumps are taken at the end of a page of frames, or if
+/// the thread lost its counters: a signal handler that interrupted this code may have forked.
 fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
@@ -195,7 +195,8 @@ fn enter(code: &mut Code, call: &Call, abi: &Abi) -> [Ahead; 2] {
     [full, none]
 }
 
-/// Pushes a frame that has no time: reserved first, and its first word last.
+/// Pushes a frame without time. It must be reserved first and its first word written last, because
+/// a signal handler may push frames in between.
 fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
@@ -218,7 +219,7 @@ fn push(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     ]
 }
 
-/// The same with the time.
+/// Pushes a frame with the time.
 fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     code.put(&KEEP_BOTH);
     code.put(&FRAMES_IN_RCX).put32(abi.frames);
@@ -240,10 +241,10 @@ fn push_timed(code: &mut Code, call: &Call, abi: &Abi) -> Vec<Unwritten> {
     )] // movq $whose,-24(%rcx)
 }
 
-/// The exit of calls that are neither timed nor a gate's, with the return address already on
-/// the stack. Where the thread has no counters the call is one of an earlier session's.
+/// Appends the exit of calls that are neither timed nor a gate's, with the return address already
+/// on the stack. If the thread has no counters, the call belongs to an earlier session.
 pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
-    // The function has returned: all is as at its entry.
+    // The function has returned: the stack is as at its entry.
     code.stand(0, 0);
     code.put(&KEEP_RAX);
     code.put(&FRAMES_IN_RAX).put32(abi.frames);

@@ -1,6 +1,6 @@
-//! Code that does not know its address yet: bytes, and the links to fill in.
+//! Code that has no address yet: bytes, and links to be filled in.
 
-/// What a 32-bit relative field points at.
+/// The target of a 32-bit relative field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     /// A fixed address of the target.
@@ -11,20 +11,20 @@ pub(crate) enum To {
     Cold,
     /// The arena's thunk to the system call hook.
     Hook,
-    /// The arena's thunk to what followed calls ask of the agent.
+    /// The arena's thunk to the entry for followed calls.
     Slow,
-    /// The arena's thunk to the agent's clockwork.
+    /// The arena's thunk to the agent's timing.
     Time,
     /// The arena's thunk to the agent's hook of contended locks.
     Futex,
     /// The arena's word with the address of the table of return thunks.
     Table,
-    /// One of the trampoline's own words, with where some calls return to that it follows by
+    /// One of the trampoline's own words, which hold return addresses of calls that it follows by
     /// itself.
     Caller(usize),
 }
 
-/// A field of 4 bytes at `at`, relative to the instruction that begins at `next`.
+/// A field of 4 bytes at `at`, relative to the end `next` of its instruction.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     at: usize,
@@ -32,15 +32,15 @@ struct Link {
     to: To,
 }
 
-/// How a thread in generated code stands to the program: as the program would stand
-/// `offset` bytes behind the site, but with `depth` bytes more on its stack.
+/// The program's state that a thread in generated code represents: `offset` bytes after the site,
+/// with `depth` more bytes on its stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stand {
     pub(crate) offset: usize,
     pub(crate) depth: i64,
 }
 
-/// A forward jump whose destination is not there yet.
+/// A forward jump whose target is not bound yet.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
@@ -48,7 +48,7 @@ pub(crate) struct Ahead {
     near: bool,
 }
 
-/// Condition codes as the low four bits of the opcode have them.
+/// Condition codes: the low four bits of the opcode.
 pub(crate) const IF_EQUAL: u8 = 4;
 pub(crate) const IF_NOT_EQUAL: u8 = 5;
 /// Below, as unsigned numbers.
@@ -60,7 +60,8 @@ pub(crate) const NOT_ABOVE: u8 = 14;
 /// Greater, as signed numbers.
 pub(crate) const IF_GREATER: u8 = 15;
 
-/// Relocatable machine code; its length never depends on where it goes.
+/// Relocatable machine code. Its length must not depend on its address, because the arena reserves
+/// room first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     bytes: Vec<u8>,
@@ -78,31 +79,30 @@ impl Code {
         &self.bytes
     }
 
-    /// Says how a thread stands that comes to the next instruction.
+    /// Declares the state of a thread at the next instruction.
     pub(crate) fn stand(&mut self, offset: usize, depth: i64) -> &mut Code {
         self.stands.push((self.len(), Stand { offset, depth }));
         self
     }
 
-    /// All that was said so.
+    /// Returns all declared states.
     pub(crate) fn stands(&self) -> &[(usize, Stand)] {
         &self.stands
     }
 
-    /// A call that the trampoline follows by itself, to a place that [`Code::bind_at`] names
-    /// later. The return address is taken from the next [`To::Caller`] behind it.
-    /// Its probe's words begin at `slot`.
+    /// Appends a call that the trampoline follows by itself; [`Code::bind_at`] sets its target
+    /// later. The next [`To::Caller`] holds its return address. Its probe's words begin at `slot`.
     pub(crate) fn call_ahead(&mut self, slot: u32) -> Ahead {
         self.followed.push((self.len(), slot));
         self.field_ahead(&[0xe8])
     }
 
-    /// Where these calls are, and their probe's words.
+    /// Returns the offsets of these calls, and their probes' words.
     pub(crate) fn followed(&self) -> &[(usize, u32)] {
         &self.followed
     }
 
-    /// What the field of the instruction that ends at `next` points at.
+    /// Returns the target of the field of the instruction that ends at `next`.
     pub(crate) fn link_before(&self, next: usize) -> Option<To> {
         let found = self.links.iter().find(|link| link.next == next);
         found.map(|link| link.to)
@@ -117,7 +117,7 @@ impl Code {
         self.put(&value.to_le_bytes())
     }
 
-    /// An opcode, a relative field to `to`, and `tail` bytes of the same instruction.
+    /// Appends an opcode, a relative field to `to`, and `tail` bytes of the same instruction.
     pub(crate) fn relative(&mut self, opcode: &[u8], to: To, tail: &[u8]) -> &mut Code {
         self.put(opcode);
         let at = self.len();
@@ -144,8 +144,8 @@ impl Code {
         self
     }
 
-    /// A conditional jump to a place that [`Code::bind`] names later; a short one
-    /// reaches 127 bytes.
+    /// Appends a conditional jump; [`Code::bind`] sets its target later. A short one reaches 127
+    /// bytes.
     pub(crate) fn jump_ahead(&mut self, condition: u8, near: bool) -> Ahead {
         if near {
             return self.field_ahead(&[0x0f, 0x80 | condition]);
@@ -157,8 +157,8 @@ impl Code {
         }
     }
 
-    /// An instruction that ends with a relative field of 4 bytes, to a place that
-    /// [`Code::bind`] names later.
+    /// Appends an instruction that ends with a relative field of 4 bytes; [`Code::bind`] sets its
+    /// target later.
     pub(crate) fn field_ahead(&mut self, opcode: &[u8]) -> Ahead {
         self.put(opcode).put32(0);
         Ahead {
@@ -167,14 +167,14 @@ impl Code {
         }
     }
 
-    /// The address, or near jump, is that of an offset.
+    /// Binds the field, or near jump, to an offset.
     pub(crate) fn bind_at(&mut self, ahead: Ahead, offset: usize) {
         debug_assert!(ahead.near, "a short jump does not reach everywhere");
         let distance = offset as i64 - ahead.end as i64;
         self.bytes[ahead.end - 4..ahead.end].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 
-    /// The jump, or the field, leads here.
+    /// Binds the jump, or the field, to the next instruction.
     pub(crate) fn bind(&mut self, jump: Ahead) {
         let distance = self.len() - jump.end;
         if jump.near {
@@ -185,7 +185,7 @@ impl Code {
         }
     }
 
-    /// A jump back to an offset already emitted, conditional or not.
+    /// Appends a jump back to an offset already emitted, conditional or not.
     pub(crate) fn jump_back(&mut self, condition: Option<u8>, offset: usize) {
         let distance = |end: usize| offset as i64 - end as i64;
         match (i8::try_from(distance(self.len() + 2)), condition) {
@@ -202,7 +202,7 @@ impl Code {
         };
     }
 
-    /// The lowest and highest addresses at which every link to a fixed address holds.
+    /// Returns the lowest and highest addresses at which every link to a fixed address is in reach.
     pub(crate) fn reach(&self) -> (u64, u64) {
         let mut reach = (0, u64::MAX);
         for link in &self.links {
@@ -216,8 +216,8 @@ impl Code {
         reach
     }
 
-    /// The bytes for the address `at`, in the arena whose thunks `resolve` knows;
-    /// `None` where a link is out of reach.
+    /// Returns the bytes for the address `at`, in the arena whose thunks `resolve` knows. `None` if
+    /// a link is out of reach.
     pub(crate) fn link(&self, at: u64, resolve: impl Fn(To) -> u64) -> Option<Vec<u8>> {
         let mut bytes = self.bytes.clone();
         for link in &self.links {

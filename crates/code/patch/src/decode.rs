@@ -1,4 +1,4 @@
-//! Reading a function once, from its first byte to its last.
+//! Reads a function once, from its first byte to its last.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
@@ -8,21 +8,21 @@ use crate::syscall;
 /// A function's bytes as they are in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionCode<'a> {
-    /// Where the first byte is.
+    /// The address of the first byte.
     pub address: u64,
-    /// The function, then whatever lies between it and the next function.
+    /// The function, then the bytes up to the next function.
     pub bytes: &'a [u8],
-    /// How many of the bytes are the function.
+    /// The number of bytes that are the function.
     pub size: usize,
 }
 
 impl<'a> FunctionCode<'a> {
-    /// The function's own bytes.
+    /// Returns the function's own bytes.
     pub(crate) fn body(&self) -> &'a [u8] {
         &self.bytes[..self.size.min(self.bytes.len())]
     }
 
-    /// A decoder that begins at `offset` and stops at the function's end.
+    /// Returns a decoder that begins at `offset` and stops at the function's end.
     pub(crate) fn decoder(&self, offset: usize) -> Decoder<'a> {
         self.decoder_of(64, offset)
     }
@@ -34,16 +34,16 @@ impl<'a> FunctionCode<'a> {
     }
 }
 
-/// Bytes between functions that nothing executes, which may hold an island.
+/// Bytes between functions that are never executed, so that an island may replace them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding {
-    /// Where they begin.
+    /// The address of the first byte.
     pub address: u64,
-    /// What they are now.
+    /// The bytes now.
     pub bytes: Vec<u8>,
 }
 
-/// The padding behind a function, where there is some and control cannot reach it.
+/// Returns the padding after a function. `None` if there is none, or control may reach it.
 pub fn padding(function: &FunctionCode) -> Option<Padding> {
     let len = Survey::new(function).unreached_padding(function);
     let start = function.body().len();
@@ -54,7 +54,7 @@ pub fn padding(function: &FunctionCode) -> Option<Padding> {
     })
 }
 
-/// Where a function's direct calls go.
+/// Returns the targets of a function's direct calls.
 pub fn direct_calls(function: &FunctionCode) -> Vec<u64> {
     let all = transfers(function).into_iter();
     let calls = all.filter(|(_, returns_to)| returns_to.is_some());
@@ -71,8 +71,8 @@ pub fn call_returns(function: &FunctionCode) -> Vec<u64> {
     calls.map(|call| call.next_ip()).collect()
 }
 
-/// Where a function's direct calls and jumps go, inside of it and out, and where the calls
-/// return to.
+/// Returns the targets of a function's direct calls and jumps, inside it and outside. For calls,
+/// also returns the return address.
 pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     let decoder = function.decoder(0).into_iter();
     let found = decoder.filter_map(|instruction| {
@@ -83,7 +83,7 @@ pub fn transfers(function: &FunctionCode) -> Vec<(u64, Option<u64>)> {
     found.collect()
 }
 
-/// How many bytes from the start are filler: `int3` or whole no-operations.
+/// Returns how many bytes from the start are filler: `int3` or whole no-operations.
 fn filler(bytes: &[u8], address: u64) -> usize {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut len = 0;
@@ -98,7 +98,7 @@ fn filler(bytes: &[u8], address: u64) -> usize {
     len
 }
 
-/// Whether control can go on to the instruction behind this one.
+/// Returns whether control can reach the next instruction.
 pub(crate) fn falls_through(instruction: &Instruction) -> bool {
     use FlowControl::{Exception, IndirectBranch, Return, UnconditionalBranch};
     !matches!(
@@ -107,15 +107,15 @@ pub(crate) fn falls_through(instruction: &Instruction) -> bool {
     )
 }
 
-/// What a linear reading of the whole function tells.
+/// The result of one linear pass over the whole function.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// Where the function's own direct branches and calls go; sorted.
+    /// Targets of the function's own direct branches and calls, sorted.
     targets: Vec<u64>,
-    /// Whether the last instruction ends exactly at the function's end, and
-    /// control does not go on behind it.
+    /// Whether the last instruction ends exactly at the function's end, and control does not
+    /// continue after it.
     ends: bool,
-    /// System calls that may be made elsewhere; sorted.
+    /// Addresses of system calls that may run from a copy, sorted.
     movable: Vec<u64>,
 }
 
@@ -128,7 +128,7 @@ impl Survey {
             let start = decoder.position();
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
-                // Data between instructions: take them up again one byte later.
+                // Data between instructions: try again one byte later.
                 survey.ends = false;
                 decoder
                     .set_position(start + 1)
@@ -146,17 +146,17 @@ impl Survey {
         survey
     }
 
-    /// Whether the system call at `address` may be made elsewhere.
+    /// Returns whether the system call at `address` may run from a copy.
     pub(crate) fn is_movable(&self, address: u64) -> bool {
         self.movable.binary_search(&address).is_ok()
     }
 
-    /// Whether a direct branch or call of the function goes to `address`.
+    /// Returns whether a direct branch or call of the function leads to `address`.
     pub(crate) fn is_target(&self, address: u64) -> bool {
         self.targets.binary_search(&address).is_ok()
     }
 
-    /// How many bytes of filler lie behind the function, out of control's reach.
+    /// Returns how many bytes of filler follow the function; 0 if control may reach them.
     pub(crate) fn unreached_padding(&self, function: &FunctionCode) -> usize {
         let body = function.body().len();
         let end = function.address + body as u64;
@@ -173,7 +173,7 @@ impl Survey {
     }
 }
 
-/// Where a direct near branch or call goes.
+/// Returns the target of a direct near branch or call.
 pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     use FlowControl::{Call, ConditionalBranch, UnconditionalBranch};
     let direct = match instruction.flow_control() {
@@ -185,8 +185,8 @@ pub(crate) fn direct_target(instruction: &Instruction) -> Option<u64> {
     direct.then(|| instruction.near_branch_target())
 }
 
-/// Fails unless an instruction of the function begins at `offset`, read from its
-/// first byte on as code of 64 or 32 `bits`.
+/// Fails unless an instruction of the function begins at `offset`. Decodes from the first byte, as
+/// code of 64 or 32 `bits`.
 pub fn check_boundary(function: &FunctionCode, offset: usize, bits: u32) -> Result<(), Refusal> {
     let size = function.body().len();
     if offset >= size {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_found_behind_data() {
+    fn targets_are_found_after_data() {
         let bytes = [0xeb, 0x01, 0x06, 0xeb, 0xfb, 0xc3];
         let survey = Survey::new(&code(&bytes, 6));
         assert!(survey.is_target(0x1003) && survey.is_target(0x1000) && survey.ends);

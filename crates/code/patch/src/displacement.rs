@@ -1,43 +1,43 @@
-//! Which displacements put a trap byte on every instruction head they cover.
+//! Chooses displacements that put a trap byte on every instruction head they cover.
 //!
-//! The four bytes of a `jmp rel32` lie where instructions began. A byte that
-//! covers a head must fault when executed there, whatever follows it: 19 bytes raise
-//! SIGILL, and leave the instruction pointer at the byte.
+//! The four bytes of a `jmp rel32` replace bytes at which instructions began. A byte on such a head
+//! must fault when executed, whatever follows it. 19 bytes raise SIGILL and leave the instruction
+//! pointer at the byte.
 //!
-//! Not `F1` (`int1`): it leaves the pointer after the byte, but under KVM on AMD at the
-//! byte, so where two of them follow each other nobody could say which one ran.
-//! Not `CC` (`int3`): where a uprobe of the kernel is on such a head in *some* process,
-//! the kernel takes each one that stands there for its own when the probe goes, in all
-//! processes that have uprobes in that file, and puts the file's byte in the middle of the
-//! displacement.
+//! Two one-byte traps are unusable:
+//! - `F1` (`int1`) leaves the pointer after the byte, but under KVM on AMD at the byte. If two of
+//!   them are adjacent, the handler could not know which one ran.
+//! - `CC` (`int3`) belongs to the kernel's uprobes. If a uprobe is on such a head in any process,
+//!   the kernel takes ours for its own when the uprobe is removed. It then writes the file's byte
+//!   into the displacement, in all processes that have uprobes in that file.
 //!
-//! Where the last head's instruction is longer than a byte, the patch may write one
-//! more, and these two bytes fault together: `FF` behind one of five more bytes.
+//! If the last head's instruction is longer than a byte, the patch may write one byte more. `FF`
+//! after one of five first bytes faults, so these two bytes trap together.
 
-/// Bytes that raise SIGILL in 64-bit mode and are the start of nothing else.
+/// Bytes that raise SIGILL in 64-bit mode and begin no instruction.
 const SIGILL_BYTES: &[u8] = &[
     0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x82, 0x9a, 0xce,
     0xd4, 0xd6, 0xea,
 ];
 
-/// Bytes that raise SIGILL with [`SECOND`] behind them: operands that do not exist.
+/// Bytes that raise SIGILL if [`SECOND`] follows, because the operand does not exist.
 const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
-/// What stands behind one of them.
+/// The byte after one of [`FIRSTS`].
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes in the order in which their 16 MiB bands are tried: below the site, then
-/// above it from the top down, because directly above a program its heap grows; those
-/// of two bytes last, nearest first.
+/// Top bytes in the order in which their 16 MiB bands are tried: below the site, then above it from
+/// the top down, because the heap grows directly above a program. Bands of two-byte traps are last,
+/// nearest first.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
 ];
 
-/// How many of them are below the site, by one byte.
+/// The number of [`BANDS`] below the site that trap with one byte.
 pub(crate) const BELOW: usize = 6;
 
-/// Bytes of a line of the instruction cache.
+/// The length of a line of the instruction cache.
 const LINE: u64 = 64;
 
 /// A set of byte values.
@@ -48,15 +48,15 @@ impl ByteSet {
     const NONE: ByteSet = ByteSet([0; 4]);
     pub(crate) const ALL: ByteSet = ByteSet([u64::MAX; 4]);
     pub(crate) const TRAPS: ByteSet = ByteSet::NONE.with(SIGILL_BYTES);
-    /// The trap bytes, and those that trap with a second one behind them.
+    /// The trap bytes, and those that trap if [`SECOND`] follows.
     pub(crate) const PAIRS: ByteSet = ByteSet::TRAPS.with(FIRSTS);
 
-    /// One value.
+    /// Returns the set of one value.
     pub(crate) const fn only(byte: u8) -> ByteSet {
         ByteSet::NONE.with(&[byte])
     }
 
-    /// The values that satisfy a condition.
+    /// Returns the set of values that satisfy a condition.
     pub(crate) fn filter(condition: impl Fn(u8) -> bool) -> ByteSet {
         let all = (0..=u8::MAX).filter(|&byte| condition(byte));
         all.fold(ByteSet::NONE, |set, byte| set.with(&[byte]))
@@ -71,7 +71,7 @@ impl ByteSet {
         self
     }
 
-    /// Those that are in both.
+    /// Returns the intersection.
     pub(crate) fn and(self, other: ByteSet) -> ByteSet {
         ByteSet(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
@@ -80,7 +80,7 @@ impl ByteSet {
         self.0[byte as usize / 64] >> (byte % 64) & 1 == 1
     }
 
-    /// The smallest member that is not below `byte`.
+    /// Returns the smallest member that is not below `byte`.
     fn at_or_after(self, byte: u8) -> Option<u8> {
         let first = byte as usize / 64;
         (first..4).find_map(|word| {
@@ -95,19 +95,19 @@ impl ByteSet {
     }
 }
 
-/// Whether `byte` may cover a head: it traps when executed, whatever follows it.
+/// Returns whether `byte` may cover a head: it traps when executed, whatever follows it.
 pub fn is_trap_byte(byte: u8) -> bool {
     ByteSet::TRAPS.contains(byte)
 }
 
-/// Whether `byte` traps only with [`SECOND`] behind it.
+/// Returns whether `byte` traps only if [`SECOND`] follows.
 pub(crate) fn needs_second(byte: u8) -> bool {
     FIRSTS.contains(&byte)
 }
 
-/// Whether an instruction whose first bytes were `original` is inside of a patch: each inner head of a patch is made to
-/// trap. A patch that begins there is no such one, nor is somebody else's trap: these begin with an `int3`, a jump or a
-/// call, none of which covers an inner head.
+/// Returns whether `now` is an inner head of a patch over an instruction that began with
+/// `original`. A trap byte covers each inner head. The first byte of a patch, or of another tool's,
+/// is not an inner head: it is `int3`, a jump or a call, and none of these covers an inner head.
 pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     const FIRSTS_OF_PATCHES: [u8; 4] = [0xcc, 0xe8, 0xe9, 0xeb];
     let [first, second] = now;
@@ -115,12 +115,12 @@ pub fn is_head_patched(now: [u8; 2], original: [u8; 2]) -> bool {
     pair || first != original[0] && !FIRSTS_OF_PATCHES.contains(&first)
 }
 
-/// The displacements allowed, byte by byte, lowest first.
+/// The allowed displacements, byte by byte, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Displacement(pub(crate) [ByteSet; 4]);
 
 impl Displacement {
-    /// Those of a `jmp rel32` with a byte of `traps` on each head (1 to 4).
+    /// Returns those of a `jmp rel32` that have a byte of `traps` on each head (1 to 4).
     pub(crate) fn over(heads: &[u8], traps: ByteSet) -> Displacement {
         let mut bytes = [ByteSet::ALL; 4];
         for &head in heads {
@@ -129,13 +129,14 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Those from `origin` to a place where `len` bytes touch as few cache lines as they can; all, if there is none.
+    /// Keeps the displacements from `origin` at which `len` bytes touch the fewest cache lines;
+    /// keeps all if there is none.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;
             start + len <= len.next_multiple_of(LINE).max(LINE)
         };
-        // A line divides 256, so the lowest byte decides.
+        // 256 is a multiple of the line's length, so the lowest byte decides.
         let few = self.0[0].and(ByteSet::filter(fits));
         if few != ByteSet::NONE {
             self.0[0] = few;
@@ -143,7 +144,7 @@ impl Displacement {
         self
     }
 
-    /// The smallest allowed displacement, as unsigned, that is not below `from`.
+    /// Returns the smallest allowed displacement, as unsigned, that is not below `from`.
     pub(crate) fn at_or_after(&self, from: u32) -> Option<u32> {
         let mut value = from;
         'carried: loop {
@@ -169,7 +170,7 @@ impl Displacement {
 mod tests {
     use super::*;
 
-    /// The kernel was given a probe inside of another tiptoe's jump.
+    /// The kernel was asked for a probe inside another tiptoe's jump.
     #[test]
     fn inner_heads_are_known_by_their_bytes() {
         let pushes = [0x55, 0x48];
@@ -223,7 +224,7 @@ mod tests {
         check(&[], 0x1010, 0, &Vec::from_iter(0..64));
         check(&[1], 0x1010, 48, &[0x37, 0x3f]);
         check(&[1], 0x1015, 36, &[0x06, 0x07, 0x2f, 0x37, 0x3f]);
-        // No trap byte leads to such a place.
+        // No trap byte leads to such an address.
         let traps = [
             0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f,
         ];

@@ -1,19 +1,20 @@
-//! Where a function's entry is patched: at its first instruction, or one behind it.
+//! Chooses where a function's entry is patched: at its first instruction, or a later one.
 //!
-//! The site is moved on behind an `endbr64`, behind a no-operation of five bytes
-//! (which a uprobe of the kernel makes a call of its own, all five), and behind
-//! instructions at which no jump could be guarded (see `guard`), as long as whoever
-//! enters the function passes them exactly once. Where one overwrites an argument that a filter asks
-//! for, the site stays at the first. What an entry may destroy depends on them:
+//! The site moves past an `endbr64`, past a five-byte no-operation (a kernel uprobe replaces all
+//! five bytes with a call), and past instructions at which no jump could be guarded (see `guard`).
+//! Every caller must execute the skipped instructions exactly once; otherwise hits would be lost or
+//! counted twice. If a skipped instruction overwrites an argument that a filter needs, the site
+//! stays at the first. What the hit may destroy depends on the skipped instructions:
 //!
-//! | passed over | at the site are dead |
+//! | skipped | dead at the site |
 //! | --- | --- |
 //! | nothing, or moves and the like | the flags, the red zone |
 //! | these, and then only compares | the same: compares are executed again after the hit (see `twice`) |
 //! | another that sets status flags or the direction flag | neither |
 //! | a store through the stack pointer, or a copy of it | neither |
 //!
-//! What else an instruction leaves, trampolines keep: the x87 stack and its condition codes, vector registers, MXCSR.
+//! Trampolines preserve everything else: the x87 stack and its condition codes, vector registers,
+//! MXCSR.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -29,11 +30,11 @@ use crate::shape::{Kind, Shape, Strategy, shape_in};
 use crate::twice;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// The length of the no-operation that the kernel makes a call of.
+/// The length of the no-operation that a kernel uprobe replaces with a call.
 const PAD: usize = 5;
-/// No more instructions than these are passed over.
+/// The most instructions to skip.
 const MOST: usize = 4;
-/// What filters compare, in their order.
+/// The arguments that filters compare, in order.
 const ARGUMENTS: [Register; 6] = [
     Register::RDI,
     Register::RSI,
@@ -43,7 +44,7 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// The shape of a function's entry.
+/// Returns the shape of a function's entry.
 pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, Refusal> {
     let start = after_mark(function, survey);
     let kind = if reads_flags(function, start) {
@@ -65,7 +66,7 @@ pub(crate) fn shape(function: &FunctionCode, survey: &Survey) -> Result<Shape, R
     }
 }
 
-/// How much a jump at a site would ask of its trampoline's address: 0 for little.
+/// Returns how tightly a jump at the site restricts its trampoline's address; 0 is best.
 fn rank(shape: &Shape) -> u8 {
     let best = &shape.windows[0];
     match best.strategy {
@@ -75,7 +76,7 @@ fn rank(shape: &Shape) -> u8 {
     }
 }
 
-/// The shapes behind the first instructions, nearest first.
+/// Returns the shapes at the instructions after the first, nearest first.
 fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -> Vec<Shape> {
     let mut factory = InstructionInfoFactory::new();
     let mut decoder = function.decoder(start);
@@ -98,7 +99,7 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
             Some(copy) => {
                 repeats.append(&copy);
             }
-            // What is between a compare and the site may change what was compared.
+            // An instruction between a compare and the site may change what was compared.
             None if leaves_something(&mut factory, &instruction) || repeats.len() > 0 => {
                 kind = Kind::Inside;
             }
@@ -116,13 +117,13 @@ fn further(function: &FunctionCode, survey: &Survey, start: usize, kind: Kind) -
     shapes
 }
 
-/// Whether control goes straight on, the stack as it was.
+/// Returns whether control continues with the next instruction and the same stack pointer.
 fn goes_on(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let straight = !instruction.is_invalid() && instruction.flow_control() == FlowControl::Next;
     straight && !sets(factory, instruction, Register::RSP)
 }
 
-/// The arguments that it overwrites, a bit each.
+/// Returns the arguments that it overwrites, a bit each.
 fn overwrites(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u8 {
     let set = |at: &usize| sets(factory, instruction, ARGUMENTS[*at]);
     (0..ARGUMENTS.len())
@@ -136,7 +137,7 @@ fn sets(factory: &mut InstructionInfoFactory, instruction: &Instruction, whole: 
         .any(|used| used.register().full_register() == whole && writes(used.access()))
 }
 
-/// Whether it leaves flags, or something in the red zone, for later instructions.
+/// Returns whether it sets flags, or writes to the red zone, for later instructions.
 fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     let on_stack = |used: &UsedMemory| {
         let registers = [used.base(), used.index()];
@@ -147,7 +148,7 @@ fn leaves_something(factory: &mut InstructionInfoFactory, instruction: &Instruct
     sets_flags || copies_stack_pointer(instruction) || info.used_memory().iter().any(on_stack)
 }
 
-/// Whether a later instruction may reach the red zone through another register.
+/// Returns whether later instructions may reach the red zone through another register.
 fn copies_stack_pointer(instruction: &Instruction) -> bool {
     let is_stack_pointer = |register: Register| register.full_register() == Register::RSP;
     let computes = instruction.mnemonic() == Mnemonic::Lea;
@@ -161,7 +162,8 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// Behind the marks at the beginning, unless a loop goes back there, which is no call.
+/// Returns the offset after the marks at the beginning. A mark stays if a loop goes back to its
+/// end, because a jump there is not a call.
 fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     let body = function.body();
     let mut start = 0;
@@ -174,7 +176,7 @@ fn after_mark(function: &FunctionCode, survey: &Survey) -> usize {
     start
 }
 
-/// The length of an `endbr64` or a no-operation of five bytes at the beginning.
+/// Returns the length of an `endbr64` or a five-byte no-operation at the beginning.
 fn mark(code: &[u8]) -> Option<usize> {
     if code.starts_with(&ENDBR64) {
         return Some(ENDBR64.len());
@@ -184,9 +186,9 @@ fn mark(code: &[u8]) -> Option<usize> {
     pad.then_some(PAD)
 }
 
-/// Whether the code reads flags that it has not set: then it was jumped into, and
-/// is no function's entry, whatever the symbol says. A system call hands them on, and
-/// nobody looks at them there.
+/// Returns whether the code reads flags that it has not set. Then other code jumps to it with flags
+/// set, so that it is no function's entry, whatever the symbol says. A system call only passes the
+/// flags on.
 fn reads_flags(function: &FunctionCode, offset: usize) -> bool {
     let mut unset = flags::STATUS;
     let mut decoder = function.decoder(offset);
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
     use crate::shape::shape;
 
-    /// The site's offset, whether it is an entry, and the best strategy there.
+    /// Checks the site's offset, whether it is an entry, and the best strategy there.
     fn check(bytes: &[u8], site: u64, entry: bool, strategy: Strategy) {
         let function = FunctionCode {
             address: 0x1000,
@@ -232,10 +234,10 @@ mod tests {
         // mov $107,%eax; syscall; ret
         let call = [0xb8, 0x6b, 0, 0, 0, 0x0f, 0x05, 0xc3];
         check(&call, 5, true, Strategy::Short);
-        // The same, and behind it cmp $-4095,%rax: the call itself is the site.
+        // The same with a following cmp $-4095,%rax: the call itself is the site.
         let compare = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0xc3];
         check(&[&call[..7], &compare].concat(), 5, true, Strategy::Jump);
-        // clone has to be made where it is.
+        // clone must run at its own address.
         let stays = [0xb8, 0x38, 0, 0, 0, 0x0f, 0x05];
         check(&[&stays[..], &compare].concat(), 0, true, Strategy::Trap);
     }
@@ -255,24 +257,25 @@ mod tests {
         check(&[0x83, 0xff, 1], 3);
         check(&[0x83, 0x7c, 0x24, 8, 1], 5);
         check(&[0x83, 0x7c, 0x24, 0xf8, 1], 0);
-        // cmpl $1,(%rsp): another return address, where the call is followed. fldt 8(%rsp)
+        // cmpl $1,(%rsp): reads the return address, which is another one while the call is
+        // followed.
         check(&[0x83, 0x3c, 0x24, 1], 0);
         check(&[0xdb, 0x6c, 0x24, 8], 0);
     }
 
     #[test]
-    fn flags_and_what_is_below_the_stack_pointer_are_left() {
+    fn flags_and_stores_below_the_stack_pointer_are_found() {
         let check = |bytes: &[u8], left: bool| {
             let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
             let mut factory = InstructionInfoFactory::new();
             let found = leaves_something(&mut factory, &instruction);
             assert_eq!(found, left, "{bytes:x?}");
         };
-        // add; std; fcomi: flags that the agent does not keep.
+        // add; std; fcomi: flags that the agent does not preserve.
         check(&[0x05, 1, 0, 0, 0], true);
         check(&[0xfd], true);
         check(&[0xdb, 0xf1], true);
-        // fld1; fcom; ldmxcsr (%rdi): all else it keeps.
+        // fld1; fcom; ldmxcsr (%rdi): state that the agent preserves.
         check(&[0xd9, 0xe8], false);
         check(&[0xd8, 0xd1], false);
         check(&[0x0f, 0xae, 0x17], false);
@@ -284,18 +287,18 @@ mod tests {
     }
 
     #[test]
-    fn the_site_moves_on_where_no_jump_is_guarded() {
+    fn the_site_moves_past_instructions_without_a_guard() {
         use Strategy::{Jump, Trap};
         let sub = [0x48, 0x83, 0xec, 8, 0xc3, 0xcc];
         let behind = |first: &[u8]| [first, &sub].concat();
         check(&behind(&[0xb8, 1, 0, 0, 0]), 5, true, Jump);
         check(&behind(&[0x8b, 0x47, 0x10]), 3, true, Jump);
-        // A no-operation of five bytes, alone and behind a mark; five of one byte.
+        // A five-byte no-operation, alone and after a mark; five one-byte no-operations.
         let pad = [0x0f, 0x1f, 0x44, 0, 0];
         check(&behind(&pad), 5, true, Jump);
         check(&behind(&[&ENDBR64[..], &pad].concat()), 9, true, Jump);
         check(&behind(&[0x90; 5]), 0, true, Jump);
-        // A compare is made again, where nothing comes behind it; an add leaves flags.
+        // A compare is repeated if the site follows it directly; an add leaves flags.
         check(&behind(&[0x83, 0xff, 1]), 3, true, Jump);
         check(&behind(&[0x83, 0xff, 1, 0x74, 0x10]), 3, true, Jump);
         // cmp $1,%edi; mov $1,%eax; mov $2,%edx
@@ -309,12 +312,12 @@ mod tests {
         check(&behind(&[0x83, 0x7c, 0x24, 0xf8, 1]), 5, false, Jump);
         // fldt 8(%rsp)
         check(&behind(&[0xdb, 0x6c, 0x24, 8]), 4, true, Jump);
-        // A call stays one, and nothing can stand behind `loop`.
+        // A call stays the site, and no site may follow `loop`.
         check(&behind(&[0xe8, 1, 0, 0, 0]), 0, true, Jump);
         check(&behind(&[0xe2, 0x10]), 0, true, Jump);
-        // The stack moves: enter $8,$0.
+        // enter $8,$0 moves the stack pointer.
         check(&behind(&[0xc8, 8, 0, 0]), 0, true, Jump);
-        // Two of them, and a loop back to between them.
+        // Two of them, and a loop to an address between them.
         let two = [0xb8, 1, 0, 0, 0, 0xba, 2, 0, 0, 0];
         check(
             &behind(&[0xb8, 1, 0, 0, 0, 0xb8, 2, 0, 0, 0]),

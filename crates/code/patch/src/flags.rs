@@ -1,5 +1,5 @@
-//! Flags that one instruction leaves for another. The decoder reports more as flags: C0 to C3 of the x87 unit, the
-//! interrupt flags. Trampolines do not touch these.
+//! Flags that one instruction leaves for another. The decoder also reports C0 to C3 of the x87 unit
+//! and the interrupt flags as flags, but trampolines do not change these.
 
 use iced_x86::{Instruction, RflagsBits};
 
@@ -11,17 +11,17 @@ pub(crate) const STATUS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// The status flags that an instruction reads.
+/// Returns the status flags that an instruction reads.
 pub(crate) fn read(instruction: &Instruction) -> u32 {
     instruction.rflags_read() & STATUS
 }
 
-/// The status flags that an instruction changes or leaves undefined.
+/// Returns the status flags that an instruction changes or leaves undefined.
 pub(crate) fn changed(instruction: &Instruction) -> u32 {
     instruction.rflags_modified() & STATUS
 }
 
-/// Whether an instruction sets the direction flag, which the agent clears.
+/// Returns whether an instruction sets the direction flag, which the agent clears.
 pub(crate) fn sets_direction(instruction: &Instruction) -> bool {
     instruction.rflags_modified() & RflagsBits::DF != 0
 }

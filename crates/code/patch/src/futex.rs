@@ -1,28 +1,28 @@
-//! Places where threads wait for a lock in the kernel, or wake one that waits: the futex
-//! system calls of a library, found by their number.
+//! Finds the futex system calls of a library by their number. In these, threads wait for a lock in
+//! the kernel, or wake a waiting thread.
 //!
-//! A call is made at its own address: a thread that sleeps in it can be cancelled, and may
-//! sleep on when the patch goes. So there are two patches, one on the `mov $202,%eax` in
-//! front and one on what stands behind the `syscall`, and neither touches the two bytes
-//! of the call itself, to which the kernel returns to make it again after a signal.
+//! Each call is made at its own address, because a thread that sleeps in it can be cancelled, and
+//! may sleep on after the patch is removed. So each call has two patches: one on the `mov
+//! $202,%eax` before it, and one on the instructions after the `syscall`. Neither may touch the two
+//! bytes of the call, because the kernel returns to them to restart it after a signal.
 //!
 //! ```text
-//! in front: what the program does between the `mov` and the `syscall`
-//!           cmp  $202,%eax; jne call where a register holds the number, it may be another
+//! before:   what the program does between the `mov` and the `syscall`
+//!           cmp  $202,%eax; jne call only if a register holds the number
 //!           lea  -128(%rsp),%rsp     the red zone
-//!           push $what is known of the place
+//!           push $the notice
 //!           call FUTEX               returns by `ret $8`
 //!           lea  128(%rsp),%rsp
 //! call:     jmp  the `syscall`
-//! behind:   cmp  $129,%esi and $1; je on, where the call may have been one that wakes
-//!           the same, then the displaced instructions
+//! after:    cmp  $129,%esi and $1; je on, only if the call may be a wake
+//!           the same notice, then the displaced instructions
 //! ```
-//! The flags are nobody's in either place: the call's result is all that is looked at.
+//! The flags are free at both sites, because code reads only the call's result.
 //!
-//! From version 2.41 on, glibc makes the calls that can be cancelled in one place for all,
-//! by whose addresses it knows that a thread can be: the number is pushed, and a function
-//! called. There the patch in front stands on the `push $202`, five bytes again, and the one
-//! behind where the way back leads, most often to what stands behind a plain call.
+//! From version 2.41 on, glibc makes all calls that can be cancelled in one function. Its addresses
+//! show the library whether a thread can be cancelled. The caller pushes the number and calls that
+//! function. The patch before is then on the `push $202`, which also has five bytes. The patch
+//! after is where the way back leads, most often after a plain call.
 
 use iced_x86::{Code as Opcode, FlowControl, InstructionInfoFactory, Register};
 use tiptoe_wire::futex::{AFTER, HOLD, RULE, RWLOCK, UNTIMED};
@@ -37,35 +37,35 @@ use crate::trampoline::{STEP_BACK, STEP_OVER_RED_ZONE};
 
 /// The number of the system call.
 const FUTEX: u32 = 202;
-/// The operation that wakes, behind whose calls nothing has to be told.
+/// The operation that wakes. Its return needs no notice.
 const WAKE: u32 = 1;
-/// Set in an operation besides: for one process; by another clock.
+/// Flags of an operation: for one process; with another clock.
 const PRIVATE: u32 = 0x80;
 const FLAGS: u32 = 0x100 | PRIVATE;
 
-/// What the agent is told of a place.
+/// The notice that the agent gets at one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     known: i32,
-    /// The operation is at hand, and nothing is told of one that wakes.
+    /// The operation is still in `%esi`, and wakes give no notice.
     but_wakes: bool,
 }
 
 impl Notice {
-    /// In front of a call, where the function is left by this rule (`tiptoe_stack::Rule`, as
-    /// a number). `timed` says that something stands behind it.
+    /// Returns the notice before a call. Its function is left by `rule` (`tiptoe_stack::Rule`, as a
+    /// number). `timed` means that a patch after the call exists.
     pub fn before(rule: u32, timed: bool) -> Notice {
         let untimed = if timed { 0 } else { UNTIMED };
         Notice::of(rule as i32 & RULE | untimed)
     }
 
-    /// The same, in one of the functions of a rwlock.
+    /// Returns the same notice for a function of a rwlock.
     #[must_use]
     pub fn of_rwlock(self) -> Notice {
         Notice::of(self.known | RWLOCK)
     }
 
-    /// Behind a call; `rule` is as in front, and known where it is there.
+    /// Returns the notice after a call; `rule` is as before the call.
     pub fn behind(site: &FutexSite, rule: u32) -> Notice {
         Notice {
             known: rule as i32 & RULE | AFTER,
@@ -78,31 +78,31 @@ impl Notice {
         Notice { known, but_wakes }
     }
 
-    /// At the entry of a function that does this with a lock, one of [`tiptoe_wire::futex::hold`],
-    /// and is left by this rule.
+    /// Returns the notice at the entry of a function that does `turn` with a lock
+    /// ([`tiptoe_wire::futex::hold`]), and is left by `rule`.
     pub fn hold(turn: i32, rule: u32) -> Notice {
         Notice::of(turn & HOLD | rule as i32 & RULE)
     }
 
-    /// Whether it is behind a call.
+    /// Returns whether the notice is one after a call.
     pub fn is_behind(self) -> bool {
         self.known & AFTER != 0
     }
 }
 
-/// A futex call. Where a register holds its number only a short jump or a trap fits in front.
+/// A futex call. If a register holds its number, only a short jump or a trap fits before it.
 #[derive(Clone, Debug)]
 pub struct FutexSite {
-    /// The way to it.
+    /// The site before the call.
     pub call: SyscallSite,
-    /// What can stand behind it, where a jump fits, and the call may wait.
+    /// The shape after the call; `None` if no jump fits, or the call cannot wait.
     pub behind: Option<Shape>,
-    /// It may also wake, and behind it the operation is in `%esi` still.
+    /// Whether the call may be a wake, whose operation is still in `%esi` after it.
     may_wake: bool,
 }
 
-/// Finds the futex calls of a function; `other` reads the function at an address, for those
-/// that it has another one make.
+/// Finds the futex calls of a function. `other` reads the function at an address, because another
+/// function may make the call.
 pub fn futex_sites<'a>(
     function: &FunctionCode,
     other: impl Fn(u64) -> Option<FunctionCode<'a>>,
@@ -120,7 +120,7 @@ pub fn futex_sites<'a>(
     sites
 }
 
-/// The call of a function that makes any, which may be one.
+/// Returns the call of a function that makes any system call; it may be a futex call.
 pub fn any_futex_site(function: &FunctionCode) -> Option<FutexSite> {
     any_syscall_site(function).map(|call| site(function, call))
 }
@@ -138,7 +138,7 @@ fn site(function: &FunctionCode, call: SyscallSite) -> FutexSite {
     }
 }
 
-/// The operation, where it is a constant that leads straight to the call.
+/// Returns the operation, if a constant that leads straight to the call sets it.
 fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u32> {
     let mut factory = InstructionInfoFactory::new();
     let mut held = None;
@@ -162,7 +162,8 @@ fn operation(function: &FunctionCode, survey: &Survey, syscall: u64) -> Option<u
     None
 }
 
-/// Behind the call stands what stands behind one of the `plain` ones, if its way leads there.
+/// Returns the site of a pushed call. Reuses the shape after one of the `plain` calls if the way
+/// back leads there, because two patches must not overlap.
 fn pushed_site(function: &FunctionCode, pushed: Pushed, plain: &[FutexSite]) -> FutexSite {
     let way = pushed.way_back.iter();
     let joins = |at: &usize| {
@@ -193,8 +194,8 @@ fn behind(function: &FunctionCode, survey: &Survey, offset: usize) -> Result<Sha
     }
 }
 
-/// Tells the agent.
-pub(crate) fn tell(code: &mut Code, notice: Notice) {
+/// Appends the notice.
+pub(crate) fn notify(code: &mut Code, notice: Notice) {
     let wakes = notice.but_wakes.then(|| {
         [WAKE | PRIVATE, WAKE].map(|operation| {
             code.put(&[0x81, 0xfe]).put32(operation as i32); // cmp $operation,%esi
@@ -210,12 +211,12 @@ pub(crate) fn tell(code: &mut Code, notice: Notice) {
     }
 }
 
-/// Tells it of the call in front of `behind`, where its number is that of futex calls.
+/// Appends the notice of the call before `behind`, if its number is that of futex calls.
 pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, behind: u64) {
     let Some(notice) = notice else { return };
     code.put(&[0x3d]).put32(FUTEX as i32); // cmp $202,%eax
     let other = code.jump_ahead(IF_NOT_EQUAL, true);
-    tell(code, notice);
+    notify(code, notice);
     code.relative(&[0xe9], To::Address(behind - 2), &[]);
     code.bind(other);
 }
@@ -224,7 +225,7 @@ pub(crate) fn if_any(code: &mut Code, notice: Option<Notice>, behind: u64) {
 mod tests {
     use super::*;
 
-    /// mov $202,%eax; xor $0x80,%sil; syscall; and what stands behind.
+    /// mov $202,%eax; xor $0x80,%sil; syscall; and the instructions `behind` it.
     fn sites(behind: &[u8]) -> Vec<(u64, u64, Option<u64>)> {
         let call = [0xb8, 0xca, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80, 0x0f, 0x05];
         let bytes = [&call, behind].concat();
@@ -241,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_a_front_and_where_a_jump_fits_a_back() {
+    fn a_call_is_patched_before_and_if_a_jump_fits_after() {
         // cmp $-4096,%rax; ret
         let compare = [0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0xc3];
         assert_eq!(sites(&compare), [(0x1000, 0x1009, Some(0x100b))]);
-        // ret, and nothing that may be written over.
+        // ret, and no bytes that may be overwritten.
         assert_eq!(sites(&[0xc3, 0x55]), [(0x1000, 0x1009, None)]);
-        // test %eax,%eax; jg; cmp: two heads, and one is jumped to.
+        // test %eax,%eax; jg; cmp: two heads, and a branch leads to one.
         let run = [0x85, 0xc0, 0x7f, 0x05, 0x83, 0xf8, 0xea, 0x74, 0xfb, 0xc3];
         assert_eq!(sites(&run), [(0x1000, 0x1009, None)]);
         let run = [0x85, 0xc0, 0x7f, 0x05, 0x83, 0xf8, 0xea, 0x74, 0x01, 0xc3];
@@ -255,7 +256,7 @@ mod tests {
     }
     /// mov $op,%esi; mov $202,%eax; syscall; cmp $-4096,%rax; ret
     #[test]
-    fn nothing_stands_behind_a_wake() {
+    fn no_patch_follows_a_wake() {
         let call = [
             0xb8, 0xca, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0xc3,
         ];
@@ -273,17 +274,17 @@ mod tests {
         };
         check(&[0xbe, 0x81, 0, 0, 0], false, false);
         check(&[0xbe, 0x80, 0, 0, 0], true, false);
-        // xor $128,%sil behind it; and where somebody jumps in with another one.
+        // xor $128,%sil after it; and a jump in with another operation.
         check(&[0xbe, 1, 0, 0, 0, 0x40, 0x80, 0xf6, 0x80], true, true);
         check(&[0x74, 0x05, 0xbe, 1, 0, 0, 0], true, true);
-        // je behind the call, where the operation may be anything.
+        // je to after the call, where the operation may be anything.
         check(&[0x74, 0x07], true, false);
     }
 
-    /// Two ways to a call, and one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je;
-    /// ret; push $202; call; pop %rdx; pop %rcx; jmp to the test.
+    /// Two ways to a call, and one back: mov $202,%eax; syscall; test %eax,%eax; jg; cmp; je; ret;
+    /// push $202; call; pop %rdx; pop %rcx; jmp to the test.
     #[test]
-    fn a_call_that_is_made_elsewhere_comes_back_behind_the_plain_one() {
+    fn a_pushed_call_shares_the_patch_after_the_plain_one() {
         let bytes = [
             0xb8, 0xca, 0, 0, 0, 0x0f, 0x05, 0x85, 0xc0, 0x7f, 0x05, 0x83, 0xf8, 0xea, 0x74, 0x01,
             0xc3, 0x68, 0xca, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0x5a, 0x59, 0xeb, 0xe8, 0xc3,

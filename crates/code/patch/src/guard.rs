@@ -1,57 +1,56 @@
-//! What keeps a site safe when somebody else puts its first byte back.
+//! Keeps a site safe when another tool restores its first byte.
 //!
-//! A breakpoint of another tool (a uprobe of the kernel is one for every user of
-//! the file) that is set on a patched instruction and taken off again leaves the
-//! *file's* first byte in front of our displacement `d0 d1 d2 d3`. What stands there
-//! then must trap at once, or be the original instruction and then a head, which
-//! traps. By that instruction:
+//! A breakpoint of another tool may be set on a patched instruction and removed again; a kernel
+//! uprobe does so for every process that has the file mapped. The removal writes the *file's* first
+//! byte before our displacement `d0 d1 d2 d3`. The result must trap at once, or be the original
+//! instruction followed by a head, which traps. By the first byte:
 //!
 //! | first byte | the displacement | executing it |
 //! | --- | --- | --- |
-//! | an instruction of one byte | any | it runs; the head at 1 traps |
-//! | a short jump, as the patch is | any | is one of the two |
-//! | a jump of five bytes | its own but for `d3` | is one of the two |
-//! | a direct call: the patch is a call, too | its own but for `d3` | is one of the two |
-//! | a system call | its own but for `d1` on | it is made; the head behind it traps |
+//! | an instruction of one byte | any | the instruction runs; the head at 1 traps |
+//! | a short jump, as the patch is | any | is the original jump or the patch |
+//! | a jump of five bytes | its own but for `d3` | is the original jump or the patch |
+//! | a direct call: the patch is a call, too | its own but for `d3` | is the original call or the patch |
+//! | a system call | its own but for `d1` on | the call is made; the next head traps |
 //! | a prefix | `d0` a trap byte | SIGILL, reported at 0 |
 //! | an opcode with invalid operands | such an operand | SIGILL at 0 |
-//! | any other, short enough | its own bytes | it runs; the head behind it traps |
+//! | any other, short enough | its own bytes | the instruction runs; the next head traps |
 //! | any other | - | no guard: the strategy is not offered |
 //!
-//! Behind a prefix an `int3` would not do, were it one of ours: where the kernel has uprobes
-//! in a process and finds that the `int3` a thread met is gone, it has the thread run what
-//! stands there now, which is an instruction without its prefix.
+//! After a prefix `int3` would not be safe. In a process with uprobes the kernel may find that the
+//! `int3` which a thread hit was removed. It then makes the thread run the bytes at that address:
+//! the instruction without its prefix.
 //!
-//! The foreign one may go at any moment, while the patch is being written or taken
-//! away, too. So the trap byte or the operand that guards is written first, with the
-//! heads, and put back last ([`Guard::offset`]). The patch's own opcode (a jump or a
-//! call to begin with) has no such byte; there a single byte of the displacement
-//! changes, which is either the one or the other at each moment.
+//! The breakpoint may be removed at any moment, also while the patch is being written or removed.
+//! So the guarding trap byte or operand must be written first, with the heads, and restored last
+//! ([`Guard::offset`]). If the site's own opcode is a jump or a call, there is no such byte. Then
+//! only one byte of the displacement changes, so each moment has either the old target or the new
+//! one.
 //!
-//! The invalid operands are those that the manuals of both makers list as #UD, and
-//! `tests/guard.rs` runs every one of them.
+//! Both makers' manuals list the invalid operands as #UD. `tests/foreign` runs each of them.
 
 use crate::displacement::{ByteSet, Displacement, is_trap_byte};
 use crate::shape::{CALL, JUMP, SHORT_JUMP, Strategy};
 
-/// What the displacement must be, the trap bytes on heads aside.
+/// The constraint on the displacement, besides the trap bytes on heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// Anything.
+    /// No constraint.
     Free,
-    /// The first three bytes as they were; the patch has the opcode of a call, and
-    /// the trampoline finds the return address pushed.
+    /// The first three bytes stay. The patch has a call's opcode, so the trampoline finds the
+    /// return address on the stack.
     Call { held: [u8; 3] },
-    /// A trap byte behind the prefix.
+    /// A trap byte follows the prefix.
     Prefix,
-    /// One of `bytes` at `d[at]`, which makes the instruction invalid.
+    /// `d[at]` is one of `bytes`, which makes the instruction invalid.
     Invalid { at: usize, bytes: ByteSet },
-    /// The first instruction as it was: the first `len` bytes of `held`.
+    /// The first instruction stays: `len` bytes of `held`.
     Keep { len: usize, held: [u8; 3] },
 }
 
 impl Guard {
-    /// The guard of a site whose first instruction is the first `len` of `bytes`.
+    /// Returns the guard of a site whose first instruction is the first `len` of `bytes`. `None` if
+    /// nothing can guard it.
     pub(crate) fn of(bytes: &[u8; 8], len: usize, strategy: Strategy) -> Option<Guard> {
         let opcode = bytes[0];
         if strategy == Strategy::Trap {
@@ -63,7 +62,7 @@ impl Guard {
             (JUMP, Strategy::Jump) => return Some(Guard::Keep { len: 3, held }),
             (CALL, Strategy::Jump) => return Some(Guard::Call { held }),
             (SHORT_JUMP, Strategy::Short) => return Some(Guard::Free),
-            // A system call, which runs.
+            // A system call, which may run.
             (0x0f, _) if bytes[1] == 0x05 => return Some(Guard::Keep { len: 1, held }),
             _ => {}
         }
@@ -74,18 +73,18 @@ impl Guard {
         if let Some((at, bytes)) = invalid(opcode).filter(|&(at, _)| at < covered) {
             return Some(Guard::Invalid { at, bytes });
         }
-        // The next head has to be covered too, but for a jump of two bytes: behind
-        // that all is as it was.
+        // The next head must be covered too, except after a two-byte instruction under a short
+        // jump, where the following bytes are unchanged.
         let fits = len <= covered || (strategy == Strategy::Short && len == 2);
         fits.then_some(Guard::Keep { len: len - 1, held })
     }
 
-    /// Whether there are so few displacements that each needs an arena of its own.
+    /// Returns whether so few displacements remain that each needs an arena of its own.
     pub(crate) fn is_tight(&self) -> bool {
         matches!(self, Guard::Keep { len: 2.., .. } | Guard::Call { .. })
     }
 
-    /// Narrows the displacements; `traps` are the trap bytes that will do.
+    /// Narrows the displacements; `traps` are the acceptable trap bytes.
     pub(crate) fn narrow(&self, allowed: &mut Displacement, traps: ByteSet) {
         let bytes = &mut allowed.0;
         match *self {
@@ -97,9 +96,9 @@ impl Guard {
         }
     }
 
-    /// Where the byte is that traps in front of whatever follows it: as long as it is
-    /// seen, the bytes behind it do not matter, so it is treated as a head is, which
-    /// is written before the others and put back after them.
+    /// Returns the offset of the guarding byte, which traps whatever follows it. While it is in
+    /// place, the bytes after it do not matter. So it is treated as a head: written before the
+    /// others, restored after them.
     pub(crate) fn offset(&self) -> Option<u8> {
         match *self {
             Guard::Prefix => Some(1),
@@ -108,7 +107,7 @@ impl Guard {
         }
     }
 
-    /// Whether `patched`, its first byte put back, raises SIGILL at the site.
+    /// Returns whether `patched` with its first byte restored raises SIGILL at the site.
     pub(crate) fn raises_sigill(&self, patched: &[u8]) -> bool {
         match self {
             Guard::Prefix => is_trap_byte(patched[1]),
@@ -123,31 +122,31 @@ fn keep(bytes: &mut [ByteSet; 4], held: &[u8]) {
     pairs.for_each(|(set, &byte)| *set = ByteSet::only(byte));
 }
 
-/// REX, operand and address size, repeat and segment prefixes.
+/// Returns whether a byte is a REX, operand size, address size, repeat or segment prefix.
 fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3)
 }
 
-/// For an opcode the index of a byte behind it, and what makes it invalid there.
+/// Returns, for an opcode, the index of a following byte and the values that make it invalid.
 fn invalid(opcode: u8) -> Option<(usize, ByteSet)> {
     let operand = |wanted: &dyn Fn(u8) -> bool| ByteSet::filter(|b| wanted(b >> 3 & 7));
     let set = match opcode {
         // ud2, ud1, ud0
         0x0f => ByteSet::only(0x0b).with(&[0xb9, 0xff]),
-        // bound no longer, but EVEX: map 0
+        // EVEX, map 0, which does not exist
         0x62 => ByteSet::filter(|b| b & 7 == 0),
-        // segment registers that are none
+        // segment registers that do not exist
         0x8c => operand(&|reg| reg >= 6),
         0x8e => operand(&|reg| reg == 1 || reg >= 6),
-        // lea of a register
+        // lea with a register operand
         0x8d => ByteSet::filter(|b| b >= 0xc0),
-        // VEX: map 0
+        // VEX, map 0, which does not exist
         0xc4 => ByteSet::filter(|b| b & 0x1f == 0),
         // mov $imm: the operands between mov (0) and xabort, xbegin (7)
         0xc6 | 0xc7 => operand(&|reg| (1..7).contains(&reg)),
         0xfe => operand(&|reg| reg >= 2),
         0xff => operand(&|reg| reg == 7),
-        // VEX, two bytes: ud2 and ud0 have no such form
+        // two-byte VEX: ud2 and ud0 have no such form
         0xc5 => return Some((1, ByteSet::only(0x0b).with(&[0xff]))),
         _ => return None,
     };

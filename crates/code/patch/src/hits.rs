@@ -1,7 +1,7 @@
 //! Which hits of a probe count.
 //!
-//! One that is not below the gate costs 1.0 ns in a hot loop, one that is and counts 0.8,
-//! as much as where every hit counts (`tiptoe bench uprobe`: `not_under`, `under`, `count`).
+//! In a hot loop a hit outside the gate costs 1.0 ns. A hit inside it costs 0.8 ns, as much as a
+//! hit without a gate (`tiptoe bench uprobe`: `not_under`, `under`, `count`).
 
 use tiptoe_event::Filter;
 
@@ -11,17 +11,17 @@ use tiptoe_wire::calls::{UNDER, VALUED};
 use crate::code::{Ahead, Code, IF_EQUAL};
 use crate::filter::{self, REGISTERS};
 
-/// What hits are told apart by.
+/// The value by which hits are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
     /// The value of this argument.
     Argument(u8),
-    /// The node of scopes that their thread is in.
+    /// The node of scopes that the thread is in.
     Scope,
 }
 
 impl Apart {
-    /// Its value in %rcx, with the thread's counters at %rax.
+    /// Loads the value to %rcx, with the thread's counters at %rax.
     pub(crate) fn load(self, code: &mut Code) {
         match self {
             Apart::Argument(arg) => {
@@ -36,19 +36,19 @@ impl Apart {
     }
 }
 
-/// Which hits count: those that pass all of these.
+/// Which hits count: those that meet all of these conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// What their arguments have to be, if anything.
+    /// The condition on the arguments.
     pub filter: Option<Filter>,
-    /// Whether their thread has to be in a call that [`crate::Body::Gate`] follows.
+    /// Whether the thread must be inside a call that [`crate::Body::Gate`] follows.
     pub under: bool,
-    /// What they are told apart by.
+    /// The value by which they are grouped.
     pub by: Option<Apart>,
 }
 
 impl Hits {
-    /// Those that a filter passes, all without one.
+    /// Returns the hits that pass a filter; all if there is none.
     pub fn filtered(filter: Option<Filter>) -> Hits {
         Hits {
             filter,
@@ -56,27 +56,27 @@ impl Hits {
         }
     }
 
-    /// What the cold entry is told of them.
+    /// Returns the flags for the cold entry.
     pub(crate) fn flags(&self) -> i32 {
         let under = if self.under { UNDER } else { 0 };
         under | self.by.map_or(0, |_| VALUED)
     }
 
-    /// Whether argument `arg` decides.
+    /// Returns whether the code reads argument `arg`.
     pub(crate) fn look_at(&self, arg: u8) -> bool {
         let filter = self.filter.as_ref();
         let filtered = |filter: &Filter| filter.comparisons().iter().any(|c| c.arg == arg);
         self.by == Some(Apart::Argument(arg)) || filter.is_some_and(filtered)
     }
 
-    /// Appends the filter; the jumps that are taken where it does not pass.
+    /// Appends the filter. Returns the jumps that are taken if it does not pass.
     pub(crate) fn emit_filter(&self, code: &mut Code) -> Vec<Ahead> {
         let filter = self.filter.as_ref();
         filter.map_or(Vec::new(), |filter| filter::emit(code, filter))
     }
 
-    /// Appends the test of the thread's counters, at %rax; the jump, far or near, is
-    /// taken where the thread is not below the gate.
+    /// Appends the test of the thread's counters, at %rax. The jump, far or near, is taken if the
+    /// thread is outside the gate.
     pub(crate) fn emit_under(&self, code: &mut Code, far: bool) -> Option<Ahead> {
         const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
         self.under.then(|| {

@@ -1,4 +1,4 @@
-//! Where each patch's trampoline goes, and every byte that has to be written.
+//! Plans patches: the place of each trampoline, and every byte that must be written.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +11,43 @@ use crate::displacement::{ByteSet, Displacement, SECOND, is_trap_byte, needs_sec
 use crate::guard::Guard;
 use crate::shape::{JUMP, SHORT_JUMP, Shape, Strategy, Window};
 use crate::trampoline::{Abi, Body, Trampoline, build};
-use crate::unwind::Told;
+use crate::unwind::UnwindInfo;
 
-/// Where a thread that traps on a byte of the window goes on.
+/// A byte of the window that traps, and where the thread that trapped resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The byte's offset from the site.
     pub offset: u8,
-    /// Where it goes on, as an offset in [`Patch::code`].
+    /// The offset in [`Patch::code`] where the thread resumes.
     pub resume: u16,
 }
 
-/// A jump in padding, half way from a [`Strategy::Short`] site to its trampoline.
+/// A jump in padding that leads from a [`Strategy::Short`] site to its trampoline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Island {
-    /// Where it is.
+    /// The address of the padding.
     pub address: u64,
-    /// The padding that was there.
+    /// The bytes of the padding before the patch.
     pub original: [u8; 5],
     /// The jump.
     pub patched: [u8; 5],
 }
 
-/// What unwinders are told of a trampoline.
+/// Unwind information of a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Telling {
-    /// Where it goes.
+pub struct UnwindBytes {
+    /// The address to write it at, in the trampoline's arena.
     pub address: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A patch that has no place yet.
+/// A patch whose trampoline has no address yet.
 struct Draft<'a> {
     shape: &'a Shape,
     window: &'a Window,
     trampoline: Trampoline,
-    told: Told,
+    told: UnwindInfo,
 }
 
 impl Draft<'_> {
@@ -60,7 +60,7 @@ impl Draft<'_> {
         let trampoline = build(shape, window, body, abi)?;
         let code = &trampoline.code;
         debug_assert!(code.followed().is_empty() || code.len() as u64 >= SPAN);
-        // Where the patch is a call, the return address is on the stack already.
+        // A patched call has pushed the return address already.
         let pushed = match window.guard {
             Guard::Call { .. } => 8,
             _ => 0,
@@ -68,54 +68,52 @@ impl Draft<'_> {
         Ok(Draft {
             shape,
             window,
-            told: Told::trampoline(&trampoline.code, shape.site, pushed),
+            told: UnwindInfo::trampoline(&trampoline.code, shape.site, pushed),
             trampoline,
         })
     }
 }
 
-/// Everything that is to be written for one site.
+/// All bytes that must be written for one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The first patched byte: the shape's site, or the entry's first instruction
-    /// where a filter asks for an argument that is overwritten in front of that.
+    /// The address of the first patched byte. It is the shape's site, or the entry's first
+    /// instruction if a filter needs an argument that is overwritten between the two.
     pub site: u64,
-    /// How it is patched.
+    /// The strategy that found room.
     pub strategy: Strategy,
-    /// How many bytes are written at the site: 1, 2, 5, or 6 where the last two trap
-    /// only together.
+    /// The number of bytes written at the site: 1, 2, 5, or 6 if the last two trap only together.
     pub len: u8,
-    /// How many bytes of instructions are displaced: where the copy goes on.
+    /// The length of the displaced instructions; the copy continues after them.
     pub displaced: u8,
-    /// How many bytes of compares in front of the site the copy makes again first.
+    /// The length of the compares before the site that the copy executes again.
     pub repeated: u8,
-    /// The bytes at the site, `len` of them to be put back.
+    /// The bytes at the site; disarming restores the first `len`.
     pub original: [u8; 8],
-    /// The first `len` are written at the site.
+    /// The patched bytes, of which the first `len` are written.
     pub patched: [u8; 8],
-    /// Where the trampoline goes.
+    /// The trampoline's address.
     pub trampoline: u64,
     /// The trampoline.
     pub code: Vec<u8>,
-    /// What unwinders are told of it, and where that goes, in the same arena.
-    pub told: Telling,
-    /// Where the displaced instructions' copy begins in `code`: a thread that goes
-    /// on there is not counted.
+    /// The trampoline's unwind information.
+    pub told: UnwindBytes,
+    /// The offset in `code` of the displaced instructions' copy. A thread that resumes there is not
+    /// counted.
     pub copy: u16,
-    /// Every byte that traps; the first is the site itself. One that resumes at `copy`
-    /// is no instruction's head: it guards the site (there a thread traps that has found
-    /// the first byte of the original under somebody else's removal), and is to be
-    /// written with the heads and put back with them.
+    /// Every byte that traps; the first is the site itself. A head that resumes at `copy` is a
+    /// guard, not an instruction's head. A thread traps on it when another tool has restored the
+    /// site's first byte. It must be written with the heads and restored with them.
     pub heads: Vec<Head>,
     /// The island, for [`Strategy::Short`].
     pub island: Option<Island>,
-    /// Whether one of the heads raises SIGILL, or the site would if its first byte
-    /// were put back alone; SIGTRAP is always needed.
+    /// Whether a head raises SIGILL, or the site would if only its first byte were restored.
+    /// SIGTRAP is always needed.
     pub needs_sigill: bool,
 }
 
 impl Patch {
-    /// Whether what stands at `offset` traps, whatever follows the patch.
+    /// Returns whether the byte at `offset` traps, whatever bytes follow the patch.
     pub fn traps_at(&self, offset: u8) -> bool {
         let at = usize::from(offset);
         let pair = || needs_second(self.patched[at]) && self.patched[at + 1] == SECOND;
@@ -123,17 +121,17 @@ impl Patch {
     }
 }
 
-/// Plans patches one after the other, so that none meets another.
+/// Plans patches one after the other, so that no two overlap.
 #[derive(Debug)]
 pub struct Planner {
     abi: Abi,
     arenas: Arenas,
-    /// First byte to end of all that patches displace or cover.
+    /// For each patch, the first byte that it displaces or covers, and the end.
     claims: BTreeMap<u64, u64>,
 }
 
 impl Planner {
-    /// A planner for one address space.
+    /// Returns a planner for one address space.
     pub fn new(abi: Abi, space: Space) -> Planner {
         Planner {
             abi,
@@ -142,8 +140,8 @@ impl Planner {
         }
     }
 
-    /// Plans the patch of a site by the best strategy that finds room. `islands`
-    /// finds padding near the site, and is only called where no jump fits.
+    /// Plans the patch of a site by the best strategy that finds room. `islands` finds padding near
+    /// the site. It is called only if no jump fits, because it is slow.
     pub fn place(
         &mut self,
         shape: &Shape,
@@ -177,12 +175,12 @@ impl Planner {
         Err(reason)
     }
 
-    /// The arenas opened since the last call: to be mapped before their patches.
+    /// Returns the arenas opened since the last call; they must be mapped before their patches.
     pub fn new_arenas(&mut self) -> Vec<Arena> {
         self.arenas.take_fresh(&self.abi)
     }
 
-    /// The patch that owns a byte of a range.
+    /// Returns the patch that owns a byte of a range.
     fn claimed(&self, start: u64, end: u64) -> Option<u64> {
         let (&other, &until) = self.claims.range(..end).next_back()?;
         (until > start).then_some(other)
@@ -214,8 +212,8 @@ impl Planner {
         Some(patch)
     }
 
-    /// Five bytes of padding that nobody holds and a short jump may go to; from the
-    /// end, so that the function in front can still use the beginning.
+    /// Returns five bytes of unclaimed padding within a short jump's reach. Searches from the end,
+    /// so that the function before the padding can still use its beginning.
     fn island(&self, shape: &Shape, window: &Window, padding: &Padding) -> Option<(u64, [u8; 5])> {
         let allowed = window.allowed(ByteSet::TRAPS);
         let candidates = padding.bytes.windows(5).enumerate().rev();
@@ -248,7 +246,7 @@ impl Planner {
     }
 }
 
-/// `jmp to`, or `call to`, at `from`; the two are within reach of each other.
+/// Encodes `jmp to` or `call to` at `from`, which must be within reach.
 fn jump(opcode: u8, from: u64, to: u64) -> [u8; 5] {
     let [a, b, c, d] = (to.wrapping_sub(from + 5) as u32).to_le_bytes();
     [opcode, a, b, c, d]
@@ -293,7 +291,7 @@ fn patch(draft: &Draft, place: Place, bytes: &[u8]) -> Option<Patch> {
         patched,
         trampoline: at,
         code,
-        told: Telling {
+        told: UnwindBytes {
             address: place.told,
             bytes: told.at(place.told, at),
         },

@@ -1,8 +1,8 @@
-//! System calls that a function of the library makes for others, which push their number:
-//! `push $nr; …; call MAKER`, and on to what is done with the result.
+//! Finds system calls that one function of the library makes for others, which push the number:
+//! `push $nr; …; call MAKER`.
 //!
-//! glibc makes the calls that a thread can be cancelled in so, from version 2.41 on: by the
-//! address of that one `syscall` it knows whether the thread stands in front of it or behind.
+//! From version 2.41 on, glibc makes the calls at which a thread can be cancelled so. The address
+//! of that one `syscall` shows whether the thread is before the call or after it.
 
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
@@ -11,21 +11,21 @@ use crate::flags;
 use crate::shape::{Kind, shape_in};
 use crate::syscall::{SyscallSite, known_calls, sets};
 
-/// So many instructions are read between the call's return and what looks at its result.
+/// The most instructions to read between the call's return and the use of its result.
 const WAY_BACK: usize = 8;
 
 /// A `push $nr` that leads straight to a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Pushed {
-    /// It; [`SyscallSite::syscall`] is where the function is called.
+    /// The site; [`SyscallSite::syscall`] is the address of the call of the maker.
     pub(crate) site: SyscallSite,
-    /// The function.
+    /// The address of the function that makes the call.
     pub(crate) maker: u64,
-    /// Offsets of the instructions on the way back, whence the result is looked at.
+    /// Offsets of the instructions between the return and the use of the result.
     pub(crate) way_back: Vec<usize>,
 }
 
-/// Whether a function makes a call whose number it finds on the stack.
+/// Returns whether a function makes a call whose number is on the stack.
 pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     let loaded = |instruction: &Instruction| {
         let loads = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_r32_rm32)
@@ -37,7 +37,8 @@ pub(crate) fn makes_pushed(function: &FunctionCode) -> bool {
     !known_calls(function, &Survey::new(function), loaded).is_empty()
 }
 
-/// Finds the places where `nr` is pushed for a function that may be such a one.
+/// Finds the places where `nr` is pushed before a call of a function. The caller must check that
+/// the function is a maker.
 pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<Pushed> {
     let mut factory = InstructionInfoFactory::new();
     let survey = Survey::new(function);
@@ -80,15 +81,15 @@ pub(crate) fn pushed(function: &FunctionCode, nr: u32) -> Vec<Pushed> {
     found
 }
 
-/// Whether what the call is told is not yet there in front of an instruction, or this looks
-/// at the flags, which the patch does not keep.
+/// Returns whether a patch before the instruction would be wrong: the instruction still sets an
+/// argument, or reads the flags, which the patch does not preserve.
 fn disturbs(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
-    let told = [Register::RDI, Register::RSI];
-    flags::read(instruction) != 0 || sets(factory, instruction, &told)
+    let arguments = [Register::RDI, Register::RSI];
+    flags::read(instruction) != 0 || sets(factory, instruction, &arguments)
 }
 
-/// The instructions that follow a return to `offset`, as long as they are sure to, keep the
-/// result, and have not looked at it.
+/// Returns the offsets of the instructions that follow a return to `offset`, as far as control
+/// surely reaches them with the result unread in %rax.
 fn way_back(function: &FunctionCode, offset: usize) -> Vec<usize> {
     let mut factory = InstructionInfoFactory::new();
     let mut way = Vec::new();
@@ -126,10 +127,10 @@ mod tests {
     }
 
     const PUSH: [u8; 5] = [0x68, 0xca, 0, 0, 0];
-    /// Of the instruction behind it.
+    /// The call that follows the push.
     const CALL: [u8; 5] = [0xe8, 0xfb, 0x0f, 0, 0];
 
-    /// The sites, each with where its function is and the way back.
+    /// Checks the sites, each with its maker and the way back.
     fn check(parts: &[&[u8]], want: &[(u64, u64, &[usize])]) {
         let bytes = parts.concat();
         let found = pushed(&code(&bytes), 202);
@@ -147,12 +148,12 @@ mod tests {
         let back = [0x5a, 0x59, 0xeb, 0x01, 0xc3, 0x85, 0xc0, 0xc3];
         let way = [13, 14, 15, 18];
         check(&[&PUSH, &clear, &CALL, &back], &[(0x1000, 0x2008, &way)]);
-        // add $16,%rsp; cmp $-4096,%rax; ja; nothing behind the compare.
+        // add $16,%rsp; cmp $-4096,%rax; ja; nothing follows the compare.
         let back = [
             0x48, 0x83, 0xc4, 0x10, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0x77, 0x00, 0xc3,
         ];
         check(&[&PUSH, &CALL, &back], &[(0x1000, 0x2005, &[10, 14])]);
-        // mov %ebx,%esi; cmove %eax,%edx: too late, and looks at flags.
+        // mov %ebx,%esi; cmove %eax,%edx: an argument set too late, and flags read.
         check(&[&PUSH, &[0x89, 0xde], &CALL, &[0xc3]], &[]);
         check(&[&PUSH, &[0x0f, 0x44, 0xd0], &CALL, &[0xc3]], &[]);
         // Another number; and a jump to in between.
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_such_a_call_loads_its_number() {
+    fn a_maker_loads_the_pushed_number() {
         // mov 16(%rsp),%rax; syscall
         let loads = [0x48, 0x8b, 0x44, 0x24, 0x10, 0x0f, 0x05, 0xc3];
         assert!(makes_pushed(&code(&loads)));

@@ -1,30 +1,31 @@
 //! Trampolines that write a record of each call to the thread's ring.
 //!
-//! In the steps of [`tiptoe_wire::ring`], with the thread's counters, which are its
-//! ring's words too, in %rcx:
+//! They follow the steps of [`tiptoe_wire::ring`]. The thread's counters, which are also its ring's
+//! words, are in %rcx:
 //! ```text
 //!         credit left? no: incq only counted; out
 //!         push %rcx; push %rdx; push %r11
 //!         the time in %rdx
 //!         decq credit
-//! again:  the head in %rax; a whole ring ahead of the tail? incq lost; done
-//!         cmpxchg: the head is one more, unless a signal handler came in between
+//! again:  the head in %rax; CELLS ahead of the tail? incq lost; done
+//!         cmpxchg: increment the head, unless a signal handler did
 //!         jne  again
 //!         incq recorded
 //!         the cell: time, arguments; last the slot and the position
 //! done:   pop %r11; pop %rdx; pop %rcx
 //! ```
-//! The time is taken first: a handler that comes in later than that is later. The cell
-//! follows from where the counters are, not from what stands there: a thread that sleeps
-//! through the end of its session writes where there still is memory of the agent's.
-//! Cost in a hot loop: 10 ns, the `rdtsc` among them.
+//! The time is read first, so that records of a handler that interrupts later have later times. The
+//! cell's address follows from the counters' address and from no stored pointer. So a thread that
+//! sleeps past the end of its session still writes to the agent's memory.
+//!
+//! Cost in a hot loop: 10 ns, including the `rdtsc`.
 
 use tiptoe_wire::ring::{CELL_WORDS, CELLS, slab, words};
 
 use crate::code::{Ahead, Code, IF_NOT_EQUAL, NOT_ABOVE, NOT_BELOW};
 use crate::counters;
 
-/// The jumps to what happens rarely, which [`Recorded::otherwise`] has.
+/// The rare jumps, which [`Recorded::otherwise`] binds.
 pub(crate) struct Recorded {
     slot: u32,
     broke: Ahead,
@@ -33,8 +34,8 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Writes a record to the ring so many bytes behind the thread's counters, which are
-    /// in %rax; that is lost.
+    /// Writes a record to the ring `ring` bytes after the thread's counters, which are in %rax.
+    /// Destroys %rax.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> Recorded {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);
@@ -56,7 +57,7 @@ impl Recorded {
         }
     }
 
-    /// Without credit, and with a full ring; goes on at `out`.
+    /// Appends the paths of a hit without credit and of a full ring; continues at `out`.
     pub(crate) fn otherwise(self, code: &mut Code, out: usize) {
         code.bind(self.broke);
         counters::increment(code, cell(self.slot + words::ONLY_COUNTED));
@@ -68,7 +69,7 @@ impl Recorded {
     }
 }
 
-/// The position in %rax and the next one in %r11; the jump is taken where the ring is full.
+/// Leaves the position in %rax and the next one in %r11; the jump is taken if the ring is full.
 fn reserve(code: &mut Code) -> Ahead {
     let again = code.len();
     code.put(&[0x48, 0x8b, 0x41, byte(slab::HEAD)]); // mov head(%rcx),%rax
@@ -82,7 +83,7 @@ fn reserve(code: &mut Code) -> Ahead {
     full
 }
 
-/// The cell of the position in %rax, with the next one in %r11 and the time in %rdx.
+/// Writes the cell of the position in %rax, with the next position in %r11 and the time in %rdx.
 fn write(code: &mut Code, slot: u32, ring: u32) {
     const SHIFT: u8 = (CELL_WORDS * 8).trailing_zeros() as u8;
     code.put(&[0x25]).put32(CELLS as i32 - 1); // and $CELLS-1,%eax
@@ -96,12 +97,12 @@ fn write(code: &mut Code, slot: u32, ring: u32) {
     code.put(&[0x4c, 0x89, 0x58, 8]); // mov %r11,8(%rax): last
 }
 
-/// The displacement of one of the slab's first words.
+/// Returns the displacement of one of the slab's first words.
 const fn byte(word: usize) -> u8 {
     (word * 8) as u8
 }
 
-/// The displacement of a counter.
+/// Returns the displacement of a counter.
 fn cell(word: u32) -> i32 {
     word as i32 * 8
 }

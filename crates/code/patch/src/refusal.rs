@@ -1,44 +1,45 @@
-//! Why a site is left alone.
+//! Reasons why a site cannot be patched.
 
-/// Why a function cannot be patched at the asked place, in one line.
+/// The reason why a function cannot be patched at the requested offset, in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The offset lies outside the function.
+    /// The offset is outside the function.
     #[error("offset {offset:#x} is outside the function, which has {size:#x} bytes")]
     Outside {
-        /// The offset asked for.
+        /// The requested offset.
         offset: usize,
         /// The size of the function.
         size: usize,
     },
-    /// The offset is not where an instruction begins.
+    /// No instruction begins at the offset.
     #[error("offset {offset:#x} is not the beginning of an instruction")]
     InsideInstruction {
-        /// The offset asked for.
+        /// The requested offset.
         offset: usize,
     },
-    /// The bytes at the site are no instruction.
+    /// The bytes at the site are not an instruction.
     #[error("the bytes at {address:#x} are not an instruction")]
     Undecodable {
-        /// Where they are.
+        /// The address of these bytes.
         address: u64,
     },
-    /// Unwinders know the signal return code by its bytes.
+    /// The function is the signal return code. Unwinders recognise it by its bytes, so they must
+    /// stay.
     #[error("it is the signal return code, which unwinders recognise by its bytes")]
     SignalReturn,
-    /// A system call has to run at its own address.
+    /// The system call must run at its own address.
     #[error("the system call at {address:#x} must run at its own address")]
     SystemCall {
-        /// Where it is.
+        /// The address of the call.
         address: u64,
     },
-    /// No copy elsewhere would do what the instruction does here.
+    /// A copy at another address would not do what the instruction does.
     #[error("the {what} at {address:#x} cannot run from another address")]
     Unrelocatable {
-        /// Where it is.
+        /// The address of the instruction.
         address: u64,
-        /// What it is.
+        /// The kind of instruction.
         what: &'static str,
     },
     /// Another patch already covers or displaces these bytes.
@@ -53,13 +54,13 @@ pub enum Refusal {
     /// The counter's index is more than an instruction can hold.
     #[error("counter {slot} is out of range")]
     Slot {
-        /// The index asked for.
+        /// The requested index.
         slot: u32,
     },
-    /// Calls cannot be followed from here.
-    #[error("nothing tells there where the function returns to")]
+    /// The site is not a function's entry, so the return address is not at a known place.
+    #[error("the return address is at no known place there")]
     NotEntry,
-    /// A system call hook was asked for a site that `syscall_sites` did not give.
+    /// A system call hook was requested for a site that `syscall_sites` did not return.
     #[error("there is no system call here to hook")]
     NotSyscall,
 }

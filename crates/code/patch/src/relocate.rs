@@ -1,4 +1,4 @@
-//! Copies of instructions that do, anywhere, what the originals did at their place.
+//! Makes copies of instructions that do at any address what the originals do at theirs.
 //!
 //! | original | copy |
 //! | --- | --- |
@@ -15,7 +15,7 @@ use iced_x86::{Code as Op, ConstantOffsets, FlowControl, Instruction, Register};
 use crate::Refusal;
 use crate::code::{Code, To};
 
-/// The copy of one instruction whose bytes are `bytes`.
+/// Returns the copy of an instruction whose bytes are `bytes`.
 pub(crate) fn relocate(
     instruction: &Instruction,
     bytes: &[u8],
@@ -66,8 +66,7 @@ fn refuse(instruction: &Instruction) -> Refusal {
     }
 }
 
-/// The same bytes, with a displacement that is relative to the instruction
-/// pointer made a link.
+/// Copies the bytes. A displacement relative to the instruction pointer becomes a link.
 fn verbatim(
     copy: &mut Code,
     instruction: &Instruction,
@@ -107,8 +106,8 @@ fn branch(copy: &mut Code, instruction: &Instruction, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Whether an operand size prefix stands before a branch: processors of different
-/// makers disagree on what that means.
+/// Returns whether a branch has an operand size prefix, which Intel and AMD processors interpret
+/// differently.
 fn narrows(bytes: &[u8]) -> bool {
     bytes
         .iter()
@@ -126,7 +125,7 @@ pub(crate) fn push_return(copy: &mut Code, address: u64) {
     }
 }
 
-/// The bytes of an indirect call as those of the jump to the same place.
+/// Returns the bytes of an indirect call as a jump to the same target.
 fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
     let on_stack = [
         instruction.op0_register(),
@@ -134,7 +133,7 @@ fn as_jump(instruction: &Instruction, bytes: &[u8]) -> Result<Vec<u8>, Refusal> 
         instruction.memory_index(),
     ];
     if on_stack.iter().any(|r| r.full_register() == Register::RSP) {
-        // The push has moved the stack pointer that the operand is read through.
+        // The pushed return address moves the stack pointer through which the operand is read.
         return Err(unrelocatable(instruction, "call through the stack pointer"));
     }
     let prefix =
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_move_is_refused_with_its_name() {
+    fn instructions_that_cannot_move_are_refused_by_name() {
         let check = |original: &[u8], want: &str| {
             let refusal = copy(original).expect_err("refused").to_string();
             assert!(refusal.contains(want), "{original:x?}: {refusal}");

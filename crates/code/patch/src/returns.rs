@@ -12,55 +12,55 @@
 //! | level 1: its caller's, by a chain of frame pointers | `mov (%rbp),%rax; mov 8(%rax),%rax` |
 //! | level N | one more `mov (%rax),%rax` for each |
 //!
-//! Where the CFA (the stack pointer before the call) is, unwind information says. Where it says
-//! nothing, the function's first instructions do, or a `push %rbp; mov %rsp,%rbp`.
+//! Unwind information gives the CFA (the stack pointer before the call). Otherwise the function's
+//! first instructions give it, or a `push %rbp; mov %rsp,%rbp`.
 //!
-//! Not found: an address that is computed (`lea`, a loop over frames), and a return address
-//! that is read by a function that got a pointer to it.
+//! Not found: an address that is computed (`lea`, a loop over frames), and a return address read by
+//! a function that got a pointer to it.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use crate::decode::{FunctionCode, direct_target};
 
-/// Where the canonical frame address is: this many bytes above a register. The return address
-/// is the word below it.
+/// The canonical frame address, as a number of bytes above a register. The return address is the
+/// word below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cfa {
     /// Above the stack pointer.
     AboveSp(i64),
     /// Above %rbp.
     AboveBp(i64),
-    /// Nowhere: the code is entered without a call.
+    /// No CFA exists, because the code is entered without a call.
     Nowhere,
 }
 
-/// Where a call or jump goes.
+/// The target of a call or jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
-    /// To this address.
+    /// The code at this address.
     Code(u64),
-    /// To the address in the word at this address.
+    /// The code whose address is in the word at this address.
     Slot(u64),
 }
 
-/// What a function reads of return addresses, and which functions it leads to.
+/// The return addresses that a function reads, and the functions to which it leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReturnReads {
     /// Bit N: the return address of the Nth frame above its own.
     pub levels: u8,
-    /// Where it jumps to outside of itself: what is read there is its own, too.
+    /// Targets of jumps out of the function. A target reads the same return address as its own.
     pub jumps: Vec<Callee>,
-    /// Where it calls to.
+    /// Targets of its calls.
     pub calls: Vec<Callee>,
 }
 
 /// The highest level that has a bit.
 const MOST_LEVELS: u8 = 7;
 const WORD: i64 = 8;
-/// Where the CFA of a function with a frame pointer is.
+/// The CFA of a function with a frame pointer.
 const FRAMED: Cfa = Cfa::AboveBp(2 * WORD);
 
-/// Reads a function; `cfa` is what unwind information says of an instruction's address.
+/// Finds the reads of a function; `cfa` returns the unwind information at an instruction's address.
 pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -> ReturnReads {
     let mut reads = ReturnReads::default();
     let mut prologue = Prologue::default();
@@ -105,8 +105,8 @@ pub fn return_reads(function: &FunctionCode, cfa: impl Fn(u64) -> Option<Cfa>) -
     reads
 }
 
-/// The word through which a stub of a procedure linkage table jumps: `jmp *SLOT(%rip)`, after
-/// an `endbr64` at most.
+/// Returns the word through which a stub of a procedure linkage table jumps: `jmp *SLOT(%rip)`,
+/// possibly after an `endbr64`.
 pub fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
     let stub = FunctionCode {
         address,
@@ -134,7 +134,7 @@ fn callee(instruction: &Instruction) -> Option<Callee> {
     }
 }
 
-/// Whether an instruction may have to do with a frame: others need no unwind information.
+/// Returns whether an instruction may use a frame, so that unwind information is needed.
 fn touches_frame(instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     let moves_bp = instruction.mnemonic() == Mnemonic::Mov
@@ -145,7 +145,7 @@ fn touches_frame(instruction: &Instruction) -> bool {
         || instruction.mnemonic() == Mnemonic::Pop
 }
 
-/// Whether it reads or writes the return address itself.
+/// Returns whether it reads or writes the return address itself.
 fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     let (base, cfa) = match frame {
         Cfa::AboveSp(cfa) => (Register::RSP, cfa),
@@ -158,7 +158,7 @@ fn uses_slot(instruction: &Instruction, frame: Cfa) -> bool {
     overlaps(instruction, base, cfa - WORD) && !is_barrier
 }
 
-/// Whether a memory operand covers a byte of the word at this distance from a register.
+/// Returns whether a memory operand covers a byte of the word at this distance from a register.
 fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
     // `lea` and no-operations access no memory: their operand has no size, or does not matter.
     let size = match instruction.mnemonic() {
@@ -172,7 +172,7 @@ fn overlaps(instruction: &Instruction, base: Register, word: i64) -> bool {
     is_base && plain && size > 0 && at < word + WORD && at + size > word
 }
 
-/// Where the CFA is, by the function's first instructions.
+/// The CFA according to the function's first instructions.
 struct Prologue {
     /// Bytes between the stack pointer and the CFA; `None` after the first branch.
     depth: Option<i64>,
@@ -218,7 +218,7 @@ impl Prologue {
     }
 }
 
-/// By how many bytes an instruction moves the stack pointer down; `None` if that is not said.
+/// Returns by how many bytes an instruction moves the stack pointer down; `None` if unknown.
 fn moved(instruction: &Instruction) -> Option<i64> {
     let by_number = || instruction.try_immediate(1).ok().map(u64::cast_signed);
     let on_stack_pointer = instruction.op0_kind() == OpKind::Register
@@ -234,14 +234,14 @@ fn moved(instruction: &Instruction) -> Option<i64> {
     }
 }
 
-/// Registers that hold a frame pointer, and of which frame: 0 for the function's own.
+/// Registers that hold a frame pointer, and the frame's level: 0 for the function's own.
 #[derive(Default)]
 struct Chain {
     held: Vec<(Register, u8)>,
 }
 
 impl Chain {
-    /// The levels that an instruction reads.
+    /// Returns the levels that an instruction reads.
     fn step(&mut self, instruction: &Instruction, frame: Option<Cfa>) -> u8 {
         let base = instruction.memory_base();
         let held = |base| self.held.iter().find(|(held, _)| *held == base).copied();
@@ -272,7 +272,7 @@ impl Chain {
         read
     }
 
-    /// What an instruction overwrites is no longer held.
+    /// Drops the registers that an instruction overwrites.
     fn forget(&mut self, instruction: &Instruction) {
         if self.held.is_empty() {
             return;
@@ -311,7 +311,7 @@ mod tests {
         return_reads(&function, cfa)
     }
 
-    /// Without unwind information.
+    /// Checks the levels without unwind information.
     #[track_caller]
     fn check(bytes: &[u8], levels: u8) {
         assert_eq!(read_with(bytes, |_| None).levels, levels, "{bytes:x?}");
@@ -368,10 +368,10 @@ mod tests {
         check_framed(&[&COPY[..], &READ].concat(), 1);
         check_framed(&[&COPY[..], &FURTHER, &READ].concat(), 2);
         check_framed(&UP, 0);
-        // It was overwritten, or a call may have done so.
+        // The register is overwritten, or a call may have overwritten it.
         check_framed(&[&UP[..], &[0x31, 0xc0], &READ].concat(), 0);
         check_framed(&[&UP[..], &[0xe8, 0, 0, 0, 0], &READ].concat(), 0);
-        // Another register, a test between.
+        // Another register, with a test in between.
         check_framed(
             &[0x48, 0x8b, 0x4d, 0, 0x48, 0x85, 0xc9, 0x48, 0x8b, 0x51, 8],
             2,
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn unwind_information_knows_better_than_the_first_instructions() {
+    fn unwind_information_overrides_the_first_instructions() {
         // jne +1; ret; mov 24(%rsp),%rax
         let bytes = [0x75, 0x01, 0xc3, 0x48, 0x8b, 0x44, 0x24, 0x18];
         check(&bytes, 0);
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(read_with(&bytes, above(32)).levels, 1);
         assert_eq!(read_with(&bytes, above(24)).levels, 0);
         assert_eq!(read_with(&bytes, |_| Some(FRAMED)).levels, 0);
-        // jne +0; pop %rbx: what was pushed is not described.
+        // jne +0; pop %rbx: the unwind information does not describe the pushed register.
         assert_eq!(read_with(&[0x75, 0, 0x5b, 0xc3], above(8)).levels, 0);
         // pop %rax; mov (%rsp),%rdi: where a new thread begins.
         let begins = [0x58, 0x48, 0x8b, 0x3c, 0x24];
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_out_and_calls_are_told_from_branches() {
+    fn jumps_out_and_calls_are_separated_from_branches() {
         // je +4; call +0; jmp *0x10(%rip); jmp -0x100
         let bytes = [
             &[0x74, 4][..],

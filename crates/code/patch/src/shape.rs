@@ -1,18 +1,18 @@
-//! What can stand at a site, wherever the trampoline will be.
+//! Finds what can be patched at a site, independent of the trampoline's address.
 //!
-//! A site's *window* is the run of whole instructions that a patch displaces. In
-//! the order in which they are tried:
+//! A site's *window* is the run of whole instructions that a patch displaces. In the order in which
+//! strategies are tried:
 //!
-//! | strategy | patch | window | asks for |
+//! | strategy | patch | window | needs |
 //! | --- | --- | --- | --- |
 //! | [`Strategy::Jump`] | `jmp rel32` | 5 bytes | trap bytes on the heads |
-//! | [`Strategy::Short`] | `jmp rel8` to an island | 2 bytes | padding near by |
+//! | [`Strategy::Short`] | `jmp rel8` to an island | 2 bytes | padding nearby |
 //! | [`Strategy::Trap`] | `int3` | 1 byte | nothing |
 //!
-//! A head inside a window traps each time it is reached. So a strategy is not
-//! offered where the function's own branches, or the return of a displaced call,
-//! go to such a head; nor where nothing guards the site (see `guard`). An entry's
-//! site may lie some instructions further on (see `entry`).
+//! A head inside a window traps each time a thread reaches it. So a strategy is refused if the
+//! function's own branches, or the return of a displaced call, lead to such a head. It is also
+//! refused if nothing guards the site (see `guard`). An entry's site may be a later instruction
+//! (see `entry`).
 
 use iced_x86::Instruction;
 
@@ -25,19 +25,19 @@ use crate::guard::Guard;
 use crate::relocate::relocate;
 use crate::trampoline::Body;
 
-/// How a site is patched.
+/// The way in which a site is patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// A 5-byte jump to the trampoline.
     Jump,
     /// A 2-byte jump to an island in padding, which jumps to the trampoline.
     Short,
-    /// A breakpoint; the handler goes to the trampoline.
+    /// A breakpoint, whose handler continues at the trampoline.
     Trap,
 }
 
 impl Strategy {
-    /// How many bytes are written at the site.
+    /// Returns the number of bytes written at the site.
     pub const fn patch_len(self) -> u8 {
         match self {
             Strategy::Jump => 5,
@@ -50,13 +50,13 @@ impl Strategy {
 /// One displaced instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// Where it begins in the window.
+    /// Its offset in the window.
     pub(crate) offset: usize,
     /// Its copy.
     pub(crate) copy: Code,
-    /// Whether control goes from the copy to what follows it.
+    /// Whether control continues from the copy with the next instruction.
     pub(crate) falls_through: bool,
-    /// Where a direct call or branch goes.
+    /// The target of a direct call or branch.
     pub(crate) target: Option<u64>,
     len: usize,
     is_call: bool,
@@ -73,22 +73,22 @@ pub(crate) const JUMP: u8 = 0xe9;
 pub(crate) const SHORT_JUMP: u8 = 0xeb;
 pub(crate) const CALL: u8 = 0xe8;
 
-/// What one strategy does to the site.
+/// The window of one strategy.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) strategy: Strategy,
-    /// How many instructions of the run are displaced.
+    /// The number of displaced instructions.
     pub(crate) steps: usize,
-    /// How many bytes they have.
+    /// Their length in bytes.
     pub(crate) displaced: usize,
-    /// Heads inside the patch, the first excepted.
+    /// Heads inside the patch, except the first.
     pub(crate) heads: Vec<u8>,
-    /// What the displacement must be besides.
+    /// The further constraint on the displacement.
     pub(crate) guard: Guard,
 }
 
 impl Window {
-    /// What a patch of five bytes begins with.
+    /// Returns the first byte of a five-byte patch.
     pub(crate) fn opcode(&self) -> u8 {
         match self.guard {
             Guard::Call { .. } => CALL,
@@ -96,7 +96,7 @@ impl Window {
         }
     }
 
-    /// The displacements that are allowed, where `traps` are the trap bytes.
+    /// Returns the allowed displacements, given the trap bytes `traps`.
     pub(crate) fn allowed(&self, traps: ByteSet) -> Displacement {
         let single = traps.and(ByteSet::TRAPS);
         let mut allowed = Displacement::over(&self.heads, single);
@@ -107,14 +107,15 @@ impl Window {
         allowed
     }
 
-    /// The patch with the jump `bytes`, which may need a byte more to trap on its last.
+    /// Returns the patch with the jump `bytes`, and the second byte if the last one needs it to
+    /// trap.
     pub(crate) fn completed(&self, bytes: [u8; 5]) -> Vec<u8> {
         let more = self.heads.contains(&4) && needs_second(bytes[4]);
         [&bytes[..], &[SECOND][..usize::from(more)]].concat()
     }
 }
 
-/// A site and everything about it that does not depend on where trampolines go.
+/// A site, and all its properties that do not depend on the trampoline's address.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub(crate) site: u64,
@@ -122,41 +123,41 @@ pub struct Shape {
     pub(crate) original: [u8; 8],
     pub(crate) run: Vec<Step>,
     pub(crate) windows: Vec<Window>,
-    /// Compares in front of the site, which are made again in front of the displaced
-    /// instructions: these look at the flags.
+    /// Copies of compares before the site. They are executed again before the displaced
+    /// instructions, because these read the flags.
     pub(crate) repeats: Code,
-    /// The address behind the system call that the run leads to.
+    /// The address after the system call to which the run leads.
     pub(crate) behind_syscall: Option<u64>,
-    /// Arguments that are no longer what they were at the entry, a bit each.
+    /// Arguments that are overwritten between the entry and the site, a bit each.
     pub(crate) overwritten: u8,
-    /// The entry's first instruction, where the site is a later one.
+    /// The entry's first instruction, if the site is a later one.
     pub(crate) unmoved: Option<Box<Shape>>,
 }
 
 impl Shape {
-    /// The address of the first patched byte; with a filter it may be the entry's
+    /// Returns the address of the first patched byte. With a filter the patch may be at the entry's
     /// first instruction instead, see [`Patch::site`](crate::Patch::site).
     pub fn site(&self) -> u64 {
         self.site
     }
 
-    /// The bytes there.
+    /// Returns the bytes at the site.
     pub fn original(&self) -> [u8; 8] {
         self.original
     }
 
-    /// Whether this is a function's entry, where the flags and the bytes below the
-    /// stack pointer are nobody's.
+    /// Returns whether this is a function's entry, where the flags and the bytes below the stack
+    /// pointer are free.
     pub fn is_entry(&self) -> bool {
         self.entry
     }
 
-    /// The strategies that could be used, best first; never empty.
+    /// Returns the usable strategies, best first; never empty.
     pub fn strategies(&self) -> impl Iterator<Item = Strategy> + '_ {
         self.windows.iter().map(|w| w.strategy)
     }
 
-    /// How many bytes of instructions a strategy displaces.
+    /// Returns how many bytes of instructions a strategy displaces.
     pub fn displaced_len(&self, strategy: Strategy) -> Option<usize> {
         self.windows
             .iter()
@@ -164,8 +165,8 @@ impl Shape {
             .map(|w| w.displaced)
     }
 
-    /// Treats the site as the middle of a function: flags and red zone are kept.
-    /// For fragments that others jump into, such as gcc's `.cold` parts.
+    /// Treats the site as the middle of a function, so that flags and red zone are preserved.
+    /// Needed for fragments into which other functions jump, such as gcc's `.cold` parts.
     pub fn preserving_everything(mut self) -> Shape {
         self.entry = false;
         self.unmoved = self
@@ -174,8 +175,8 @@ impl Shape {
         self
     }
 
-    /// The shape to patch for `body`: the entry's first instruction, where it looks at an
-    /// argument that is overwritten behind it.
+    /// Returns the shape to patch for `body`. It is the entry's first instruction if `body` reads
+    /// an argument that is overwritten before the site.
     pub(crate) fn suited_to(&self, body: &Body) -> Result<&Shape, Refusal> {
         let asks = (0..6).any(|arg| self.overwritten >> arg & 1 == 1 && body.looks_at(arg));
         match (&self.unmoved, body) {
@@ -186,7 +187,7 @@ impl Shape {
         }
     }
 
-    /// The address behind what a window displaces.
+    /// Returns the address after the displaced instructions.
     pub(crate) fn behind(&self, window: &Window) -> u64 {
         self.site + window.displaced as u64
     }
@@ -228,18 +229,18 @@ impl Shape {
     }
 }
 
-/// What a site is.
+/// The kind of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A function's entry: flags and red zone are nobody's.
+    /// A function's entry: flags and red zone are free.
     Entry,
-    /// Anywhere else.
+    /// Any other instruction.
     Inside,
-    /// The `mov` in front of a system call.
+    /// The `mov` before a system call.
     SystemCall,
 }
 
-/// What is around a site.
+/// The surroundings of a site.
 pub(crate) struct Scene<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) kind: Kind,
@@ -247,8 +248,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) padding: usize,
 }
 
-/// Looks at the instruction at `offset` of a function: 0 for its entry, whose site
-/// may lie some instructions further on, behind an `endbr64` for one.
+/// Returns the shape at an instruction of a function. For `offset` 0, the entry, the site may be a
+/// later instruction, for example after an `endbr64`.
 pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     check_boundary(function, offset, 64)?;
     if signal_return(function).is_some() {
@@ -261,7 +262,7 @@ pub fn shape(function: &FunctionCode, offset: usize) -> Result<Shape, Refusal> {
     }
 }
 
-/// The shape of a site on a known boundary of a surveyed function.
+/// Returns the shape of a site on a known boundary of a surveyed function.
 pub(crate) fn shape_in(
     function: &FunctionCode,
     survey: &Survey,
@@ -300,8 +301,8 @@ pub(crate) fn shape_in(
     Ok(shape)
 }
 
-/// The instructions from `offset` on, until `want` bytes, the function's end, or
-/// one that has to stay; the first may not be such a one.
+/// Returns the instructions from `offset` on, up to `want` bytes, the function's end, or one that
+/// cannot be copied. Fails if the first cannot.
 pub(crate) fn run(
     function: &FunctionCode,
     survey: &Survey,
@@ -338,7 +339,7 @@ pub(crate) fn run(
 impl Step {
     fn new(instruction: &Instruction, offset: usize, copy: Code) -> Step {
         let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
-        // A copied call returns to the original, not to what follows the copy.
+        // A copied call returns to the original code, not to the code after the copy.
         let falls_through = falls_through(instruction) && !is_call;
         Step {
             offset,
@@ -351,9 +352,9 @@ impl Step {
     }
 }
 
-/// Where a function begins that returns from a signal's handler, if this is one: `mov $15,%eax; syscall`
-/// (rt_sigreturn) at the very beginning, or a few bytes behind it, as its unwind information starts early, inside the
-/// padding in front.
+/// Returns the start of a function that returns from a signal handler: `mov $15,%eax; syscall`
+/// (rt_sigreturn). It may be a few bytes after the symbol, because the unwind information starts
+/// early, in the padding.
 pub fn signal_return(function: &FunctionCode) -> Option<u64> {
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -381,7 +382,7 @@ mod tests {
         )
     }
 
-    /// The site's offset and, for each strategy, what it displaces and its heads.
+    /// Checks the site's offset and, for each strategy, the displaced length and its heads.
     fn check(bytes: &[u8], offset: usize, site: u64, want: &[(Strategy, usize, &[u8])]) {
         let shape = look(bytes, offset).expect("a shape");
         assert_eq!(shape.site, 0x1000 + site, "{bytes:x?}");
@@ -417,10 +418,10 @@ mod tests {
             4,
             &[(Jump, 8, &[1, 4]), (Short, 4, &[1]), (Trap, 1, &[])],
         );
-        // A loop that goes back behind the mark is no call.
+        // A loop back to after the mark is not a call.
         let looped = [&entry::ENDBR64[..], &[0xff, 0xcf, 0x75, 0xfc, 0xc3]].concat();
         check(&looped, 0, 0, &[(Short, 4, &[]), (Trap, 4, &[])]);
-        // A function of two bytes, and nothing behind it.
+        // A two-byte function with no bytes after it.
         check(&[0x90, 0xc3], 0, 0, &[(Short, 2, &[1]), (Trap, 1, &[])]);
         // A call that would return to a head: call *%rdi; xor %eax,%eax; pop %rdx; ret
         check(
@@ -447,10 +448,10 @@ mod tests {
     }
 
     #[test]
-    fn the_signal_return_is_left_alone() {
+    fn the_signal_return_is_refused() {
         let code = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
         assert_eq!(look(&code, 0).err(), Some(Refusal::SignalReturn));
-        // glibc's unwind information begins one byte in front, inside a no-operation.
+        // glibc's unwind information begins one byte early, inside a no-operation.
         assert_eq!(
             look(&[&[0][..], &code].concat(), 0).err(),
             Some(Refusal::SignalReturn)

@@ -1,10 +1,11 @@
-//! Go's look, at a function's beginning, whether the stack has room for its frame.
+//! Finds Go's check, at a function's beginning, whether the stack has room for its frame.
 //!
-//! Where it has none, or the scheduler wants the thread, the function calls `runtime.morestack` and begins again: what
-//! counts at its first instruction counts that call twice. Behind the look each call passes once.
+//! If it has none, or if the scheduler preempts the goroutine, the function calls
+//! `runtime.morestack` and starts again. A probe at the first instruction would count that call
+//! twice, so the site must be after the check, which each call passes once.
 //!
 //! ```text
-//! entry: lea -0x98(%rsp),%r12      not where the frame is small
+//! entry: lea -0x98(%rsp),%r12      only if the frame is large
 //!        cmp 0x10(%r14),%r12       the limit in the goroutine's descriptor
 //!        jbe more
 //!        push %rbp                 <- here
@@ -17,14 +18,14 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::decode::FunctionCode;
 
-/// No look has more instructions.
+/// The most instructions of a check.
 const MOST: usize = 8;
-/// No way back to the entry has more: arguments are stored and loaded again.
+/// The most instructions on the way back to the entry, where arguments are stored and reloaded.
 const MOST_BACK: usize = 64;
-/// Where a goroutine's descriptor has the limit.
+/// The limit's offset in a goroutine's descriptor.
 const LIMIT: u64 = 0x10;
 
-/// How many bytes behind a function's first its look at the stack ends, if it begins with one.
+/// Returns the offset after the stack check, if the function begins with one.
 pub fn behind_stack_check(function: &FunctionCode) -> Option<usize> {
     let mut has_compared = false;
     for instruction in function.decoder(0).into_iter().take(MOST) {
@@ -33,7 +34,7 @@ pub fn behind_stack_check(function: &FunctionCode) -> Option<usize> {
                 let behind = instruction.next_ip().wrapping_sub(function.address) as usize;
                 return begins_again(function, &instruction).then_some(behind);
             }
-            // Of a frame so large that the difference may wrap.
+            // The check of a frame so large that the difference may wrap.
             Mnemonic::Jb if begins_again(function, &instruction) => {}
             Mnemonic::Cmp => has_compared |= is_with_limit(&instruction),
             Mnemonic::Lea | Mnemonic::Mov | Mnemonic::Sub if is_scratch(&instruction) => {}
@@ -50,13 +51,13 @@ fn is_with_limit(instruction: &Instruction) -> bool {
         && base != Register::RSP
 }
 
-/// Whether it only changes a register that is nobody's at a function's entry.
+/// Returns whether it only changes a register that is free at a function's entry.
 fn is_scratch(instruction: &Instruction) -> bool {
     const SCRATCH: [Register; 3] = [Register::R12, Register::R13, Register::RCX];
     SCRATCH.contains(&instruction.op0_register())
 }
 
-/// Whether a branch leads to a call, and from there to the entry.
+/// Returns whether a branch leads to a call, and from there to the entry.
 fn begins_again(function: &FunctionCode, branch: &Instruction) -> bool {
     let target = branch.near_branch_target().wrapping_sub(function.address);
     let Some(target) = usize::try_from(target)
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_passes_once_behind_the_look_at_the_stack() {
+    fn a_call_passes_once_after_the_stack_check() {
         // cmp 0x10(%r14),%rsp; jbe +2; push %rbp; ret; call; jmp back
         let small = [
             0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf1,
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn other_code_is_counted_at_its_first_instruction() {
-        // The way back leads elsewhere, or there is no call on it.
+        // The way back leads elsewhere, or contains no call.
         let elsewhere = [
             0x49, 0x3b, 0x66, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf3,
         ];
@@ -121,7 +122,7 @@ mod tests {
             0x48, 0x83, 0xfc, 0x10, 0x76, 2, 0x55, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf1,
         ];
         check(&number, None);
-        // What is behind the function is not read.
+        // Bytes after the function are not read.
         check(&[0x49, 0x3b, 0x66, 0x10, 0x76, 0x7f], None);
         check(&[0x55, 0xc3], None);
         check(&[], None);

@@ -1,12 +1,13 @@
-//! What an instruction stores or loads, read from its bytes: a breakpoint tells of it only behind it.
+//! Decodes the memory access of an instruction. A breakpoint reports an access only after it, so
+//! the value must be derived from the bytes.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use tiptoe_event::store::{Source, Store};
 
 use crate::decode::FunctionCode;
 
-/// The access that ends at an address of a function's. None where there is none of which anything can be told: it
-/// computes with registers and what is in memory, or takes it from a vector.
+/// Returns the access of the instruction that ends at `end`. `None` if the value cannot be derived:
+/// the instruction computes with registers and memory, or takes the value from a vector.
 pub fn store_before(function: &FunctionCode, end: u64) -> Option<Store> {
     let instructions = function.decoder(0).into_iter();
     let mut up_to = instructions.take_while(|instruction| instruction.next_ip() <= end);
@@ -39,7 +40,8 @@ fn store(instruction: &Instruction) -> Option<Store> {
     })
 }
 
-/// Where the value is when the instruction is over, and at which bit of a register.
+/// Returns the place of the value after the instruction, and the bit of a register at which it
+/// begins.
 fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     let stores = instruction.op0_kind() == OpKind::Memory;
     let register = |op| match instruction.op_kind(op) {
@@ -51,7 +53,7 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     match instruction.mnemonic() {
         Mnemonic::Mov if stores => from(Source::Register)
             .or_else(|| immediate().map(|value| (Source::Immediate(value), 0))),
-        // A load: the value is there now, and was before.
+        // A load: the value is in the register now, and was in memory before.
         Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => {
             register(0).map(|(number, shift)| (Source::Register(number), shift))
         }
@@ -67,7 +69,7 @@ fn source(instruction: &Instruction) -> Option<(Source, u8)> {
     }
 }
 
-/// A general register's number, and at which bit of it this part of it begins.
+/// Returns a general register's number, and the bit at which the named part begins.
 fn general(register: Register) -> Option<(u8, u8)> {
     let shift = match register {
         Register::AH | Register::BH | Register::CH | Register::DH => 8,
@@ -93,7 +95,7 @@ mod tests {
             bytes: &code,
         };
         let end = AT + 1 + bytes.len() as u64;
-        // Not in the middle, and nothing that is no store.
+        // Addresses inside an instruction, or after another instruction, give `None`.
         assert_eq!(store_before(&function, end - 1), None);
         assert_eq!(store_before(&function, AT + 1), None);
         store_before(&function, end)
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told() {
+    fn accesses_whose_value_is_unknown() {
         for bytes in [
             &[0x48, 0x01, 0x07][..], // add %rax,(%rdi)
             &[0x0f, 0x11, 0x07],     // movups %xmm0,(%rdi)

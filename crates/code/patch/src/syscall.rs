@@ -1,17 +1,15 @@
-//! System calls as the C library makes them: `mov $nr,%eax; …; syscall`.
+//! Finds system calls as the C library makes them: `mov $nr,%eax; …; syscall`.
 //!
-//! The `mov` is one instruction of five bytes, so a jump fits on it with no head
-//! inside. Between it and the system call there must be neither a branch nor a
-//! place that one goes to, nor another value for %eax: then whoever passes the
-//! `mov` makes that very call.
+//! The `mov` is one instruction of five bytes, so that a jump fits on it with no head inside.
+//! Between it and the system call there must be no branch, no branch target and no other write to
+//! %eax. Otherwise a thread that passes the `mov` might not make that call.
 //!
-//! libc's function `syscall` has the number in a register: there the site is the
-//! last instruction in front of the call, if it has five bytes (it loads the sixth
-//! argument from the stack).
+//! libc's function `syscall` has the number in a register. There the site is the last instruction
+//! before the call, if it has five bytes (it loads the sixth argument from the stack).
 //!
-//! A patch may displace a call as it may any other instruction, where its number is known
-//! and is none of those that have to be made at their own place: see [`stays`]. Many of libc's
-//! functions are nothing else but a call, and `read` begins with too few bytes before it.
+//! A patch may displace a call like any other instruction, if its number is known and [`stays`]
+//! does not name it. Many of libc's functions are only a call, and `read` has too few bytes before
+//! its call.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -24,13 +22,13 @@ use crate::shape::{Kind, Shape, run, shape_in};
 /// A `mov $nr,%eax` that leads straight to a system call, or a `push` (see `pushed`).
 #[derive(Clone, Debug)]
 pub struct SyscallSite {
-    /// Where that is.
+    /// The address of the `mov` or `push`.
     pub address: u64,
-    /// The system call's number; `u32::MAX` where only %eax knows it.
+    /// The system call's number; `u32::MAX` if it is known only in %eax.
     pub nr: u32,
-    /// Where the `syscall` instruction is, or the call of the function that has it.
+    /// The address of the `syscall` instruction, or of the call of the function that contains it.
     pub syscall: u64,
-    /// What can stand in front.
+    /// The shape before the call.
     pub shape: Shape,
 }
 
@@ -44,8 +42,9 @@ pub fn syscall_sites(function: &FunctionCode, nrs: &[u32]) -> Vec<SyscallSite> {
         .collect()
 }
 
-/// Finds the system calls to which a register leads that may hold `nr`: it is copied to %eax
-/// right in front of them, where a loop makes the call. Who passes has to look whether it does.
+/// Finds the system calls to which a register leads that may hold `nr`. A loop copies it to %eax
+/// right before the call. The patch must compare %eax, because the register may hold another
+/// number.
 pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite> {
     let held: Vec<Register> = function
         .decoder(0)
@@ -69,8 +68,8 @@ pub(crate) fn hoisted_sites(function: &FunctionCode, nr: u32) -> Vec<SyscallSite
     sites.filter_map(Result::ok).collect()
 }
 
-/// Finds the one system call of a function that makes any, by its last instruction
-/// before it; [`SyscallSite::nr`] is `u32::MAX`.
+/// Finds the only system call of a function that makes any, by the last instruction before it.
+/// [`SyscallSite::nr`] is `u32::MAX`.
 pub fn any_syscall_site(function: &FunctionCode) -> Option<SyscallSite> {
     let survey = Survey::new(function);
     let mut instruction = Instruction::default();
@@ -100,10 +99,11 @@ pub(crate) struct Pair {
     syscall: usize,
 }
 
-/// Whether a call has to be made where the program makes it, by its number: those that
-/// return twice, into another program or never; that the kernel may restart by another
-/// number, which it forgets where the thread traps first; and all that somebody
-/// may hook on their way, for signals, credentials and mappings.
+/// Returns whether a call with this number must be made at its own address:
+/// - calls that return twice, in another program, or never;
+/// - calls that the kernel may restart under another number, which it forgets if the thread traps
+///   first;
+/// - calls that a patch may hook: for signals, credentials and mappings.
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
         7, 35, 202, 219, 230, // poll, nanosleep, futex, restart_syscall, clock_nanosleep
@@ -123,9 +123,9 @@ const MASKS: &[u32] = &[
     441, // sigaction, sigprocmask, sigsuspend, pselect6, ppoll, epoll_pwait(2)
 ];
 
-/// Whether code may change which signals its thread blocks by a system call of its own: by one of these numbers, or by one
-/// that is not known. Known is a number that leads straight to the call, or that a register holds which is
-/// only ever set to constants.
+/// Returns whether code may change which signals its thread blocks, by a system call of its own:
+/// one of these numbers, or an unknown one. A number is known if it leads straight to the call, or
+/// if a register holds it that is only set to constants.
 pub fn may_change_masks(function: &FunctionCode) -> bool {
     let survey = Survey::new(function);
     let known = known_calls(function, &survey, constant);
@@ -146,7 +146,8 @@ pub fn may_change_masks(function: &FunctionCode) -> bool {
         })
 }
 
-/// The numbers that a call may have, by the register that is copied to %eax before it; `None` if they are not known.
+/// Returns the numbers that a call may have, by the register copied to %eax before it; `None` if
+/// unknown.
 fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     let mut factory = InstructionInfoFactory::new();
     let before = code.get(..call)?.iter().rev();
@@ -171,7 +172,7 @@ fn numbers(code: &[Instruction], call: usize) -> Option<Vec<u32>> {
     (!numbers.is_empty()).then_some(numbers)
 }
 
-/// Where the calls are that a patch may displace; in order.
+/// Returns the addresses of the calls that a patch may displace, in order.
 pub(crate) fn movable(function: &FunctionCode, survey: &Survey) -> Vec<u64> {
     let makes_any = function.body().windows(2).any(|pair| pair == [0x0f, 0x05]);
     let known = makes_any.then(|| known_calls(function, survey, constant));
@@ -187,7 +188,7 @@ fn pairs(function: &FunctionCode, survey: &Survey, nrs: &[u32]) -> Vec<Pair> {
     known
 }
 
-/// The calls to which instructions that set the number lead straight.
+/// Returns the calls to which instructions that set the number lead straight.
 pub(crate) fn known_calls(
     function: &FunctionCode,
     survey: &Survey,
@@ -222,7 +223,7 @@ pub(crate) fn known_calls(
     pairs
 }
 
-/// The constant of a five-byte `mov $nr,%eax`.
+/// Returns the constant of a five-byte `mov $nr,%eax`.
 fn number(instruction: &Instruction) -> Option<u32> {
     let fits = instruction.code() == Code::Mov_r32_imm32
         && instruction.op0_register() == Register::EAX
@@ -230,7 +231,7 @@ fn number(instruction: &Instruction) -> Option<u32> {
     fits.then(|| instruction.immediate32())
 }
 
-/// The constant that an instruction sets %eax to.
+/// Returns the constant to which an instruction sets %eax.
 fn constant(instruction: &Instruction) -> Option<u32> {
     let is = |at| instruction.op_count() == 2 && instruction.op_register(at) == Register::EAX;
     let clears = instruction.mnemonic() == Mnemonic::Xor && is(0) && is(1);
@@ -240,7 +241,7 @@ fn constant(instruction: &Instruction) -> Option<u32> {
     }
 }
 
-/// Whether an instruction may change one of these registers.
+/// Returns whether an instruction may change one of these registers.
 pub(crate) fn sets(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
@@ -303,11 +304,11 @@ mod tests {
         check(&[0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3], &[0x1005]);
         check(&[0x48, 0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0xc7, 0xc0, 0x27, 0, 0, 0, 0x0f, 0x05], &[0x1006]);
-        // Another number, or none that is known: poll, %edi, and a jump to in between.
+        // Another number, or an unknown one: poll, %edi, and a jump to in between.
         check(&[0xb8, 0x07, 0, 0, 0, 0x0f, 0x05], &[]);
         check(&[0x89, 0xf8, 0x0f, 0x05], &[]);
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x74, 0xfc], &[]);
-        // What it returned is no number of the next one.
+        // The first call's result is not a number for the second.
         check(&[0x31, 0xc0, 0x0f, 0x05, 0x0f, 0x05], &[0x1002]);
     }
 
@@ -327,7 +328,7 @@ mod tests {
         check(&call(14), true);
         // xor %eax,%eax; syscall: read
         check(&[0x31, 0xc0, 0x0f, 0x05, 0xc3], false);
-        // mov %edi,%eax; syscall: whatever the caller says
+        // mov %edi,%eax; syscall: the caller chooses
         check(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], true);
         // push %rbx; mov $202,%ebx; mov %ebx,%eax; syscall; pop %rbx
         let held = |number: u8| {
@@ -337,7 +338,7 @@ mod tests {
         };
         check(&held(202), false);
         check(&held(14), true);
-        // It comes from memory: mov (%rdi),%ebx
+        // mov (%rdi),%ebx: the number comes from memory
         check(&[0x8b, 0x1f, 0x89, 0xd8, 0x0f, 0x05, 0xc3], true);
         // Nothing sets it.
         check(&[0x0f, 0x05, 0xc3], true);
@@ -364,7 +365,7 @@ mod tests {
 
     /// mov %rdi,%rax; mov 8(%rsp),%r9; syscall; ret, as libc's `syscall` ends.
     #[test]
-    fn a_call_of_any_number_is_hooked_behind_its_arguments() {
+    fn a_call_of_any_number_is_hooked_after_its_arguments() {
         let bytes = [
             0x48, 0x89, 0xf8, 0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05, 0xc3,
         ];
@@ -377,7 +378,7 @@ mod tests {
             any_syscall_site(&function).map(|site| (site.address, site.syscall))
         };
         assert_eq!(look(&bytes), Some((0x1003, 0x1008)));
-        // The number may not come from the last instruction, and one call is all.
+        // The last instruction must not set the number, and there must be only one call.
         assert_eq!(look(&[0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]), None);
         assert_eq!(look(&[&bytes[..10], &bytes[3..]].concat()), None);
     }

@@ -1,8 +1,8 @@
-//! Trampolines that see a call from its entry to its return.
+//! Trampolines that follow a call from its entry to its return.
 //!
-//! # The way of a call
-//! Calls from one of the first places where there were any are followed in the trampoline
-//! itself, in front of all this ([`by_itself`]). All others, and those of gates and `--by`:
+//! # The path of a call
+//! Calls from the first two callers are followed in the trampoline itself, before all this
+//! ([`by_itself`]). All others take this path, as do those of gates and `--by`:
 //! ```text
 //! entry:  [filter]
 //!         push %rax
@@ -12,15 +12,15 @@
 //!         decq credit; incq calls
 //!         the thread's frames; at the end of a page, or none yet: slow
 //!         look (probe, return address) up in the table of thunks; absent: slow
-//!         push a frame: where the return address stands, the thunk, the time
+//!         push a frame: address of the return address, thunk, time
 //!         jmp  *thunk
-//! thunk:  pop %rdx; pop %rcx; pop %rax     (made by the agent, one for each
+//! thunk:  pop %rdx; pop %rcx; pop %rax     (the agent makes one for each
 //!         lea  8(%rsp),%rsp                 pair of probe and return address)
 //!         call *copy
 //!         push RETURN ADDRESS
 //!         jmp  *exit
 //! copy:   the displaced instructions
-//!         jmp  behind them
+//!         jmp  after them
 //! exit:   push %rax; push %rcx; push %rdx
 //!         is it the uppermost frame? no: slow
 //!         clear its first word
@@ -30,35 +30,35 @@
 //!         ret
 //! ```
 //! # Invariants
-//! 1. Each `call` has its `ret`: the return predictor and a shadow stack find the
-//!    function's return to the thunk, and then the thunk's to the caller.
-//! 2. Where a call returns to follows from the thunk alone, or the trampoline's own word. The frames are for times
-//!    and for counting those that never return; a program that copies stacks, moves
-//!    them between threads or jumps out of them loses nothing but a time.
-//! 3. A frame is reserved before it is written, and its first word last: a signal
-//!    handler that comes in between pushes behind it and leaves it alone. On return its
-//!    first word is cleared before the return is counted, so that a handler that jumps
-//!    away meanwhile does not have it counted as left too.
+//! 1. Each `call` has its `ret`. The return predictor and a shadow stack see the function return to
+//!    the thunk, and then the thunk to the caller.
+//! 2. The thunk alone, or the trampoline's own word, determines where a call returns. Frames only
+//!    serve times and the count of calls that never return. A program that copies stacks, moves
+//!    them between threads or jumps out of them loses only a time.
+//! 3. A frame must be reserved before it is written, and its first word written last, because a
+//!    signal handler in between pushes after it and must leave it alone. On return the first word
+//!    must be cleared before the return is counted. Otherwise a handler that jumps away would have
+//!    it counted as left too.
 //!
-//! A *gate*, the function of `--under`, needs no credit, and notes beside its count that
-//! the thread is in the call, in a word that the return takes back. Its frame holds, in
-//! place of a time, the counters with that word: the call may end on another thread, or
-//! in a later session. Where the uppermost frame is not above its own it may have been
-//! left, and the agent looks. Both changes of the word are atomic: 7.5 ns a call in all, where
-//! one that is followed without it takes 6.8.
+//! A *gate*, the function of `--under`, needs no credit. Beside its count it sets a word while the
+//! thread is inside the call; the return clears it. Its frame holds, in place of a time, the
+//! counters with that word, because the call may end on another thread or in a later session. If
+//! the uppermost frame is not above its own, that frame may have been left, and the agent checks.
+//! Both changes of the word are atomic. A call costs 7.5 ns in all, where one without a gate costs
+//! 6.8.
 //!
-//! With `--by` an argument's value chooses the words that a call is counted in, and its frame
-//! keeps which these are: [`timed_values`].
+//! With `--by` an argument's value selects the words in which a call is counted. The frame keeps
+//! the selection: [`timed_values`].
 //!
-//! Without credit a hit costs what a count does, and a compare.
-//! Cost by a thunk beside a count's in a hot loop: 6 ns without times, 23 with (two `rdtsc` are 22
-//! of these in a virtual machine; what else there is to do overlaps with them). Of the 6,
-//! 2 are any return probe's: two jumps, a call and its ret (`tiptoe bench uprobe`, row
-//! `bare_return`). 2 more are of three jumps over more than 2 GiB, as thunks lie far from
-//! all code: on an AMD EPYC (Zen 3) a model of these instructions took 4.3 ns with its
-//! thunks nearby and 6.5 with them where ours are. The table, the frame and the counts
-//! overlap but for the rest. Over 256 functions, where branch targets do not stay at hand,
-//! it is 25 to 30 ns, of which 6 are any return probe's.
+//! Without credit a hit costs a count and a compare.
+//!
+//! Through a thunk, a call costs 6 ns more than a count in a hot loop, and 23 with times. Two
+//! `rdtsc` are 22 of these in a virtual machine, and overlap with the rest. Of the 6, any return
+//! probe pays 2: two jumps, a call and its ret (`tiptoe bench uprobe`, row `bare_return`). 2 more
+//! are for three jumps over more than 2 GiB, because thunks are far from all code. On an AMD EPYC
+//! (Zen 3) a model of these instructions took 4.3 ns with nearby thunks and 6.5 with ours. The
+//! table, the frame and the counts mostly overlap. Over 256 functions, which evict each other's
+//! branch targets, a call costs 25 to 30 ns, of which any return probe pays 6.
 
 use crate::by_itself;
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER, IF_NOT_EQUAL, To};
@@ -73,7 +73,7 @@ use tiptoe_wire::calls::{
     UNCOUNTED, UNDER, words,
 };
 
-/// What a timing trampoline is for.
+/// The parameters of a trampoline that follows calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     /// The first of the probe's words.
@@ -82,17 +82,17 @@ pub(crate) struct Call {
     pub(crate) probe: u32,
     /// Whether calls are timed.
     pub(crate) timed: bool,
-    /// Whether the thread is noted to be in the call.
+    /// Whether the thread is marked as inside the call.
     pub(crate) gate: bool,
     /// Which hits count.
     pub(crate) hits: Hits,
 }
 
-/// Where things are on the stack behind the three registers.
+/// The offset of the return address above the three saved registers.
 const SLOT: u8 = 24;
 
 impl Trampoline {
-    /// The whole trampoline; `copy` holds the displaced instructions.
+    /// Appends the whole trampoline; `copy` holds the displaced instructions.
     pub(crate) fn call(&mut self, call: &Call, abi: &Abi, copy: &Trampoline) {
         let missed = call.hits.emit_filter(&mut self.code);
         let (itself, missed) = match call.follows_by_itself() {
@@ -123,7 +123,7 @@ impl Trampoline {
         }
         let code = &mut self.code;
         code.bind(solvent);
-        // What the frame keeps, or the two that are not saved yet.
+        // Saves the frame's last word, or the two registers that are not saved yet.
         match call.by() {
             Some(_) => code.put(&[0x51]),
             None => code.put(&[0x51, 0x52]),
@@ -146,7 +146,7 @@ impl Trampoline {
         code.jump_back(None, plain);
         code.bind(cold);
         match call.by() {
-            // Only here is the value known.
+            // The value is known only here.
             Some(_) => {
                 let asked = call.hits.flags() | (call.slot + words::ONLY_COUNTED) as i32;
                 counters::ask_again(code, [ready, plain], asked, abi.tls);
@@ -184,12 +184,12 @@ pub(crate) fn restore(code: &mut Code) {
     code.put(&[0x5a, 0x59, 0x58]);
 }
 
-/// `incq` of one of the thread's words.
+/// Appends `incq` of one of the thread's words.
 pub(crate) fn count(code: &mut Code, word: u32) {
     counters::increment(code, word as i32 * 8);
 }
 
-/// The end of the thread's uppermost frame in %rcx.
+/// Loads the end of the thread's uppermost frame to %rcx.
 fn frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x8b, 0x0c, 0x25]).put32(abi.frames);
 }
@@ -198,10 +198,10 @@ fn set_frames(code: &mut Code, abi: &Abi) {
     code.put(&[0x64, 0x48, 0x89, 0x0c, 0x25]).put32(abi.frames);
 }
 
-/// The entry in %rax of the thunk for this probe and the return address on the
-/// stack: `key, thunk` pairs, looked through from the hash on. The jump is taken where
-/// the first one is another's; the offset is where the next one is looked at. Over many
-/// functions each branch that is taken costs, so that nearly always none is.
+/// Looks up the entry of the thunk for this probe and the return address on the stack, and leaves
+/// its address in %rax. The table has `key, thunk` pairs, searched from the hash on. Returns the
+/// jump that is taken if the first one has another key, and the offset that compares the next one.
+/// Over many functions each taken branch costs, so that nearly always none is taken.
 fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     let slot = SLOT + 8 * u8::from(call.by().is_some());
     code.put(&[0x48, 0xba])
@@ -217,7 +217,7 @@ fn look_up(code: &mut Code, call: &Call) -> (Ahead, usize) {
     (code.jump_ahead(IF_NOT_EQUAL, true), look)
 }
 
-/// On to the next entry of the table. The jump is taken at one that is free.
+/// Appends the step to the next entry of the table. The jump is taken at a free one.
 fn next_entry(code: &mut Code, look: usize) -> Ahead {
     code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax)
     let absent = code.jump_ahead(IF_EQUAL, false);
@@ -226,7 +226,7 @@ fn next_entry(code: &mut Code, look: usize) -> Ahead {
     absent
 }
 
-/// Pushes the frame of the thunk whose entry is in %rax, and goes there.
+/// Pushes the frame of the thunk whose entry is in %rax, and jumps to the thunk.
 fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
     code.put(&[0x48, 0x8b, 0x40, 8]); // mov 8(%rax),%rax
     code.put(&[0x48, 0x83, 0xc1, FRAME_BYTES]); // add $FRAME,%rcx
@@ -249,21 +249,21 @@ fn push_frame(code: &mut Code, abi: &Abi, call: &Call) {
     code.put(&[0xff, 0x61, 0xe8]); // jmp *-24(%rcx)
 }
 
-/// The time stamp counter in %rax; %rdx is lost.
+/// Reads the time stamp counter to %rax; destroys %rdx.
 pub(crate) fn now(code: &mut Code) {
     code.put(&[0x0f, 0x31, 0x48, 0xc1, 0xe2, 32, 0x48, 0x09, 0xd0]);
 }
 
-/// Where the slow entry is asked, what for being on the stack, and the two addresses that it is
-/// told.
-struct Asked {
+/// A call of the slow entry: its offset with the request pushed, and the two addresses that it
+/// passes.
+struct SlowCall {
     again: usize,
     copy: Ahead,
     exit: Ahead,
 }
 
 impl Call {
-    /// Neither timed nor a gate, of all hits.
+    /// Returns a call that is neither timed nor a gate, for all hits.
     pub(crate) fn new(slot: u32, probe: u32) -> Result<Call, Refusal> {
         let end = slot.checked_add(words::ALL);
         match end.is_some_and(|end| end < MAX_SLOT) && probe < MAX_PROBES {
@@ -278,7 +278,7 @@ impl Call {
         }
     }
 
-    /// What the slow entry is given.
+    /// Returns the argument of the slow entry.
     pub(crate) fn asks(&self, more: i32) -> i32 {
         let flags = [
             (self.timed, TIMED),
@@ -289,18 +289,18 @@ impl Call {
         flags.fold(self.slot as i32 | more, |asked, (_, flag)| asked | flag)
     }
 
-    /// Whether the trampoline itself follows the calls that come from its first caller.
+    /// Returns whether the trampoline itself follows the calls from its first two callers.
     fn follows_by_itself(&self) -> bool {
         !self.gate && self.by().is_none()
     }
 
-    /// What tells its calls apart.
+    /// Returns the value by which its calls are grouped.
     fn by(&self) -> Option<Apart> {
         self.hits.by.filter(|_| self.timed)
     }
 
-    /// The jump is taken where the call can be followed; else it is only counted. A
-    /// gate costs what it costs.
+    /// Appends a jump that is taken if the call can be followed; otherwise it is only counted. A
+    /// gate needs no credit.
     fn solvent(&self, code: &mut Code) -> Ahead {
         if self.gate {
             return code.field_ahead(&[0xe9]); // jmp
@@ -317,7 +317,7 @@ impl Call {
         solvent
     }
 
-    /// Counts a call that is to be followed.
+    /// Counts a call that will be followed.
     pub(crate) fn enter(&self, code: &mut Code) {
         match self.gate {
             true => code.put(&[0xf0, 0x48, 0xff, 0x40, INSIDE]), // lock incq INSIDE(%rax)
@@ -330,8 +330,8 @@ impl Call {
         }
     }
 
-    /// A gate's call returns. The jumps are taken where the agent has to see to it: where the call
-    /// may have begun on another thread, or in an earlier session.
+    /// Ends a gate's call. The jumps are taken if the agent must end it, because the call may have
+    /// begun on another thread or in an earlier session.
     fn ends(&self, code: &mut Code, abi: &Abi) -> [Ahead; 2] {
         let none = counters::load(code, abi.tls, true);
         code.put(&[0x48, 0x3b, 0x41, 0xf0]); // cmp -16(%rcx),%rax: its own session's?
@@ -343,11 +343,11 @@ impl Call {
     }
 }
 
-/// Where in its counters a thread is noted to be in a call.
+/// The offset in its counters of the word that marks a thread as inside a call.
 const INSIDE: u8 = Geometry::INSIDE as u8 * 8;
 
-/// The jump is taken where the uppermost frame may be one that was left: it is not
-/// above this call's, and a gate must not stand open for it.
+/// Jumps if the uppermost frame may have been left, which is so if it is not above this call's.
+/// Otherwise a frame that was left would keep its gate open.
 fn stale(code: &mut Code) -> Ahead {
     code.put(&[0x48, 0x8b, 0x41, 0xe0]); // mov -32(%rcx),%rax
     code.put(&[0x48, 0xff, 0xc8]); // dec %rax: no frame is above all
@@ -356,10 +356,10 @@ fn stale(code: &mut Code) -> Ahead {
     code.jump_ahead(IF_BELOW, true)
 }
 
-/// Has the agent push the frame, given the copy in %rax, the exit in %rdx and, in %rcx, the
-/// probe's number and above it what the frame keeps; it answers with the thunk to go to in %rax, or 0,
-/// or with that the trampoline follows the call by itself, which then is `gone`.
-fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> Asked {
+/// Has the agent push the frame. Passes the copy in %rax and the exit in %rdx. In %rcx it passes
+/// the probe's number, and above it the frame's last word. The agent returns in %rax the thunk; or
+/// 0; or that the trampoline follows the call by itself, at `gone`.
+fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> SlowCall {
     let known = call.by().is_none();
     if known {
         code.put(&[0x68]).put32(call.asks(0));
@@ -387,21 +387,21 @@ fn slow(code: &mut Code, call: &Call, gone: &[usize]) -> Asked {
     }
     code.put(&[0xff, 0xe0]); // jmp *%rax
     code.bind(over);
-    Asked { again, copy, exit }
+    SlowCall { again, copy, exit }
 }
 
-/// Takes the uppermost frame out, before anything is counted of it and behind the last
-/// jump to where the agent looks for it.
+/// Removes the uppermost frame. This must be before anything is counted, and after the last jump to
+/// code in which the agent looks for that frame.
 fn clear(code: &mut Code) {
     code.put(&[0x48, 0xc7, 0x41, 0xe0]).put32(0); // movq $0,-32(%rcx)
 }
 
-/// The exit, with the return address already on the stack.
+/// Appends the exit, with the return address already on the stack.
 pub(crate) fn leave(code: &mut Code, call: &Call, abi: &Abi) {
     if !call.timed && !call.gate {
         return by_itself::leave(code, call, abi);
     }
-    // The function has returned: all is as at its entry.
+    // The function has returned: the stack is as at its entry.
     code.stand(0, 0);
     save(code);
     if call.timed {

@@ -1,4 +1,4 @@
-//! Following calls by the value of an argument, or by scope: the thread's words are those of
+//! Follows calls by the value of an argument, or by scope. The thread's words are those of
 //! [`tiptoe_wire::timed_values`].
 //!
 //! ```text
@@ -12,19 +12,19 @@
 //!        je   found
 //!        cmpq $0,KEYS(%rax,%rdx,8)
 //!        je   take
-//!        the next one, unless that was the last: 0 in %edx, done
+//!        next entry; after the last: 0 in %edx, done
 //!        jmp  look
 //! take:  push %rax; push %rdx
 //!        lea  KEYS(%rax,%rdx,8),%rdx
 //!        xor  %eax,%eax
-//!        cmpxchg %rcx,(%rdx)        a signal handler may come in between
+//!        cmpxchg %rcx,(%rdx)        a signal handler may take it in between
 //!        pop  %rdx; pop %rax
-//!        jmp  look                  and find it taken, by us or by the handler
+//!        jmp  look                  now taken, by us or by the handler
 //! found: add  $FIRST,%edx
 //! done:  [the set's number in %edx]
 //! ```
-//! The frame keeps the number in its last byte: where the call ends nobody knows the value.
-//! In a hot loop of one value a timed call costs 0.8 ns more by this (`tiptoe bench uprobe`,
+//! The frame keeps the set's number in its last byte, because the value may have changed when the
+//! call ends. In a hot loop of one value a timed call costs 0.8 ns more (`tiptoe bench uprobe`,
 //! `latency` and `latency_by_arg0`).
 
 use tiptoe_wire::calls::{HASH, words};
@@ -33,13 +33,13 @@ use tiptoe_wire::timed_values::{BITS, FIRST, KEYS, ROOM, ZERO};
 use crate::code::{Ahead, Code, IF_BELOW, IF_EQUAL, IF_GREATER};
 use crate::hits::Apart;
 
-/// Bytes of a set.
+/// The bytes of a set.
 const SET: i32 = words::ALL as i32 * 8;
-/// How far up in a frame's last word the number of its set is.
+/// The bit in a frame's last word at which its set's number begins.
 pub(crate) const PART: u8 = 56;
 
-/// The number of the set for what a call is told `apart` by in %edx; the probe's words begin `cell` bytes
-/// behind %rax. What was in %rcx is lost.
+/// Finds the set of a call's `apart` value, and leaves its number in %edx. The probe's words begin
+/// `cell` bytes after %rax. Destroys %rcx.
 fn find(code: &mut Code, apart: Apart, cell: i32) {
     let keys = cell + KEYS as i32 * 8;
     apart.load(code);
@@ -72,9 +72,9 @@ fn find(code: &mut Code, apart: Apart, cell: i32) {
     code.bind(full);
 }
 
-/// Of a call whose counters are at %rax, with %rcx and %rdx saved: finds its set. The jump is
-/// taken where it can be followed, with what its frame keeps in %rcx and the set's bytes in
-/// %rdx; else it is only counted.
+/// Finds the set of a call whose counters are at %rax; %rcx and %rdx must be saved. The jump is
+/// taken if credit is left, with the frame's last word in %rcx and the set's offset in %rdx.
+/// Otherwise the call is only counted.
 pub(crate) fn solvent(code: &mut Code, apart: Apart, slot: u32) -> Ahead {
     find(code, apart, slot as i32 * 8);
     code.put(&[0x48, 0x89, 0xd1]); // mov %rdx,%rcx
@@ -91,8 +91,8 @@ pub(crate) fn count(code: &mut Code, word: u32) {
     code.put(&[0x48, 0xff, 0x84, 0x10]).put32(word as i32 * 8); // incq WORD(%rax,%rdx)
 }
 
-/// A call returns whose frame ends at %rcx: the byte offset of its set in %edx. The frame's
-/// last word is then what its callees took.
+/// Loads the byte offset of the set of a returning call, whose frame ends at %rcx, to %edx. Removes
+/// the set's number from the frame's last word, which then is the callees' time.
 pub(crate) fn of_frame(code: &mut Code, slot: u32) {
     code.put(&[0x0f, 0xb6, 0x51, 0xff]); // movzbl -1(%rcx),%edx
     code.put(&[0xc6, 0x41, 0xff, 0]); // movb $0,-1(%rcx)

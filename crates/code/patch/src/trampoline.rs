@@ -1,4 +1,4 @@
-//! What a trampoline does before the displaced instructions run.
+//! Builds what a trampoline does before the displaced instructions run.
 //!
 //! A count, at a function's entry:
 //! ```text
@@ -9,25 +9,25 @@
 //!         test %rax,%rax
 //!         je   cold
 //!         [below a function only: cmpq $0,INSIDE(%rax); je out]
-//!         incq 8*slot(%rax)          or by an argument's value (`values`), or a record
-//!                                    is written (`recorded`)
+//!         incq 8*slot(%rax)          or by an argument's value (`values`), or
+//!                                    a record is written (`recorded`)
 //! out:    pop  %rax
 //! pass:   the displaced instructions
-//!         jmp  behind them
+//!         jmp  after them
 //! cold:   cmpb $0,GATE(%rip)         wiped in a forked child
 //!         je   out
 //!         push $slot
 //!         call COLD                  returns by `ret $8`
 //!         jmp  out
 //! ```
-//! In place of a call that starts the window stands a call of the trampoline. The
-//! return address is on the stack then, and `jmp` to the callee follows on `pass`;
-//! behind all is a way in for threads that have not pushed it.
+//! If the window starts with a call, the patch is a call of the trampoline. The return address is
+//! then on the stack already, and `pass` is a `jmp` to the callee. A second entry at the end pushes
+//! the return address for threads that have not made the call.
 //!
-//! Anywhere else it first steps over the red zone and saves the flags, and gives
-//! both back before the displaced instructions.
+//! Anywhere else the trampoline first steps over the red zone and saves the flags, and restores
+//! both before the displaced instructions.
 //!
-//! A system call, whose flags are nobody's because its result is all that is looked at:
+//! A system call. The flags are free, because code after a call reads only the result:
 //! ```text
 //!         what the program does between the `mov` and the `syscall`
 //!         [any number: cmp $512,%eax; jae call; bt %eax,numbers(%rip); jae call]
@@ -38,12 +38,13 @@
 //! +8      cmpl $0,%fs:recall         a signal came since the hook looked?
 //! +17     jne  again
 //! +19     jmp  the `syscall`         (`jmp rel32`: the agent reads where that is)
-//! +24     nop                        unwinders look up what is in front of a return address
+//! +24     nop                        unwinders look up the byte before a return address
 //! +25     lea  128(%rsp),%rsp        where the hook returns to if it made the call
-//!         jmp  behind the `syscall`
+//!         jmp  after the `syscall`
 //! call:   jmp  the `syscall`
 //! ```
-//! From `back + 8` to the `syscall` every register is the program's. Futex calls: see `futex`.
+//! From `back + 8` to the `syscall` every register has the program's value. Futex calls: see
+//! `futex`.
 
 use tiptoe_event::Filter;
 use tiptoe_wire::calls::{MAX_SLOT, RECORDS, intercepted};
@@ -61,7 +62,7 @@ use crate::shape::{Shape, Step, Window};
 use crate::timed::Call;
 use crate::values;
 
-/// What a patch is for.
+/// The purpose of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Adds one to the thread's counter `slot`.
@@ -71,18 +72,18 @@ pub enum Body {
         /// Which hits count.
         hits: Hits,
     },
-    /// Writes a record of each hit, with the first two arguments, to the thread's ring.
-    /// The counters are those of [`tiptoe_wire::ring::words`], from `slot` on.
+    /// Writes a record of each hit, with the first two arguments, to the thread's ring. The
+    /// counters are those of [`tiptoe_wire::ring::words`], from `slot` on.
     Record {
         /// The first counter's index.
         slot: u32,
-        /// How many bytes behind the thread's counters its ring is.
+        /// The ring's offset from the thread's counters, in bytes.
         ring: u32,
         /// Which hits are recorded.
         hits: Hits,
     },
-    /// Follows each call to its return: counts both, and times them where asked.
-    /// The counters are those of [`tiptoe_wire::calls::words`], from `slot` on.
+    /// Follows each call to its return: counts both, and times the call if `timed`. The counters
+    /// are those of [`tiptoe_wire::calls::words`], from `slot` on.
     Call {
         /// The first counter's index.
         slot: u32,
@@ -93,46 +94,46 @@ pub enum Body {
         /// Which hits count.
         hits: Hits,
     },
-    /// Follows each call to its return, and notes that the thread is in it, which
-    /// hits can be made to depend on.
+    /// Follows each call to its return, and marks the thread as inside it. Hits of other probes can
+    /// depend on that mark.
     Gate {
         /// The first counter's index.
         slot: u32,
-        /// As above.
+        /// The probe's number, as in [`Body::Call`].
         probe: u32,
     },
-    /// Calls the hook with `what` at a function's entry, and returns at once where
-    /// the hook sets the zero flag.
+    /// Calls the hook with `what` at a function's entry. Returns to the caller at once if the hook
+    /// sets the zero flag.
     Intercept {
-        /// Which of [`tiptoe_wire::calls::intercepted`] it is.
+        /// One of [`tiptoe_wire::calls::intercepted`].
         what: u32,
-        /// Whether it stands for good, also when no session is on.
+        /// Whether the patch stays between sessions.
         stay: bool,
     },
-    /// Calls the hook with `nr` before a system call. The call is then made at its
-    /// own address, unless the hook made it and left the result in %rax.
+    /// Calls the hook with `nr` before a system call. The call is then made at its own address,
+    /// unless the hook made it and left the result in %rax.
     Syscall {
         /// The system call's number.
         nr: u32,
         /// The %fs offset of the word that sends the thread to the hook again.
         recall: i32,
     },
-    /// As [`Body::Syscall`], for a call whose number only %eax knows: the hook is
-    /// called with -1, for the numbers below 512 whose bits are set.
+    /// Does as [`Body::Syscall`] for a call whose number is known only in %eax. Calls the hook with
+    /// -1, for the numbers below 512 whose bits are set.
     SyscallAny {
         /// A bit for each number.
         numbers: [u64; 8],
-        /// As above.
+        /// The same word as in [`Body::Syscall`].
         recall: i32,
-        /// Tells of futex calls, too, as [`Body::Futex`] does.
+        /// If set, also notifies the agent of futex calls, as [`Body::Futex`] does.
         futex: Option<Notice>,
     },
-    /// Notifies the agent of a futex call, before its system call or after it; not of another
+    /// Notifies the agent of a futex call, before its system call or after it, and of no other
     /// call. The call is made at its own address.
     Futex(Notice),
-    /// Tells the agent at a function's entry of the calls that the filter passes.
+    /// Notifies the agent at a function's entry of the calls that pass the filter.
     Hold {
-        /// What it is told.
+        /// The notice.
         notice: Notice,
         /// Which calls.
         filter: Filter,
@@ -140,7 +141,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Whether it can only stand where a function's return address is on the stack.
+    /// Returns whether it needs a function's return address on the stack.
     pub(crate) fn is_entry_only(&self) -> bool {
         matches!(
             self,
@@ -148,7 +149,7 @@ impl Body {
         )
     }
 
-    /// Whether it looks at argument `arg` of a hit.
+    /// Returns whether it reads argument `arg` of a hit.
     pub(crate) fn looks_at(&self, arg: u8) -> bool {
         match self {
             Body::Count { hits, .. } | Body::Call { hits, .. } => hits.look_at(arg),
@@ -159,46 +160,46 @@ impl Body {
     }
 }
 
-/// Where a trampoline finds the rest of the agent.
+/// The agent's addresses that a trampoline uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abi {
-    /// The %fs offset of the pointer to the thread's descriptor, whose first word
-    /// points to the thread's counters or is 0.
+    /// The %fs offset of the pointer to the thread's descriptor, whose first word points to the
+    /// thread's counters or is 0.
     pub tls: i32,
     /// The %fs offset of the end of the thread's uppermost frame.
     pub frames: i32,
-    /// Called with the slot on the stack when the thread has no counters yet, and flags
-    /// such as [`tiptoe_wire::calls::RECORDS`]; the program's arguments are in their
-    /// registers. Preserves every register, returns by `ret $8`.
+    /// Called if the thread has no counters yet. On the stack are the slot and flags such as
+    /// [`tiptoe_wire::calls::RECORDS`]; the program's arguments are in their registers. Preserves
+    /// every register, returns by `ret $8`.
     pub cold_entry: u64,
-    /// Called with a system call's number on the stack; likewise.
+    /// Called with a system call's number on the stack. Preserves every register, returns by `ret
+    /// $8`.
     pub hook_entry: u64,
-    /// Called by trampolines that follow calls, with what they ask for on the stack;
-    /// preserves every register but %rax, returns by `ret $8`.
+    /// Called by trampolines that follow calls, with the request on the stack. Preserves every
+    /// register except %rax, returns by `ret $8`.
     pub slow_entry: u64,
-    /// Called by trampolines that time calls, with ticks in %rax, the end of the
-    /// frame in %rcx and the byte offset of the probe's words in %rdx; preserves
-    /// every register but these three.
+    /// Called by trampolines that time calls, with ticks in %rax, the end of the frame in %rcx and
+    /// the byte offset of the probe's words in %rdx. Preserves every register except these three.
     pub time_entry: u64,
-    /// Called in front of futex calls and behind them, with what is known of the place on
-    /// the stack ([`tiptoe_wire::futex`]) and the call's arguments, or its result, in
-    /// their registers. Preserves every register, returns by `ret $8`.
+    /// Called before and after futex calls. On the stack is the notice ([`tiptoe_wire::futex`]);
+    /// the call's arguments, or its result, are in their registers. Preserves every register,
+    /// returns by `ret $8`.
     pub futex_entry: u64,
 }
 
-/// A trampoline without an address.
+/// A trampoline that has no address yet.
 #[derive(Debug, Default)]
 pub(crate) struct Trampoline {
     pub(crate) code: Code,
-    /// Where a thread goes on that has trapped at the site.
+    /// Offset where a thread that trapped at the site resumes.
     pub(crate) trapped: usize,
-    /// Where the displaced instructions' copy begins.
+    /// Offset of the displaced instructions' copy.
     pub(crate) copy: usize,
-    /// How many of its first bytes most hits run.
+    /// The number of first bytes that most hits run.
     pub(crate) hot: usize,
-    /// How many bytes in front of the site it does again first.
+    /// The number of bytes before the site that it executes again first.
     pub(crate) repeated: usize,
-    /// Where the copy of the instruction at each inner head begins.
+    /// Each inner head, and the offset of its instruction's copy.
     pub(crate) heads: Vec<(u8, usize)>,
 }
 
@@ -209,7 +210,7 @@ const POP_FLAGS: u8 = 0x9d;
 pub(crate) const PUSH_RAX: u8 = 0x50;
 pub(crate) const POP_RAX: u8 = 0x58;
 
-/// The trampoline of a window of `shape` that does `body`.
+/// Returns the trampoline of a window of `shape` that does `body`.
 pub(crate) fn build(
     shape: &Shape,
     window: &Window,
@@ -288,15 +289,15 @@ pub(crate) fn build(
         Body::Hold { notice, filter } => {
             let code = &mut trampoline.code;
             let missed = filter::emit(code, &filter);
-            futex::tell(code, notice);
+            futex::notify(code, notice);
             for jump in missed {
                 code.bind(jump);
             }
             trampoline.displaced(shape, window);
         }
-        // Where another function makes the call, the number is all that is displaced.
+        // If another function makes the call, only the number is displaced.
         Body::Futex(notice) if notice.is_behind() || shape.behind_syscall.is_none() => {
-            futex::tell(&mut trampoline.code, notice);
+            futex::notify(&mut trampoline.code, notice);
             trampoline.displaced(shape, window);
         }
         Body::Futex(notice) => {
@@ -309,8 +310,8 @@ pub(crate) fn build(
     Ok(trampoline)
 }
 
-/// Asks the hook at a function's entry; the hook itself keeps the flags. Behind its
-/// return are 14 bytes, and then the copy: the agent calls it itself.
+/// Calls the hook at a function's entry; the hook itself preserves the flags. Exactly 14 bytes must
+/// be between the hook's return and the copy, because the agent calls the copy itself.
 fn intercept(code: &mut Code, what: u32) {
     code.put(&STEP_OVER_RED_ZONE)
         .put(&[0x68])
@@ -318,7 +319,7 @@ fn intercept(code: &mut Code, what: u32) {
     code.relative(&[0xe8], To::Hook, &[]).put(&STEP_BACK);
 }
 
-/// All that the program does on its way to the call; the address behind it.
+/// Appends what the program does on its way to the call. Returns the address after the call.
 fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     for step in &shape.run {
         code.stand(step.offset, 0).append(&step.copy);
@@ -328,7 +329,7 @@ fn before_call(code: &mut Code, shape: &Shape) -> Result<u64, Refusal> {
     shape.behind_syscall.ok_or(Refusal::NotSyscall)
 }
 
-/// From `again` to the jump behind the call, as the module has it.
+/// Appends the code from `again` to the jump after the call, as in the module's text.
 fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     const RED_ZONE: i64 = 128;
     let again = code.len();
@@ -343,19 +344,19 @@ fn hook(code: &mut Code, nr: i32, recall: i32, site: u64, behind: u64) {
     code.relative(&[0xe9], To::Address(behind), &[]);
 }
 
-/// What a trampoline that does not follow calls does with a hit.
+/// What a trampoline that does not follow calls does on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Count,
-    /// Counts by what hits are told apart by.
+    /// Counts in groups by a value.
     ByValue(Apart),
-    /// Records, in a ring so many bytes behind the counters.
+    /// Writes a record to a ring `ring` bytes after the counters.
     Record {
         ring: u32,
     },
 }
 
-/// What such a trampoline is for.
+/// The hit of a trampoline that does not follow calls.
 struct Hit {
     what: What,
     slot: u32,
@@ -368,7 +369,7 @@ impl Hit {
         hit.ok_or(Refusal::Slot { slot })
     }
 
-    /// What the cold entry is given.
+    /// Returns the argument of the cold entry.
     fn asked(&self) -> i32 {
         let records = match self.what {
             What::Record { .. } => RECORDS,
@@ -377,8 +378,8 @@ impl Hit {
         self.slot as i32 | self.hits.flags() | records
     }
 
-    /// Appends what it does, with the thread's counters in %rax; the rest of it may stand
-    /// elsewhere.
+    /// Appends the action, with the thread's counters in %rax. A returned rest must be emitted
+    /// later.
     fn emit(&self, code: &mut Code) -> Option<Recorded> {
         let cell = self.slot as i32 * 8;
         match self.what {
@@ -391,8 +392,8 @@ impl Hit {
 }
 
 impl Trampoline {
-    /// The displaced instructions' copies, behind what they need again, then the jump to
-    /// what follows them.
+    /// Appends the copies of the displaced instructions, after the compares that must be repeated,
+    /// then the jump to the next instruction.
     fn displaced(&mut self, shape: &Shape, window: &Window) {
         let steps = &shape.run[..window.steps];
         self.copy = self.code.len();
@@ -418,7 +419,7 @@ impl Trampoline {
         }
     }
 
-    /// The ways in for a thread that stands at the site and has not called.
+    /// Appends the entries for a thread that is at the site and has not made the call.
     fn uncalled(&mut self, call: &Step, behind: u64) {
         self.copy = self.code.len();
         self.code.stand(0, 0).append(&call.copy);
@@ -428,7 +429,7 @@ impl Trampoline {
         self.code.jump_back(None, 0);
     }
 
-    /// Appends the displaced instructions' `copy`, and notes where it stands.
+    /// Appends the displaced instructions' `copy`, and records its offsets.
     pub(crate) fn embed(&mut self, copy: &Trampoline) {
         let base = self.code.len();
         self.code.append(&copy.code);
@@ -457,7 +458,7 @@ impl Trampoline {
         }
     }
 
-    /// All that stands around the `copy`.
+    /// Appends the `copy` and all code around it.
     fn around(&mut self, hit: &Hit, entry: bool, abi: &Abi, copy: &Trampoline) {
         let code = &mut self.code;
         if !entry {

@@ -1,7 +1,8 @@
-//! What may be executed twice: the one list of it.
+//! Lists the instructions that may be executed twice.
 //!
-//! An instruction that is skipped on the way to a site has been executed when the hit begins. If it leaves
-//! nothing but flags, which the hit overwrites, the trampoline executes it again afterwards. That is allowed for
+//! A skipped instruction before a site has been executed when the hit begins. If it changes only
+//! flags, which the hit overwrites, the trampoline executes it again after the hit. That is allowed
+//! for
 //!
 //! | instruction | operands |
 //! | --- | --- |
@@ -13,20 +14,20 @@
 //! that it shares with x87 as used, `comiss` sets bits in MXCSR and may raise a signal, `cmc` undoes itself,
 //! `xtest`, `verw` and `rdrand` depend on more than their operands.
 //!
-//! Memory must hold the same at both executions. The hit itself writes below the stack pointer, and a call that is
-//! followed has another return address. So memory that is reached through the stack pointer must be above the
-//! return address. All other memory is the program's. Another thread may change it between the two
-//! executions, but only the second one's flags are used: the program sees what it would see if the thread had been
-//! preempted before the instruction. The same holds for a page that faults: nothing but the program's own handler
-//! can tell two faults from one. Two reads are two only for a watch of that memory and for a device.
+//! Memory must hold the same at both executions. The hit writes below the stack pointer, and a
+//! followed call has another return address. So memory reached through the stack pointer must be
+//! above the return address. Other memory is the program's, and another thread may change it
+//! between the executions. Only the second one's flags are used, as if the thread had been
+//! preempted before the instruction. The same holds for a page that faults: only the program's own
+//! handler could notice two faults. Only a watch of that memory, or a device, would notice two
+//! reads.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// The bytes that the return address takes.
 const RETURN_ADDRESS: u64 = 8;
 
-/// Whether the second execution of an instruction leaves what the first one left, if nothing but flags changed and
-/// the stack below was written between them.
+/// Returns whether a second execution has the same result as the first, if a hit runs between them.
 pub(crate) fn may_be_repeated(instruction: &Instruction) -> bool {
     let operands = |memory: fn(&Instruction) -> bool| {
         (0..instruction.op_count()).all(|op| match instruction.op_kind(op) {
@@ -59,7 +60,7 @@ fn is_immediate(kind: OpKind) -> bool {
     )
 }
 
-/// Whether a hit leaves the memory operand as it was.
+/// Returns whether a hit leaves the memory operand unchanged.
 fn is_kept(instruction: &Instruction) -> bool {
     let (base, index) = (instruction.memory_base(), instruction.memory_index());
     // Only a base can be the stack pointer.

@@ -1,22 +1,21 @@
-//! What unwinders are told of a trampoline, so that one that begins inside of it (a
-//! profiler's signal, an asynchronous cancellation) finds the program as it is without us.
+//! Unwind information for trampolines, so that an unwinder that starts inside one (a profiler's
+//! signal, an asynchronous cancellation) sees the program as if it were not traced.
 //!
-//! At each instruction of a trampoline the program stands somewhere in its own code, with
-//! some bytes of ours on its stack: at the site before the displaced instructions, at each
-//! one of them in their copies, behind them on the way back. So a trampoline is described
-//! as a frame on top of the program's, like the one that a signal makes: its caller is
-//! *that very instruction* of the program, its registers are as they are, and only the
-//! stack pointer is by those bytes off. All that is to be known about the program itself
-//! is then found in the program's own unwind information.
+//! At each instruction of a trampoline the thread corresponds to an address in the program's code,
+//! with some bytes of ours on its stack: the site before the displaced instructions, each of them
+//! in its copy, the next one on the way back. So a trampoline is described as a frame on top of the
+//! program's, like a signal's. Its caller is *that instruction* of the program, and its registers
+//! are unchanged. Only the stack pointer is off by those bytes. Everything else is in the program's
+//! own unwind information.
 //!
-//! How each instruction stands follows from decoding: pushes and pops along the ways that
-//! control takes, from where the trampoline says it ([`Code::stand`]).
+//! Decoding gives the position of each instruction: the walk follows pushes and pops along each way
+//! that control takes, from the points that the trampoline declares ([`Code::stand`]).
 //!
-//! Where a call returns to that the trampoline follows by itself, there is no frame: the return
-//! address is the one that the trampoline's word holds.
+//! After a call that the trampoline follows by itself there is no frame; the return address is in
+//! the trampoline's word.
 //!
-//! The frame's canonical address is one that no frame of the program has: libgcc tells
-//! frames apart by it.
+//! No frame of the program has this frame's canonical address, because libgcc identifies frames by
+//! it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +25,7 @@ use tiptoe_wire::arena::{UNIT, caller, told};
 
 use crate::code::{Code, Stand, To};
 
-/// How each instruction of a trampoline stands, where that changes.
+/// Returns the position at each instruction of a trampoline where it changes.
 fn rows(code: &Code, first: Stand) -> Vec<(usize, Stand)> {
     let mut walk = Walk {
         code,
@@ -79,7 +78,7 @@ impl Walk<'_> {
     }
 }
 
-/// By how much an instruction has moved the stack pointer when the next one runs.
+/// Returns by how much an instruction has moved the stack pointer when the next one runs.
 fn moves(instruction: &Instruction, link: Option<To>) -> i64 {
     match (instruction.code(), link) {
         (Op::Call_rel32_64, Some(To::Time)) => 0,
@@ -105,30 +104,31 @@ fn branches(instruction: &Instruction) -> bool {
     )
 }
 
-/// What unwinders are told of a range of code, wherever both will be.
+/// Unwind information of a range of code, independent of the addresses of both.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
-    /// One behind the other, from the beginning of the code.
+pub(crate) struct UnwindInfo {
+    /// Adjacent, from the beginning of the code.
     parts: Vec<Part>,
-    /// What is said of calls that a trampoline follows by itself, beside the parts.
+    /// The slot of calls that a trampoline follows by itself; written beside the parts.
     slot: Option<u32>,
 }
 
-/// What is told of a part of it.
+/// Unwind information of one part.
 #[derive(Clone, Debug)]
 struct Part {
     form: &'static Form,
     /// The FDE's instructions.
     program: Vec<u8>,
-    /// Of calls that the trampoline follows by itself: which of its words their return address is.
+    /// For calls that the trampoline follows by itself: the index of the word with the return
+    /// address.
     way: Option<usize>,
-    /// Where it begins.
+    /// The part's offset.
     start: usize,
-    /// Bytes of code.
+    /// Its bytes of code.
     count: usize,
 }
 
-/// What a CIE says.
+/// The contents of a CIE.
 #[derive(Debug, PartialEq, Eq)]
 struct Form {
     augmentation: &'static [u8],
@@ -138,43 +138,43 @@ struct Form {
 
 const STACK_POINTER: u8 = 7;
 const RETURN_ADDRESS: u8 = 16;
-/// Addresses are relative to where they stand, and have four bytes.
+/// DW_EH_PE_pcrel with four bytes: addresses are relative to their own.
 const RELATIVE: u8 = 0x1b;
-/// Bytes of a CIE.
+/// The length of a CIE.
 const CIE: u64 = 24;
 
-/// Of a trampoline: a signal's frame, so that the caller's address is looked up as it is.
-/// def_cfa_sf: -4(%rsp); val_offset_sf of %rsp: 4 more.
+/// The form of a trampoline: a signal's frame, because the caller's address must be looked up
+/// unchanged. def_cfa_sf: -4(%rsp); val_offset_sf of %rsp: 4 more.
 static TRAMPOLINE: Form = Form {
     augmentation: b"zRS\0",
     data_factor: 0x7c,
     program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
 };
 
-/// Of what is called by `call` and has pushed nothing: def_cfa 8(%rsp); the return address
-/// below.
+/// The form of code that is called and pushes nothing: def_cfa 8(%rsp); the return address below.
 static CALLED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
     program: &[0x0c, STACK_POINTER, 8, 0x80 | RETURN_ADDRESS, 1],
 };
 
-/// Of where a call returns to that a trampoline follows by itself: as a return thunk's, the
-/// frame is none. def_cfa_sf: -8(%rsp), as that of no function is; val_offset_sf of %rsp: 8 more.
+/// The form of the return point of a call that a trampoline follows by itself. Like a return
+/// thunk's, it is no frame. def_cfa_sf: -8(%rsp), which no function has; val_offset_sf of %rsp: 8
+/// more.
 static RETURNED: Form = Form {
     augmentation: b"zR\0",
     data_factor: 0x78,
     program: &[0x12, STACK_POINTER, 1, 0x15, STACK_POINTER, 0x7f],
 };
 
-/// Bytes of a `call`, and of the `push` behind it.
+/// The lengths of a `call`, and of the `push` after it.
 const CALL: usize = 5;
 const PUSH: usize = 6;
 
-impl Told {
-    /// Of a trampoline for the site at an address, which begins with `depth` bytes on the
+impl UnwindInfo {
+    /// Describes a trampoline for the site at an address, which begins with `depth` bytes on the
     /// stack.
-    pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> Told {
+    pub(crate) fn trampoline(code: &Code, site: u64, depth: i64) -> UnwindInfo {
         let rows = rows(code, Stand { offset: 0, depth });
         let part = |start: usize, end: usize| Part {
             form: &TRAMPOLINE,
@@ -185,7 +185,8 @@ impl Told {
         };
         let (mut parts, mut start) = (Vec::new(), 0);
         for (way, (call, _)) in code.followed().iter().enumerate() {
-            // An unwinder looks a return address up one lower, a signal's as it is.
+            // An unwinder looks up a return address minus one, but a signal frame's address
+            // unchanged.
             let (returning, pushed) = (call + 1, call + CALL + PUSH);
             parts.push(part(start, returning));
             parts.push(Part {
@@ -199,12 +200,12 @@ impl Told {
         }
         parts.push(part(start, code.len()));
         let slot = code.followed().first().map(|(_, slot)| *slot);
-        Told { parts, slot }
+        UnwindInfo { parts, slot }
     }
 
-    /// Of code that is called and pushes nothing.
-    pub(crate) fn called(count: usize) -> Told {
-        Told {
+    /// Describes code that is called and pushes nothing.
+    pub(crate) fn called(count: usize) -> UnwindInfo {
+        UnwindInfo {
             parts: vec![Part {
                 form: &CALLED,
                 program: Vec::new(),
@@ -216,13 +217,13 @@ impl Told {
         }
     }
 
-    /// How many bytes it has: a multiple of [`UNIT`].
+    /// Returns its length in bytes, a multiple of [`UNIT`].
     pub(crate) fn len(&self) -> u64 {
         self.at(0, 0).len() as u64
     }
 
-    /// Its bytes, at `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part,
-    /// what is known of calls, the CIEs, the FDEs, and the end.
+    /// Returns its bytes at `at`, for code at `code`: `.eh_frame_hdr` with an entry for each part,
+    /// the slot of calls, the CIEs, the FDEs, and the terminator.
     pub(crate) fn at(&self, at: u64, code: u64) -> Vec<u8> {
         let forms = self.forms();
         let cies = told::TABLE + told::ENTRY * self.parts.len() as u64 + self.slot.map_or(0, |_| 4);
@@ -251,7 +252,7 @@ impl Told {
         bytes
     }
 
-    /// What its parts are, each once.
+    /// Returns the forms of its parts, each once.
     fn forms(&self) -> Vec<&'static Form> {
         let mut forms: Vec<&Form> = Vec::new();
         for part in &self.parts {
@@ -278,11 +279,12 @@ impl Form {
 }
 
 impl Part {
-    /// The FDE at `at`, whose CIE is at `cie`, for code from `start` on in the trampoline `code`.
+    /// Returns the FDE at `at` of the CIE at `cie`, for code from `start` on in the trampoline
+    /// `code`.
     fn fde(&self, (at, cie): (u64, u64), start: u64, code: u64) -> Vec<u8> {
         let mut program = self.program.clone();
         if let Some(way) = self.way {
-            // expression of the return address: const8u, where the word is.
+            // expression of the return address: const8u, the word's address.
             program.extend([0x10, RETURN_ADDRESS, 9, 0x0e]);
             program.extend(caller(code, way).to_le_bytes());
         }
@@ -299,7 +301,7 @@ impl Part {
     }
 }
 
-/// The instructions for a range of a trampoline's code, out of how all of it stands.
+/// Returns the instructions for a range of a trampoline's code, from the positions of all of it.
 fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
     let mut program = Vec::new();
     let (mut last, mut said) = (range.start, None::<Stand>);
@@ -319,14 +321,14 @@ fn program(rows: &[(usize, Stand)], range: Range<usize>, site: u64) -> Vec<u8> {
     program
 }
 
-/// The instruction that does nothing; also each byte of the end.
+/// DW_CFA_nop, and each byte of the terminator.
 const NOTHING: u8 = 0;
 
 fn distance(to: u64, from: u64) -> [u8; 4] {
     (to.wrapping_sub(from) as u32).to_le_bytes()
 }
 
-/// advance_loc, in the shortest form.
+/// Appends advance_loc, in the shortest form.
 fn advance(program: &mut Vec<u8>, by: usize) {
     match by {
         0 => {}
@@ -339,13 +341,13 @@ fn advance(program: &mut Vec<u8>, by: usize) {
     }
 }
 
-/// val_expression of the return address: const8u.
+/// Appends val_expression of the return address: const8u.
 fn goes_on_at(program: &mut Vec<u8>, address: u64) {
     program.extend([0x16, RETURN_ADDRESS, 9, 0x0e]);
     program.extend(address.to_le_bytes());
 }
 
-/// def_cfa_offset_sf, in units of -4 from -4 on: signed LEB128 of two bytes.
+/// Appends def_cfa_offset_sf, in units of -4 from -4 on: signed LEB128 of two bytes.
 fn has_pushed(program: &mut Vec<u8>, depth: i64) {
     let units = 1 - depth / 4;
     program.extend([0x13, units as u8 | 0x80, (units >> 7) as u8 & 0x7f]);

@@ -1,4 +1,4 @@
-//! Counting by the value of an argument, or by scope: the thread's words are those of
+//! Counts by the value of an argument, or by scope. The thread's words are those of
 //! [`tiptoe_wire::values`].
 //!
 //! ```text
@@ -8,24 +8,24 @@
 //!        mov  ARGUMENT,%rcx         or mov SCOPE(%rax),%rcx
 //!        test %rcx,%rcx
 //!        je   zero
-//!        its entry in %rdx, the entries to look at in %eax
+//!        its entry in %rdx, the entries left in %eax
 //! look:  cmp  (%rdx),%rcx
 //!        je   found
 //!        cmpq $0,(%rdx)
 //!        je   take
-//!        the next one, unless that was the last: out
+//!        next entry; after the last: out
 //!        jmp  look
 //! take:  xor  %eax,%eax
-//!        cmpxchg %rcx,(%rdx)        a signal handler may come in between
+//!        cmpxchg %rcx,(%rdx)        a signal handler may take it in between
 //!        je   found
-//!        mov  $1,%eax               it has taken this one: for our value?
+//!        mov  $1,%eax               look once more: for our value?
 //!        jmp  look
 //! zero:  incq ZERO(%rax); jmp out
 //! found: incq 8(%rdx)
 //! out:   pop  %rdx; pop %rcx
 //! ```
-//! A hit costs 1.3 ns in a hot loop over up to 128 values, where one that is only counted costs
-//! 0.95, and 6 where there are more than there is room for.
+//! A hit costs 1.3 ns in a hot loop over up to 128 values, and 6 ns if the table is full. A hit
+//! that is only counted costs 0.95.
 
 use tiptoe_wire::calls::HASH;
 use tiptoe_wire::values::{BITS, ENTRIES, RUN, ZERO};
@@ -34,7 +34,7 @@ use crate::code::{Code, IF_EQUAL, IF_NOT_EQUAL};
 use crate::counters;
 use crate::hits::Apart;
 
-/// Counts a hit by what it is told `apart` by, in the words that begin `cell` bytes behind %rax.
+/// Counts a hit by its `apart` value, in the words that begin `cell` bytes after %rax.
 pub(crate) fn emit(code: &mut Code, apart: Apart, cell: i32) {
     let word = |word: u32| cell + word as i32 * 8;
     counters::increment(code, cell);

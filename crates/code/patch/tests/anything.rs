@@ -1,4 +1,4 @@
-//! Whatever the bytes are, the answer is a patch that keeps its promises or a refusal.
+//! Any bytes give either a refusal or a patch that keeps the promises.
 
 use proptest::prelude::*;
 use tiptoe_patch::{
@@ -30,7 +30,7 @@ fn planner(low: u64, high: u64) -> Planner {
     )
 }
 
-/// Of all hits, or by the value of an argument, or by scope.
+/// Returns all hits, or hits grouped by an argument's value or by scope.
 fn by(slot: u32) -> Hits {
     let by = (slot & 4 != 0).then_some(match (slot >> 3) as u8 % 7 {
         6 => Apart::Scope,
@@ -63,7 +63,7 @@ proptest! {
                 _ => Body::Call { slot: slot >> 8, probe: slot % 1000, timed: slot & 2 != 0, hits: by(slot) },
             };
             if let Ok(patch) = planner.place(&shape, &body, || islands.clone()) {
-                // What resumes at the copy guards the site by being an invalid operand.
+                // A head that resumes at the copy guards the site: it is an invalid operand.
                 let mut inner = patch.heads[1..].iter().filter(|h| h.resume != patch.copy);
                 let trapped = inner.all(|h| patch.traps_at(h.offset));
                 prop_assert!(trapped, "a head without a trap byte");

@@ -27,7 +27,7 @@ const PROGRAMS: &[&str] = &[
     "/usr/bin/sqlite3",
 ];
 
-/// Where a position-independent program is taken to be loaded.
+/// The address at which a position-independent program is assumed to be loaded.
 const LOADED: u64 = 0x7f12_3400_0000;
 const GIB: u64 = 1 << 30;
 
@@ -70,7 +70,7 @@ impl Program {
         })
     }
 
-    /// The function, and what lies behind it up to the next.
+    /// Returns the function, and the bytes up to the next one.
     fn function(&self, index: usize) -> FunctionCode<'_> {
         let (address, size) = self.functions[index];
         let (start, bytes) = self
@@ -137,7 +137,7 @@ fn planner(space: Space) -> Planner {
     )
 }
 
-/// What every patch promises, whatever it is for.
+/// Checks what every patch promises, whatever its purpose.
 fn check(shape: &Shape, patch: &Patch) {
     let jump = |from: u64, bytes: &[u8]| {
         let field = i32::from_le_bytes(bytes[1..5].try_into().expect("five bytes"));
@@ -155,7 +155,8 @@ fn check(shape: &Shape, patch: &Patch) {
     }
     assert_eq!(patch.site, shape.site());
     assert_eq!(patch.heads[0].offset, 0);
-    // A jump or a call that stays one differs in one byte: it is always one of the two.
+    // A jump or a call that stays one differs in one byte, so each moment has either the old or the
+    // new.
     if patch.len == 5 && patch.patched[0] == patch.original[0] {
         assert_eq!(patch.patched[1..4], patch.original[1..4]);
     }
@@ -185,7 +186,7 @@ impl Tally {
         }
     }
 
-    /// The share that costs no trap, in percent.
+    /// Returns the share of patches without a trap, in percent.
     fn share(&self) -> f64 {
         let refused: usize = self.refusals.values().sum();
         let all = self.strategies.iter().sum::<usize>() + refused;
@@ -193,7 +194,7 @@ impl Tally {
     }
 }
 
-/// The reason without the addresses.
+/// Returns the reason without the addresses.
 fn kind(refusal: &Refusal) -> String {
     let text = refusal.to_string();
     let words = text
@@ -258,7 +259,7 @@ fn nearly_every_function_takes_a_jump() {
     }
 }
 
-/// Every instruction of libc, one planner for each function: offsets never panic.
+/// Plans every instruction of libc, with one planner for each function; no offset may panic.
 #[test]
 fn every_instruction_is_patched_or_refused() {
     let Some(program) = Program::read(PROGRAMS[0]) else {

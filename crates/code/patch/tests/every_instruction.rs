@@ -1,4 +1,5 @@
-//! Every instruction that the decoder knows: executed once and twice, and patched at a function's entry.
+//! Executes every instruction that the decoder knows once and twice, and patches it at a function's
+//! entry.
 
 #[path = "every/encodings.rs"]
 mod encodings;
@@ -25,14 +26,14 @@ use tiptoe_wire::calls::{FRAME_BYTES, words};
 const SLOT: u32 = 20;
 const CREDIT: u64 = 1 << 40;
 const STATUS: u64 = 0x8d5;
-/// Instructions that do nothing, where a jump can be guarded; so many that the flags are not looked at soon, because
-/// a function that looks at flags of its caller's is no entry.
+/// Instructions without effect at which a jump can be guarded. There are many, so that no flags are
+/// read soon: a function that reads its caller's flags is not an entry.
 const PLAIN: [u8; 12] = [
     0x48, 0x8d, 0x76, 0, 0x48, 0x8d, 0x7f, 0, 0x90, 0x90, 0x90, 0x90,
 ];
 
 impl Encoding {
-    /// Whether what it does is the same each time, and leaves a thread that can go on.
+    /// Returns whether its effect is the same each time, and the thread can continue.
     fn is_plain(&self, factory: &mut InstructionInfoFactory) -> bool {
         use Mnemonic::{
             Cpuid, Rdpid, Rdpmc, Rdpru, Rdrand, Rdseed, Rdtsc, Rdtscp, Wrfsbase, Wrpkru,
@@ -63,15 +64,15 @@ impl Encoding {
         })
     }
 
-    /// The status flags that follow from it alone.
+    /// Returns the status flags that depend on it alone.
     fn defines(&self) -> u64 {
         let instruction = &self.instruction;
         let mut defined = instruction.rflags_modified() & !instruction.rflags_undefined();
         if instruction.mnemonic() == Mnemonic::Imul {
-            // The makers of processors disagree.
+            // Intel and AMD processors disagree.
             defined &= !RflagsBits::SF;
         }
-        // The decoder's bits are those of the processor only by name.
+        // The decoder's bits are the processor's only by name.
         let bits = [
             (RflagsBits::OF, 0x800),
             (RflagsBits::SF, 0x80),
@@ -84,8 +85,8 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Whether it changes something that the decoder calls flags, and nothing else that it knows of: what once was
-    /// executed twice.
+    /// Returns whether it changes what the decoder calls flags, and nothing else that the decoder
+    /// knows. Earlier versions executed such instructions twice.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());
@@ -105,7 +106,7 @@ fn is_write(access: OpAccess) -> bool {
     !matches!(access, CondRead | NoMemAccess | None | Read)
 }
 
-/// What is left by parts of code, one after the other.
+/// Returns the state after parts of code that run one after the other.
 fn once(machine: &mut Machine, parts: &[&[u8]], flags: u64) -> State {
     let at = machine.room(0);
     let code = [
@@ -117,12 +118,12 @@ fn once(machine: &mut Machine, parts: &[&[u8]], flags: u64) -> State {
     run(machine, at, &registers(machine, flags))
 }
 
-/// Whether there is room for some functions more.
+/// Returns whether there is room for more functions.
 fn is_roomy(machine: &Machine) -> bool {
     machine.at + 8192 < machine.data.start
 }
 
-/// A machine with room for some functions more.
+/// Returns a machine with room for more functions.
 fn roomy(machine: Option<Machine>) -> Machine {
     machine.filter(is_roomy).unwrap_or_else(|| {
         let machine = Machine::new();
@@ -132,8 +133,9 @@ fn roomy(machine: Option<Machine>) -> Machine {
 }
 
 #[test]
-fn what_may_be_executed_twice_leaves_what_it_leaves_once() {
-    // push %rax; pushq $FLAGS; popfq; pop %rax: what a hit does to flags and to the stack below.
+fn executing_a_repeatable_instruction_twice_changes_nothing() {
+    // push %rax; pushq $FLAGS; popfq; pop %rax: the effect of a hit on flags and on the stack
+    // below.
     const HIT: [u8; 8] = [0x50, 0x68, 0xd7, 0x0a, 0, 0, 0x9d, 0x58];
     let mut factory = InstructionInfoFactory::new();
     let (mut machine, mut allowed, mut wrong) = (None, BTreeSet::new(), BTreeSet::new());
@@ -163,12 +165,12 @@ fn what_may_be_executed_twice_leaves_what_it_leaves_once() {
     }
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     assert_eq!(allowed, names(&["Bt", "Cmp", "Test"]));
-    // This test sees what is wrong with others.
+    // The test must notice the difference of other instructions.
     let seen: BTreeSet<String> = names(&["Fld", "Fld1", "Fcomip", "Fincstp", "Cmc"]);
     assert!(wrong.is_superset(&seen), "{wrong:?}");
 }
 
-/// How an entry is patched.
+/// The kind of patch at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Count,
@@ -206,14 +208,14 @@ impl Mode {
         };
         match machine.planner.place(&shape, &self.body(), Vec::new) {
             Ok(patch) => Some(patch),
-            // Code that uses flags of its caller.
+            // Code that reads its caller's flags.
             Err(Refusal::NotEntry) => None,
             Err(refusal) => panic!("{refusal}"),
         }
     }
 }
 
-/// Functions that begin with each instruction, and frames for calls that are followed.
+/// Functions that begin with each instruction, and frames for followed calls.
 struct Entries {
     machine: Machine,
     frames: Vec<u64>,
@@ -224,7 +226,7 @@ impl Entries {
         (self.frames.as_ptr() as u64).next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Runs a function with and without a patch; whether its site was moved.
+    /// Runs a function with and without a patch. Returns whether its site was moved.
     fn check(&mut self, encoding: &Encoding, mode: Mode, flags: u64) -> bool {
         let at = self.machine.room(0);
         let mut code = [&encoding.bytes[..], &PLAIN].concat();
@@ -244,13 +246,13 @@ impl Entries {
             return false;
         };
         let found = self.run(&patch, at, &registers, mode);
-        // A call is followed from the first instruction, if flags are alive at a later one.
+        // A call is followed from the first instruction if flags are still needed at a later one.
         let is_inside = !shape.is_entry() && !mode.follows();
         let keeps = mode == Mode::Inside || is_inside;
         let flags = match (keeps, expected.signal) {
             (true, _) => u64::MAX,
             (false, 0) => encoding.defines(),
-            // Those that it began with.
+            // The flags with which the code began.
             (false, _) => 0,
         };
         if let Some(difference) = expected.difference(&found, flags) {
@@ -277,7 +279,7 @@ impl Entries {
 }
 
 #[test]
-fn a_patched_entry_leaves_what_its_first_instruction_leaves() {
+fn a_patched_entry_keeps_the_state_of_its_first_instruction() {
     let mut factory = InstructionInfoFactory::new();
     let mut entries: Option<Entries> = None;
     let (mut checked, mut moved) = (0, 0);
@@ -290,7 +292,7 @@ fn a_patched_entry_leaves_what_its_first_instruction_leaves() {
             machine: roomy(None),
             frames: vec![0; 2048],
         });
-        // What follows calls puts another return address on the stack.
+        // Following a call puts another return address on the stack.
         let modes = match encoding.uses_stack(&mut factory) {
             true => &Mode::ALL[..2],
             false => &Mode::ALL,
@@ -308,6 +310,6 @@ fn a_patched_entry_leaves_what_its_first_instruction_leaves() {
 
 #[test]
 fn all_instructions_are_tried() {
-    // It is said to have 64-bit addresses, and is decoded only with others.
+    // The decoder lists it with 64-bit addresses, but decodes it only with others.
     assert_eq!(encodings::missing(), [Code::Montmul_64]);
 }

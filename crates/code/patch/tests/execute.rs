@@ -1,4 +1,4 @@
-//! Patched code does what the original did: run both and compare every register.
+//! Patched code does what the original did: runs both and compares every register.
 
 mod followed;
 mod foreign;
@@ -20,7 +20,7 @@ use tiptoe_patch::{
 use tiptoe_wire::Geometry;
 use tiptoe_wire::calls::UNDER;
 
-/// A machine with the helper and a pointer to it in place.
+/// A machine with the helper and a pointer to it.
 struct Bench {
     machine: Machine,
     random: Random,
@@ -63,7 +63,7 @@ impl Bench {
         (at, writer.finish())
     }
 
-    /// Runs from `target`; the registers and a hash of the data page afterwards.
+    /// Runs from `target`. Returns the registers and a hash of the data page.
     fn observe(&self, target: u64, registers: &Registers) -> (Registers, u64) {
         let data = self.machine.data.clone();
         write(data.start, &[0x5a; 1024]);
@@ -74,7 +74,7 @@ impl Bench {
         (out, hasher.finish())
     }
 
-    /// Patches `code` at `offset` and compares it with itself unpatched.
+    /// Patches `code` at `offset` and compares it with the original.
     fn check(&mut self, at: u64, code: &[u8], filler: usize, offset: usize) -> Option<Patch> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + filler, 0xcc);
@@ -152,7 +152,7 @@ fn entries_keep_every_register() {
     assert!(used.iter().all(|&n| n > 0));
 }
 
-/// As beside a heap that begins right behind its program.
+/// The range is as tight as beside a heap that begins right after its program.
 #[test]
 fn with_little_room_jumps_end_in_two_bytes_that_trap_together() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();
@@ -273,7 +273,7 @@ fn without_counters_the_cold_entry_is_called_unless_the_gate_is_shut() {
 }
 
 #[test]
-fn only_threads_below_the_gate_count() {
+fn only_threads_inside_the_gate_count() {
     let mut bench = Bench::new(8);
     let inside = Geometry::INSIDE as usize;
     for (i, entry) in [true, false, true, false].into_iter().enumerate() {
@@ -403,7 +403,7 @@ fn filters_decide_as_the_model_does() {
     }
 }
 
-/// mov $NR,%eax; lea 8(%rsi),%rdx; syscall; ret
+/// Returns mov $NR,%eax; lea 8(%rsi),%rdx; syscall; ret
 fn calls(nr: u8) -> [u8; 12] {
     [0xb8, nr, 0, 0, 0, 0x48, 0x8d, 0x56, 8, 0x0f, 0x05, 0xc3]
 }
@@ -455,7 +455,7 @@ fn a_call_of_any_number_is_hooked_by_the_number() {
     }
 }
 
-/// Runs a call with and without its hook; 0 for `seen` where none is called.
+/// Runs a call with and without its hook; `seen` is 0 if no hook is called.
 fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, seen: i64) {
     let mut registers = bench.random.registers(0);
     registers[2] = 0;
@@ -469,10 +469,10 @@ fn hooked(bench: &mut Bench, site: &SyscallSite, body: &Body, performed: bool, s
     let now = bench.machine.calls();
     if performed {
         expected[0] = 0x1234;
-        // The kernel leaves these to the system call instruction.
+        // The system call instruction overwrites these.
         (found[1], found[11]) = (expected[1], expected[11]);
     }
-    // The flags are nobody's at a system call, and so is the kernel's copy of them.
+    // At a system call the flags are free, and so is the kernel's copy of them.
     found[11] = expected[11];
     found[16] = expected[16];
     assert_eq!(found, expected);

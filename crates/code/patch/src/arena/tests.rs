@@ -45,7 +45,7 @@ fn every_place_has_trap_bytes_on_its_heads() {
     }
 }
 
-/// Arenas began at the same distance from the code in every process.
+/// Regression: arenas began at the same distance from the code in every process.
 #[test]
 fn the_seed_chooses_among_all_free_places() {
     let base = |free: &Range<u64>, seed| {
@@ -121,7 +121,7 @@ fn the_heap_is_spared_while_there_is_another_place() {
 }
 
 #[test]
-fn an_arena_of_before_is_used_on() {
+fn an_arena_of_an_earlier_attach_is_reused() {
     let base = base_of(SITE - (1 << 28));
     let first = base + CODE..base + CODE + 100;
     let used = vec![first];
@@ -140,7 +140,7 @@ fn an_arena_of_before_is_used_on() {
 }
 
 #[test]
-fn no_room_is_no_place() {
+fn a_full_space_gives_no_place() {
     assert_eq!(arenas(0..0, 0..0).place(want(&[])), None);
     let far = SITE + (3 << 30);
     assert_eq!(arenas(far..far + (1 << 30), 0..0).place(want(&[])), None);

@@ -1,4 +1,4 @@
-//! What is told is read back by gimli, as an unwinder reads it.
+//! Unwind information is read back with gimli, as an unwinder reads it.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, LittleEndian, Operation, Register, RegisterRule,
@@ -30,8 +30,8 @@ fn patch(bytes: &[u8], offset: usize, body: &Body) -> Patch {
     planner.place(&shape, body, Vec::new).expect("room")
 }
 
-/// At an offset in a trampoline: where the program goes on, relative to the function, and
-/// how many bytes are on its stack.
+/// Returns, at an offset in a trampoline, where the program continues, relative to the function,
+/// and how many of our bytes are on its stack.
 fn told(patch: &Patch, offset: usize) -> (u64, i64) {
     let (at, bytes) = (patch.told.address, &patch.told.bytes);
     let bases = BaseAddresses::default().set_eh_frame_hdr(at);
@@ -84,10 +84,10 @@ fn told(patch: &Patch, offset: usize) -> (u64, i64) {
     (value - SITE, offset + 4)
 }
 
-/// Told of where calls return to that the trampoline follows by itself, by its first way.
+/// Marks the return point of a call that the trampoline follows by itself, by its first way.
 const RETURNS: u64 = 1 << 32;
 
-/// Each instruction of a trampoline with what is told there.
+/// Returns each instruction of a trampoline with its unwind information.
 fn all(patch: &Patch) -> Vec<(String, u64, i64)> {
     let mut decoder = Decoder::with_ip(64, &patch.code, 0, DecoderOptions::NONE);
     let mut lines = Vec::new();
@@ -142,7 +142,7 @@ fn a_count_at_an_entry() {
 
 #[test]
 fn a_count_that_keeps_everything() {
-    // Behind mov $1,%eax; test %edi,%edi; the red zone is stepped over.
+    // After mov $1,%eax; test %edi,%edi; the red zone is stepped over.
     let function = [&[0xb8, 1, 0, 0, 0, 0x85, 0xff][..], &FUNCTION].concat();
     let patch = patch(&function, 7, &COUNT);
     let lines = all(&patch);
@@ -182,7 +182,7 @@ fn a_followed_call_at_its_entry_and_exit() {
         let named = lines.iter().filter(|(known, ..)| known == name);
         named.map(|(_, _, depth)| *depth).collect()
     };
-    // Of its own two ways, their exit, and all others.
+    // Calls of the trampoline's own two ways, their exit, and all others.
     assert_eq!(depths("rdtsc"), [0, 24, 24]);
     assert_eq!(depths("ret"), [0]);
     // The function; the time, and the agent for an odd return; the function; the agent for an
@@ -196,9 +196,10 @@ fn a_followed_call_at_its_entry_and_exit() {
     );
 }
 
-/// The return address itself, and whatever of the call an unwinder looks up in its place.
+/// Returns the return address itself, and the part of the call that an unwinder looks up in its
+/// place.
 #[test]
-fn where_a_call_returns_to_that_is_followed_without_a_thunk() {
+fn the_return_point_of_a_call_followed_without_a_thunk() {
     for timed in [false, true] {
         let body = Body::Call {
             slot: 7,
@@ -225,9 +226,9 @@ fn where_a_call_returns_to_that_is_followed_without_a_thunk() {
     }
 }
 
-/// The agent finds the copy 14 bytes behind its return.
+/// The agent finds the copy 14 bytes after its return.
 #[test]
-fn an_interception_keeps_its_copy_at_hand() {
+fn the_copy_follows_an_interception() {
     let body = Body::Intercept {
         what: 3,
         stay: true,
@@ -267,7 +268,7 @@ fn two_ways_to_an_instruction_agree_for_all_kinds_of_hits() {
 }
 
 #[test]
-fn a_record_stands_on_all_that_it_has_pushed() {
+fn a_record_accounts_for_all_that_it_has_pushed() {
     let body = Body::Record {
         slot: 20,
         ring: 4096,

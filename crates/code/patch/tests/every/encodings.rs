@@ -1,7 +1,7 @@
 //! One encoding of each instruction that the decoder knows in 64-bit mode, with and without a memory operand.
 //!
-//! Bytes are tried rather than encoded, because the decoder is what patches are planned by. A memory operand is at
-//! %rdi, or at %rdi and the elements of vector register 1.
+//! Bytes are tried rather than encoded, because patches are planned by this decoder. A memory
+//! operand is at %rdi, or at %rdi and the elements of vector register 1.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -26,13 +26,13 @@ pub static ALL: LazyLock<Vec<Encoding>> = LazyLock::new(|| {
     encodings.map(|(_, encoding)| encoding).collect()
 });
 
-/// Codes of 64-bit mode that are not there.
+/// Returns codes of 64-bit mode for which no bytes were found.
 pub fn missing() -> Vec<Code> {
     let there: HashSet<Code> = ALL.iter().map(|e| e.instruction.code()).collect();
     let decoded = |code: &Code| {
         let info = code.op_code();
         let is_known = info.intel_decoder64() && info.decoder_option() == DecoderOptions::NONE;
-        // What begins with `wait` is decoded as two instructions.
+        // Instructions that begin with `wait` are decoded as two.
         info.is_instruction() && is_known && !info.fwait()
     };
     let wanted = Code::values().filter(decoded);
@@ -41,10 +41,10 @@ pub fn missing() -> Vec<Code> {
 
 type Found = HashMap<(Code, bool), Encoding>;
 
-/// Registers that are tried as operands: not the stack pointer, if another one will do.
+/// Registers to try as operands; the stack pointer only if no other works.
 const ORDER: [u8; 8] = [2, 0, 1, 3, 5, 6, 7, 4];
 
-/// Whether there is such an instruction.
+/// Returns whether such an instruction exists.
 fn keep(found: &mut Found, head: &[u8], operands: &[u8]) -> bool {
     // An immediate, or the displacement of a branch.
     let bytes = [head, operands, &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
@@ -61,10 +61,11 @@ fn keep(found: &mut Found, head: &[u8], operands: &[u8]) -> bool {
     true
 }
 
-/// With operands in memory, and in registers of which the second is one of `others`.
+/// Tries operands in memory, and registers of which the second is one of `others`.
 fn with_operands(found: &mut Found, head: &[u8], others: &[u8], tail: &[u8]) {
     for reg in ORDER.map(|reg| reg << 3) {
-        // Four bytes of displacement: a jump at a long instruction often has no guard, so that the site is moved.
+        // Four bytes of displacement: a jump at a long instruction often has no guard, so that the
+        // site is moved.
         if !keep(found, head, &[&[0x87 | reg, 0, 0, 0, 0][..], tail].concat()) {
             // A scale of 1, index 1, base %rdi.
             keep(
@@ -108,7 +109,7 @@ fn legacy(found: &mut Found) {
     }
 }
 
-/// Whether the byte is a prefix, or begins an opcode of several bytes.
+/// Returns whether the byte is a prefix, or begins an opcode of several bytes.
 fn leads_on(byte: u8) -> bool {
     let prefix =
         matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
@@ -135,7 +136,7 @@ fn evex(found: &mut Found) {
     for (map, width) in (1..8).flat_map(|map| [(map, 0), (map, 0x80)]) {
         for (prefix, length) in (0..4).flat_map(|p| (0..3).map(move |l| (p, l << 5))) {
             for opcode in 0..=0xff {
-                // Without a mask, or where there must be one with mask 1.
+                // Without a mask, or with mask 1 if a mask is required.
                 for mask in [0, 1] {
                     let middle = [0xf0 | map, width | 0x7c | prefix, 0x08 | length | mask];
                     let head = [&[0x62][..], &middle, &[opcode]].concat();

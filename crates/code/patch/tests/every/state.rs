@@ -1,27 +1,27 @@
-//! Runs code and keeps everything that a program can see of it: registers, flags, x87 and vector state, memory,
-//! and the signal that it ended by.
+//! Runs code and records all state that a program can see: registers, flags, x87 and vector state,
+//! memory, and the signal that ended it.
 
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::{Machine, RECOVERED, RECOVERY, Registers, handle, read, write};
 
-/// Bytes of extended state: without AMX, which a program must ask for.
+/// Bytes of extended state, without AMX, which a program must request.
 const EXTENDED: usize = 4096;
 /// x87, SSE, AVX, AVX-512: neither protection keys nor AMX.
 const COMPONENTS: u64 = 0xe7;
 const YMM: u32 = 2;
 const ZMM: u32 = 6;
-/// Bytes of the stack that are compared, above the return address and below it: what an instruction pushes, but not
-/// what `enter` leaves room for.
+/// Bytes of the stack that are compared, above the return address and below it. They include what
+/// an instruction pushes, but not what `enter` reserves.
 const ABOVE: usize = 64;
 const BELOW: usize = 8;
-/// Where the data page has the stack pointer of the caller, an end of a stack for the flags, and the stack pointer of
-/// the code when it ended.
+/// Offsets in the data page of the caller's stack pointer, of a stack for the flags, and of the
+/// code's stack pointer at its end.
 const CALLER: u64 = 4064;
 const FLAGS_END: u64 = 4072;
 const ENDED: u64 = 4080;
-/// The flags: what is pushed to that stack.
+/// The flags, which are pushed to that stack.
 const FLAGS: u64 = 4056;
 
 std::arch::global_asm!(
@@ -55,7 +55,7 @@ std::arch::global_asm!(
     "mov 104+tiptoe_every_registers(%rip), %r13; mov 112+tiptoe_every_registers(%rip), %r14",
     "mov 120+tiptoe_every_registers(%rip), %r15",
     "call *136+tiptoe_every_registers(%rip)",
-    // A thread whose code has faulted comes here, too, on whichever stack.
+    // A thread whose code has faulted continues here too, on an arbitrary stack.
     "tiptoe_every_over:",
     "mov %rax, 0+tiptoe_every_registers(%rip); mov %rcx, 8+tiptoe_every_registers(%rip)",
     "mov %rdx, 16+tiptoe_every_registers(%rip); mov %rbx, 24+tiptoe_every_registers(%rip)",
@@ -86,7 +86,7 @@ unsafe extern "C" {
     fn tiptoe_every_over();
 }
 
-/// What is left after some code.
+/// The state after some code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     pub registers: Registers,
@@ -94,12 +94,13 @@ pub struct State {
     pub signal: i32,
     extended: Vec<u8>,
     data: Vec<u8>,
-    /// From where the stack pointer was at the end.
+    /// The bytes from the final stack pointer on.
     stack: Vec<u8>,
 }
 
 impl State {
-    /// What differs from another state, with its first place; the flags only in `flags`.
+    /// Returns the differences from another state, each with its first place; the flags only in
+    /// `flags`.
     pub fn difference(&self, other: &State, flags: u64) -> Option<String> {
         let first = |what: &str, a: &[u8], b: &[u8]| {
             let at = a.iter().zip(b).position(|(a, b)| a != b)?;
@@ -126,18 +127,18 @@ impl State {
     }
 }
 
-/// Where the code is called from: what it finds as its return address.
+/// Returns the code's return address.
 pub fn caller() -> u64 {
     tiptoe_every_over as *const () as u64
 }
 
-/// The stack pointer at the entry of the code.
+/// Returns the stack pointer at the entry of the code.
 fn entry_stack() -> u64 {
     &raw const tiptoe_every_stack_end as u64 - 8
 }
 
-/// Ends a function after any instruction: notes the stack pointer and the flags, takes the caller's stack, and
-/// returns.
+/// Returns code that may follow any instruction: it saves the stack pointer and the flags, switches
+/// to the caller's stack, and returns.
 pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     const STORE_STACK: [u8; 3] = [0x48, 0x89, 0x25];
     const LOAD_STACK: [u8; 3] = [0x48, 0x8b, 0x25];
@@ -157,7 +158,8 @@ pub fn ending(machine: &Machine, at: u64) -> Vec<u8> {
     code
 }
 
-/// Registers whose pointers lead to the data page, with numbers that do for counts and divisors.
+/// Returns registers whose pointers lead to the data page, with numbers usable as counts and
+/// divisors.
 pub fn registers(machine: &Machine, flags: u64) -> Registers {
     let data = machine.data.start;
     let mut registers = [0; 17];
@@ -173,10 +175,11 @@ pub fn registers(machine: &Machine, flags: u64) -> Registers {
     registers
 }
 
-/// Has faults end the code that raises them, and fills in the state that it begins with.
+/// Makes faults end the code that raises them, and fills in the initial state.
 pub fn prepare() {
     recover();
-    // SAFETY: the tests need a processor with XSAVE, which has both. Nothing runs yet that uses these.
+    // SAFETY: the tests need a processor with XSAVE, which has both. No code that uses these has
+    // started yet.
     unsafe {
         let mask = _xgetbv(0) & COMPONENTS;
         tiptoe_every_mask = mask;
@@ -184,7 +187,7 @@ pub fn prepare() {
         for (at, byte) in area.iter_mut().enumerate() {
             *byte = (at * 37 + at / 64) as u8 & 0x3f;
         }
-        // Control word, three values on the stack, their tags, and no exception but masked ones.
+        // Control word, three values on the stack, their tags, and all exceptions masked.
         area[..8].copy_from_slice(&[0x7f, 0x03, 0, 0x28, 0xe0, 0, 0, 0]);
         area[8..24].fill(0);
         area[24..32].copy_from_slice(&[0x80, 0x1f, 0, 0, 0xff, 0xff, 0, 0]);
@@ -206,7 +209,7 @@ pub fn prepare() {
     }
 }
 
-/// Has code that raises a signal go on behind its call; its stack may be anywhere.
+/// Makes code that raises a signal continue after its call; its stack may be anywhere.
 fn recover() {
     RECOVERY.store(caller(), Relaxed);
     let stack = vec![0_u8; 1 << 17].leak();
@@ -232,8 +235,8 @@ pub fn run(machine: &Machine, target: u64, registers: &Registers) -> State {
     let flags_end = machine.data.start + FLAGS + 8;
     write(machine.data.start + FLAGS_END, &flags_end.to_le_bytes());
     write(stack, &[0x11; BELOW + 8 + ABOVE]);
-    // SAFETY: the machine's lock is held, so nobody else uses these. What the code may do to memory ends at a
-    // fault, which is recovered from.
+    // SAFETY: the machine's lock is held, so no other thread uses these. Code that corrupts memory
+    // ends at a fault, from which the handler recovers.
     unsafe {
         tiptoe_every_registers[..17].copy_from_slice(registers);
         tiptoe_every_registers[17] = target;

@@ -1,5 +1,5 @@
-//! Calls that their trampoline follows by itself, to their return, whatever interrupts them at
-//! whichever instruction.
+//! Calls that the trampoline follows by itself to their return, while a signal handler interrupts
+//! at each instruction.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -16,7 +16,7 @@ const FRAME: usize = FRAME_BYTES as usize / 8;
 const CREDIT: u64 = 1 << 40;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret
 const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3];
-/// No call ever came from here.
+/// A caller from which no call ever came.
 const ELSEWHERE: u64 = 0x1234;
 
 /// A patched function, and a thread's frames.
@@ -39,7 +39,7 @@ impl Followed {
             hits: Hits::default(),
         };
         let (at, patch) = machine.patched(&FUNCTION, &body);
-        // What stood there before, but no call that is going on.
+        // Stale contents of the frame, which are not a call in progress.
         let frames = [0, 0x5555, 0x6666, 0x7777].repeat(300);
         let mut followed = Followed {
             machine,
@@ -53,13 +53,13 @@ impl Followed {
         followed
     }
 
-    /// The end of the thread's frames, of which there are none: not that of a page.
+    /// Returns the end of the thread's frames when there are none; it is not the end of a page.
     fn end(&self) -> u64 {
         let first = self.frames.as_ptr() as u64;
         first.next_multiple_of(4096) + u64::from(FRAME_BYTES)
     }
 
-    /// Where a call comes from: asked of the agent, as long as there are no frames.
+    /// Returns the caller of a call, as passed to the agent; no frames may exist yet.
     fn comes_from(&self, call: impl FnOnce()) -> u64 {
         self.machine.set_frames(0);
         call();
@@ -79,7 +79,7 @@ impl Followed {
         [own, self.patch.trampoline..end]
     }
 
-    /// Everything but the flags and the stack pointer, which is as it was by coming back.
+    /// Checks all registers except the flags and the stack pointer, which the return itself proves.
     fn assert_kept(&self, found: &Registers, given: &Registers) {
         let mut expected = *given;
         expected[0] = given[7].wrapping_add(given[6]);
@@ -88,7 +88,7 @@ impl Followed {
         }
     }
 
-    /// So many calls, each of which has returned, without the agent.
+    /// Checks that `calls` calls each returned, without the agent.
     fn assert_followed(&self, calls: u64, before: &crate::machine::Calls) {
         let now = self.machine.calls();
         let returns = match self.timed {
@@ -99,7 +99,7 @@ impl Followed {
         assert_eq!((counted, returns, now.slow), (calls, calls, before.slow));
         assert_eq!(self.machine.count(0), CREDIT - calls);
         assert_eq!(self.machine.frames(), self.end(), "back where it was");
-        // SAFETY: words of the frames; generated code has written them.
+        // SAFETY: words of the frames, which generated code wrote on this thread.
         let frame = unsafe { (self.end() as *const [u64; FRAME]).read_volatile() };
         assert_eq!([frame[0], frame[1], frame[3]], [0, SLOT.into(), 0]);
     }
@@ -131,7 +131,7 @@ fn calls_from_known_places_are_followed_without_the_agent() {
     }
 }
 
-/// What a signal handler does: it calls the function, too, from one place.
+/// The signal handler: it calls the function too, from one place.
 #[inline(never)]
 fn handler(function: u64) {
     // SAFETY: the patched function takes two numbers and returns one.

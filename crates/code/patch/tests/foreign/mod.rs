@@ -1,4 +1,4 @@
-//! Somebody else's breakpoints on patched sites, and what is left behind by them.
+//! Other tools' breakpoints on patched sites, and the bytes that remain after their removal.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, FunctionCode, Hits, Patch, Strategy, padding, shape};
@@ -12,7 +12,7 @@ const PREFIXES: &[u8] = &[
     0x4c, 0x4d, 0x4e, 0x4f, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3,
 ];
 
-/// An opcode, and whether the byte behind it makes it invalid.
+/// An opcode, and whether the next byte makes it invalid.
 type Invalid = (u8, fn(u8) -> bool);
 
 const INVALID: &[Invalid] = &[
@@ -28,7 +28,7 @@ const INVALID: &[Invalid] = &[
     (0xff, |b| b & 0x38 == 0x38),
 ];
 
-/// This processor against what the guards take for granted.
+/// Checks the assumptions of the guards on this processor.
 #[test]
 fn this_processor_traps_as_the_guards_say() {
     let mut bench = Bench::new(7);
@@ -58,7 +58,7 @@ fn this_processor_traps_as_the_guards_say() {
 }
 
 impl Bench {
-    /// A patch of `code` at `offset`, and how to run it with and without.
+    /// Patches `code` at `offset`. Returns the patch, and whether the site is an entry.
     fn patch(&mut self, at: u64, code: &[u8], offset: usize) -> Option<(Patch, bool)> {
         let mut bytes = code.to_vec();
         bytes.resize(code.len() + 16, 0xcc);
@@ -78,7 +78,7 @@ impl Bench {
         Some((placed.expect("room"), shape.is_entry()))
     }
 
-    /// Runs `code`; the flags are nobody's at an entry.
+    /// Runs `code`; at an entry the flags are free.
     fn compare(&self, at: u64, input: &Registers, expected: &(Registers, u64), entry: bool) {
         let mut found = self.observe(at, input);
         if entry {
@@ -87,7 +87,7 @@ impl Bench {
         assert_eq!(&found, expected, "{:x?}", read(at, 32));
     }
 
-    /// A breakpoint is set on the site, taken off, and the code does the same.
+    /// Sets a breakpoint on the site and removes it; the code must behave as before.
     fn survives(&mut self, at: u64, code: &[u8], offset: usize) -> Option<Strategy> {
         let (patch, entry) = self.patch(at, code, offset)?;
         if patch.strategy == Strategy::Trap {
@@ -121,7 +121,7 @@ impl Bench {
 }
 
 #[test]
-fn entries_survive_breakpoints_that_come_and_go() {
+fn entries_survive_breakpoints_that_are_set_and_removed() {
     let mut bench = Bench::new(8);
     let mut used = [0; 3];
     for i in 0..1200 {
@@ -134,7 +134,7 @@ fn entries_survive_breakpoints_that_come_and_go() {
 }
 
 #[test]
-fn pairs_survive_breakpoints_that_come_and_go() {
+fn pairs_survive_breakpoints_that_are_set_and_removed() {
     let near = |base| std::iter::once(base - (15 << 20)..base).collect();
     let mut bench = Bench::on(crate::machine::Machine::with_room(near), 13);
     for i in 0..800 {
@@ -144,7 +144,7 @@ fn pairs_survive_breakpoints_that_come_and_go() {
 }
 
 #[test]
-fn the_middle_survives_breakpoints_that_come_and_go() {
+fn the_middle_survives_breakpoints_that_are_set_and_removed() {
     // mov %rdi,-8(%rsp) … mov -8(%rsp),%r10
     const BEFORE: &[u8] = &[0x48, 0x89, 0x7c, 0x24, 0xf8];
     const AFTER: &[u8] = &[0x4c, 0x8b, 0x54, 0x24, 0xf8, 0xc3];
@@ -173,7 +173,7 @@ fn the_middle_survives_breakpoints_that_come_and_go() {
 }
 
 #[test]
-fn what_the_instructions_passed_over_leave_is_kept() {
+fn results_of_skipped_instructions_are_kept() {
     let mut bench = Bench::new(11);
     let cases: [&[u8]; 4] = [
         // cmp $0x80000000,%edi; sete %al; setb %cl; ret

@@ -1,4 +1,4 @@
-//! How generated code is entered and left, and the agent that it finds.
+//! Enters and leaves generated code, and stands in for the agent.
 
 std::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -23,7 +23,7 @@ std::arch::global_asm!(
     "mov tiptoe_test_tls@gottpoff(%rip), %rax",
     "mov %rdi, %fs:(%rax)",
     "ret",
-    // The same for the end of its frames.
+    // Sets the end of its frames.
     "tiptoe_test_set_frames:",
     "mov tiptoe_test_tls@gottpoff(%rip), %rax",
     "mov %rdi, %fs:8(%rax)",
@@ -81,7 +81,7 @@ std::arch::global_asm!(
     "mov 24(%rsp), %rax",
     "mov %rax, 24+tiptoe_test_calls(%rip)",
     "incq 16+tiptoe_test_calls(%rip)",
-    // Getppid it makes itself, and every other whose number is in the register.
+    // Makes getppid itself, and every other call whose number is in the register.
     "cmp $110, %rax",
     "je 1f",
     "cmp $-1, %rax",

@@ -1,4 +1,4 @@
-//! A place to run generated code in: registers in, registers out.
+//! Runs generated code: registers in, registers out.
 
 mod assembly;
 
@@ -17,9 +17,8 @@ use tiptoe_patch::{Abi, Body, FunctionCode, Patch, Planner, Shape, Space, shape}
 /// Registers by hardware number, then the flags.
 pub type Registers = [u64; 17];
 
-/// How often the cold entry and the hook were called, and with what; what was asked last
-/// for a call that is to be followed, where that came from, and how often it was asked; how
-/// many calls were timed.
+/// The calls of the agent's entries: their count, and their last argument. For followed calls also
+/// the last request, its caller, and the count; and the number of timed calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub cold: u64,
@@ -37,33 +36,33 @@ static RESUME: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 static FOREIGN: Mutex<Option<Foreign>> = Mutex::new(None);
 static STEPS: Mutex<Option<Steps>> = Mutex::new(None);
 static LAST: Mutex<Option<(i32, u64)>> = Mutex::new(None);
-/// Where a thread goes on whose code has faulted, if anywhere, and by which signal it did.
+/// The address at which a thread continues after a fault, or 0, and the signal of that fault.
 pub static RECOVERY: AtomicU64 = AtomicU64::new(0);
 pub static RECOVERED: AtomicI32 = AtomicI32::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(0x10_8000_0000);
 
-/// A signal that comes in front of one instruction of a thread that is stepped through.
+/// A signal before one instruction of a thread that is single-stepped.
 struct Steps {
-    /// The instructions that count.
+    /// The instructions that are counted.
     code: Vec<Range<u64>>,
-    /// How many of them are done before it comes.
+    /// How many of them run before the signal.
     left: usize,
     entered: bool,
     handler: Option<fn(u64)>,
     what: u64,
 }
 
-/// The flag that traps behind each instruction.
+/// The flag that traps after each instruction.
 const TRAP_FLAG: u64 = 0x100;
 
-/// Somebody else's breakpoint on a patched site, as the kernel keeps one.
+/// Another tool's breakpoint on a patched site, as the kernel keeps one.
 struct Foreign {
     site: u64,
     /// The instructions of the file.
     original: Vec<u8>,
-    /// What stands there while nobody executes the first of them.
+    /// The bytes while no thread executes the first instruction.
     armed: Vec<u8>,
-    /// The thread is executing it.
+    /// Whether the thread is executing it.
     stepping: bool,
 }
 
@@ -73,7 +72,7 @@ const CODE_LEN: u64 = 1 << 20;
 /// Memory for code, a planner around it, and counters.
 pub struct Machine {
     pub planner: Planner,
-    /// Behind which the next function goes.
+    /// The end of the last function.
     pub at: u64,
     /// A page that the code may read and write.
     pub data: Range<u64>,
@@ -92,7 +91,7 @@ impl Machine {
         })
     }
 
-    /// One with room for trampolines in the ranges that are given for where its code is.
+    /// Returns a machine with room for trampolines in `preferred`, which gets the code's address.
     pub fn with_room(preferred: impl FnOnce(u64) -> Vec<Range<u64>>) -> Machine {
         let running = RUNNING
             .lock()
@@ -102,19 +101,19 @@ impl Machine {
         map(base, CODE_LEN);
         let slab = vec![0; SLOTS];
         let descriptor = Box::new([slab.as_ptr() as u64]);
-        // SAFETY: the descriptor outlives every run, which only this value starts.
+        // SAFETY: the descriptor outlives every run, because only this value starts runs.
         let tls = unsafe { tiptoe_test_set_tls(descriptor.as_ptr()) };
         let abi = Abi {
             tls: tls as i64 as i32,
             cold_entry: tiptoe_test_cold as *const () as u64,
             hook_entry: tiptoe_test_hook as *const () as u64,
-            // A word that is 0, where a test has no frames.
+            // A word that is 0, for tests without frames.
             frames: tls as i64 as i32 + 8,
             slow_entry: tiptoe_test_slow as *const () as u64,
             time_entry: tiptoe_test_time as *const () as u64,
             futex_entry: tiptoe_test_hook as *const () as u64,
         };
-        // SAFETY: as above; generated code keeps to what is there.
+        // SAFETY: writes this thread's own word; with 0 generated code reads no frames.
         unsafe { tiptoe_test_set_frames(0) };
         let planner = Planner::new(
             abi,
@@ -136,64 +135,64 @@ impl Machine {
         }
     }
 
-    /// Room for a function, `skew` bytes off the usual alignment.
+    /// Returns room for a function, `skew` bytes off the usual alignment.
     pub fn room(&mut self, skew: u64) -> u64 {
         self.at += 512;
         assert!(self.at + 512 < self.data.start, "the machine is full");
         self.at + skew
     }
 
-    /// Whether the thread has counters.
+    /// Gives the thread counters, or takes them away.
     pub fn counters(&mut self, there: bool) {
         self.descriptor[0] = if there { self.slab.as_ptr() as u64 } else { 0 };
     }
 
-    /// So many of them, all 0.
+    /// Gives the thread `count` counters, all 0.
     pub fn slots(&mut self, count: usize) {
         self.slab = vec![0; count];
         self.counters(true);
     }
 
-    /// Where the thread's frames end; 0 without any.
+    /// Sets the end of the thread's frames; 0 for none.
     pub fn set_frames(&self, end: u64) {
-        // SAFETY: the caller's frames outlive every run; there is room above.
+        // SAFETY: the caller's frames outlive every run, with room above.
         unsafe { tiptoe_test_set_frames(end) };
     }
 
-    /// Where they end now.
+    /// Returns the end of the thread's frames.
     pub fn frames(&self) -> u64 {
-        // SAFETY: reads a word of this thread's.
+        // SAFETY: reads a word of this thread.
         unsafe { tiptoe_test_frames() }
     }
 
-    /// Has the thread count at an address of the caller's.
+    /// Makes the thread count at an address of the caller.
     pub fn count_at(&mut self, slab: u64) {
         self.descriptor[0] = slab;
     }
 
-    /// Opens or shuts the gate of every arena.
+    /// Opens or closes the gate of every arena.
     pub fn gate(&self, open: bool) {
         for &gate in &self.gates {
             write(gate, &u64::from(open).to_le_bytes());
         }
     }
 
-    /// Where the code finds the stack pointer that it was called with.
+    /// Returns the address of the stack pointer with which the code was called.
     pub fn stack_cell(&self) -> u64 {
         self.data.start + 2048
     }
 
     pub fn count(&self, slot: usize) -> u64 {
-        // SAFETY: an element of the slab; generated code has written it.
+        // SAFETY: an element of the slab, which generated code wrote on this thread.
         unsafe { self.slab.as_ptr().add(slot).read_volatile() }
     }
 
-    /// A function of this code, patched at its entry; where it is.
+    /// Writes `code` and patches its entry. Returns its address.
     pub fn patched(&mut self, code: &[u8], body: &Body) -> (u64, Patch) {
         self.patched_as(code, body, |shape| shape)
     }
 
-    /// The same with another shape made of its own.
+    /// Does as [`Machine::patched`], with another shape made of its own.
     pub fn patched_as(
         &mut self,
         code: &[u8],
@@ -234,8 +233,8 @@ impl Machine {
         write(patch.site, &patch.patched[..patch.len.into()]);
     }
 
-    /// Puts a breakpoint on a patched site, and has whoever hits it execute the
-    /// original first instruction and go on behind that.
+    /// Sets a breakpoint on a patched site. A thread that hits it executes the original first
+    /// instruction and continues after it.
     pub fn arm_foreign(&self, patch: &Patch) {
         write(patch.site, &[0xcc]);
         let mut armed = patch.patched[..patch.len.into()].to_vec();
@@ -248,13 +247,13 @@ impl Machine {
         });
     }
 
-    /// Takes it off, and with it the patch's first byte.
+    /// Removes the breakpoint, and with it the patch's first byte.
     pub fn disarm_foreign(&self, patch: &Patch) {
         write(patch.site, &patch.original[..1]);
         *FOREIGN.lock().expect("no test panics with it") = None;
     }
 
-    /// Runs `code` and tells what signal it raises, reported for which offset.
+    /// Runs `code`. Returns the signal that it raises, and the offset that the signal reports.
     pub fn fault(&self, at: u64, code: &[u8], registers: &Registers) -> Option<(i32, u64)> {
         write(at, code);
         write(at + 32, &[0xc3]);
@@ -269,15 +268,15 @@ impl Machine {
         last.map(|(signal, address)| (signal, address - at))
     }
 
-    /// Puts the original bytes back.
+    /// Restores the original bytes.
     pub fn remove(&self, patch: &Patch) {
         write(patch.site, &patch.original[..patch.len.into()]);
     }
 
-    /// Calls `target` with these registers; its result, the stack pointer included.
+    /// Calls `target` with these registers. Returns them afterwards, with the stack pointer.
     pub fn run(&self, target: u64, registers: &Registers) -> Registers {
-        // SAFETY: `RUNNING` is held, so nobody else uses the state; the callee is
-        // generated code that returns with the stack as it was.
+        // SAFETY: `RUNNING` is held, so no other thread uses the state. The callee is generated
+        // code that returns with the stack as it was.
         unsafe {
             tiptoe_test_state[..17].copy_from_slice(registers);
             tiptoe_test_state[17] = target;
@@ -289,8 +288,8 @@ impl Machine {
         }
     }
 
-    /// The same, while `handler` is called with `what` in front of the `nth` instruction
-    /// that is in `code`; whether there are so many.
+    /// Does as [`Machine::run`], and calls `handler` with `what` before the `nth` instruction
+    /// inside `code`. Returns whether `code` has that many.
     pub fn run_interrupted(
         &self,
         (target, registers): (u64, &Registers),
@@ -312,7 +311,7 @@ impl Machine {
     }
 
     pub fn calls(&self) -> Calls {
-        // SAFETY: `RUNNING` is held, so nobody writes the counts now.
+        // SAFETY: `RUNNING` is held, so no thread writes the counts now.
         let [cold, slot, hook, nr, followed, came, slow, timed] = unsafe { tiptoe_test_calls };
         Calls {
             cold,
@@ -345,8 +344,8 @@ fn map(at: u64, len: u64) {
     assert_eq!(got as u64, at, "the range is free");
 }
 
-/// Goes on to the next instruction, and calls the handler where it is time; false where
-/// nobody is stepped through.
+/// Continues at the next instruction, and calls the handler when it is due. Returns `false` if no
+/// thread is single-stepped.
 fn step(registers: &mut [libc::greg_t]) -> bool {
     let due = {
         let mut steps = STEPS.lock().expect("no test panics with it");
@@ -375,8 +374,8 @@ fn step(registers: &mut [libc::greg_t]) -> bool {
 }
 
 impl Foreign {
-    /// The first trap goes to the original instruction, the second, behind it, on;
-    /// false where the trap is none of these.
+    /// On the first trap continues at the original instruction, on the second at the next one.
+    /// Returns `false` for any other trap.
     fn step(&mut self, at: u64, registers: &mut [libc::greg_t]) -> bool {
         if self.stepping {
             write(self.site, &self.armed);
@@ -393,7 +392,7 @@ impl Foreign {
     }
 }
 
-/// Sends a thread that traps on a head to where the patch says.
+/// Sends a thread that traps on a head to the address that the patch gives.
 extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid context to an SA_SIGINFO handler.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
@@ -433,8 +432,8 @@ fn handle_traps() {
 
 /// Handles a signal that generated code raises.
 pub fn handle(signal: i32) {
-    // SAFETY: the handler takes a lock that no generated code holds, and
-    // runs only for faults of generated code.
+    // SAFETY: the handler takes a lock that no generated code holds, and runs only for faults of
+    // generated code.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;

@@ -101,10 +101,10 @@ const PUSHES: &[&[u8]] = &[
     &[0x6a, 5],
 ];
 
-/// Shows its return address: `mov (%rsp),%r10; ret`.
+/// Loads its return address: `mov (%rsp),%r10; ret`.
 pub const HELPER: &[u8] = &[0x4c, 0x8b, 0x14, 0x24, 0xc3];
 
-/// A random function for one address.
+/// A writer of one random function at one address.
 pub struct Writer<'a> {
     pub at: u64,
     pub code: Vec<u8>,
@@ -112,7 +112,7 @@ pub struct Writer<'a> {
     pub data: u64,
     pub helper: u64,
     pub random: &'a mut Random,
-    /// Whether the flags no longer are those of the caller.
+    /// Whether the flags no longer are the caller's.
     pub flags_set: bool,
 }
 
@@ -125,8 +125,8 @@ impl Writer<'_> {
         self.code.extend_from_slice(tail);
     }
 
-    /// An instruction; in front of it `test %edi,%edi`, if it is the first to read
-    /// the flags, which are nobody's at a function's entry.
+    /// Appends an instruction. `test %edi,%edi` precedes the first one that reads the flags,
+    /// because they are undefined at a function's entry.
     pub fn plain(&mut self) -> &'static [u8] {
         let plain = PLAIN[self.random.below(PLAIN.len())];
         if READS_FLAGS.contains(&plain) {
@@ -180,7 +180,7 @@ impl Writer<'_> {
     }
 
     pub fn finish(mut self) -> Vec<u8> {
-        // Wherever the function was entered: mov stack_cell(%rip),%rsp.
+        // Restore the stack pointer of the entry, whatever was pushed: mov stack_cell(%rip),%rsp.
         self.relative(&[0x48, 0x8b, 0x25], self.stack, &[]);
         self.code.push(0xc3);
         self.code

@@ -1,5 +1,5 @@
-//! Trampolines that record: what they write is read by the shipped reader, whatever
-//! interrupts them at whichever of their instructions.
+//! Trampolines that record. The shipped reader reads the records, while a signal handler interrupts
+//! at each instruction.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const SLOT: u32 = 20;
 /// push %rbx; mov %rdi,%rax; add %rsi,%rax; pop %rbx; ret
 const FUNCTION: [u8; 9] = [0x53, 0x48, 0x89, 0xf8, 0x48, 0x01, 0xf0, 0x5b, 0xc3];
 
-/// A patched function, and a segment that it records into.
+/// A patched function, and a segment into which it records.
 struct Recorder {
     machine: Machine,
     segment: Vec<AtomicU64>,
@@ -53,7 +53,7 @@ impl Recorder {
         recorder
     }
 
-    /// What it and its trampoline consist of.
+    /// Returns the ranges of the function and its trampoline.
     fn code(&self) -> [Range<u64>; 2] {
         let own = self.at..self.at + FUNCTION.len() as u64;
         let end = self.patch.trampoline + self.patch.code.len() as u64;
@@ -68,7 +68,7 @@ impl Recorder {
         self.data().ring(0).expect("rings")
     }
 
-    /// Recorded, lost, only counted.
+    /// Returns the counts: recorded, lost, only counted.
     fn counts(&self) -> [u64; 3] {
         let counts = [words::RECORDED, words::LOST, words::ONLY_COUNTED];
         counts.map(|word| self.data().counter(0, SLOT + word))
@@ -82,7 +82,7 @@ impl Recorder {
         self.assert_kept(&self.machine.run(self.at, &registers), &expected);
     }
 
-    /// Everything but the flags and the stack pointer, which is as it was by coming back.
+    /// Checks all registers except the flags and the stack pointer, which the return itself proves.
     fn assert_kept(&self, found: &Registers, expected: &Registers) {
         for number in (0..16).filter(|number| *number != 4) {
             assert_eq!(found[number], expected[number], "register {number}");
@@ -138,7 +138,7 @@ fn without_credit_or_room_a_call_is_counted() {
     assert_eq!(recorder.counts(), [CELLS as u64 + 3, 5, 6]);
 }
 
-/// What a signal handler does: it calls the function, too.
+/// The signal handler: it calls the function too.
 fn handler(function: u64) {
     // SAFETY: the patched function takes two numbers and returns one.
     let function: extern "C" fn(u64, u64) -> u64 =
@@ -186,7 +186,7 @@ fn a_handler_may_record_at_any_instruction() {
 }
 
 #[test]
-fn below_a_function_alone_it_records() {
+fn only_calls_inside_a_gate_are_recorded() {
     let hits = Hits {
         under: true,
         ..Hits::default()
@@ -204,10 +204,10 @@ fn below_a_function_alone_it_records() {
     assert_eq!(recorder.counts(), [1, 0, 0]);
 }
 
-/// What becomes of a segment whose session ends: zeroes.
+/// Clears a slab, as the end of its session does.
 fn forget(slab: u64) {
     let words = slab as *const [AtomicU64; Geometry::FIRST_SLOT as usize];
-    // SAFETY: the slab of a recorder that lives, seen as atomics only.
+    // SAFETY: the slab of a live recorder, accessed only as atomics.
     let words = unsafe { &*words };
     words.iter().for_each(|word| word.store(0, Relaxed));
 }

@@ -1,4 +1,4 @@
-//! Hits that are told apart by the value of an argument, by the code that does it.
+//! Runs the code that groups hits by the value of an argument.
 
 mod timed;
 
@@ -11,12 +11,12 @@ use tiptoe_wire::calls::{UNDER, VALUED};
 use tiptoe_wire::values::{ALL, ROOM, WIDTH, decode};
 
 const SLOT: u32 = 100;
-/// Where `Registers` has each argument.
+/// The index in `Registers` of each argument.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// nop5; ret
 const CODE: [u8; 6] = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
 
-/// A function whose hits are told apart, and where it is.
+/// Writes a function whose hits are grouped. Returns its address.
 fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
     let body = Body::Count { slot: SLOT, hits };
     let (at, _) = match entry {
@@ -26,7 +26,8 @@ fn probed(machine: &mut Machine, hits: Hits, entry: bool) -> u64 {
     at
 }
 
-/// Calls with a value; every register, and in the middle every flag, is as it was.
+/// Calls with a value. Checks that every register is unchanged, and in the middle of a function
+/// every flag.
 fn call(machine: &Machine, at: u64, arg: usize, value: u64, entry: bool) {
     let mut registers: Registers = std::array::from_fn(|index| 0x1111 * index as u64);
     registers[16] = 0xad7;
@@ -90,7 +91,7 @@ fn each_scope_is_counted() {
 }
 
 #[test]
-fn beyond_the_room_only_the_sum_is_kept() {
+fn when_the_table_is_full_only_the_sum_is_kept() {
     let mut machine = Machine::new();
     let at = probed(&mut machine, by(0), true);
     let behind = (SLOT + WIDTH) as usize;

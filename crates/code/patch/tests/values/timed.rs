@@ -1,4 +1,4 @@
-//! Calls that are told apart by the value of an argument, up to where the agent takes over.
+//! Runs the code that groups calls by the value of an argument, up to the agent's part.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn probed(machine: &mut Machine, hits: Hits) -> u64 {
     machine.patched(&CODE, &body).0
 }
 
-/// Of each value a word of its set.
+/// Returns, for each value, a word of its set.
 fn counted(machine: &Machine, word: u32) -> BTreeMap<Option<u64>, u64> {
     let all: Vec<u64> = (SLOT..SLOT + WIDTH)
         .map(|slot| machine.count(slot as usize))
@@ -52,7 +52,7 @@ fn calls_without_credit_are_only_counted_by_each_value_of_each_argument() {
 }
 
 #[test]
-fn a_call_that_is_followed_takes_its_set_along() {
+fn a_followed_call_keeps_its_set() {
     let mut machine = Machine::new();
     let at = probed(&mut machine, by(1));
     have_credit(&mut machine, 10);
@@ -69,7 +69,7 @@ fn a_call_that_is_followed_takes_its_set_along() {
 }
 
 #[test]
-fn beyond_the_room_values_count_together() {
+fn when_the_table_is_full_values_count_together() {
     let mut machine = Machine::new();
     let at = probed(&mut machine, by(0));
     const MANY: u64 = 2_000;

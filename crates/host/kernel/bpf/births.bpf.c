@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Which threads of a process have the events that tiptoe opens for its threads one after the other, while threads
- * are born and die: a thread inherits its parent's.
+ * Finds which threads of a process have the events that tiptoe opens for one thread after the other, while threads
+ * are created and exit: a thread inherits its parent's events.
  *
- * What a thread inherits is decided somewhere within the clone(2) that makes it. So a clone that began behind the
- * opening gave its thread all; one that ended before it gave nothing; and one that overlaps with it spoils the
- * opening, as nobody can tell: tiptoe then closes what it opened there, and with that all that came of it.
+ * The kernel decides what a thread inherits somewhere within the clone(2) that makes it. A clone that began after
+ * the opening gave its thread all events; one that ended before it gave none. One that overlaps the opening is a
+ * race that cannot be decided, so it spoils the opening: tiptoe closes those events, and with them all that were
+ * inherited.
  *
- * An opening is a number; whoever has events has them from one. Times are those of CLOCK_MONOTONIC.
+ * An opening is a number; a thread with events has them from exactly one. Times are those of CLOCK_MONOTONIC.
  *
- * A thread that is not told of was there before us, or is about to be told of.
+ * A thread that is not in `threads` existed before the programs were attached, or is about to be reported.
  */
 #include "ids.h"
 
@@ -21,7 +22,7 @@ enum {
 	CLONE_THREAD = 0x10000,
 };
 
-/* In place of the time since which an opening is done. */
+/* Marks an opening that is not done, in place of its time. */
 #define UNDER_WAY (~0ull)
 
 /* Settings, written before the program is loaded. */
@@ -30,7 +31,7 @@ const volatile u32 process = 0;
 /* Threads that were born without events. */
 volatile u32 without;
 
-/* The opening that each thread's events are from; 0 where it was born without. */
+/* The opening of each thread's events; 0 if it was born without. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -38,7 +39,7 @@ struct {
 	TYPE(value, u32);
 } threads SEC(".maps");
 
-/* Since when each is done. */
+/* When each opening was done. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -46,7 +47,7 @@ struct {
 	TYPE(value, u64);
 } openings SEC(".maps");
 
-/* Openings that a clone overlapped with. */
+/* Openings that a clone overlapped. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -54,7 +55,7 @@ struct {
 	TYPE(value, u32);
 } spoilt SEC(".maps");
 
-/* Since when each thread is within clone. */
+/* When each thread entered clone. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -62,10 +63,10 @@ struct {
 	TYPE(value, u64);
 } cloning SEC(".maps");
 
-/* What one id of a thread takes in the kernel, of which it has one in each namespace, the innermost last. */
+/* The size of one of a thread's ids. It has one in each PID namespace, the innermost last. */
 #define UPID 16
 
-/* The id of a thread that is in our own namespace, as its process is. */
+/* Returns the id of a thread in our own namespace, which is its process's. */
 INLINE u32 id_of(struct task_struct *task)
 {
 	struct pid *pid;

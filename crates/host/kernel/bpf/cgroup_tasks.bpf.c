@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What tasks tell of themselves.
+ * Counts by the tasks' own fields.
  *
- * The kernel counts in each task how long it ran, its faults, its switches and its moves between CPUs, whoever looks.
- * So where no more than that is asked for nothing runs at switches: a task is charged with what its fields grew by
- * whenever counts are read, where it is moved to another cgroup, and when its memory is given back, behind its last
- * switch. It is charged to the cgroup that it was known to be in: not to the one that it is in by now.
+ * The kernel always counts in each task its run time, faults, switches and moves between CPUs. So if no more is
+ * requested, no program runs at switches. A task is charged with the growth of its fields when counts are read,
+ * when it is moved to another cgroup, and when its memory is freed, after its last switch. The charge goes to the
+ * recorded cgroup, because the task may have moved since.
  *
- * Two CPUs may charge a task at once. Each puts what it sees in the place of what was charged before, and charges the
- * difference: whichever is first, all of them together are the last state less the first.
+ * Two CPUs may charge a task at once, which is no race: each exchanges the recorded value for the one it sees, and
+ * charges the difference. In any order the differences add up to the last value minus the first.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* What a task was charged with so far, and whom. */
+/* What a task was charged so far, and to which cgroup. */
 struct tiptoe_known {
 	u64 runtime_ns;
 	u64 switches;
@@ -25,7 +25,7 @@ struct tiptoe_known {
 	u32 is_ending;
 };
 
-/* By their addresses, from a task's birth until its memory is given back. */
+/* Keyed by address, from a task's birth until its memory is freed. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 1);
@@ -34,7 +34,7 @@ struct {
 	TYPE(value, struct tiptoe_known);
 } known SEC(".maps");
 
-/* How many switches of each CPU's idle task were charged. */
+/* The charged switches of each CPU's idle task. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, 1);
@@ -50,7 +50,9 @@ struct {
 	TYPE(value, struct tiptoe_round);
 } rounds SEC(".maps");
 
-/* When the count began, by CLOCK_MONOTONIC: behind the attaching of all programs, before tasks were asked. */
+/*
+ * The start of the count, by CLOCK_MONOTONIC: after all programs were attached, before the first round over tasks.
+ */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, 1);
@@ -58,7 +60,7 @@ struct {
 	TYPE(value, u64);
 } begun SEC(".maps");
 
-/* Whether a task had a life before the count began. */
+/* Returns whether a task ran before the count started. */
 INLINE int is_older(struct task_struct *task)
 {
 	u32 zero = 0;
@@ -74,7 +76,7 @@ INLINE struct tiptoe_round *round_of_all(void)
 	return bpf_map_lookup_elem(&rounds, &zero);
 }
 
-/* Charges a place with what came behind what it was charged with before. */
+/* Charges the growth since the last charge. */
 INLINE void charge_to(u64 *place, u64 *before, u64 now)
 {
 	u64 charged = __sync_lock_test_and_set(before, now);
@@ -82,7 +84,9 @@ INLINE void charge_to(u64 *place, u64 *before, u64 now)
 	__sync_fetch_and_add(place, now - charged);
 }
 
-/* Its slot, unless that was given away since: its cgroup is gone then, and what is left of the task is its end. */
+/*
+ * Returns the task's slot. If that was given away, the cgroup is removed and only the task's end is left: OTHERS.
+ */
 INLINE u32 slot_still(const struct tiptoe_known *own)
 {
 	u32 slot = own->slot;
@@ -91,7 +95,7 @@ INLINE u32 slot_still(const struct tiptoe_known *own)
 	return slot < FIRST || (owner && *owner == own->id) ? slot : OTHERS;
 }
 
-/* The kernel's word for one that was waited for. */
+/* The kernel's state of a task that was reaped. */
 #define EXIT_DEAD 16
 
 INLINE u64 switches_of(struct task_struct *task)
@@ -121,7 +125,7 @@ INLINE void now_in(struct tiptoe_known *own, u64 id)
 	}
 }
 
-/* Begins with what a task did before the count began: that is not charged, but all that a younger one did is. */
+/* Starts an older task with its present fields, which must not be charged. A younger one starts with 0. */
 INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 {
 	if (!is_older(task))
@@ -133,7 +137,7 @@ INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 	own->migrations = READ(task, se.nr_migrations);
 }
 
-/* What is known of a task, which is in this cgroup where nothing was. */
+/* Returns what is recorded of a task; an unknown one is recorded in this cgroup. */
 INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_round *round, u64 id)
 {
 	u64 address = (u64)task;
@@ -148,14 +152,14 @@ INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_rou
 	return bpf_map_lookup_elem(&known, &address);
 }
 
-/* What a program took, and that it ran. */
+/* Counts a run of a program, and its time. */
 INLINE void note_run(struct tiptoe_round *round, u64 began)
 {
 	__sync_fetch_and_add(&round->runs, 1);
 	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
 }
 
-/* The idle tasks are in no list: each is found by way of another task of its CPU. */
+/* The idle tasks are in no list: each is found through another task of its CPU. */
 INLINE void charge_idle(struct task_struct *task)
 {
 	struct rq *queue = task->se.cfs_rq->rq;
@@ -168,7 +172,7 @@ INLINE void charge_idle(struct task_struct *task)
 		charge_to(&line->switches, before, idle->nvcsw + idle->nivcsw);
 }
 
-/* Each task is charged with what it did since it was last. */
+/* Charges each task with its growth since the last charge. */
 SEC("iter/task")
 int asked(struct bpf_iter__task *args)
 {
@@ -201,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* A kernel that hides a task from tracing hides what an interrupt does that comes upon it, too. */
+	/* While a task is hidden from tracing, so are interrupts during it, which may report the end of another. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -212,7 +216,7 @@ int born(u64 *args)
 	return 0;
 }
 
-/* Much of a task's end is yet to come. */
+/* Much of a task's end is still to come. */
 SEC("tp_btf/sched_process_exit")
 int ending(u64 *args)
 {
@@ -230,7 +234,7 @@ int ending(u64 *args)
 	return 0;
 }
 
-/* It was waited for, and does not run any more: this is told a grace period of RCU later. */
+/* The task was reaped and no longer runs. The kernel reports this an RCU grace period later. */
 SEC("tp_btf/sched_process_free")
 int ended(u64 *args)
 {
@@ -252,7 +256,7 @@ int ended(u64 *args)
 	return 0;
 }
 
-/* Of so many threads of a process that is moved each is charged there and then. */
+/* The most threads of a moved process that are charged at once. */
 #define THREADS 1024
 
 GLOBAL int charge_thread(u64 address, u64 id)
@@ -271,7 +275,7 @@ GLOBAL int charge_thread(u64 address, u64 id)
 	return 0;
 }
 
-/* All threads of a process, which does not change its threads while it is moved; whether there were more. */
+/* Charges all threads of a process, which the kernel keeps fixed during a move. Returns whether there were more. */
 INLINE int charge_threads(struct task_struct *leader, u64 id)
 {
 	u64 head = (u64)leader->signal + OFFSET(struct signal_struct, thread_head);
@@ -286,7 +290,7 @@ INLINE int charge_threads(struct task_struct *leader, u64 id)
 	return 1;
 }
 
-/* Whoever is moved has its time up to here charged to where it comes from. */
+/* Charges a moved task's growth up to now to the cgroup that it leaves. */
 SEC("tp_btf/cgroup_attach_task")
 int attached(u64 *args)
 {
@@ -298,7 +302,7 @@ int attached(u64 *args)
 
 	if (!round || !is_unified(cgroup))
 		return 0;
-	/* As a number, which a function may be given. */
+	/* As a number, because a function may only take numbers. */
 	bpf_probe_read_kernel(&address, sizeof(address), args + 2);
 	if (!is_all)
 		charge_thread(address, id);

@@ -2,41 +2,41 @@
 /*
  * Charges what a CPU does to the cgroup whose task it runs.
  *
- * At each switch between tasks the leaving one is charged with what its own fields grew by since it came. Only
- * where the cgroup that comes is another one are events read, and charged to the one that was *noted* when it
- * came: never to the one that the leaving task is in now, which it may have moved to meanwhile, and would then
- * drag all that was before along.
+ * At each context switch the previous task is charged with the growth of its fields since it was scheduled in.
+ * Events are read only if the next task's cgroup differs. They are charged to the cgroup *recorded* at the previous
+ * change, never to the one in which the previous task is now: it may have moved, and would take all earlier counts
+ * along.
  *
- * What is charged lies flat, a line for each CPU and slot, and is read by mmap. Sums over children, and names, are
- * made where they are read.
+ * Charges are in a flat array, a line for each CPU and slot, which tiptoe reads through mmap. Sums over children,
+ * and names, are made by the reader.
  *
- * The kernel may not tell of a switch: where it hides a task from tracing, nothing says that this one left and
- * another came. So what each task's fields were when it left is kept, too: as they only grow while it runs, whatever
- * was not charged then is charged when it is next heard of. With it lies the task's slot, which needs no looking up
- * as long as no task was moved and no cgroup made: of a thousand cgroups each switch finds all in another cache line.
+ * The kernel may not report a switch, because it hides some tasks from tracing. So the fields of each task at its
+ * last switch are kept, too. They only grow while the task runs, so that whatever was missed is charged at the next
+ * report. The task's slot is kept beside them. It is valid until a task is moved or a cgroup made; without it each
+ * switch between a thousand cgroups would look it up in other cache lines.
  *
- * `switched` runs with interrupts off. `flush` is run by tiptoe on each CPU, by an interrupt or, on its own, where
- * no other task can come in between: so these two never meet. What can be interrupted says `busy` while it changes a
- * CPU's state, which `flush` leaves alone then.
+ * `switched` runs with interrupts off. tiptoe runs `flush` on each CPU, by an interrupt, or on its own CPU where no
+ * other task can preempt it. So these two never race. Code that can be interrupted sets `busy` while it changes a
+ * CPU's state, and `flush` then leaves that state alone.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
 
-/* Tasks whose last state is kept, by their id; of two that meet, the one that left last. */
+/* Tasks whose last state is kept, by their id; of two with the same index, the one scheduled out last. */
 #define TASKS 65536
-/* Of so many runs one is timed. */
+/* One of this many runs is timed. */
 #define TIMED_EACH 128
-/* The first ones are slow. */
+/* Not the first runs, because they are slow. */
 #define TIMED_AT 8
 
-/* The cgroup of all that are in no other. */
+/* The system's root cgroup. */
 #define ROOT 1
 
 /* Settings, written before the programs are loaded. */
 const volatile u32 cpus = 1;
 const volatile u32 slots = SLOTS;
 const volatile u32 events = 0;
-/* When tiptoe began, by CLOCK_MONOTONIC: tasks that began later have been there with nothing. */
+/* The start of tiptoe, by CLOCK_MONOTONIC: a task started later began with fields of 0. */
 const volatile u64 began_ns = 0;
 
 struct {
@@ -56,8 +56,8 @@ struct {
 } counted SEC(".maps");
 
 /*
- * Events, of each CPU one, and what each had when it was last read: all CPUs of an event, then those of the next.
- * A loader gives such an array of events no more places than there are CPUs, so each event has one.
+ * Events, one for each CPU, and each one's value at the last reading: all CPUs of an event, then those of the next.
+ * A loader gives such an array no more entries than CPUs, so each event needs an array of its own.
  */
 #define EACH_EVENT(DO)                                                                                  \
 	DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)  \
@@ -109,7 +109,7 @@ INLINE void charge_event(struct tiptoe_cpu *own, u32 cpu, u32 number, void *map)
 	*before = value;
 }
 
-/* Charges the events' growth since they were last read. */
+/* Charges the events' growth since the last reading. */
 INLINE void charge_events(struct tiptoe_cpu *own, u32 cpu)
 {
 #define CHARGE_EVENT(number)                                                                            \
@@ -129,7 +129,7 @@ INLINE struct tiptoe_fields fields_of(struct task_struct *task)
 	return fields;
 }
 
-/* Charges a line with what a task's fields grew by. */
+/* Charges a line with the growth of a task's fields. */
 INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	line->runtime_ns += now->runtime_ns - before->runtime_ns;
@@ -137,7 +137,9 @@ INLINE void charge(struct tiptoe_line *line, const struct tiptoe_fields *before,
 	line->major_faults += now->major_faults - before->major_faults;
 }
 
-/* What is kept of a task, or of another one that met it; the idle tasks have one id. */
+/*
+ * Returns the entry of a task, or of another one with the same index; none for the idle tasks, which share one id.
+ */
 INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 {
 	u32 at = task->pid & (TASKS - 1);
@@ -145,7 +147,7 @@ INLINE struct tiptoe_task *kept_of(struct task_struct *task)
 	return at ? bpf_map_lookup_elem(&tasks, &at) : 0;
 }
 
-/* Whether these can be earlier fields of the same task. */
+/* Returns whether these can be earlier fields of the same task. */
 INLINE int is_before(const struct tiptoe_fields *before, const struct tiptoe_fields *now)
 {
 	return before->runtime_ns <= now->runtime_ns && before->minor_faults <= now->minor_faults &&
@@ -157,7 +159,7 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* A slot that was found is the task's until somebody is moved; that there is none may change. */
+/* A found slot stays valid until a task is moved. A missing one may be found at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;
@@ -182,8 +184,8 @@ GLOBAL int charge_growth(struct tiptoe_cpu *own, const struct tiptoe_fields *bef
 }
 
 /*
- * A task is here that was not seen to come: it is charged with what it did since it was last heard of. Where the
- * events were meanwhile is not known: it gets them. So rare that it is out of the way.
+ * Charges a task that was not seen to be scheduled in with its growth since its last report. The events since then
+ * cannot be split, so it gets them all. Rare, and therefore out of line.
  */
 INLINE void charge_unseen(struct tiptoe_cpu *own, struct tiptoe_task *kept, struct task_struct *task,
 			  const struct tiptoe_fields *now, u64 id)
@@ -234,7 +236,7 @@ int switched(u64 *args)
 	own->task = (u64)next;
 	own->fields = fields_of(next);
 	kept = kept_of(next);
-	/* Tasks of one set are in the same cgroups; but the idle ones are told apart from all others. */
+	/* Tasks of one set are in the same cgroups. The idle tasks must be kept separate from all others. */
 	set = next->pid ? (u64)next->cgroups : 0;
 	if (set != own->set) {
 		own->set = set;
@@ -264,7 +266,7 @@ int switched(u64 *args)
 		kept->task = (u64)next;
 		kept->fields = own->fields;
 	} else if (kept && kept->fields.runtime_ns != own->fields.runtime_ns) {
-		/* It left, and was not seen to. */
+		/* It was scheduled out without a report. */
 		line = line_of(cpu, own->slot);
 		if (line && is_before(&kept->fields, &own->fields))
 			charge(line, &kept->fields, &own->fields);
@@ -279,7 +281,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task with what it did up to now, while no switch can come in between; not seen, to this one. */
+/* Charges the running task with its growth up to now, while no switch is possible; an unseen one to cgroup `id`. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;
@@ -304,7 +306,7 @@ INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *
 	own->slot = slot_for(own->id);
 }
 
-/* Charges what the CPU does at this moment up to here; 1 where it must be tried again. */
+/* Charges what the CPU does, up to now; returns 1 if it must be repeated. */
 SEC("raw_tracepoint/flush")
 int flush(void *none __attribute__((unused)))
 {
@@ -324,7 +326,7 @@ int flush(void *none __attribute__((unused)))
 	return 0;
 }
 
-/* Tasks that are there at the start: what they have is kept, should they not be seen to come. */
+/* Keeps the fields of tasks that exist at the start, in case they are not seen to be scheduled in. */
 SEC("iter/task")
 int seeded(struct bpf_iter__task *args)
 {
@@ -341,7 +343,7 @@ int seeded(struct bpf_iter__task *args)
 	return 0;
 }
 
-/* A task may be moved to another CPU only while it does not run; it is charged where that is decided. */
+/* A task is moved to another CPU only while it does not run. The CPU that decides the move charges it. */
 SEC("tp_btf/sched_migrate_task")
 int migrated(u64 *args)
 {
@@ -354,8 +356,8 @@ int migrated(u64 *args)
 }
 
 /*
- * Whoever moves itself, be it by another thread than its first, has its time up to here charged to where it comes
- * from. Others that were moved may run on any CPU at this moment: tiptoe flushes them all.
+ * Charges a task that moves itself, also through another thread, with its growth up to now to the cgroup that it
+ * leaves. Other moved tasks may be running on any CPU, so tiptoe must flush them all.
  */
 SEC("tp_btf/cgroup_attach_task")
 int attached(u64 *args)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * What happens to cgroups, and is told to tiptoe: which are made and removed, and where tasks were moved that may run.
- */
+/* Reports to tiptoe: cgroups that are made and removed, and moves of tasks that may be running. */
 #pragma once
 
 #include "cgroups_layout.h"
@@ -11,7 +9,7 @@ struct {
 	UINT(max_entries, 1 << 18);
 } news SEC(".maps");
 
-/* A piece of news is put together here: it is larger than our stack. */
+/* Space for a report, which is larger than a program's stack. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
 	UINT(max_entries, 1);
@@ -19,13 +17,13 @@ struct {
 	TYPE(value, struct tiptoe_news);
 } scratch SEC(".maps");
 
-/* News that had no room. */
+/* Reports without room. */
 volatile u32 untold;
 
-/* So often was a task moved, or a cgroup made. */
+/* How often a task was moved, or a cgroup made. */
 volatile u32 moves;
 
-/* The hierarchy of version 2: that of the cgroup which each task has there. */
+/* Returns whether a cgroup is in version 2's hierarchy: that of each task's default cgroup. */
 INLINE int is_unified(struct cgroup *cgroup)
 {
 	return cgroup->root == bpf_get_current_task_btf()->cgroups->dfl_cgrp->root;

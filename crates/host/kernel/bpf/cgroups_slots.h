@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which slot each cgroup has, and what is charged there: those that are there have one from tiptoe, others from
- * whoever first charges a task of theirs.
+ * The slot of each cgroup, and its sums. Cgroups at the start get slots from tiptoe; later ones get a slot when a
+ * task of theirs is first charged.
  */
 #pragma once
 
 #include "cgroups_layout.h"
 
-/* Slots at first; tiptoe says how many there are. */
+/* The initial number of slots; tiptoe sets the real one. */
 #define SLOTS 64
 
 /* All slots of a CPU, then those of the next. */
@@ -26,7 +26,7 @@ struct {
 	TYPE(value, u32);
 } slot_of SEC(".maps");
 
-/* Whose each slot is. */
+/* The owner of each slot. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);
@@ -35,14 +35,14 @@ struct {
 	TYPE(value, u64);
 } owners SEC(".maps");
 
-/* Slots that are nobody's. */
+/* Free slots. */
 struct {
 	UINT(type, MAP_QUEUE);
 	UINT(max_entries, SLOTS);
 	UINT(value_size, 4);
 } free_slots SEC(".maps");
 
-/* The slot of a cgroup, a new one where it has none. */
+/* Returns the slot of a cgroup, a new one if it has none. */
 GLOBAL u32 find_slot(u64 id)
 {
 	u32 slot = OTHERS, *found = bpf_map_lookup_elem(&slot_of, &id);
@@ -53,7 +53,7 @@ GLOBAL u32 find_slot(u64 id)
 			return OTHERS;
 		bpf_map_update_elem(&owners, &slot, &id, ANY);
 		if (bpf_map_update_elem(&slot_of, &id, &slot, NO_EXIST)) {
-			/* Another CPU was first. */
+			/* Another CPU was faster. */
 			bpf_map_update_elem(&owners, &slot, &nobody, ANY);
 			bpf_map_push_elem(&free_slots, &slot, ANY);
 		}
@@ -67,7 +67,7 @@ INLINE u32 slot_for(u64 id)
 	return id ? find_slot(id) : IDLE;
 }
 
-/* 0 for the idle tasks, which are in the root cgroup and do nothing there. */
+/* Returns 0 for the idle tasks, which are in the root cgroup and do nothing there. */
 INLINE u64 cgroup_of(struct task_struct *task)
 {
 	return task->pid ? task->cgroups->dfl_cgrp->kn->id : 0;

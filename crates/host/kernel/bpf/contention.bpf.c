@@ -2,24 +2,24 @@
 /*
  * Times waits for the kernel's own locks, and keeps their histograms.
  *
- * A wait is a begin and an end. Both say the lock's address, only the begin its kind:
+ * A wait is a begin and an end. Both have the lock's address, only the begin has its type:
  *
- *   who waits                     where the begin is kept                      found by
+ *   waiting                       where the begin is stored                    keyed by
  *   a thread that may sleep       `waits`, a hash                              thread and lock
  *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
  *                                 an interrupt and an NMI may spin at once
  *
- * A begin for a wait that is timed already (a mutex says that it spins, then that it sleeps) changes
- * nothing. A begin that finds its slot taken by the same lock, or all four taken, shows that an end
- * was missed: a CPU does not spin for a lock twice. All that can wait is done at the begin, when the
- * thread waits anyway; the end has a lock in its hands.
+ * A second begin for the same wait changes nothing (a mutex reports that it spins, then that it sleeps). A begin
+ * that finds its slot taken by the same lock, or all four taken, proves that an end was missed, because a CPU does
+ * not spin for a lock twice. As much work as possible is done at the begin, when the thread waits anyway; at the
+ * end it holds the lock.
  *
- * Our own map operations take locks, which may be contended and lead back here: `busy` stops that, and
+ * Our own map operations take locks, which may be contended and lead back here. `busy` prevents that recursion, and
  * both ends of such a wait are dropped.
  */
 #include "rows.h"
 
-/* Only waits for the mmap_lock of the task that waits. */
+/* Counts only waits for the waiting task's own mmap_lock. */
 const volatile u32 only_mmap = 0;
 
 struct {
@@ -36,7 +36,7 @@ INLINE struct mm_struct *current_mm(void)
 	return READ(task, mm);
 }
 
-/* Whether a lock is the mmap_lock of the task that waits. */
+/* Returns whether a lock is the waiting task's own mmap_lock. */
 INLINE int is_own_mmap_lock(u64 lock)
 {
 	struct mm_struct *mm = current_mm();
@@ -44,7 +44,7 @@ INLINE int is_own_mmap_lock(u64 lock)
 	return mm && lock == (u64)__builtin_preserve_access_index(&mm->mmap_lock);
 }
 
-/* Whether one who waits stays on its CPU until it has the lock. */
+/* Returns whether a waiter stays on its CPU until it has the lock. */
 INLINE int spins(u32 flags)
 {
 	return (flags & (SPIN | RT | PERCPU | MUTEX)) == SPIN;

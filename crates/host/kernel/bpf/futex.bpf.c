@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Times the futex calls of one process, and keeps their histograms: what the agent notes where it patches
- * (core/wire/src/futex.rs), for programs where nothing can be patched.
+ * Times the futex calls of one process and keeps their histograms. The agent does the same where it can patch
+ * (core/wire/src/futex.rs).
  *
- *   a thread                      until                                        its `since`
+ *   state of a thread             until                                        its `since`
  *   is in no wait                 a call that may wait                         0
- *   waits                         that call returns                            when its begin was noted
+ *   waits                         that call returns                            when the begin was recorded
  *
- * A call that is interrupted returns here before any signal handler runs, so a thread is in one wait at
- * most. The kernel may then make it again: that is another call for these tracepoints. What goes on as
- * restart_syscall is not seen. A begin that finds a wait shows that its end was missed.
+ * An interrupted call returns here before any signal handler runs, so a thread is in at most one wait. The kernel
+ * may then restart the call, which is another call for these tracepoints. What continues as restart_syscall is not
+ * seen. A begin that finds a wait in progress proves that its end was missed.
  *
- * The user's call site is found by `frames`: of each address in libc that a thread may be at or return to,
- * how far above the stack pointer the caller's frame begins. Without any the place of the call itself is all
- * that is known. A program's libraries may be known only after its first calls: a wait whose caller was not
- * found when it began is looked at again when it ends, on the same stack.
+ * `frames` finds the user's call site. For each address in libc at which a thread may be or to which it may return,
+ * it has the distance from the stack pointer to the caller's frame. Without it only the call's own address is
+ * known. A program's libraries may become known only after its first calls. So a wait whose caller was not found at
+ * the begin is looked up again at the end, on the same stack.
  *
- * Who wakes notes where and when in one of the `wakers`, by a hash of the address; who has waited looks there
- * (engines/futex/src/board.rs). A cell is TAKEN while it is written; whoever finds it so goes on without.
+ * A waking thread records its address and time in one of the `wakers`, chosen by a hash of the futex's address. A
+ * thread that has waited looks there (engines/futex/src/board.rs). A cell is TAKEN while it is being written. A
+ * thread that finds it so must continue without, because no program may spin here.
  *
- * A tracepoint of one system call costs that call more than sys_enter would (two programs that do nothing: 480
- * ns where those there took 170), but all others of the machine less (60 ns where they took 170).
+ * A tracepoint of one system call costs that call more than sys_enter would (two empty programs: 480 ns instead of
+ * 170), but all other calls of the machine less (60 ns instead of 170).
  */
 #include "ids.h"
 #include "futex_layout.h"
@@ -28,7 +29,7 @@
 #define THREADS 16384
 #define ROWS 8192
 #define PLACES 16384
-/* So many of libc's functions stand between a call and its user. */
+/* The most frames of libc between a call and its user. */
 #define MOST_FRAMES 8
 #define WAKER_BITS 12
 #define TAKEN (~0ull)
@@ -36,7 +37,7 @@
 struct own {
 	u64 waits;
 	u64 wakes;
-	/* A new row is put together here: it is larger than our stack. */
+	/* Space for a new row, which is larger than a program's stack. */
 	struct tiptoe_futex_row row;
 };
 
@@ -45,14 +46,14 @@ struct own {
 /* Settings, written before the programs are loaded. */
 const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
-/* Only calls that lead through no `patched` place. */
+/* Counts only calls that pass through no `patched` address. */
 const volatile u32 beside_agent = 0;
-/* An agent's own thread, whose calls are none of the program's. */
+/* An agent's own thread, whose calls are not the program's. */
 const volatile u32 agent_thread = 0;
-/* How often the process calls exec until it runs what is to be watched. */
+/* How often the process calls exec until it runs the program to watch. */
 const volatile u32 expected_execs = 0;
 
-/* How often it did. */
+/* How often it has done so. */
 volatile u32 execs;
 
 struct {
@@ -97,12 +98,12 @@ struct {
 	TYPE(value, struct cell);
 } wakers SEC(".maps");
 
-/* Who called: the user's place, the last one in libc, and where the user's frame begins. */
+/* The caller: the user's call site, the last address in libc, and the start of the user's frame. */
 struct caller {
 	u64 site;
 	u64 via;
 	u64 frame;
-	/* The agent tells of it. */
+	/* The agent reports the call. */
 	int patched;
 };
 
@@ -119,7 +120,7 @@ struct exit_futex {
 	s64 result;
 };
 
-/* With 0 a program keeps the event from everybody else who counts this tracepoint. */
+/* Returning 0 would hide the event from all others who count this tracepoint. */
 #define PASS 1
 
 INLINE u64 word(u64 at)
@@ -168,7 +169,7 @@ INLINE void find_caller(struct caller *caller)
 
 INLINE struct cell *waker(u64 address)
 {
-	/* Words of one lock are next to each other, and are four bytes each. */
+	/* Words of one lock are adjacent, four bytes each. */
 	u32 hash = ((address >> 2) * 0x9e3779b97f4a7c15ull) >> (64 - WAKER_BITS);
 
 	return bpf_map_lookup_elem(&wakers, &hash);
@@ -189,7 +190,7 @@ INLINE void note_waker(u64 address, u64 site, u64 now)
 	__sync_lock_test_and_set(&cell->since, now);
 }
 
-/* From where somebody woke those at an address in this time; 0 where that is not known. */
+/* Returns the call site that woke an address in this time; 0 if unknown. */
 INLINE u64 woken_by(u64 address, u64 from, u64 until)
 {
 	struct cell *cell = waker(address);
@@ -205,7 +206,7 @@ INLINE u64 woken_by(u64 address, u64 from, u64 until)
 	return *(volatile u64 *)&cell->since == then ? site : 0;
 }
 
-/* Notes who called, and whether that begins an episode. */
+/* Records the caller, and whether this begins an episode. */
 INLINE void note_caller(struct tiptoe_thread *thread, const struct caller *caller)
 {
 	thread->first = thread->episode_address != thread->address ||
@@ -280,7 +281,7 @@ int enter_futex(struct enter_futex *call)
 	if (waits(operation) && ours) {
 		begin(cpu, (u32)ids, &caller, call->address, operation);
 	} else if (wakes(operation)) {
-		/* Whoever counts it: it may end a wait that we do. */
+		/* Even if the wake itself is not counted, it may end a wait that is. */
 		wake(cpu, (u32)ids, &caller, call->address);
 		cpu->own.wakes += ours;
 	}
@@ -297,7 +298,7 @@ INLINE u32 end_of(s64 result)
 		return AT_ONCE;
 	case -110: /* ETIMEDOUT */
 		return TIMED_OUT;
-	case -4: /* EINTR, and what the kernel makes it, or makes the call again */
+	case -4: /* EINTR, and the kernel's results that become it or restart the call */
 	case -512:
 	case -513:
 	case -514:
@@ -307,13 +308,13 @@ INLINE u32 end_of(s64 result)
 	return OTHER;
 }
 
-/* The first of its kind. */
+/* Makes the first row of its kind. */
 NO_INLINE struct tiptoe_futex_row *new_row(struct cpu *cpu, struct tiptoe_futex_key *key)
 {
 	if (!cpu || !key)
 		return 0;
 	bpf_get_current_comm(cpu->own.row.comm, sizeof(cpu->own.row.comm));
-	/* Where another CPU was faster its row is the one. */
+	/* If another CPU was faster, its row stays. */
 	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }
@@ -387,7 +388,7 @@ INLINE void end(struct cpu *cpu, const struct tiptoe_thread *thread, u32 tid, s6
 		blame(row, site, ns);
 }
 
-/* Whether nothing is known of a wait but the place of its call. */
+/* Returns whether only the address of a wait's call is known. */
 INLINE int is_unknown(const struct tiptoe_thread *thread)
 {
 	return thread->site == (thread->via & ADDRESS);
@@ -404,7 +405,7 @@ int exit_futex(struct exit_futex *call)
 	if (ids >> 32 != process)
 		return PASS;
 	thread = bpf_map_lookup_elem(&threads, &tid);
-	/* A wake, or a wait that began before we did. */
+	/* A wake, or a wait that began before the programs were attached. */
 	if (!thread || !thread->since)
 		return PASS;
 	cpu = enter();
@@ -418,7 +419,7 @@ int exit_futex(struct exit_futex *call)
 			note_caller(thread, &caller);
 	}
 	end(cpu, thread, tid, call->result);
-	/* Another call of the same user's looks no different. */
+	/* Another call of the same user would look the same. */
 	if (is_unknown(thread) && end_of(call->result) != AT_ONCE)
 		thread->episode_address = 0;
 	thread->since = 0;
@@ -426,7 +427,7 @@ int exit_futex(struct exit_futex *call)
 	return PASS;
 }
 
-/* A thread is no more: its number may be another's soon. */
+/* The thread's number may be reused soon. */
 SEC("raw_tracepoint/sched_process_exit")
 int thread_exit(void)
 {
@@ -445,7 +446,7 @@ int thread_exit(void)
 	return 0;
 }
 
-/* Another program has locks and code of its own. */
+/* Another program has other locks and code. */
 SEC("raw_tracepoint/sched_process_exec")
 int program_exec(void)
 {
@@ -454,7 +455,7 @@ int program_exec(void)
 	return 0;
 }
 
-/* futex_waitv and the calls that the kernel has had since 6.7: counted, no more. */
+/* futex_waitv and the calls that the kernel has had since 6.7 are only counted. */
 SEC("tracepoint/syscalls/sys_enter_futex_waitv")
 int enter_other(void)
 {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * What the programs at the futex tracepoints share with tiptoe. `src/futexes/layout.rs` has the same in
- * Rust.
- */
+/* Data that the programs at the futex tracepoints share with tiptoe; in Rust: `src/futexes/layout.rs`. */
 #pragma once
 
 #include "histogram.h"
@@ -10,18 +7,18 @@
 /* How a wait ended. */
 enum end { WOKEN, AT_ONCE, TIMED_OUT, INTERRUPTED, OTHER, ENDS };
 
-/* So many call sites that ended waits are told apart in a row. */
+/* The most waking call sites in a row. */
 enum { WAKERS = 10 };
 
-/* Beside how far above the stack pointer a frame begins: its return address is above the frame pointer. */
+/* Marks a frame whose return address is above the frame pointer. */
 #define BY_FRAME_POINTER (1u << 31)
 
-/* Which waits are one row: `thread` is 0 where threads are not told apart. */
+/* Which waits share a row; `thread` is 0 if waits are not grouped by thread. */
 struct tiptoe_futex_key {
 	u64 address;
 	/* The user's call site. */
 	u64 site;
-	/* Where in libc it called; from OPERATION_SHIFT on the operation. */
+	/* The last call site in libc; from OPERATION_SHIFT on the operation. */
 	u64 via;
 	u64 thread;
 };
@@ -35,7 +32,7 @@ struct tiptoe_waker {
 	u64 total_ns;
 };
 
-/* What is known of a row's waits. */
+/* The counts of a row's waits. */
 struct tiptoe_futex_row {
 	u64 ends[ENDS];
 	u64 episodes;
@@ -59,7 +56,7 @@ enum drop {
 	DROPS,
 };
 
-/* What a thread is in: a wait, where `since` is not 0, and an episode. */
+/* A thread's state: a wait if `since` is not 0, and its episode. */
 struct tiptoe_thread {
 	u64 since;
 	u64 address;

@@ -9,7 +9,7 @@
 /* 8 for each doubling up to 2^42 ns. */
 enum { BUCKETS = 336 };
 
-/* The bucket of a time: the arithmetic of core/event's histogram. */
+/* Returns the bucket of a time, by the arithmetic of core/event's histogram. */
 INLINE u32 bucket_of(u64 ns)
 {
 	static const u64 thresholds[8] = {

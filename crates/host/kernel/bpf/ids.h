@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * Processes and threads by the ids that tiptoe knows them by, which in a container are not the kernel's own.
- */
+/* Process and thread ids in tiptoe's PID namespace, which in a container differ from the kernel's own. */
 #pragma once
 
 #include "kernel.h"
 
-/* tiptoe's pid namespace, where that is not the first; written before the programs are loaded. */
+/* tiptoe's PID namespace, if it is not the initial one; written before the programs are loaded. */
 const volatile u64 namespace_dev = 0;
 const volatile u64 namespace_ino = 0;
 
-/* The thread's id, and above it the process's, as tiptoe knows them: 0 of those in other namespaces. */
+/* Returns the thread's id, with the process's above it, in tiptoe's namespace; 0 for other namespaces. */
 INLINE u64 current_ids(void)
 {
 	struct ns_ids ids;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What our BPF programs need of the kernel: the helpers by their numbers, which are fixed, and of
- * its structures only the fields that are read. Offsets come from the running kernel (CO-RE).
+ * The kernel interface of our BPF programs: the helpers by their fixed numbers, and only those fields of its
+ * structures that are read. Offsets come from the running kernel (CO-RE).
  */
 #pragma once
 
@@ -15,10 +15,10 @@ typedef long long s64;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static __attribute__((always_inline))
 #define NO_INLINE static __attribute__((noinline))
-/* A function that the kernel checks once, for any arguments, and not again wherever it is called from. */
+/* Marks a function that the verifier checks once, for any arguments, and not again for each call. */
 #define GLOBAL __attribute__((noinline))
 
-/* Where a map's type, sizes and flags stand in its BTF. */
+/* Encode a map's type, sizes and flags in its BTF. */
 #define UINT(name, value) int(*name)[value]
 #define TYPE(name, type) typeof(type) *name
 
@@ -33,15 +33,15 @@ enum map_type {
 	MAP_RINGBUF = 27,
 };
 
-/* Of a map: memory is taken when it is needed, which a program at a trap cannot do. */
+/* A map's flag: allocate on demand, which a program at a trap cannot do. */
 #define NO_PREALLOC 1
-/* Of an array: user space maps it. */
+/* An array's flag: user space may map it. */
 #define MMAPABLE (1 << 10)
 
-/* Flags of updates: whatever is there, and only where nothing is. */
+/* Flags of updates: always, and only if the key is missing. */
 enum { ANY = 0, NO_EXIST = 1 };
 
-/* bpf_get_stackid: stacks are the same where their hashes are. */
+/* bpf_get_stackid: treat stacks with equal hashes as equal. */
 #define FAST_STACK_CMP (1 << 9)
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
@@ -190,10 +190,10 @@ struct trace_event_raw_mmap_lock_acquire_returned {
 
 #pragma clang attribute pop
 
-/* Where a field of a kernel structure lies in it. */
+/* The offset of a field in a kernel structure. */
 #define OFFSET(type, field) ((u64)__builtin_preserve_access_index(&((type *)0)->field))
 
-/* The value of a field of a kernel structure; 0 where it cannot be read. */
+/* The value of a field of a kernel structure; 0 if it cannot be read. */
 #define READ(from, field)                                                                   \
 	({                                                                                  \
 		typeof((from)->field) value_ = 0;                                           \

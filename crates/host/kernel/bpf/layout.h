@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the programs that time waits share with tiptoe: rows, the reasons of drops, and settings.
- * `src/waits/layout.rs` has the same in Rust.
+ * Data that the programs that time waits share with tiptoe: rows, reasons of drops, and settings. In Rust:
+ * `src/waits/layout.rs`.
  */
 #pragma once
 
@@ -10,10 +10,10 @@
 /* The flags of contention_begin, as the kernel defines them. */
 enum { SPIN = 1, READER = 2, WRITER = 4, RT = 8, PERCPU = 16, MUTEX = 32 };
 
-/* What tiptoe adds to them: the lock is the waiting task's own mmap_lock; how the wait ended. */
+/* tiptoe's additions: the lock is the waiting task's own mmap_lock; the outcome of the wait. */
 enum { MMAP = 1 << 8, FAILED = 1 << 9, DOWNGRADED = 1 << 10 };
 
-/* Which waits are one row. What was not asked for is 0. */
+/* Which waits share a row. What was not requested is 0. */
 struct tiptoe_key {
 	u64 lock;
 	u64 cgroup;
@@ -23,7 +23,7 @@ struct tiptoe_key {
 	u32 traits;
 };
 
-/* What is known of a row's waits. */
+/* The counts of a row's waits. */
 struct tiptoe_row {
 	u64 count;
 	u64 total_ns;
@@ -45,7 +45,7 @@ enum drop {
 	DROPS,
 };
 
-/* A wait that is not over, and how long it took us to note its begin. */
+/* A wait in progress, and the time that recording its begin took. */
 struct tiptoe_wait {
 	u64 start_ns;
 	u64 cgroup;

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Times every acquisition of an mmap_lock, also those that need not wait, and keeps their histograms.
+ * Times every acquisition of an mmap_lock, also those without a wait, and keeps their histograms.
  *
- * What a thread does with one mmap_lock, by the last thing that it said:
+ * The meaning of `returned`, by the thread's last report for that mmap_lock:
  *
- *   it said                       then `returned` comes, for                   and it is
+ *   last report                   `returned` reports                           meaning
  *   start_locking                 anything                                     an acquisition, or a failed one
  *   returned, for writing         reading, successful, without a start         a downgrade
- *   nothing                       anything                                     the end of what began before
+ *   nothing                       anything                                     the end of an earlier begin
  *
- * So a thread's last acquisition for writing is kept until its next start. Threads end without notice:
- * the oldest entries go when there are too many.
+ * So a thread's last acquisition for writing must be kept until its next start. Exits of threads are not reported,
+ * so the oldest entries are evicted if there are too many.
  */
 #include "rows.h"
 
-/* With 0 a program keeps the event from everybody else who counts this tracepoint. */
+/* Returning 0 would hide the event from all others who count this tracepoint. */
 #define PASS 1
 
-/* The thread has it for writing, as far as we know. */
+/* The thread has it for writing, as far as reports show. */
 #define WROTE (1 << 11)
 
 struct {
@@ -58,7 +58,7 @@ int start_locking(struct trace_event_raw_mmap_lock *event)
 	return PASS;
 }
 
-/* A write lock that became a read lock: no time was waited. */
+/* Counts a write lock that became a read lock, without a wait. */
 INLINE void downgrade(void *ctx, struct cpu *cpu, struct tiptoe_wait *wait, u64 lock)
 {
 	start(ctx, wait, mode(0));

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * Rows of waits: whose are wanted, when one began, and what it adds to its row's histogram.
- */
+/* Rows of waits: the wanted processes, the begin of a wait, and its entry in the row's histogram. */
 #pragma once
 
 #include "ids.h"
@@ -11,7 +9,7 @@
 #define ROWS 8192
 #define STACKS 16384
 #define FRAMES 16
-/* What is left of a wait, from where it goes on alone, that was not one: the lock was free by then. */
+/* If less than this is left after the begin was recorded, the lock was free by then. */
 #define FREE_NS 500
 #define SLOTS 4
 
@@ -31,9 +29,9 @@ struct slot {
 };
 
 struct own {
-	/* The waits of those that spin. */
+	/* The waits of spinning CPUs. */
 	struct slot slots[SLOTS];
-	/* A new row is put together here: it is larger than our stack. */
+	/* Space for a new row, which is larger than a program's stack. */
 	struct tiptoe_row row;
 };
 
@@ -84,9 +82,9 @@ INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
 }
 
 /*
- * How long a wait took that is over now. Noting its begin, which walks a stack, may take longer than
- * a short wait would have, and hides in a long one: where the lock was still held afterwards all of the
- * time was waited, else none of ours was.
+ * Returns the time of a finished wait. Recording its begin walks a stack, which may take longer than a short wait,
+ * and runs during a long one. If the lock was still held afterwards, all of the time was waited; otherwise our own
+ * part is subtracted.
  */
 INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 {
@@ -95,7 +93,7 @@ INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 	return rest < FREE_NS ? rest : rest + (s64)wait->own_ns;
 }
 
-/* The first of its kind: named after its process, or its thread where that was asked for. */
+/* Makes the first row of its kind, named after its process, or its thread if waits are grouped by thread. */
 NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -106,12 +104,12 @@ NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 		task = READ(task, group_leader);
 	bpf_probe_read_kernel(cpu->own.row.comm, sizeof(cpu->own.row.comm),
 			      __builtin_preserve_access_index(&task->comm));
-	/* Where another CPU was faster its row is the one. */
+	/* If another CPU was faster, its row stays. */
 	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }
 
-/* One wait more, or with outcome DOWNGRADED something that is none. */
+/* Counts one wait, or with outcome DOWNGRADED an event that is not a wait. */
 INLINE void count(struct cpu *cpu, const struct tiptoe_wait *wait, u64 lock, u32 outcome, s64 ns)
 {
 	u64 ids = current_ids();

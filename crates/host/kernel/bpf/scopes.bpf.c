@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Charges what happens to a process's threads to the scopes that they are in.
+ * Charges what happens to a process's threads to the scopes in which they are.
  *
- * Which one that is the agent keeps in the thread's own memory: its thread pointer leads to a descriptor, that to the
- * thread's slab, and that holds the node. So nothing is told when a thread changes to another scope, and an event is
- * charged where it happens. Times are the agent's; here it is counted how long a thread was not running meanwhile.
+ * The agent keeps a thread's scope in the thread's own memory: the thread pointer leads to a descriptor, that to
+ * the thread's slab, and the slab holds the node. So a change of scope needs no notification. The agent measures
+ * times; these programs measure how long a thread did not run.
  *
- * Whatever is read of the program is no more than what it claims: a node that cannot be is that of all others.
+ * Data read from the program must not be trusted: an invalid node counts as that of all others.
  */
 #include "ids.h"
 #include "scopes_layout.h"
 
-/* Of a task: it ends, and does not come again. */
+/* A task's flag: it is exiting, and will not be scheduled in again. */
 #define EXITING 4
 
-/* Threads that are away at one time. */
+/* The most threads that are off the CPU at one time. */
 #define THREADS 65536
 
 /* Settings, written before the programs are loaded. */
 const volatile u32 process = 0;
-/* From a thread's pointer to the word that leads to its descriptor, in bytes. */
+/* The offset in bytes from a thread's pointer to the word that leads to its descriptor. */
 const volatile s64 thread_offset = 0;
-/* From a slab's beginning to its node, in bytes. */
+/* The offset in bytes of the node in a slab. */
 const volatile u32 node_offset = 0;
 
-/* The process's id as the kernel has it, once one of its threads was seen. */
+/* The process's id in the initial PID namespace, once one of its threads was seen. */
 volatile u32 process_here;
 
 struct {
@@ -34,7 +34,7 @@ struct {
 	TYPE(value, struct tiptoe_scope_sums);
 } sums SEC(".maps");
 
-/* What we take of the process: so often, so long. */
+/* The programs' runs for the process, and their time. */
 struct own {
 	u64 runs;
 	u64 run_ns;
@@ -58,7 +58,7 @@ INLINE void ran_since(u64 began)
 	}
 }
 
-/* Since when a thread does not run, and in which node. */
+/* When a thread was scheduled out, and in which node. */
 struct away {
 	u64 since;
 	u64 node;
@@ -71,7 +71,7 @@ struct {
 	TYPE(value, struct away);
 } away SEC(".maps");
 
-/* The agent's thread has the pointer of the one that made it, whose scopes are none of its. */
+/* The agent's thread has its creator's pointer, but is not in that thread's scopes. */
 INLINE int is_agent(struct task_struct *task)
 {
 	char comm[16];
@@ -80,7 +80,7 @@ INLINE int is_agent(struct task_struct *task)
 	return *(u64 *)comm == 0x612d656f74706974ull; /* "tiptoe-a" */
 }
 
-/* The node that the current thread is in. */
+/* Returns the node of the current thread. */
 INLINE u32 current_node(struct task_struct *task)
 {
 	u64 at = task->thread.fsbase + thread_offset, slab = 0, node = 0;
@@ -137,7 +137,7 @@ int switched(u64 *ctx)
 	return 0;
 }
 
-/* Of a thread that is no more nothing is away. */
+/* An exited thread is no longer off the CPU. */
 SEC("tp_btf/sched_process_exit")
 int exited(u64 *ctx)
 {
@@ -164,7 +164,9 @@ INLINE void happened(u32 number)
 	ran_since(began);
 }
 
-/* An event of threads, and a tracepoint, which is everybody's: a program there returns 1, as others want it, too. */
+/*
+ * An event of threads, and a tracepoint. A program at a tracepoint must return 1, because others may count it too.
+ */
 #define EVENT(number)                                                                                   \
 	SEC("perf_event")                                                                               \
 	int event_##number(void *ctx)                                                                   \

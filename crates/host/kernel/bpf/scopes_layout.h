@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What tiptoe reads of scopes; `scopes.rs` has the same. */
+/* Data of scopes that tiptoe reads; in Rust: `scopes.rs`. */
 #pragma once
 
 #include "kernel.h"
 
-/* Nodes of scopes, and events that are charged to them. */
+/* The nodes of scopes, and the events charged to them. */
 #define NODES 1024
 #define EVENTS 8
 

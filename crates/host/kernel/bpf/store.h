@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What an access did to a variable: its values before and after, as far as the instruction that stored tells, and
- * whether that is what is asked for.
+ * Finds what an access did to a variable: its values before and after, decoded from the storing instruction, and
+ * whether they match the request.
  */
 #pragma once
 
@@ -12,11 +12,11 @@
 
 /* Settings, written before the program is loaded. */
 const volatile u32 only_changed = 0;
-/* LEFT, OP, RIGHT, and the constant, of so many conditions. */
+/* LEFT, OP, RIGHT and the constant of each condition. */
 const volatile u32 conditions = 0;
 const volatile u64 condition[4 * CONDITIONS] = {};
 
-/* Instructions that store, by the address behind them. */
+/* Instructions that store, by the address after them. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, PLACES);
@@ -25,22 +25,22 @@ struct {
 	TYPE(value, struct tiptoe_store);
 } stores SEC(".maps");
 
-/* What a program at a perf event is given. */
+/* The context of a program at a perf event. */
 struct hit {
 	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	u64 ip, cs, flags, sp, ss;
 	u64 sample_period, addr;
 };
 
-/* What an access was, as far as it is known. */
+/* The known values of an access. */
 struct access {
 	u64 old;
 	u64 new;
-	/* What a sum added: then the value before follows from that behind. */
+	/* The addend of a sum. The old value then follows from the new one. */
 	u64 added;
 	int is_known;
 	int has_old;
-	/* The value before is not known: what was stored last may have been missed. */
+	/* The old value is unknown: the last store may have been missed. */
 	int is_old_unknown;
 };
 
@@ -51,7 +51,7 @@ INLINE u64 cut(u64 value, u32 len)
 	return len < 8 ? value & ((1ull << (8 * (len & 7))) - 1) : value;
 }
 
-/* A value of so many bytes, as a number of 64 bits. */
+/* Extends a value of the variable's length to 64 bits. */
 INLINE u64 widen(u64 value, const struct tiptoe_variable *variable)
 {
 	u32 unused = 64 - 8 * (variable->len & 7);
@@ -75,7 +75,7 @@ INLINE int read_memory(u64 *value, u64 at, u32 len)
 	return bpf_probe_read_user(value, 8, (void *)at);
 }
 
-/* In the order of machine code, and 0 where there is none. */
+/* In machine order; 0 for no register. */
 struct registers {
 	u64 of[NONE + 1];
 };
@@ -96,7 +96,7 @@ INLINE u64 reg(const struct registers *registers, u32 number)
 	return number < NONE ? registers->of[number & 15] : 0;
 }
 
-/* The part of a stored value that the variable is; whether it is all of it. */
+/* Extracts the variable's part of a stored value; returns whether the store covers all of it. */
 INLINE int part(u64 *value, const struct registers *registers, const struct tiptoe_store *store, u64 at, u32 len)
 {
 	u64 from = reg(registers, store->base) + reg(registers, store->index) * store->scale +
@@ -111,7 +111,7 @@ INLINE int part(u64 *value, const struct registers *registers, const struct tipt
 	return 1;
 }
 
-/* What the instruction says of the values. */
+/* Decodes the values from the instruction. */
 INLINE void decode(struct access *access, const struct hit *hit, u64 at, u32 len)
 {
 	struct registers registers = registers_of(hit);
@@ -140,7 +140,7 @@ INLINE void decode(struct access *access, const struct hit *hit, u64 at, u32 len
 	case COMPARED:
 		access->has_old = part(&accumulator, &registers, store, at, len);
 		access->old = accumulator;
-		/* Where it stored nothing the value is what it was. */
+		/* If it stored nothing, the value is unchanged. */
 		if (hit->flags & ZERO_FLAG) {
 			access->is_known = part(&value, &registers, store, at, len);
 			access->new = value;
@@ -188,7 +188,7 @@ INLINE int is_wanted(const struct access *access, const struct tiptoe_variable *
 		right = condition[4 * i + 2] == OLD ? old : new;
 		if (condition[4 * i + 2] == CONSTANT)
 			right = condition[4 * i + 3];
-		/* It may hold. */
+		/* The condition may hold. */
 		if (access->is_old_unknown && (condition[4 * i] == OLD || condition[4 * i + 2] == OLD))
 			continue;
 		if (!holds(condition[4 * i + 1], left, right, variable->is_signed))

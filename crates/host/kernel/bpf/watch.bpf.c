@@ -3,14 +3,14 @@
  * Counts the accesses to watched variables, in the thread that makes them: by instruction and callers, with the
  * values before and after.
  *
- * The processor says that there was an access when it is over, and by the time that we run another thread may
- * have stored there too. So the value is not read from memory where it can be had from the instruction that
- * stored it: `stores` has what tiptoe found when it decoded that, after its first hit.
+ * The processor reports an access only after it, and before this program runs another thread may have stored there
+ * too (a race). So the value is taken from the storing instruction if possible: `stores` has what tiptoe decoded
+ * after that instruction's first hit.
  *
- * Callers are found by `rules`, which tiptoe fills from the program's unwind information with the places that
- * are come across: a walk that meets a new one ends there, and says so.
+ * Callers are found by `rules`, which tiptoe fills from the program's unwind information for the addresses that
+ * walks reach. A walk that meets an unknown address ends there and sets `is_partial`.
  *
- * An event is limited to one hit that returns 1, and then rests until tiptoe refreshes it: so all CPUs share the
+ * An event stops after one hit for which this program returns 1, until tiptoe refreshes it. So all CPUs share the
  * window's allowance.
  */
 #include "ids.h"
@@ -22,7 +22,7 @@
 
 struct own {
 	u64 foreign;
-	/* A new row is put together here: it is larger than our stack. */
+	/* Space for a new row, which is larger than a program's stack. */
 	struct tiptoe_watch_row row;
 };
 
@@ -33,10 +33,10 @@ const volatile u32 process = 0;
 const volatile u32 by_thread = 0;
 const volatile u32 one_by_one = 0;
 
-/* Whether the process has called exec: another program is at these addresses then. */
+/* Set once the process has called exec: another program is at these addresses then. */
 volatile u32 has_execed;
 
-/* Hits of each variable, whether or not they are wanted. */
+/* Hits of each variable, and those that meet the conditions. */
 struct counts {
 	u64 hits;
 	u64 wanted;
@@ -56,7 +56,7 @@ struct {
 	TYPE(value, u64);
 } last SEC(".maps");
 
-/* What is known of it: an enum known. */
+/* What is known of each variable's value: an enum known. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -64,7 +64,7 @@ struct {
 	TYPE(value, u64);
 } known SEC(".maps");
 
-/* Hits that have begun, of each variable: who reads memory sees by it whether one came meanwhile. */
+/* The number of begun hits of each variable. A reader of memory compares it before and after to detect a race. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -79,7 +79,7 @@ struct {
 	TYPE(value, struct counts);
 } counted SEC(".maps");
 
-/* How often each event came to rest, on each CPU. */
+/* How often each event stopped, on each CPU. */
 struct {
 	UINT(type, MAP_PERCPU_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -88,9 +88,8 @@ struct {
 } rests SEC(".maps");
 
 /*
- * Hits in this window, of all variables on all CPUs, and how many there may be, 0 where there is no limit; whether hits
- * count by now; whether events rest, so that stores are missed; hits of other processes, which may be as many, and
- * whether events rest because of these.
+ * The window: hits of all variables on all CPUs, the limit (0 for none), whether hits count, whether events are
+ * stopped, so that stores are missed. Then the same for hits of other processes, which have the same limit.
  */
 enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
@@ -107,7 +106,7 @@ struct {
 	TYPE(value, struct tiptoe_watch_row);
 } rows SEC(".maps");
 
-/* Hits one by one, where they are wanted so. */
+/* Single hits, if requested. */
 struct {
 	UINT(type, MAP_RINGBUF);
 	UINT(max_entries, 1 << 20);
@@ -121,7 +120,7 @@ struct {
 	TYPE(value, u32);
 } rules SEC(".maps");
 
-/* Where a thread is in a function, and then in its caller. */
+/* A thread's position in a function, or in its caller. */
 struct frame {
 	u64 at;
 	u64 sp;
@@ -131,8 +130,8 @@ struct frame {
 enum step { CALLER, OUTERMOST, NOT_KNOWN };
 
 /*
- * On to the caller. A rule's bits are those of code/stack: 0-1 what it goes by, 2-14 how far above that the frame ends,
- * 15-25 how far below that the caller's %rbp is kept, in words.
+ * Steps to the caller. A rule's bits are those of code/stack, in words: the register (0-1), the distance of the CFA
+ * above it (2-14), and of the saved %rbp below the CFA (15-25).
  */
 GLOBAL int step(struct frame *frame)
 {
@@ -161,7 +160,7 @@ GLOBAL int step(struct frame *frame)
 	return CALLER;
 }
 
-/* The callers, nearest first; their hash. */
+/* Finds the callers, innermost first, and returns their hash. */
 GLOBAL u64 walk(struct cpu *cpu, u64 at, u64 sp, u64 bp)
 {
 	struct frame frame = { at, sp, bp };
@@ -195,7 +194,7 @@ INLINE void keep_registers(struct cpu *cpu, const struct hit *hit, u64 sp, u64 b
 	cpu->own.row.flags = hit->flags;
 }
 
-/* The first of its kind, with the callers that were just found. */
+/* Makes the first row of its kind, with the callers just found. */
 NO_INLINE struct tiptoe_watch_row *new_row(struct cpu *cpu, struct tiptoe_watch_key *key)
 {
 	if (!cpu || !key)
@@ -208,7 +207,7 @@ NO_INLINE struct tiptoe_watch_row *new_row(struct cpu *cpu, struct tiptoe_watch_
 		if (bpf_probe_read_user(cpu->own.row.stack, STACK_WORDS, (void *)cpu->own.row.registers[4]))
 			cpu->own.row.stack_words = 0;
 	}
-	/* Where another CPU was faster its row is the one. */
+	/* If another CPU was faster, its row stays. */
 	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }
@@ -225,7 +224,7 @@ GLOBAL int note_value(struct tiptoe_watch_row *row, u64 value)
 			state = __sync_val_compare_and_swap(&slot->state, FREE, TAKEN);
 			if (state == FREE) {
 				*(volatile u64 *)&slot->value = value;
-				/* An exchange: nobody sees the state before the value. */
+				/* An exchange, so that no CPU sees the state before the value. */
 				__sync_lock_test_and_set(&slot->state, READY);
 				state = READY;
 			}
@@ -270,7 +269,7 @@ GLOBAL int count(struct cpu *cpu, struct tiptoe_watch_key *key, const struct acc
 	return 0;
 }
 
-/* Tells of a hit by itself. */
+/* Reports a single hit. */
 NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access *access)
 {
 	struct tiptoe_access line = {};
@@ -289,8 +288,8 @@ NO_INLINE void tell(struct cpu *cpu, struct tiptoe_watch_key *key, struct access
 }
 
 /*
- * Has the next hit find what this one stored; whether what comes back is what was there before. What was known is looked
- * at first: the hit that makes it known has left its value by then.
+ * Makes `new` the old value of the next hit. Returns whether `previous` is the old value of this one. The state
+ * must be read first, because the hit that makes it FOLLOWED has stored its value by then.
  */
 GLOBAL int follow(u32 index, u64 new, u64 *previous)
 {
@@ -362,7 +361,7 @@ INLINE void look(struct cpu *cpu, const struct hit *hit, const struct tiptoe_var
 		tell(cpu, &key, &access);
 }
 
-/* Whether the window's allowance of such hits is used up by this one, with which its event comes to rest. */
+/* Returns whether this hit uses up the window's allowance, so that its event stops. */
 INLINE int is_last(u32 slot, u32 counter)
 {
 	u32 first = counter, second = ALLOWED, third = IS_RESTING, fourth = IS_STRANGE;
@@ -379,14 +378,15 @@ INLINE int is_last(u32 slot, u32 counter)
 	*rested += 1;
 	if (counter == STRANGERS)
 		*strange = 1;
-	/* Behind the count: who clears it looks at that next. */
+	/* After the count, because tiptoe clears this flag and then reads the count. */
 	__sync_lock_test_and_set(resting, 1);
 	return 1;
 }
 
 /*
- * Whether the task's memory is the process's: it is of it, or its child that goes on in it, by vfork, until it calls exec.
- * Fields are read by a helper: to find each in the kernel's types would take as long as all else that is checked here.
+ * Returns whether the task's memory is the process's: it is one of its threads, or its vfork child before exec.
+ * Fields are read by a helper, because the verifier would take as long to find each in the kernel's types as for
+ * all other checks.
  */
 INLINE int is_ours(u64 ids)
 {

@@ -1,47 +1,45 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * What the program at breakpoints shares with tiptoe. `src/watchpoints/layout.rs` has the same in Rust.
- */
+/* Data that the program at breakpoints shares with tiptoe; in Rust: `src/watchpoints/layout.rs`. */
 #pragma once
 
 #include "kernel.h"
 
-/* So many values are told apart in a row, and so many callers kept. */
+/* A row's distinct values, and its callers. */
 enum { VALUES = 8, CALLERS = 16, STACK_WORDS = 128, REGISTERS = 16 };
 
-/* A variable that is watched; it is found by its address. */
+/* A watched variable; the map's key is its address. */
 struct tiptoe_variable {
 	u32 index;
 	u32 len;
 	u32 is_signed;
-	/* What is watched is run: it has no value. */
+	/* Code is watched, which has no value. */
 	u32 is_code;
-	/* Which of the events it has. */
+	/* The event that serves it. */
 	u32 slot;
 };
 
 /*
- * What is known of the value that a variable holds: nothing while stores are missed, as events are switched on or moved;
- * nothing until the next hit; or that it is the last one's.
+ * What is known of a variable's last value. GAP: stores are being missed, because events are disabled or moved.
+ * FIRST: unknown until the next hit. FOLLOWED: the value of the last hit.
  */
 enum known { GAP, FIRST, FOLLOWED };
 
-/* Which hits are one row. */
+/* Which hits share a row. */
 struct tiptoe_watch_key {
-	/* The user's instruction behind the one that hit. */
+	/* The user's instruction after the one that hit. */
 	u64 ip;
 	/* A hash of the callers. */
 	u64 stack;
 	u32 variable;
-	/* 0 where threads are not told apart. */
+	/* 0 if hits are not grouped by thread. */
 	u32 tid;
-	/* A system call wrote there. */
+	/* A system call made the access. */
 	u64 in_kernel;
 	u8 comm[16];
 };
 
 struct tiptoe_value {
-	/* FREE, TAKEN or READY: then the value is. */
+	/* FREE, TAKEN or READY; the value is valid in READY only. */
 	u64 state;
 	u64 value;
 	u64 count;
@@ -49,47 +47,47 @@ struct tiptoe_value {
 
 enum { FREE, TAKEN, READY };
 
-/* What is known of a row's hits. */
+/* The data of a row's hits. */
 struct tiptoe_watch_row {
 	u64 count;
-	/* The value was another one than before. */
+	/* Hits after which the value differed. */
 	u64 changed;
-	/* The value was read from memory, behind the store. */
+	/* Hits whose value was read from memory, after the store. */
 	u64 read_behind;
-	/* The value before is not known. */
+	/* Hits with an unknown old value. */
 	u64 old_unknown;
 	u64 first_ns;
 	u64 last_ns;
 	u64 first_tid;
-	/* Not all of one thread. */
+	/* Not all hits are from one thread. */
 	u64 several_threads;
 	u64 last_old;
 	u64 last_new;
-	/* The last one's value before is not known. */
+	/* The last hit's old value is unknown. */
 	u64 is_last_unknown;
-	/* Values that found no room. */
+	/* Hits whose value found no room. */
 	u64 other_values;
 	struct tiptoe_value values[VALUES];
 	u64 callers[CALLERS];
 	u64 depth;
-	/* The walk ended at code of which nothing was known yet. */
+	/* The walk ended at code without a known rule. */
 	u64 is_partial;
-	/* Of the first: its registers in the order of machine code, flags, and some of its stack. */
+	/* The first hit: registers in machine order, flags, and part of its stack. */
 	u64 registers[REGISTERS];
 	u64 flags;
 	u64 stack_words;
 	u64 stack[STACK_WORDS];
 };
 
-/* A hit by itself. */
+/* A single hit. */
 struct tiptoe_access {
 	u64 time_ns;
 	u64 tid;
 	u64 old;
 	u64 new;
-	/* The value was read from memory, behind the store. */
+	/* The value was read from memory, after the store. */
 	u64 is_read_behind;
-	/* The value before is not known. */
+	/* The old value is unknown. */
 	u64 is_old_unknown;
 	struct tiptoe_watch_key key;
 };
@@ -100,19 +98,19 @@ enum source { UNKNOWN, REGISTER, IMMEDIATE, EXCHANGED, COMPARED, ADDED };
 /* No register. */
 #define NONE REGISTERS
 
-/* An instruction that stores, by the address behind it. */
+/* An instruction that stores; the map's key is the address after it. */
 struct tiptoe_store {
 	u32 source;
-	/* By its number in machine code; and where in it the value begins. */
+	/* The register's number in machine code, and the bit in it at which the value begins. */
 	u32 reg;
 	u32 shift;
-	/* Bytes that it writes. */
+	/* The number of bytes that it writes. */
 	u32 width;
-	/* Where: base + index * scale + displacement. */
+	/* Its address: base + index * scale + displacement. */
 	u32 base;
 	u32 index;
 	u32 scale;
-	/* The address is not known: it goes by a segment. */
+	/* The address is unknown, because a segment is added. */
 	u32 is_elsewhere;
 	u64 displacement;
 	u64 immediate;

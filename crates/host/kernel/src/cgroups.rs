@@ -1,27 +1,27 @@
-//! What each cgroup costs, by one set of plain events of CPUs, whatever the number of cgroups.
+//! Counts for all cgroups with one set of per-CPU events, whatever the number of cgroups.
 //!
-//! There are two ways, by what is wanted ([`Wanted`]):
+//! There are two ways ([`Wanted`] decides):
 //!
-//! - **By tasks**: the kernel counts in each task how long it ran, its faults, its switches and its moves between
-//!   CPUs. Where no more is wanted nothing runs at switches: tasks are charged with what they did since the last time
-//!   when somebody reads, where one is moved to another cgroup, and when it has ended (`bpf/cgroup_tasks.bpf.c`).
-//! - **At switches**: for events that must be read, and to tell CPUs apart, a BPF program at the switch between tasks
-//!   charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches at each
-//!   switch, and the events where the cgroup changes. System-wide counts are the same counters, which nothing
-//!   reschedules: the sum over all cgroups is the system's.
+//! - **By tasks**: the kernel counts in each task its run time, faults, switches and moves between CPUs. If no more
+//!   is wanted, no program runs at switches. A task is charged with the growth of its fields when counts are read,
+//!   when it is moved to another cgroup, and after it has ended (`bpf/cgroup_tasks.bpf.c`).
+//! - **At switches**: needed for events that must be read, and for counts per CPU. A BPF program at the context
+//!   switch charges what a CPU did to the cgroup whose task it ran (`bpf/cgroups.bpf.c`): time, faults and switches
+//!   at each switch, and the events if the cgroup changes. System-wide counts are the same counters, and nothing
+//!   reschedules these, so that the sum over all cgroups equals the system's count.
 //!
-//! Of both:
+//! For both:
 //!
-//! - [`Cgroups::read`] has everybody charged with what they did until then, and reads what was charged where it lies.
-//! - Each cgroup's own tasks are counted; sums over those within it are made by [`Tree::line`].
-//! - Cgroups that are made later are counted from their first task on, and named; those that are removed stay
-//!   readable until [`Cgroups::forget`].
-//! - A task that moves itself is charged exactly; where others are moved while they run, all are charged at once.
-//!   [`Checks`] counts where that came too late.
-//! - Nothing stays attached when this is dropped, or tiptoe dies.
+//! - [`Cgroups::read`] first has all running tasks charged, then reads the charges from shared memory.
+//! - Only a cgroup's own tasks are counted. [`Tree::line`] gives the ancestors for sums.
+//! - Later cgroups are counted from their first task on, and named. Removed ones stay readable until
+//!   [`Cgroups::forget`].
+//! - A task that moves itself is charged exactly. If another task moves it while it runs, all tasks are charged at
+//!   once; [`Checks`] counts the charges that were too late.
+//! - No program stays attached when this is dropped, or when tiptoe dies.
 //!
-//! Cost: by tasks nothing at a switch, and some 0.2 us for each task when somebody reads; at switches 40 to 60 ns a
-//! switch, some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
+//! Cost: by tasks nothing at a switch, and some 0.2 us per task at each read. At switches 40 to 60 ns a switch, and
+//! some 55 to 60 more for each event that is read (`tiptoe bench cgroup`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -58,25 +58,25 @@ use load::{
 };
 use settle::{Settle, over_tasks};
 
-/// What a failure is said to have been about.
+/// The failed action, for error messages.
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read what cgroups did";
 
-/// How many events can be read.
+/// The most events that can be read.
 pub const MOST_EVENTS: usize = 32;
 
-/// What is wanted besides time, faults and switches.
+/// What to count besides time, faults and switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// How often tasks were sent to another CPU.
+    /// Moves of tasks to another CPU.
     pub migrations: bool,
-    /// Which switches were to another cgroup.
+    /// Switches to another cgroup.
     pub cgroup_switches: bool,
-    /// On which CPU it was.
+    /// Each count per CPU.
     pub per_cpu: bool,
 }
 
-/// How it is done.
+/// The way of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     ByTasks,
@@ -91,7 +91,7 @@ pub struct Cgroups {
     cpus: usize,
     shape: Shape,
     links: Vec<Link>,
-    /// What notes whose end begins.
+    /// The program that records which tasks begin to end.
     ending: Option<Link>,
     wanted: Wanted,
     settle: Arc<Settle>,
@@ -99,45 +99,44 @@ pub struct Cgroups {
     lines: MappedArray,
     counted: Option<MappedArray>,
     owners: MappedArray,
-    /// What slots had when their cgroup's count began, each CPU's, where that was something.
+    /// For each slot, its nonzero sums at the start of its cgroup's count, per CPU.
     before: BTreeMap<u32, Vec<Charged>>,
     /// Cgroups that are below no mount point of ours.
     elsewhere: BTreeSet<u64>,
     tree: Tree,
     root: PathBuf,
     follower: Option<Follower>,
-    /// The system's switches, just before and behind the start, where tasks are asked; then how many none told of, and
-    /// how many more they told of than there were.
+    /// By tasks: the system's switches just before and just after the start.
     begun: Option<[u64; 2]>,
-    /// Tasks whose ends were not told in time.
+    /// Tasks whose ends were not reported in time.
     unended: u64,
     off: [u64; 2],
 }
 
-/// Whose tasks did something.
+/// The tasks that a count belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
-    /// This cgroup's own.
+    /// The tasks of this cgroup itself.
     Cgroup(u64),
-    /// The idle tasks': nothing, as they have no time; but switches, and what interrupts did.
+    /// The idle tasks. They have no time, but switches, and events of interrupts.
     Idle,
-    /// Those of cgroups that there were no slots for.
+    /// Tasks of cgroups for which no slot was left.
     Others,
 }
 
-/// What tasks did so far.
+/// The counts of some tasks so far.
 #[derive(Clone, Debug)]
 pub struct Did {
-    /// Whose.
+    /// The tasks.
     pub whose: Whose,
-    /// On each CPU, by its number; all of it on the first where tasks tell it, which do not know where it was.
+    /// The counts on each CPU, by its number. By tasks all are on the first, because a task does not record its CPUs.
     pub cpus: Vec<Charged>,
 }
 
 impl Cgroups {
-    /// Makes ready to count these events besides what tasks' own fields tell. Nothing is attached yet.
+    /// Prepares to count `events` besides the tasks' own fields. Attaches nothing yet.
     ///
-    /// `events` counts whole CPUs, and may be empty. The tree is that below the mount point `root`.
+    /// `events` counts whole CPUs, and may be empty. The tree is the one below the mount point `root`.
     pub fn load(
         events: &CounterSet,
         wanted: Wanted,
@@ -151,13 +150,13 @@ impl Cgroups {
                 hint: format!("{MOST_EVENTS} at most"),
             });
         }
-        // From within another namespace of pids not all tasks are seen.
-        let by_tasks = count == 0 && wanted.is_told_by_tasks() && in_first_pid_namespace();
+        // From within another PID namespace not all tasks are visible.
+        let by_tasks = count == 0 && wanted.is_counted_by_tasks() && in_first_pid_namespace();
         if by_tasks && let Ok(cgroups) = Cgroups::load_as(How::ByTasks, events, wanted, tree, root)
         {
             return Ok(cgroups);
         }
-        // So it is on a kernel whose tasks lack a field, too.
+        // The fallback is also for kernels whose tasks lack a field.
         Cgroups::load_as(How::AtSwitches, events, wanted, tree, root)
     }
 
@@ -206,7 +205,7 @@ impl Cgroups {
         })
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     pub fn start(&mut self) -> Result<(), Error> {
         let ring = self.bpf.take_map("news").ok_or_else(|| no_part("news"))?;
         let ring = RingBuf::try_from(ring).map_err(|error| bpf_refusal(LOAD, &error))?;
@@ -214,7 +213,7 @@ impl Cgroups {
         for place in [MADE, GONE] {
             self.links.push(attach(&mut self.bpf, place)?);
         }
-        // What was made or removed until now nobody told.
+        // Cgroups made or removed before the programs were attached were not reported.
         self.tree.visit_again(&self.root);
         let before = system_switches();
         match self.how {
@@ -230,7 +229,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// All who are there are known from now on, with what they have, and whoever is born later with nothing.
+    /// Records the fields of all existing tasks. Later tasks start with nothing.
     fn start_by_tasks(&mut self) -> Result<(), Error> {
         for place in [BORN, ENDED, ATTACHED] {
             self.links.push(attach(&mut self.bpf, place)?);
@@ -242,7 +241,7 @@ impl Cgroups {
         self.settle.now()
     }
 
-    /// Each CPU knows from now on what it runs.
+    /// Records what each CPU runs.
     fn start_at_switches(&mut self) -> Result<(), Error> {
         if self.wanted.migrations {
             self.links.push(attach(&mut self.bpf, MIGRATED)?);
@@ -260,7 +259,7 @@ impl Cgroups {
         self.settle.now()
     }
 
-    /// A slot's count begins with what is there; that is told.
+    /// Records a slot's sums as the start of its cgroup's count, and returns them.
     fn begin(&mut self, slot: u32) -> Vec<Charged> {
         let now = self.slot(slot);
         let none = Charged {
@@ -274,10 +273,10 @@ impl Cgroups {
         now
     }
 
-    /// Ends counting; what was counted until now stays readable.
+    /// Ends counting; all counts stay readable.
     pub fn stop(&mut self) -> Result<(), Error> {
         let before = system_switches();
-        // Those who begin to end from here on are not waited for.
+        // Tasks that begin to end from here on must not be waited for.
         self.ending = None;
         self.unended = self.settle.last()?;
         if self.how == How::ByTasks {
@@ -290,8 +289,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Compares all tasks' switches with those of the system, of which `before` were counted before tasks were asked for
-    /// the last time.
+    /// Compares the switches of all tasks with the system's, of which `before` were counted before the last reading.
     fn check(&mut self, before: Option<u64>) {
         let all = (0..self.shape.slots).flat_map(|slot| self.since_start(slot));
         let told = all.fold(0_u64, |sum, did| sum.wrapping_add(did.switches));
@@ -304,7 +302,7 @@ impl Cgroups {
         self.off = [least.saturating_sub(told), told.saturating_sub(most)];
     }
 
-    /// What everybody did since the start, until now.
+    /// Returns all counts from the start until now.
     pub fn read(&mut self) -> Result<Vec<Did>, Error> {
         if !self.links.is_empty() {
             self.settle.now()?;
@@ -333,17 +331,17 @@ impl Cgroups {
         Ok(did.collect())
     }
 
-    /// The tree, as it was at the last reading.
+    /// Returns the tree as of the last reading.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// How many cgroups there is room for besides those that there were at the start.
+    /// Returns how many more cgroups have room besides those at the start.
     pub fn spare(&self) -> usize {
         self.spare
     }
 
-    /// Gives away the slots of cgroups that were removed, and forgets these; what their own tasks did since the start.
+    /// Forgets removed cgroups and frees their slots. Returns what their own tasks did since the start.
     pub fn forget(&mut self, ids: &[u64]) -> Result<Vec<(u64, Vec<Charged>)>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let mut did = Vec::new();
@@ -353,7 +351,7 @@ impl Cgroups {
             self.tree.forget(*id);
             let Some(slot) = slot else { continue };
             let before = self.before.remove(&slot);
-            // The next one's count begins where this one's ends.
+            // The next owner's count starts where this one's ends.
             did.push((*id, since(self.begin(slot), before.as_deref())));
             let map = map_mut(&mut self.bpf, "slot_of")?;
             let mut slots = HashMap::<_, u64, u32>::try_from(map).map_err(failed)?;
@@ -367,7 +365,7 @@ impl Cgroups {
         Ok(did)
     }
 
-    /// What went wrong so far, and what the programs took.
+    /// Returns what went wrong so far, and the programs' own time.
     pub fn checks(&self) -> Result<(Checks, Times), Error> {
         let (mut checks, mut times) = Default::default();
         if !self.settle.add(&mut checks, &mut times) {
@@ -386,7 +384,7 @@ impl Cgroups {
         Ok((checks, times))
     }
 
-    /// Takes in which cgroups were made and removed since the last reading.
+    /// Records which cgroups were made and removed since the last reading.
     pub fn hear(&mut self) {
         let Some(follower) = &self.follower else {
             return;
@@ -398,7 +396,7 @@ impl Cgroups {
     fn note(&mut self, news: Vec<(Instant, News)>) {
         for (at, news) in news {
             match news {
-                // Elsewhere than at the system's root, paths are found below our own.
+                // The kernel's paths start at the system's root; if ours is another, only a walk finds paths.
                 News::Made(..) if !self.tree.is_whole() => {}
                 News::Made(id, path) => self.tree.add_since(id, &path, at),
                 News::Gone(id) => self.tree.remove(id),
@@ -417,7 +415,7 @@ impl Cgroups {
         since(self.slot(slot), self.before.get(&slot).map(Vec::as_slice))
     }
 
-    /// What each CPU's line of a slot says.
+    /// Returns each CPU's line of a slot.
     fn slot(&self, slot: u32) -> Vec<Charged> {
         let (slots, events) = (self.shape.slots as usize, self.shape.events as usize);
         let cpus = 0..self.shape.cpus as usize;
@@ -438,19 +436,19 @@ impl Cgroups {
     }
 }
 
-/// So often a CPU went from one task to another since the machine began; the idle tasks are some, too.
+/// Returns how often CPUs switched tasks since boot, including switches to the idle tasks.
 fn system_switches() -> Option<u64> {
     switches_of_all().ok()
 }
 
 impl Wanted {
-    /// Whether tasks' own fields tell it.
-    fn is_told_by_tasks(self) -> bool {
+    /// Returns whether the tasks' own fields suffice.
+    fn is_counted_by_tasks(self) -> bool {
         !self.cgroup_switches && !self.per_cpu
     }
 }
 
-/// What came behind an earlier state.
+/// Returns the growth since an earlier state.
 fn since(now: Vec<Charged>, before: Option<&[Charged]>) -> Vec<Charged> {
     match before {
         Some(before) => {

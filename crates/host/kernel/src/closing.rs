@@ -1,11 +1,11 @@
-//! Probes that are being closed.
+//! Closes probes in the background.
 //!
-//! The kernel disarms a probe in the first 0.2 ms of its closing, and then waits: 15 to 90 ms for each (measured on Linux
-//! 6.18). So each is closed by a thread of its own, and they wait together.
+//! The kernel disarms a probe in the first 0.2 ms of its closing, and then waits: 15 to 90 ms for each (measured on
+//! Linux 6.18). So each is closed by a thread of its own, so that the waits overlap.
 
 use std::thread::JoinHandle;
 
-/// At most this many threads.
+/// The most threads.
 const MOST: usize = 32;
 
 /// Threads that close probes; dropping this waits for them.
@@ -15,14 +15,14 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Closes what is given, at once.
+    /// Closes the probes at once.
     pub(crate) fn close(&mut self, probes: impl Send + 'static) {
         self.threads.retain(|thread| !thread.is_finished());
         if self.threads.len() >= MOST {
             return drop(probes);
         }
         let closer = std::thread::Builder::new().name("closing".into());
-        // Where there is no thread the probes are dropped with the closure, here.
+        // If no thread can be created, the closure is dropped here, with the probes.
         if let Ok(thread) = closer.spawn(move || drop(probes)) {
             self.threads.push(thread);
         }

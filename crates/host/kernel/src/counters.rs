@@ -1,8 +1,8 @@
-//! Sets of perf events that count: of CPUs, of processes with all of their threads, of a command from its exec on.
+//! Sets of perf events: on CPUs, on processes with all their threads, or on a command from its exec on.
 //!
-//! An event that this machine does not have, or that its group has no room for, is left out, and the others count.
-//! Each event has a descriptor for each CPU or thread; threads and processes that begin later inherit it, and what
-//! they counted is in it when they have ended. Nothing stays when the set is dropped.
+//! An event that this machine lacks, or for which its group has no room, is omitted, and the others count. Each event
+//! has a descriptor for each CPU or thread. Later threads and processes inherit it, and their counts are added when
+//! they exit. Dropping the set closes all events.
 
 use std::fs::File;
 use std::io;
@@ -24,26 +24,26 @@ mod tracepoint;
 pub use resolve::Resolved;
 pub(crate) use resolve::resolve;
 
-/// Who is counted.
+/// The target to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Whatever runs on these CPUs; none are all that are online.
+    /// All tasks on these CPUs; on all online CPUs if empty.
     Cpus(Vec<u32>),
-    /// Whatever runs of a cgroup and those within it, given by its directory in the hierarchy that perf events know.
-    /// The kernel takes such events out and puts them in at each switch to another cgroup.
+    /// All tasks of a cgroup and its descendants, given by its directory in the hierarchy that perf events know. The
+    /// kernel reschedules such events at each switch to another cgroup.
     Cgroup(PathBuf),
-    /// These processes: their threads, and all that come of them.
+    /// These processes with their threads and descendants.
     Processes(Vec<u32>),
-    /// These threads, and all that come of them.
+    /// These threads and their descendants.
     Threads(Vec<u32>),
-    /// A process that is about to call exec, from there on.
+    /// A process that is about to call exec, from that exec on.
     AtExec(u32),
 }
 
-/// How often the threads are listed again where some begin meanwhile.
+/// How often the threads are listed again, because some were created in between.
 const TRIES: usize = 20;
 
-/// A place, and what an event counted there; nothing of one that is in error.
+/// The index of a place, and the count there; `None` for an event in error.
 pub type Placed = (usize, Option<Counts>);
 
 /// A set of events.
@@ -54,18 +54,18 @@ pub struct CounterSet {
     is_complete: bool,
 }
 
-/// One event of a set, in its places.
+/// One event of a set, in all its places.
 #[derive(Debug)]
 struct Event {
     resolved: Resolved,
     is_leader: bool,
     only_user: bool,
-    /// The place, and what counts there.
+    /// The index of each place, and its event.
     open: Vec<(usize, PerfEvent)>,
 }
 
 impl CounterSet {
-    /// Opens groups of events, all switched off. Of [`Whom::AtExec`] the exec switches them on.
+    /// Opens groups of events, all disabled. With [`Whom::AtExec`] the exec enables them.
     pub fn open(groups: &[Vec<Counter<'_>>], whom: &Whom) -> Result<CounterSet, Error> {
         let mut resolved = Vec::new();
         for group in groups {
@@ -89,24 +89,24 @@ impl CounterSet {
             };
             let set = opening.open(&resolved)?;
             tries -= 1;
-            // What began meanwhile has inherited the events of its parent, or not.
+            // A thread created in between may or may not have inherited the events.
             if set.is_complete || tries == 0 {
                 return Ok(set);
             }
         }
     }
 
-    /// Whether threads began while it was opened, until the end: some may not be counted.
+    /// Returns whether no thread was created while the set was opened; otherwise some may not be counted.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The CPUs, where it is those that are counted.
+    /// Returns the CPUs, if CPUs are counted.
     pub fn cpus(&self) -> Option<&[u32]> {
         self.cpus.as_deref()
     }
 
-    /// What the events are, and whether the kernel has them at all.
+    /// Returns the events, and how far the kernel supports them.
     pub fn events(&self) -> impl Iterator<Item = (&Resolved, Support)> {
         self.events.iter().map(|event| {
             let support = match (event.open.is_empty(), event.only_user) {
@@ -118,17 +118,17 @@ impl CounterSet {
         })
     }
 
-    /// Switches all of it on.
+    /// Enables all events.
     pub fn enable(&self) -> Result<(), Error> {
-        self.each_leader(PerfEvent::enable, "switch an event on")
+        self.each_leader(PerfEvent::enable, "enable an event")
     }
 
-    /// Switches all of it off; what was counted stays.
+    /// Disables all events; their counts stay.
     pub fn disable(&self) -> Result<(), Error> {
-        self.each_leader(PerfEvent::disable, "switch an event off")
+        self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Of each event its number among those that every CPU counts for itself; of the others none.
+    /// Returns each event's number among those that every CPU counts by itself; `None` for the others.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;
@@ -141,7 +141,7 @@ impl CounterSet {
             .collect()
     }
 
-    /// Those events, by that number, with each CPU that they count on.
+    /// Returns those events, by that number, on each of their CPUs.
     pub(crate) fn on_cpus(&self) -> impl Iterator<Item = (usize, u32, &PerfEvent)> {
         let cpus = self.cpus.as_deref().unwrap_or_default();
         let numbered = self.everywhere().into_iter().zip(&self.events);
@@ -167,8 +167,8 @@ impl CounterSet {
         Ok(())
     }
 
-    /// For each event what it counted so far in each of its places: a CPU by its place in [`CounterSet::cpus`],
-    /// a thread by nothing that lasts. A pinned event that found no counter is in error: `None`.
+    /// Returns each event's counts, by the index of the CPU in [`CounterSet::cpus`]; the index of a thread means
+    /// nothing. A pinned event without a counter is in error: `None`.
     pub fn read(&self) -> Result<Vec<Vec<Placed>>, Error> {
         let read = |(place, event): &(usize, PerfEvent)| match event.read() {
             Ok(counts) => Ok((*place, Some(counts))),
@@ -185,18 +185,18 @@ impl CounterSet {
     }
 }
 
-/// Whether an event counts.
+/// How far the kernel supports an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Not here.
+    /// Not on this machine.
     None,
-    /// Only in user space: more is not allowed to this user.
+    /// Only in user space, because this user may not count more.
     OnlyUser,
-    /// As it was asked for.
+    /// As requested.
     Full,
 }
 
-/// A set that is being opened.
+/// The state of opening a set.
 struct Opening<'a> {
     whom: &'a Whom,
     directory: Option<&'a File>,
@@ -251,7 +251,7 @@ impl Opening<'_> {
                 continue;
             };
             self.one(leader, place, *on, None, is_pinned)?;
-            // As one they would count without the first: not what was asked for.
+            // Without their leader they would count differently from the request.
             let Some((_, opened)) = leader.open.last().filter(|(at, _)| *at == place) else {
                 continue;
             };
@@ -262,7 +262,7 @@ impl Opening<'_> {
         Ok(events)
     }
 
-    /// Opens an event in a place, where the kernel has it.
+    /// Opens an event in a place, if the kernel supports it.
     fn one(
         &self,
         event: &mut Event,
@@ -276,7 +276,7 @@ impl Opening<'_> {
         }
         let mut attr = self.attr(event, leader.is_none(), is_pinned);
         let mut opened = PerfEvent::open_in(attr, on, leader);
-        // Some PMUs cannot tell guests apart, and refuse the bit that is set for those that can.
+        // Some PMUs cannot exclude guests, and refuse the bit that is set for those that can.
         if opened.as_ref().is_err_and(is_missing) && event.resolved.is_of_own_pmu {
             attr.set_exclude_guest(0);
             opened = PerfEvent::open_in(attr, on, leader);
@@ -313,7 +313,7 @@ impl Opening<'_> {
             attr.set_pinned(u64::from(is_pinned));
             attr.set_enable_on_exec(u64::from(matches!(self.whom, Whom::AtExec(_))));
         }
-        // Only a leader may be alone on the counters.
+        // Only a leader may be exclusive.
         let is_alone = is_leader && event.resolved.is_exclusive;
         attr.set_exclusive(u64::from(is_alone));
         if event.only_user {
@@ -361,7 +361,7 @@ fn cpu_of(on: &On) -> Option<u32> {
     }
 }
 
-/// Where events are opened, at this moment; of a cgroup with its directory.
+/// Returns the places for events at this moment; those of a cgroup use its directory.
 fn places(whom: &Whom, directory: Option<&File>) -> Result<Vec<On>, Error> {
     let all = || online_cpus().map(Vec::into_iter);
     Ok(match whom {
@@ -389,12 +389,12 @@ fn places(whom: &Whom, directory: Option<&File>) -> Result<Vec<On>, Error> {
     })
 }
 
-/// The kernel's number of a kind of events.
+/// Returns the attributes of a PMU's number.
 fn kind(number: u32) -> Attr {
     tiptoe_sys::host::perf::attr(number, 0)
 }
 
-/// Of software, with this number.
+/// Returns the attributes of a software event.
 fn software(config: u64) -> Attr {
     with_config(abi::PERF_TYPE_SOFTWARE, config)
 }

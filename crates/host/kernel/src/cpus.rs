@@ -2,7 +2,7 @@
 
 use crate::Error;
 
-/// Those that are online.
+/// Returns the CPUs that are online.
 pub(crate) fn online_cpus() -> Result<Vec<u32>, Error> {
     aya::util::online_cpus().map_err(|(_, source)| Error::Io {
         what: "list the CPUs that are online".into(),

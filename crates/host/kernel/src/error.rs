@@ -1,4 +1,4 @@
-//! Why the kernel would not arm a probe.
+//! Reasons why the kernel refused.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,100 +7,98 @@ use tiptoe_sys::host::Error as SysError;
 use tiptoe_sys::host::capabilities::SETCAP;
 use tiptoe_sys::host::perf::On;
 
-/// Refusals of the kernel's probes.
+/// Refusals of the kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Linux before 4.17, or built without uprobes.
     #[error("this kernel has no uprobes for perf events")]
     Unsupported,
-    /// A capability is missing, or a security policy says no.
+    /// A capability is missing, or a security policy denies it.
     #[error("no permission to arm kernel uprobes")]
     PermissionDenied,
-    /// The process, or all of the threads, are gone.
+    /// The process, or all of the threads, have ended.
     #[error("the process to be probed has ended")]
     NoSuchThread,
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: no such file", path.display())]
     NoSuchFile {
         /// The file of the probe.
         path: PathBuf,
     },
-    /// The file does not reach that far, or is none that can be mapped.
+    /// The offset is after the file's end, or the file cannot be mapped.
     #[error("{}: nothing to probe at offset {offset:#x}", path.display())]
     BadOffset {
         /// The file of the probe.
         path: PathBuf,
-        /// The offset asked for.
+        /// The requested offset.
         offset: u64,
     },
-    /// The kernel can neither emulate nor single-step what stands there.
+    /// The kernel can neither emulate nor single-step the instruction.
     #[error("{}: the kernel cannot probe the instruction at offset {offset:#x}", path.display())]
     Unprobeable {
         /// The file of the probe.
         path: PathBuf,
-        /// The offset asked for.
+        /// The requested offset.
         offset: u64,
     },
     /// The kernel has no room left.
     #[error("the kernel has no room for so many probes")]
     NoRoom,
-    /// A capability is missing, or a security policy says no.
+    /// A capability is missing, or a security policy denies it.
     #[error("no permission to load BPF programs, which count in the kernel")]
     BpfDenied,
-    /// A kernel that does not describe its types.
-    #[error(
-        "this kernel has no BTF (/sys/kernel/btf/vmlinux), which BPF programs are fitted to it by"
-    )]
+    /// The kernel does not describe its types.
+    #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux), so BPF programs cannot be loaded")]
     NoBtf,
-    /// A kernel that is too old, or built without it.
+    /// The kernel is too old, or built without the tracepoint.
     #[error("this kernel has no tracepoint {name}")]
     NoTracepoint {
         /// Its group and name.
         name: String,
     },
-    /// Where the kernel names its tracepoints is not mounted, or closed to this user.
+    /// tracefs, which names the tracepoints, is not mounted, or this user may not read it.
     #[error("the kernel's list of tracepoints cannot be read: tracefs is {}", if *mounted { "closed to this user" } else { "not mounted" })]
     NoTracefs {
-        /// Whether it is there at all.
+        /// Whether it is mounted.
         mounted: bool,
     },
-    /// All debug registers are taken.
+    /// All debug registers are in use.
     #[error("no debug register is left {}", match on {
         On::Cpu(cpu) | On::Cgroup { cpu, .. } => format!("on cpu {cpu}"),
         On::Thread(0) => "for this thread".to_owned(),
         On::Thread(tid) => format!("for thread {tid}"),
     })]
     NoSlot {
-        /// Where.
+        /// The CPU or thread.
         on: On,
     },
-    /// All debug registers that there are for it are taken by tiptoe itself, in words.
+    /// tiptoe itself holds all debug registers that it may use; the text names the holders.
     #[error("{0}")]
     Slots(String),
-    /// Not everybody may watch what all threads do.
+    /// This user may not watch all threads of the machine.
     #[error("no permission for breakpoints on all CPUs")]
     BreakpointDenied,
-    /// No debug registers, or a kernel without their use.
+    /// The processor has no debug registers, or the kernel does not use them.
     #[error("this kernel has no hardware breakpoints")]
     NoBreakpoints,
-    /// The processor cannot watch this.
+    /// The processor cannot watch this range.
     #[error("the processor cannot watch {len} bytes at {address:#x}")]
     BadBreakpoint {
-        /// Where.
+        /// The address.
         address: u64,
-        /// How many.
+        /// The length in bytes.
         len: u8,
     },
-    /// A capability is missing, or a security policy says no.
+    /// A capability is missing, or a security policy denies it.
     #[error("no permission to count '{name}' {whose}")]
     CounterDenied {
         /// The event.
         name: String,
-        /// Whose: `of the whole system`.
+        /// The target: `of the whole system`.
         whose: String,
     },
-    /// An event that cannot be counted, in words, and what to do about it.
+    /// An event that cannot be counted.
     #[error("{what}")]
     Counter {
         /// What is wrong.
@@ -108,21 +106,21 @@ pub enum Error {
         /// What to do.
         hint: String,
     },
-    /// Something about the process or this one's limits.
+    /// A failure of the process, or a limit of this one.
     #[error(transparent)]
     System(#[from] SysError),
-    /// Any other answer.
+    /// Any other failure.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed action.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What to do about it: a command or a right, where one is known.
+    /// Returns what to do: a command or a right, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported => Some("use `--via agent`".into()),
@@ -157,7 +155,7 @@ impl Error {
         }
     }
 
-    /// Whether it is this user, or this kernel, that may not have what is asked for by these means.
+    /// Returns whether this user, or this kernel, may not use these means.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::BpfDenied | Self::NoBtf | Self::PermissionDenied | Self::CounterDenied { .. } => {
@@ -170,7 +168,7 @@ impl Error {
         }
     }
 
-    /// It concerns this one probe; others may still be armed.
+    /// Returns whether only this probe fails, so that others may still be armed.
     pub(crate) fn is_of_one_probe(&self) -> bool {
         matches!(
             self,

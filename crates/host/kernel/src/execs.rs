@@ -1,5 +1,5 @@
-//! Whether a process has run another program since: the kernel's uprobes are places in
-//! files, and count on in whatever the process runs next, where it maps the same ones.
+//! Detects whether a process has run another program. The kernel's uprobes are at offsets of files,
+//! so they would count in any program that maps the same files.
 
 use std::fs;
 
@@ -11,12 +11,12 @@ use tiptoe_sys::host::tracefs::Tracefs;
 #[derive(Debug)]
 pub(crate) struct Execs {
     event: PerfEvent,
-    /// The first one, of a command that is to be traced from there on.
+    /// The first exec, of a command that is traced from there on.
     own: u64,
 }
 
 impl Execs {
-    /// From now on; none where the kernel does not tell us.
+    /// Starts counting; `None` if the kernel does not permit it.
     pub(crate) fn of(process: Process) -> Option<Self> {
         let path = "events/sched/sched_process_exec/id";
         let id = fs::read_to_string(Tracefs::detect().root()?.join(path)).ok()?;
@@ -28,7 +28,7 @@ impl Execs {
         Some(Self { event, own })
     }
 
-    /// Whether another program runs than the one that was to be traced.
+    /// Returns whether another program runs than the one to be traced.
     pub(crate) fn any(&self) -> bool {
         self.event
             .read()

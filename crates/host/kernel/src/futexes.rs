@@ -1,15 +1,16 @@
-//! The futex calls of a process, timed and counted in the kernel: waits for the locks of a program
-//! where nothing can be patched.
+//! Times and counts the futex calls of a process in the kernel: waits for the locks of a program that cannot be
+//! patched.
 //!
-//! BPF programs at `syscalls:sys_enter_futex` and `sys_exit_futex` keep the histograms by lock and call site, and
-//! whose wake ended a wait. These two tracepoints are passed by futex calls alone, though each system call of the
-//! machine looks whether it has one while they are in use.
+//! BPF programs at `syscalls:sys_enter_futex` and `sys_exit_futex` keep histograms by lock and call site, and the
+//! call site whose wake ended a wait. Only futex calls run these programs. But while the tracepoints are in use, each
+//! system call of the machine checks whether it has one.
 //!
 //! Rules:
 //!
-//! 1. The end is attached before the begin, and detached behind it, as in [`waits`](crate::waits).
-//! 2. Rows are sums since the programs were attached; none is ever taken away.
-//! 3. The kernel says nothing of 32-bit programs here: whoever asks for one has to refuse it.
+//! 1. The end must be attached before the begin and detached after it, as in [`waits`](crate::waits). Otherwise waits
+//!    would be counted as never ended.
+//! 2. Rows are sums since the programs were attached; none is ever removed.
+//! 3. The kernel does not report 32-bit programs here, so callers must refuse them.
 //!
 //! Linux 5.15 or later.
 
@@ -31,20 +32,20 @@ pub use layout::{Drops, FutexKey, FutexRow, Waker};
 
 use layout::{Key, Row, Thread};
 
-/// Programs, as clang made them. The macro aligns them as their reader wants it.
+/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const FUTEX: &[u8] = aya::include_bytes_aligned!("../bpf/futex.bpf.o");
 
 const LOAD: &str = "load the BPF programs that time futex calls";
 const READ: &str = "read the futex calls";
 
-/// Programs, each with the group and name of its tracepoint: the end of a wait first.
+/// Programs, each with the group and name of its tracepoint; the end of a wait comes first.
 const PLACES: [[&str; 3]; 4] = [
     ["program_exec", "sched", "sched_process_exec"],
     ["thread_exit", "sched", "sched_process_exit"],
     ["exit_futex", "syscalls", "sys_exit_futex"],
     ["enter_futex", "syscalls", "sys_enter_futex"],
 ];
-/// Calls that no row has: some kernels do not know them.
+/// Calls that rows do not cover. Some kernels do not have them.
 const OTHERS: [&str; 4] = [
     "sys_enter_futex_waitv",
     "sys_enter_futex_wait",
@@ -53,34 +54,34 @@ const OTHERS: [&str; 4] = [
 ];
 const COUNTS_OTHERS: &str = "enter_other";
 
-/// Set beside a depth whose return address stands above the frame pointer.
+/// Marks a depth whose return address is above the frame pointer.
 const BY_FRAME_POINTER: u32 = 1 << 31;
 
 /// Where the frame of a function's caller begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// So many bytes above the stack pointer.
+    /// This many bytes above the stack pointer.
     Bytes(u16),
-    /// As the frame pointer says.
+    /// At the frame pointer.
     FramePointer,
 }
 
-/// Whose calls are to be counted, and told apart.
+/// The calls to count, and how to group them.
 #[derive(Clone, Copy, Debug)]
 pub struct FutexesWanted {
-    /// The process, by the kernel's own id.
+    /// The process, by its id in the initial PID namespace.
     pub pid: u32,
-    /// Each thread for itself.
+    /// Whether each thread has rows of its own.
     pub by_thread: bool,
-    /// It is still to run its program: calls count in that, and not in any that it runs then.
+    /// Whether the process has yet to run its program. Calls count in that program, not in one that it runs later.
     pub before_exec: bool,
-    /// An agent counts the calls from places that it patched.
+    /// Whether an agent counts the calls from places that it patched.
     pub beside_agent: bool,
-    /// The thread of an agent, tiptoe's own or of another one: its calls are none of the program's.
+    /// An agent's thread, of this tiptoe or another: its calls are not the program's.
     pub agent_thread: Option<u32>,
 }
 
-/// How many calls there were.
+/// The number of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Calls that may wait.
@@ -94,14 +95,14 @@ pub struct Calls {
 pub struct Futexes {
     bpf: Ebpf,
     before_exec: bool,
-    /// The begin behind the end: the first of the two to go.
+    /// The begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
     stats: Option<OwnedFd>,
 }
 
 impl Futexes {
-    /// Makes ready to count. Nothing of the kernel's is touched yet.
+    /// Prepares to count. Attaches nothing yet.
     pub fn load(wanted: FutexesWanted) -> Result<Self, Error> {
         programs::need_tracefs()?;
         let [by_thread, beside_agent, execs] =
@@ -128,13 +129,13 @@ impl Futexes {
         })
     }
 
-    /// Whether the process runs another program than that which was to be watched.
+    /// Returns whether the process runs another program than the one to watch.
     pub fn has_execed(&self) -> bool {
         programs::first_word(&self.bpf) > u32::from(self.before_exec)
     }
 
-    /// Steps over these functions of libc to the user's call site: addresses that a thread may be at or
-    /// return to. Those that find no room are taken for the user's.
+    /// Makes the programs step over these functions of libc to the user's call site. The addresses are those at which
+    /// a thread may be or to which it may return. Addresses that find no room count as the user's.
     pub fn step_over(&mut self, frames: impl Iterator<Item = (u64, Depth)>) -> Result<(), Error> {
         let frames = frames.map(|(at, depth)| match depth {
             Depth::Bytes(bytes) => (at, u32::from(bytes)),
@@ -143,13 +144,13 @@ impl Futexes {
         self.fill("frames", frames)
     }
 
-    /// Leaves calls alone that return to these addresses: they are patched.
+    /// Makes the programs skip calls that return to these addresses, because they are patched.
     pub fn leave_alone(&mut self, patched: impl Iterator<Item = u64>) -> Result<(), Error> {
         self.fill("patched", patched.map(|at| (at, 1)))
     }
 
     fn fill(&mut self, name: &str, entries: impl Iterator<Item = (u64, u32)>) -> Result<(), Error> {
-        let failed = |error| bpf_refusal("tell the BPF programs of the program's code", &error);
+        let failed = |error| bpf_refusal("pass the program's code to the BPF programs", &error);
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u64, u32>::try_from(map).map_err(failed)?;
         for (at, value) in entries {
@@ -158,7 +159,7 @@ impl Futexes {
         Ok(())
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     pub fn start(&mut self) -> Result<(), Error> {
         self.stats = enable_stats(Stats::RunTime).ok();
         for place in PLACES {
@@ -170,12 +171,12 @@ impl Futexes {
         Ok(())
     }
 
-    /// Ends counting; what was counted can still be read.
+    /// Ends counting; all counts stay readable.
     pub fn stop(&mut self) {
         while self.links.pop().is_some() {}
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn read(&self) -> Result<Vec<FutexRow>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
@@ -185,7 +186,7 @@ impl Futexes {
             .map_err(failed)
     }
 
-    /// How many calls there were so far.
+    /// Returns how many calls there were so far.
     pub fn calls(&self) -> Result<Calls, Error> {
         let mut sum = Calls::default();
         for cpu in programs::cpus::<layout::Cpu>(&self.bpf)? {
@@ -196,9 +197,9 @@ impl Futexes {
         Ok(sum)
     }
 
-    /// How many waits are not over, of threads that there still are.
+    /// Returns how many waits of existing threads have not ended.
     pub fn waiting(&self) -> Result<u64, Error> {
-        let failed = |error| bpf_refusal("read who waits", &error);
+        let failed = |error| bpf_refusal("read the waiting threads", &error);
         let threads =
             HashMap::<_, u32, Thread>::try_from(map(&self.bpf, "threads")?).map_err(failed)?;
         let threads = threads.iter().flatten();
@@ -207,19 +208,19 @@ impl Futexes {
             .count() as u64)
     }
 
-    /// What was not counted so far, by reason.
+    /// Returns what was not counted so far, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
 
-    /// What the programs took of the process, by their own clock. The way in and out is not in it.
+    /// Returns the programs' time for the process by their own clock, without the entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }
 
-    /// What they took of all processes, as the kernel measured it; none where this user may not have
-    /// it measured.
+    /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it
+    /// measured.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

@@ -1,12 +1,13 @@
-//! How the kernel's uprobes run an instruction, or do not, as seen on Linux 6.18.
+//! How the kernel's uprobes run an instruction, or fail to, as seen on Linux 6.18.
 //!
-//! Newer kernels make one no-operation a call, without any trap: that of five bytes up to Linux 7.1, that of ten from
-//! Linux 7.2 on. Which one, a trial says ([`optimised`]), because distributions take such changes into older kernels.
+//! Newer kernels replace one no-operation with a call, without any trap: the one of five bytes up to Linux 7.1, the
+//! one of ten from Linux 7.2 on. A trial decides which ([`optimised`]), because distributions take such changes into
+//! older kernels.
 //!
-//! A uprobe runs the instruction under it from a copy, in a single step. A few instructions the kernel emulates
-//! itself. It refuses some: with ENOTSUPP where the code is mapped already, and silently where the code is mapped
-//! later, and then the probe never counts. Others it runs wrongly, and the program crashes or computes something
-//! else. `tests/opcodes.rs` runs all opcodes with and without a probe.
+//! A uprobe runs its instruction from a copy, in a single step. The kernel emulates a few instructions. It refuses
+//! some: with ENOTSUPP if the code is mapped already, and silently if it is mapped later, so that the probe never
+//! counts. It runs others wrongly, so that the program crashes or computes wrong results. `tests/opcodes.rs` runs all
+//! opcodes with and without a probe.
 
 use std::sync::OnceLock;
 
@@ -15,13 +16,14 @@ use tiptoe_sys::host::procfs::path_of;
 
 use crate::{KernelProbe, UprobeSet};
 
-/// Why the kernel cannot probe the instruction that begins with these bytes, in words that follow "the kernel
+/// Returns why the kernel cannot probe the instruction that begins with these bytes, in words that follow "the kernel
 /// cannot probe". `at_entry`: a function begins here, so that nothing below the stack pointer is in use.
 pub fn unprobeable(instruction: &[u8], at_entry: bool) -> Option<&'static str> {
     unprobeable_with(instruction, at_entry, optimised)
 }
 
-/// The same on a kernel that optimises what `optimised` says, which is only asked where it matters.
+/// Does as [`unprobeable`] for a given kernel; `optimised` is called only if the answer depends on it, because it is
+/// slow.
 fn unprobeable_with(
     instruction: &[u8],
     at_entry: bool,
@@ -47,7 +49,7 @@ fn unprobeable_with(
         [0x9c, ..] => Some("pushf: the program would see the flag of a single step"),
         [0xcc..=0xce, ..] => Some("an interrupt instruction"),
         [0x0f, 0x05 | 0x34, ..] => Some("a system call instruction"),
-        // The kernel takes the byte after the prefix, which is any opcode of another map, for one of the first.
+        // The kernel takes the byte after the prefix, an opcode of another map, for one of the first map.
         [0xc4 | 0xc5, ..] => {
             Some("an instruction with a VEX prefix, which it takes for another one")
         }
@@ -66,7 +68,7 @@ fn unprobeable_with(
             Some("an exchange with r8, which it takes for a no-operation")
         }
         [0x0f, 0x78 | 0x79, ..] => Some("an instruction of SSE4a"),
-        // It does not move the operand of one that is relative to the instruction.
+        // The kernel does not adjust an operand relative to the instruction pointer.
         [0x0f, 0x2b | 0x40..=0x4f | 0x90..=0x9f, ..] if repeat => {
             Some("an instruction with a prefix F2 or F3 that it does not know there")
         }
@@ -83,7 +85,7 @@ fn unprobeable_with(
     }
 }
 
-/// Bytes of a no-operation, without its prefixes.
+/// Returns the length of a no-operation without its prefixes.
 fn nop_len(instruction: &[u8]) -> Option<usize> {
     match *instruction {
         [0x90, ..] => Some(1),
@@ -102,7 +104,7 @@ fn nop_len(instruction: &[u8]) -> Option<usize> {
     }
 }
 
-/// An instruction's prefixes, and what follows them.
+/// An instruction's prefixes, and its other bytes.
 struct Prefixes<'a> {
     all: &'a [u8],
     /// The REX prefix, or 0.
@@ -128,7 +130,7 @@ impl<'a> Prefixes<'a> {
     }
 }
 
-/// A prefix that all maps of opcodes share.
+/// Returns whether a byte is a prefix of all opcode maps.
 fn is_prefix(byte: u8) -> bool {
     matches!(
         byte,
@@ -140,19 +142,19 @@ fn is_rex(byte: u8) -> bool {
     byte & 0xf0 == 0x40
 }
 
-/// How the kernel gets the instruction under a uprobe done: most of what a hit costs.
+/// How the kernel executes the instruction under a uprobe, which is most of a hit's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
-    /// A no-operation that this kernel [may make a call](Optimised), without any trap.
+    /// A no-operation that this kernel [may replace with a call](Optimised), without any trap.
     Nop,
-    /// It does itself what the instruction does.
+    /// The kernel emulates it.
     Emulated,
-    /// The program does it from a copy, and traps again behind it: several times dearer.
+    /// The thread runs it from a copy, and traps again after it: several times more expensive.
     #[default]
     Single,
 }
 
-/// How the instruction that begins with these bytes is done.
+/// Returns how the instruction that begins with these bytes is executed.
 pub fn step(instruction: &[u8]) -> Step {
     step_with(instruction, optimised)
 }
@@ -180,18 +182,18 @@ const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 /// The one of ten bytes, `cs nopw 0(%rax,%rax,1)`, as headers for static probes emit it.
 const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
-/// The no-operation that a kernel makes a call, if it does so at all.
+/// The no-operation that a kernel replaces with a call, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Optimised {
-    /// That of five bytes; the one of ten is refused for its prefix.
+    /// The one of five bytes; the one of ten is refused for its prefix.
     Nop5,
-    /// That of ten bytes. The call first goes below what a function may keep under its stack pointer, so it is
-    /// no hazard inside a function; the no-operation of five bytes is emulated.
+    /// The one of ten bytes. The call skips the red zone first, so that it is safe inside a function. The one of five
+    /// bytes is emulated.
     Nop10,
 }
 
-/// Which no-operation this kernel makes a call. The first call arms a uprobe in this process, which takes milliseconds;
-/// without the permission for that it is [`Optimised::Nop5`], whose refusals are the safe ones.
+/// Returns which no-operation this kernel replaces with a call. The first call arms a uprobe in this process, which
+/// takes milliseconds. Without permission it returns [`Optimised::Nop5`], because those refusals are the safe ones.
 pub fn optimised() -> Optimised {
     static FOUND: OnceLock<Optimised> = OnceLock::new();
     *FOUND.get_or_init(|| match takes_nop10() {
@@ -200,7 +202,7 @@ pub fn optimised() -> Optimised {
     })
 }
 
-/// Whether the kernel takes a uprobe on [`NOP10`]; `None` if it cannot be asked.
+/// Returns whether the kernel accepts a uprobe on [`NOP10`]; `None` if it cannot be tried.
 fn takes_nop10() -> Option<bool> {
     let this = Process::current();
     let maps = this.maps().ok()?;
@@ -215,8 +217,8 @@ fn takes_nop10() -> Option<bool> {
     Some(set.refused().is_empty())
 }
 
-/// Nobody runs it: a uprobe is put here for the trial. It is among the constants of this program, in whose mapping the
-/// kernel looks for places as in that of code, because it may be made executable.
+/// Never executed; the trial puts a uprobe here. The kernel also accepts uprobes in a mapping of constants, because
+/// it could be made executable.
 static TRIED: [u8; 10] = NOP10;
 
 #[cfg(test)]
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_and_traps_are_told_from_ordinary_code() {
+    fn prefixes_and_traps_are_separated_from_ordinary_code() {
         let check =
             |bytes: &[u8], bad| assert_eq!(unprobeable(bytes, true).is_some(), bad, "{bytes:x?}");
         check(&[0xf0, 0x48, 0x83, 0x0c, 0x24, 0], true); // lock orq $0,(%rsp)
@@ -252,7 +254,7 @@ mod tests {
         check(&[0xf2, 0x0f, 0x10, 0x05, 0, 0, 0, 0], false); // movsd 0(%rip),%xmm0
     }
 
-    /// glibc's strchr begins with one, whose opcode the kernel emulated as a jump.
+    /// Regression: the kernel emulated the opcode of such an instruction in glibc's strchr as a jump.
     #[test]
     fn prefixes_of_other_maps_are_refused() {
         let check = |bytes: &[u8], bad| {
@@ -285,7 +287,7 @@ mod tests {
         check(&[0x90], false);
     }
 
-    /// What static probes are on Linux 7.2 and later was refused for its CS prefix.
+    /// Regression: static probes on Linux 7.2 and later were refused for their CS prefix.
     #[test]
     fn the_no_operation_of_ten_bytes_is_probed_where_the_kernel_takes_it() {
         let refused = |bytes: &[u8], kind| unprobeable_with(bytes, false, || kind).is_some();
@@ -301,7 +303,7 @@ mod tests {
         }
     }
 
-    /// What is optimised follows from what this kernel takes, not from its number.
+    /// A trial decides which no-operation is optimised, not the kernel's version.
     #[test]
     fn the_kernel_is_asked_which_no_operation_it_takes() {
         match takes_nop10() {

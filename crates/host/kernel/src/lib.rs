@@ -1,27 +1,24 @@
-//! What the kernel runs for us, where no agent can go.
+//! Counts in the kernel what no agent can count.
 //!
-//! The in-process engines need an agent in the target. A static or 32-bit
-//! program, one under seccomp, or a function that cannot be patched has none:
-//! there the kernel's own uprobes count ([`UprobeSet`]). They count the same
-//! thing and cost more: 230 to 480 ns a hit where the kernel can emulate the
-//! instruction, up to 19 us where it must single-step it (measured in a
-//! virtual machine).
+//! The in-process engines need an agent in the target. A static or 32-bit program, a program under seccomp, or a
+//! function that cannot be patched has none. There the kernel's own uprobes count ([`UprobeSet`]). Their counts mean
+//! the same, but a hit costs more: 230 to 480 ns if the kernel can emulate the instruction, up to 19 us if it must
+//! single-step it (measured in a virtual machine).
 //!
-//! Events by perf's names are counted by sets of perf events ([`CounterSet`]).
+//! Events with perf's names are counted by sets of perf events ([`CounterSet`]).
 //!
-//! The kernel's own locks are seen by nobody else: [`Waits`] times and counts
-//! waits for them, by BPF programs whose sources and built objects lie in `bpf/`. [`Futexes`] does so
-//! at the futex calls of a program.
+//! Only the kernel sees waits for its own locks. [`Waits`] times and counts them with BPF programs, whose sources and
+//! built objects are in `bpf/`. [`Futexes`] does so at the futex calls of a program.
 //!
 //! Invariants:
 //!
-//! - A reading loses nothing: threads that have ended stay counted.
-//! - Only the given process counts; children that it forks do not, though they
-//!   carry its breakpoints, and pay for them, until they call exec.
-//! - Nothing is left behind: dropping a set, or dying, disarms all of it.
+//! - A reading loses nothing: the counts of threads that have exited stay.
+//! - Only the given process counts. Forked children do not, though they inherit its breakpoints, and pay for them,
+//!   until they call exec.
+//! - Dropping a set, or dying, disarms all of it.
 //!
-//! A caller may not arm a place that the agent has patched: the kernel would
-//! resume the program inside our jump.
+//! A caller must not arm an address that the agent has patched. Otherwise the kernel would resume the program inside
+//! our jump.
 #![forbid(unsafe_code)]
 
 pub mod cgroups;
@@ -58,9 +55,9 @@ pub use watchpoints::Watchpoints;
 
 use tiptoe_sys::host::tracefs::Tracefs;
 
-/// Uprobes that others defined through tracefs; none where it cannot be read.
+/// Returns the uprobes that others defined through tracefs; none if tracefs cannot be read.
 ///
-/// Those that others opened through perf_event_open or BPF are not named anywhere.
+/// Nothing lists the uprobes that others opened through perf_event_open or BPF.
 pub fn armed_elsewhere() -> Vec<ArmedUprobe> {
     Tracefs::detect().uprobes()
 }

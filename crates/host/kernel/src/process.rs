@@ -1,12 +1,11 @@
-//! Probes counted for a whole process, by one BPF program.
+//! Counts probes for a whole process, with one BPF program.
 //!
-//! One link arms many places of one file, all of them or none. Where the kernel
-//! refuses a list, its halves are tried, until the places that it will not take
-//! stand alone. Arming and disarming a list costs milliseconds, most of it
-//! waiting, so lists are short enough that one bad place spoils little.
+//! One link arms a list of places in one file, all or none. If the kernel refuses a list, its halves are tried, until
+//! the refused places are alone. Arming and disarming a list takes milliseconds, mostly waiting. So lists are short,
+//! so that one bad place delays few others.
 //!
-//! A list is disarmed as a whole: where one place is to rest, its list is closed and the others are linked anew, which
-//! takes about 15 ms. Up to [`ALONE`] places have a link each, so that no place rests because of another one.
+//! A list is disarmed as a whole. To disarm one place, its list is closed and the others are linked again, which
+//! takes 15 ms or so. Up to [`ALONE`] places have a link each, so that none rests because of another.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -33,14 +32,14 @@ pub(crate) struct ProcessProbes {
     links: Vec<Linked>,
 }
 
-/// An open link and its places, in the list of probes.
+/// An open link and the indices of its places in the list of probes.
 #[derive(Debug)]
 struct Linked {
     places: Vec<u64>,
     link: UprobeLink,
 }
 
-/// What is needed while linking; `refused` and `links` are its results.
+/// The state of linking; `refused` and `links` are its results.
 struct Linker<'a> {
     counters: &'a UprobeCounters,
     process: Process,
@@ -69,8 +68,8 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Disarms these places of `probes` at once, together with those that share a link, which are armed again. Returns
-    /// the others that did not count meanwhile.
+    /// Disarms these places of `probes` at once. Places that share a link are armed again; returns those that did not
+    /// count in between.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],
@@ -91,7 +90,7 @@ impl ProcessProbes {
         others.into_iter().map(|place| place as usize).collect()
     }
 
-    /// Arms places of `probes` that are closed; whether all are armed now.
+    /// Arms closed places of `probes`. Returns whether all are armed now.
     pub(crate) fn open_again(&mut self, probes: &[KernelProbe], places: &[u64]) -> bool {
         let mut linker = Linker::new(&self.counters, self.process, probes);
         let linked = linker.link_by_file(places.iter().copied());
@@ -101,7 +100,7 @@ impl ProcessProbes {
         all
     }
 
-    /// Whether a place is armed.
+    /// Returns whether a place is armed.
     pub(crate) fn is_open(&self, place: usize) -> bool {
         let mut places = self.links.iter().flat_map(|linked| &linked.places);
         places.any(|open| *open == place as u64)
@@ -193,7 +192,7 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// The indices of these places in each file.
+/// Returns the indices of these places in each file.
 fn by_file(probes: &[KernelProbe], places: impl Iterator<Item = u64>) -> BTreeMap<&Path, Vec<u64>> {
     let mut files = BTreeMap::<_, Vec<_>>::new();
     for place in places {

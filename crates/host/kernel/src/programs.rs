@@ -1,4 +1,4 @@
-//! Programs at tracepoints: loaded, attached, and what they took.
+//! Loads and attaches programs at tracepoints, and reads their time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -16,16 +16,16 @@ use tiptoe_sys::host::tracefs::Tracefs;
 use crate::Error;
 use crate::refusal::{bpf_refusal, no_tracepoint};
 
-/// What the programs themselves took.
+/// The programs' own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTimes {
-    /// How often they ran.
+    /// The number of runs.
     pub runs: u64,
-    /// How long that took.
+    /// The time of all runs.
     pub run_ns: u64,
 }
 
-/// Loads objects whose programs know processes by the ids that we know them by.
+/// Returns a loader whose programs use the ids of our PID namespace.
 pub(crate) fn loader() -> EbpfLoader<'static> {
     static NAMESPACE: OnceLock<[u64; 2]> = OnceLock::new();
     let [device, inode] = NAMESPACE.get_or_init(|| {
@@ -47,7 +47,7 @@ pub(crate) enum Link {
     Typed { _link: BtfTracePointLink },
 }
 
-/// Has the kernel check a program at a tracepoint whose arguments it knows the types of.
+/// Loads a program at a tracepoint whose argument types the kernel knows.
 pub(crate) fn load_typed(
     bpf: &mut Ebpf,
     [program, group, name]: [&str; 3],
@@ -68,7 +68,7 @@ pub(crate) fn load_typed(
     }
 }
 
-/// Has the kernel check a program.
+/// Loads and verifies a program.
 pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(), Error> {
     let loaded = match bpf.program_mut(name) {
         Some(Program::RawTracePoint(program)) => program.load(),
@@ -78,7 +78,7 @@ pub(crate) fn load_program(bpf: &mut Ebpf, name: &str, what: &str) -> Result<(),
     loaded.map_err(|error| bpf_refusal(what, &error))
 }
 
-/// Puts a program at a tracepoint, by its group and name.
+/// Attaches a program to a tracepoint, by its group and name.
 pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Result<Link, Error> {
     let failed = |error| no_tracepoint(group, name, &error);
     match bpf.program_mut(program) {
@@ -101,7 +101,7 @@ pub(crate) fn attach(bpf: &mut Ebpf, [program, group, name]: [&str; 3]) -> Resul
     }
 }
 
-/// An error where tracepoints of this kind cannot be found by their names.
+/// Fails if tracepoints of this kind cannot be found by name.
 pub(crate) fn need_tracefs() -> Result<(), Error> {
     match Tracefs::detect() {
         Tracefs::Readable(_) => Ok(()),
@@ -110,7 +110,7 @@ pub(crate) fn need_tracefs() -> Result<(), Error> {
     }
 }
 
-/// The descriptor of an array.
+/// Returns the descriptor of an array.
 pub(crate) fn array_fd<'a>(bpf: &'a Ebpf, name: &str) -> Result<BorrowedFd<'a>, Error> {
     match map(bpf, name)? {
         Map::Array(data) | Map::PerfEventArray(data) => Ok(data.fd().as_fd()),
@@ -118,22 +118,22 @@ pub(crate) fn array_fd<'a>(bpf: &'a Ebpf, name: &str) -> Result<BorrowedFd<'a>, 
     }
 }
 
-/// The programs of an object.
+/// Returns the programs of an object.
 pub(crate) fn all(bpf: &Ebpf) -> impl Iterator<Item = &Program> {
     bpf.programs().map(|(_, program)| program)
 }
 
-/// A map of an object.
+/// Returns a map of an object.
 pub(crate) fn map<'a>(bpf: &'a Ebpf, name: &str) -> Result<&'a Map, Error> {
     bpf.map(name).ok_or_else(|| no_part(name))
 }
 
-/// The same, to write to.
+/// Returns a map of an object for writing.
 pub(crate) fn map_mut<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, Error> {
     bpf.map_mut(name).ok_or_else(|| no_part(name))
 }
 
-/// What they took by their own clock: the runs and their time, as each CPU has them.
+/// Returns the programs' time by their own clock, summed over all CPUs.
 pub(crate) fn times<Cpu: Pod>(
     bpf: &Ebpf,
     runs: impl Fn(&Cpu) -> [u64; 2],
@@ -146,7 +146,7 @@ pub(crate) fn times<Cpu: Pod>(
     Ok(sum)
 }
 
-/// What they took of all processes, as the kernel measured it while it was asked to.
+/// Returns the programs' time for all processes, as the kernel measured it while that was enabled.
 pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     let infos = all(bpf).filter_map(|program| program.info().ok());
     let mut sum = ProgramTimes::default();
@@ -157,14 +157,14 @@ pub(crate) fn times_of_all(bpf: &Ebpf) -> ProgramTimes {
     sum
 }
 
-/// The first word that the programs of an object keep besides their maps.
+/// Returns the first global variable of an object.
 pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     let words = bpf.map(".bss");
     let words = words.and_then(|map| Array::<_, u32>::try_from(map).ok());
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// What the programs of an object dropped, by the number of its reason, and how often the kernel did not run one.
+/// Returns the drops of an object's programs by the number of their reason, and how often the kernel did not run one.
 pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS], u64), Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops = PerCpuArray::<_, u64>::try_from(map(bpf, "drops")?).map_err(failed)?;
@@ -175,7 +175,7 @@ pub(crate) fn drops<const REASONS: usize>(bpf: &Ebpf) -> Result<([u64; REASONS],
     Ok((counts, all(bpf).map(missed).sum()))
 }
 
-/// What each CPU has of an object's programs.
+/// Returns each CPU's state of an object's programs.
 pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
     let failed = |error| bpf_refusal("read what the programs took", &error);
     let cpus = PerCpuArray::<_, Cpu>::try_from(map(bpf, "cpus")?).map_err(failed)?;
@@ -183,7 +183,7 @@ pub(crate) fn cpus<Cpu: Pod>(bpf: &Ebpf) -> Result<Vec<Cpu>, Error> {
     Ok(cpus.iter().copied().collect())
 }
 
-/// How often the kernel did not run a program, because it ran already on that CPU.
+/// Returns how often the kernel did not run a program, because one was running on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;
@@ -192,7 +192,7 @@ pub(crate) fn missed(program: &Program) -> u64 {
     about.map_or(0, |facts| facts.recursion_misses)
 }
 
-/// An object that is not what it should be.
+/// Returns the error for an object without an expected part.
 pub(crate) fn no_part(name: &str) -> Error {
     Error::Io {
         what: format!("the BPF object has no `{name}`"),
@@ -200,7 +200,7 @@ pub(crate) fn no_part(name: &str) -> Error {
     }
 }
 
-/// A name as the kernel keeps those of threads: its bytes, up to the first zero.
+/// Returns a thread's name: its bytes up to the first zero.
 pub(crate) fn name_of(words: &[u64]) -> String {
     let name: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let end = name.iter().position(|byte| *byte == 0);

@@ -1,11 +1,11 @@
-//! Why the kernel would not count waits.
+//! Converts errors of BPF.
 
 use std::error::Error as StdError;
 use std::io;
 
 use crate::Error;
 
-/// Why something about BPF did not work, in our words.
+/// Returns the error for a failure of BPF.
 pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.raw_os_error() {
@@ -18,7 +18,7 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Why a program was not attached to a tracepoint.
+/// Returns the error for a program that was not attached to a tracepoint.
 pub(crate) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'static)) -> Error {
     let source = answer(error);
     match source.kind() {
@@ -34,7 +34,7 @@ fn is_permission(code: i32) -> bool {
     denied == io::ErrorKind::PermissionDenied
 }
 
-/// The kernel's own answer, which its library wraps; else the library's words.
+/// Returns the kernel's own error inside the library's; else the library's text.
 fn answer(error: &(dyn StdError + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(one) = cause {
@@ -46,7 +46,7 @@ fn answer(error: &(dyn StdError + 'static)) -> io::Error {
         }
         cause = one.source();
     }
-    // The verifier's log is pages long: its first line says which program.
+    // The verifier's log is pages long: its first line names the program.
     let text = error.to_string();
     io::Error::other(text.lines().next().unwrap_or_default().to_owned())
 }
@@ -60,7 +60,7 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn the_kernels_answer_decides() {
+    fn the_kernels_error_decides() {
         let wrapped = |code| Wrapped(io::Error::from_raw_os_error(code));
         let refused = no_tracepoint("lock", "contention_end", &wrapped(2));
         assert!(

@@ -1,11 +1,11 @@
-//! What happens to a process's threads, by the scopes that they are in.
+//! Counts what happens to a process's threads, by their scopes.
 //!
-//! BPF programs (`bpf/scopes.bpf.c`) find the scope where something happens, in the memory that the agent keeps in the
-//! process: so nothing is told when a thread changes to another one. Times in scopes are the agent's; what is counted
-//! here of these is for how long threads did not run meanwhile.
+//! BPF programs (`bpf/scopes.bpf.c`) read the current scope from the memory that the agent keeps in the process, so a
+//! change of scope costs no notification. The agent measures times in scopes. Here only the times are counted in
+//! which threads did not run.
 //!
-//! The programs time themselves where they run for the process ([`Scopes::times`]); the kernel measures them for all
-//! ([`Scopes::times_of_all`]), as the switch between tasks is everybody's.
+//! The programs time themselves when they run for the process ([`Scopes::times`]). The kernel measures them for all
+//! processes ([`Scopes::times_of_all`]), because all processes run the program at context switches.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,44 +23,44 @@ use crate::programs::{self, Link, ProgramTimes, attach, load_program, load_typed
 use crate::refusal::bpf_refusal;
 use crate::uprobes::errno::{EACCES, EPERM, ESRCH};
 
-/// The programs, as clang made them. The macro aligns them as their reader wants it.
+/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/scopes.bpf.o");
 const LOAD: &str = "load the BPF programs that charge scopes";
 const READ: &str = "read what happened in scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// Nodes of scopes that are told apart.
+/// The most scope nodes with counts of their own.
 pub const NODES: u32 = 1024;
-/// Events that can be charged.
+/// The most events that can be charged.
 pub const MOST_EVENTS: usize = 8;
 
-/// What the programs keep of a node: `bpf/scopes_layout.h` has the same.
+/// The sums of a node, as in `bpf/scopes_layout.h`.
 type Sums = [u64; 1 + MOST_EVENTS];
-/// A thread that does not run: since when, and in which node.
+/// When a thread stopped running, and in which node.
 type Away = [u64; 2];
 
-/// Whose scopes, and where they are found.
+/// The process, and where its scopes are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopesWanted {
-    /// The process, as this process knows it.
+    /// The process, by its id in this PID namespace.
     pub pid: u32,
-    /// From a thread's pointer to the word that leads to its descriptor, in bytes.
+    /// The offset in bytes from a thread's pointer to the word that leads to its descriptor.
     pub thread_offset: i64,
-    /// From a slab's beginning to the thread's node, in bytes.
+    /// The offset in bytes of the thread's node in a slab.
     pub node_offset: u32,
 }
 
-/// What happened in a node.
+/// The sums of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// For how long threads that were in it did not run.
+    /// The time that its threads did not run.
     pub away_ns: u64,
-    /// How often each event happened.
+    /// The number of each event.
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Programs that charge, from [`Scopes::start`] on until this is dropped.
+/// Programs that charge, from [`Scopes::start`] until this is dropped.
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
@@ -71,7 +71,7 @@ pub struct Scopes {
     stats: Option<OwnedFd>,
 }
 
-/// Whether an event can be charged to scopes: what the kernel counts by itself, one by one.
+/// Returns whether an event can be charged to scopes: the kernel must count it by itself, one by one.
 pub fn can_charge(counter: &Counter<'_>) -> bool {
     matches!(
         counter.kind,
@@ -80,8 +80,8 @@ pub fn can_charge(counter: &Counter<'_>) -> bool {
 }
 
 impl Scopes {
-    /// Makes ready to charge these events, [`MOST_EVENTS`] at most, each of which [can be](can_charge). Nothing is
-    /// attached yet.
+    /// Prepares to charge these events, at most [`MOST_EVENTS`]; each [must be chargeable](can_charge). Attaches
+    /// nothing yet.
     pub fn load(wanted: &ScopesWanted, events: &[Counter<'_>]) -> Result<Scopes, Error> {
         let resolved = events.iter().map(resolve);
         let resolved: Vec<Resolved> = resolved.collect::<Result<_, _>>()?;
@@ -114,12 +114,12 @@ impl Scopes {
         })
     }
 
-    /// The events' names.
+    /// Returns the events' names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// Charges from now on what happens to these threads, and to those that they make.
+    /// Starts charging what happens to these threads, and to the threads that they create.
     pub fn start(&mut self, events: &[Counter<'_>], threads: &[u32]) -> Result<(), Error> {
         self.stats = enable_stats(Stats::RunTime).ok();
         reserve_open_files((self.events.len() * threads.len()) as u64)?;
@@ -137,14 +137,14 @@ impl Scopes {
         }
         for event in &self.open {
             event.enable().map_err(|source| Error::Io {
-                what: "switch an event on".into(),
+                what: "enable an event".into(),
                 source,
             })?;
         }
         Ok(())
     }
 
-    /// Opens an event of each of these threads, and of those that they make.
+    /// Opens an event on each of these threads, inherited by the threads that they create.
     fn open_for(&mut self, number: usize, threads: &[u32]) -> Result<(), Error> {
         let Some(event) = self.events.get(number) else {
             return Ok(());
@@ -168,7 +168,7 @@ impl Scopes {
                     runs.map_err(|source| io("attach a BPF program to an event", source))?;
                     self.open.push(opened);
                 }
-                // It ended since it was listed.
+                // The thread ended since it was listed.
                 Err(e) if e.raw_os_error() == Some(ESRCH) => {}
                 Err(e) if matches!(e.raw_os_error(), Some(EPERM | EACCES)) => {
                     return Err(denied(&event.name, on));
@@ -179,13 +179,13 @@ impl Scopes {
         Ok(())
     }
 
-    /// Ends charging; what was charged can still be read.
+    /// Ends charging; all sums stay readable.
     pub fn stop(&mut self) {
         self.open.clear();
         self.links.clear();
     }
 
-    /// What was charged to each node so far; threads that do not run are away until `now`, of CLOCK_MONOTONIC in ns.
+    /// Returns the sums of each node. Threads that do not run count as away until `now`, by CLOCK_MONOTONIC in ns.
     pub fn read(&self, now: u64) -> Result<Vec<Charged>, Error> {
         let failed = |error| bpf_refusal(READ, &error);
         let sums = PerCpuArray::<_, Sums>::try_from(map(&self.bpf, "sums")?).map_err(failed)?;
@@ -211,12 +211,13 @@ impl Scopes {
         Ok(nodes)
     }
 
-    /// What the programs took of the process, by their own clock. The way in and out is not in it.
+    /// Returns the programs' time for the process by their own clock, without the entry and exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |own: &[u64; 2]| *own)
     }
 
-    /// What they took of all processes, as the kernel measured it; none where this user may not have it measured.
+    /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it
+    /// measured.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))

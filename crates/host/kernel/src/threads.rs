@@ -1,7 +1,7 @@
-//! Probes counted thread by thread: one perf event per probe and thread.
+//! Counts probes thread by thread: one perf event per probe and thread.
 //!
-//! Opening is quick, but closing waits for the kernel about 80 ms an event (measured on Linux 6.18): for a handful of
-//! probes only. A disabled event still traps, so a probe that is to rest is closed.
+//! Opening is fast, but closing an event waits in the kernel for about 80 ms (measured on Linux 6.18), so this is for
+//! a few probes only. A disabled event still traps, so a paused probe must be closed.
 
 use std::ffi::CString;
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) struct ThreadProbes {
     threads: Vec<u32>,
     /// For each probe its events, one per thread.
     events: Vec<Vec<PerfEvent>>,
-    /// What those that were closed had counted.
+    /// The counts of closed events.
     before: Vec<u64>,
 }
 
@@ -65,12 +65,12 @@ impl ThreadProbes {
                 continue;
             };
             self.before[*place] += sum(events).unwrap_or(0);
-            // The breakpoint goes with the last of them.
+            // Closing the last event removes the breakpoint.
             events.drain(..).for_each(|event| closing.close(event));
         }
     }
 
-    /// Arms a place of `probes` that is closed, in those of its threads that are alive; whether it is armed now.
+    /// Arms a closed place of `probes`, in those of its threads that are alive. Returns whether it is armed now.
     pub(crate) fn open_again(
         &mut self,
         probes: &[KernelProbe],
@@ -118,7 +118,7 @@ fn arm(pmu: u32, threads: &[u32], probe: &KernelProbe) -> Result<Vec<PerfEvent>,
     for tid in threads {
         match PerfEvent::open_uprobe(&uprobe, On::Thread(*tid)) {
             Ok(event) => events.push(event),
-            // It ended since it was listed: it hits nothing any more.
+            // It ended since it was listed, so that it hits nothing.
             Err(e) if e.raw_os_error() == Some(errno::ESRCH) => {}
             Err(e) => return Err(refusal(e, probe)),
         }

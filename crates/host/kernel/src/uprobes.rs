@@ -1,21 +1,20 @@
-//! Counting uprobes, by the best means that this kernel and user have.
+//! Counts with uprobes, by the best means of this kernel and user.
 //!
-//! How a hit is counted: the kernel puts a breakpoint where the file's offset
-//! is mapped in the target; a thread that runs into it adds one to a counter.
+//! The kernel writes a breakpoint to the address in the target at which the file's offset is mapped. A thread that
+//! hits it increments a counter.
 //!
-//! | means | needs | who counts |
+//! | means | needs | counts |
 //! |---|---|---|
-//! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also those that start later |
-//! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that were there when it was opened |
+//! | BPF, `process` module | Linux 6.6, `CAP_BPF` and `CAP_PERFMON` | the process: all threads, also later ones |
+//! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that existed when it was opened |
 //!
-//! The second is taken where the first is refused, and for a process whose main
-//! thread has ended already. Perf events cannot follow new threads: one with `inherit` set makes the
-//! target's clone(2) fail with EFAULT, because the kernel reads the probe's path
-//! again in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] tells
-//! which it is, so that a report never passes one off as the other.
+//! The second is used if the first is refused, and for a process whose main thread has exited. Perf events cannot
+//! follow new threads: with `inherit`, the target's clone(2) fails with EFAULT, because the kernel reads the probe's
+//! path again, in the target's memory (seen on Linux 6.18). [`UprobeSet::who`] returns which one is used, so that a
+//! report does not mix them up.
 //!
-//! A hit costs a microsecond and more, so a probe may have to rest: [`UprobeSet::close`] disarms it within 0.2 ms, and
-//! [`UprobeSet::open_again`] arms it. A reading says for how long each was armed.
+//! A hit costs a microsecond and more, so a probe may have to pause. [`UprobeSet::close`] disarms it within 0.2 ms,
+//! and [`UprobeSet::open_again`] arms it. A reading has the time for which each was armed.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,30 +30,30 @@ use crate::execs::Execs;
 use crate::process::ProcessProbes;
 use crate::threads::ThreadProbes;
 
-/// Where to count: an instruction of a file.
+/// The place of a probe: an instruction in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProbe {
-    /// The file as *tiptoe* sees it. For a target in a container, open the file with
-    /// [`Process::open_mapped`] and give [`path_of`](tiptoe_sys::host::procfs::path_of) it;
-    /// the file must stay open for as long as probes may be opened again.
+    /// The file as *tiptoe* sees it. For a target in a container, open the file with [`Process::open_mapped`] and
+    /// pass its [`path_of`](tiptoe_sys::host::procfs::path_of). The file must stay open as long as probes may be
+    /// opened again.
     pub path: PathBuf,
-    /// The offset in the file of the instruction.
+    /// The instruction's offset in the file.
     pub offset: u64,
 }
 
-/// A probe that the kernel would not take, by its place in the list.
+/// A probe that the kernel refused.
 #[derive(Debug)]
 pub struct Refused {
     /// Its index in the list given to `open`.
     pub probe: usize,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// Whose hits a set counts.
+/// The threads whose hits a set counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// All threads of the process, whenever they start.
+    /// All threads of the process, whenever they are created.
     Process,
     /// These threads only.
     Threads(Vec<u32>),
@@ -73,12 +72,12 @@ pub struct UprobeSet {
     closing: Closing,
 }
 
-/// For how long a probe was not armed.
+/// The time that a probe was not armed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
-    /// Up to the last time that it was armed.
+    /// Until it was last armed.
     before: Duration,
-    /// Since when it is closed, if it is.
+    /// When it was closed, if it is closed.
     since: Option<Instant>,
 }
 
@@ -106,10 +105,9 @@ enum Means {
 }
 
 impl UprobeSet {
-    /// Counts these probes in a process: in all its threads if that can be had.
+    /// Counts these probes in a process: in all its threads if possible.
     ///
-    /// The process may be stopped, and may not have called exec yet: probes are
-    /// places in files, and are armed when the file is mapped.
+    /// The process may be stopped, and may not have called exec yet: probes are armed when their file is mapped.
     pub fn open(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         let execs = Execs::of(process);
         let mut set = Self::open_best(process, probes)?;
@@ -119,7 +117,7 @@ impl UprobeSet {
 
     fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
         match UprobeCounters::new(probes.len()) {
-            // The kernel knows a process by its main thread, whose memory must be there.
+            // The kernel finds a process by its main thread, whose memory must still exist.
             Ok(counters) if !process.outlived_main_thread() => {
                 let (means, refused) = ProcessProbes::open(counters, process, probes)?;
                 Ok(Self::new(Means::Process(means), probes, refused))
@@ -128,7 +126,7 @@ impl UprobeSet {
         }
     }
 
-    /// Counts these probes in these threads alone, with one perf event for each of both.
+    /// Counts these probes in these threads only, with a perf event for each probe and thread.
     pub fn open_threads(threads: &[u32], probes: &[KernelProbe]) -> Result<Self, Error> {
         let (means, refused) = ThreadProbes::open(threads, probes)?;
         Ok(Self::new(Means::Threads(means), probes, refused))
@@ -147,8 +145,8 @@ impl UprobeSet {
         }
     }
 
-    /// Disarms these probes: they cost the program nothing and count nothing until they are opened again. What they
-    /// counted stays. Others may share their link, and miss what happens in about 15 ms; their readings say so.
+    /// Disarms these probes, so that they cost and count nothing until they are opened again. Their counts stay.
+    /// Probes that share a link do not count for about 15 ms; their readings show that.
     pub fn close(&mut self, places: &[usize]) {
         let now = Instant::now();
         let others = match &mut self.means {
@@ -171,7 +169,7 @@ impl UprobeSet {
         }
     }
 
-    /// Arms a probe that is closed; whether it is armed now. It is not where the process has ended.
+    /// Arms a closed probe. Returns whether it is armed now; it is not if the process has ended.
     pub fn open_again(&mut self, place: usize) -> bool {
         let done = match (&mut self.means, self.process) {
             (Means::Process(probes), _) => probes.open_again(&self.probes, &[place as u64]),
@@ -187,7 +185,7 @@ impl UprobeSet {
         done
     }
 
-    /// Disarms all probes, in the background; what they counted stays.
+    /// Disarms all probes, in the background; their counts stay.
     pub fn close_all(&mut self) {
         match &mut self.means {
             Means::Process(probes) => probes.close_all(&mut self.closing),
@@ -202,7 +200,7 @@ impl UprobeSet {
         }
     }
 
-    /// The counts so far, in the order of the probes.
+    /// Returns the counts so far, in the order of the probes.
     pub fn counts(&self) -> Result<Vec<u64>, Error> {
         let counts = match &self.means {
             Means::Process(probes) => probes.read(),
@@ -214,7 +212,7 @@ impl UprobeSet {
         })
     }
 
-    /// The counts so far, in the order of the probes; those refused have counted nothing.
+    /// Returns the readings so far, in the order of the probes; refused ones have counted nothing.
     pub fn read(&self) -> Result<Vec<Reading>, Error> {
         let counts = self.counts()?;
         let now = Instant::now();
@@ -229,12 +227,12 @@ impl UprobeSet {
         Ok(counts.into_iter().zip(&self.rests).map(reading).collect())
     }
 
-    /// The probes that the kernel would not take.
+    /// Returns the probes that the kernel refused.
     pub fn refused(&self) -> &[Refused] {
         &self.refused
     }
 
-    /// Whose hits are counted.
+    /// Returns the threads whose hits are counted.
     pub fn who(&self) -> Who {
         match &self.means {
             Means::Process(_) => Who::Process,
@@ -242,8 +240,8 @@ impl UprobeSet {
         }
     }
 
-    /// Whether the process's main thread has called exec since, as far as the kernel tells:
-    /// the probes count on in the new program, where it maps the same files.
+    /// Returns whether the process's main thread has called exec, if the kernel reports that. The probes count on in
+    /// the new program if it maps the same files.
     pub fn has_execed(&self) -> bool {
         self.execs.as_ref().is_some_and(Execs::any)
     }
@@ -255,7 +253,7 @@ impl Drop for UprobeSet {
     }
 }
 
-/// The kernel's answer to a place, in our words.
+/// Returns the error for the kernel's answer to a probe.
 pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
     let (path, offset) = (probe.path.clone(), probe.offset);
     match source.raw_os_error() {
@@ -274,7 +272,7 @@ pub(crate) fn refusal(source: io::Error, probe: &KernelProbe) -> Error {
     }
 }
 
-/// Error numbers that arming a uprobe is known to give.
+/// Error numbers that arming a uprobe may return.
 pub(crate) mod errno {
     pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
@@ -290,6 +288,6 @@ pub(crate) mod errno {
     pub const EMFILE: i32 = 24;
     pub const ENOSPC: i32 = 28;
     pub const EOPNOTSUPP: i32 = 95;
-    /// An instruction that uprobes cannot run; the kernel's own, not POSIX's.
+    /// An instruction that uprobes cannot run; the kernel's own number, not POSIX's.
     pub const ENOTSUPP: i32 = 524;
 }

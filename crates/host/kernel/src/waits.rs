@@ -1,8 +1,7 @@
-//! Waits for the kernel's own locks, timed and counted in the kernel.
+//! Times and counts waits for the kernel's own locks, in the kernel.
 //!
-//! Two BPF programs, at a wait's begin and at its end, keep the histograms: what comes out are sums.
-//! Nothing is told for each wait, and nothing runs where no lock is waited for
-//! ([`Watched::EveryMmap`] excepted).
+//! Two BPF programs, at a wait's begin and at its end, keep histograms. No event is sent for a single wait, and no
+//! program runs while no thread waits (except with [`Watched::EveryMmap`]).
 //!
 //! | object | tracepoints | since |
 //! |---|---|---|
@@ -11,13 +10,12 @@
 //!
 //! Rules:
 //!
-//! 1. The end is attached before the begin, and detached behind it: a begin that is kept would else
-//!    wait for its end for ever.
-//! 2. Rows are sums since the programs were attached; none is ever taken away.
-//! 3. Whatever is seen and not counted is in [`Drops`], under its reason.
+//! 1. The end must be attached before the begin and detached after it. Otherwise a begin would wait for its end
+//!    forever.
+//! 2. Rows are sums since the programs were attached; none is ever removed.
+//! 3. [`Drops`] has all that is seen and not counted, by reason.
 //!
-//! A wait that is won by spinning on a sleeping lock never begins for these tracepoints: the kernel
-//! says nothing of it, and so do we.
+//! A thread that gets a sleeping lock by spinning never reaches these tracepoints, so such waits are not seen.
 
 use std::collections::HashMap as Stacks;
 
@@ -40,47 +38,47 @@ pub use layout::{Drops, Mode, Outcome, RowKey, Traits, Waited};
 
 use layout::{Key, Row};
 
-/// Programs, as clang made them. The macro aligns them as their reader wants it.
+/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const CONTENTION: &[u8] = aya::include_bytes_aligned!("../bpf/contention.bpf.o");
 const MMAP_LOCK: &[u8] = aya::include_bytes_aligned!("../bpf/mmap_lock.bpf.o");
 
-/// What is tried first.
+/// The failed action, for error messages.
 const LOAD: &str = "load the BPF programs that time waits";
-/// How many processes there is room for without saying more.
+/// The room for chosen processes, unless more are given.
 const PROCESSES: u32 = 1024;
 
-/// Which waits.
+/// The waits to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// For any lock, where it was not free.
+    /// Waits for any lock that was not free.
     Contended,
-    /// The same, of mmap_lock alone.
+    /// Waits for mmap_lock that was not free.
     ContendedMmap,
     /// Every acquisition of mmap_lock, also of a free one.
     EveryMmap,
 }
 
-/// What is to be counted, and told apart.
+/// The waits to count, and how to group them.
 #[derive(Clone, Debug)]
 pub struct WaitsWanted {
-    /// Which waits.
+    /// The waits.
     pub watched: Watched,
-    /// Of these processes alone, by the kernel's own ids; of all where there are none.
+    /// Only these processes, by their ids in the initial PID namespace; all if `None`.
     pub pids: Option<Vec<u32>>,
-    /// Each thread for itself.
+    /// Whether each thread has rows of its own.
     pub by_thread: bool,
-    /// Each lock for itself.
+    /// Whether each lock has rows of its own.
     pub by_lock: bool,
 }
 
-/// What was waited for so far.
+/// A row of waits.
 #[derive(Clone, Debug)]
 pub struct WaitRow {
-    /// Which waits these are.
+    /// The waits in this row.
     pub key: RowKey,
-    /// The kernel's stack at the begin, innermost first; empty where it was not kept.
+    /// The kernel's stack at the begin, innermost first; empty if it was not stored.
     pub stack: Vec<u64>,
-    /// How many, and how long.
+    /// Their number and times.
     pub waited: Waited,
 }
 
@@ -89,14 +87,14 @@ pub struct WaitRow {
 pub struct Waits {
     bpf: Ebpf,
     watched: Watched,
-    /// The begin last: the first to go.
+    /// The begin is attached last and detached first.
     links: Vec<Link>,
     /// The kernel measures programs while this is open.
     stats: Option<std::os::fd::OwnedFd>,
 }
 
 impl Waits {
-    /// Makes ready to count. Nothing of the kernel's is touched yet.
+    /// Prepares to count. Attaches nothing yet.
     pub fn load(wanted: &WaitsWanted) -> Result<Self, Error> {
         if wanted.watched == Watched::EveryMmap {
             programs::need_tracefs()?;
@@ -115,7 +113,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// Waits of these processes count too, where not those of all do.
+    /// Adds these processes, if not all are counted.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         let failed = |error| bpf_refusal("choose the processes", &error);
         let map = map_mut(&mut self.bpf, "wanted")?;
@@ -124,7 +122,7 @@ impl Waits {
         pids.iter().try_for_each(&mut insert)
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     pub fn start(&mut self) -> Result<(), Error> {
         self.stats = enable_stats(Stats::RunTime).ok();
         for place in places(self.watched) {
@@ -134,12 +132,12 @@ impl Waits {
         Ok(())
     }
 
-    /// Ends counting; what was counted can still be read.
+    /// Ends counting; all counts stay readable.
     pub fn stop(&mut self) {
         while self.links.pop().is_some() {}
     }
 
-    /// How many waits were counted so far.
+    /// Returns how many waits were counted so far.
     pub fn count(&self) -> Result<u64, Error> {
         let rows = self.rows()?;
         let counts = rows.iter().map(|row| row.map(|(_, row)| row[0]));
@@ -148,7 +146,7 @@ impl Waits {
             .map_err(|error| bpf_refusal("read the waits", &error))
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn read(&self) -> Result<Vec<WaitRow>, Error> {
         let failed = |error| bpf_refusal("read the waits", &error);
         let stacks = StackTraceMap::try_from(map(&self.bpf, "stacks")?).map_err(failed)?;
@@ -176,16 +174,16 @@ impl Waits {
         Ok(rows)
     }
 
-    /// What was not counted so far, by reason.
+    /// Returns what was not counted so far, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
 
-    /// How many waits of threads that sleep have begun and are not over.
+    /// Returns how many waits of sleeping threads have begun and not ended.
     pub fn waiting(&self) -> Result<u64, Error> {
-        let failed = |error| bpf_refusal("read who waits", &error);
-        let waits = HashMap::<_, [u64; 2], layout::Noted>::try_from(map(&self.bpf, "waits")?);
+        let failed = |error| bpf_refusal("read the waiting threads", &error);
+        let waits = HashMap::<_, [u64; 2], layout::WaitWords>::try_from(map(&self.bpf, "waits")?);
         let waits = waits.map_err(failed)?;
         let waiting = waits.iter().flatten();
         Ok(waiting
@@ -193,14 +191,14 @@ impl Waits {
             .count() as u64)
     }
 
-    /// What the programs took of those whose waits count, by their own clock. The way in and out is
-    /// not in it.
+    /// Returns the programs' time for the processes whose waits count, by their own clock, without the entry and
+    /// exit.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, layout::runs)
     }
 
-    /// What they took of all processes, as the kernel measured it; none where this user may not have
-    /// it measured.
+    /// Returns the programs' time for all processes, as the kernel measured it. `None` if this user may not have it
+    /// measured.
     pub fn times_of_all(&self) -> Option<ProgramTimes> {
         self.stats.as_ref()?;
         Some(programs::times_of_all(&self.bpf))
@@ -238,7 +236,7 @@ fn load(wanted: &WaitsWanted) -> Result<Ebpf, Error> {
         .map_err(|error| bpf_refusal(LOAD, &error))
 }
 
-/// Programs, each with the group and name of its tracepoint: the end of a wait first.
+/// Programs, each with the group and name of its tracepoint; the end of a wait comes first.
 fn places(watched: Watched) -> [[&'static str; 3]; 2] {
     match watched {
         Watched::EveryMmap => [

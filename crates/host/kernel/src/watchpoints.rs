@@ -1,19 +1,19 @@
-//! Accesses to variables of a process, counted in the kernel: hardware breakpoints, with a BPF program that knows
-//! the process and runs in the thread that makes the access, behind it. What comes out are sums: by instruction,
-//! callers and thread name, with the values.
+//! Counts accesses to variables of a process in the kernel. Hardware breakpoints run a BPF program in the thread that
+//! made the access, after it. The program keeps sums: by instruction, callers and thread name, with the values.
 //!
-//! There are two forms. An event for each CPU and variable ([`wide`]) sees all threads, those too that begin later,
-//! and adds nothing to a context switch. Events of each thread ([`tasks`]), inherited by those that begin later, need
-//! no right to watch whole CPUs, and meet no other process that uses the same addresses.
+//! There are two forms. An event for each CPU and variable ([`wide`]) sees all threads, also later ones, and adds
+//! nothing to a context switch. Events on each thread ([`tasks`]), which later threads inherit, need no right to
+//! watch whole CPUs, and see no other process that uses the same addresses.
 //!
 //! Rules:
 //!
-//! 1. Rows are sums since the events were switched on; none is ever taken away.
-//! 2. A value is right where the instruction that stored it was known when it hit ([`Watchpoints::tell_store`]); else it
-//!    was read from memory, behind the store, where another thread may have stored since. The row says how often.
-//! 3. With an allowance the events of all CPUs come to rest together, but for one hit each, when it is used up
-//!    within a window, until [`Watchpoints::refresh`] begins the next one. Hits of other processes at the same addresses
-//!    have an allowance of their own ([`Watchpoints::move_to_threads`]).
+//! 1. Rows are sums since the events were enabled; none is ever removed.
+//! 2. A value is exact if the storing instruction was known at the hit ([`Watchpoints::tell_store`]). Otherwise the
+//!    program reads it from memory after the store, and another thread may have stored in between (a race). The row
+//!    counts such hits.
+//! 3. With an allowance, the events of all CPUs are throttled together once it is used up within a window, after at
+//!    most one more hit each. [`Watchpoints::refresh`] begins the next window. Hits of other processes at the same
+//!    addresses have an allowance of their own ([`Watchpoints::move_to_threads`]).
 //!
 //! Linux 5.15 or later.
 
@@ -56,17 +56,17 @@ pub use model::{
 use before::Memory;
 use each::Each;
 use layout::{Counts, Cpu, Key, Row, Variable};
-use load::{EXEC, failed, load, opener, told};
+use load::{EXEC, failed, load, not_passed, opener};
 use slots::{Slots, Watch};
 use tasks::Tasks;
 use wide::Wide;
 
-/// Where in the map of the window its hits stand, how many there may be, whether they count, and whether events rest.
+/// Cells of the window's map: its hits, the limit, whether hits count, and whether events are throttled.
 const HITS: u32 = 0;
 const ALLOWED: u32 = 1;
 const IS_ON: u32 = 2;
 const IS_RESTING: u32 = 3;
-/// The same for hits of other processes, and whether events rest because of these.
+/// The same for hits of other processes, and whether these caused the throttling.
 const STRANGERS: u32 = 4;
 const IS_STRANGE: u32 = 5;
 
@@ -78,19 +78,19 @@ pub struct Watchpoints {
     each: Each,
     slots: Slots,
     events: Events,
-    /// What is waited for of each variable.
+    /// The kind of access of each variable.
     kinds: Vec<perf::Access>,
-    /// The variable that each slot serves, and where it is.
+    /// The variable that each slot serves, and its address.
     serving: Vec<(usize, Breakpoint)>,
     memory: Memory,
     sees_kernel: bool,
     allowance: Option<u64>,
     hit_cost: Cost,
-    /// The program that looks for exec.
+    /// The program that detects exec.
     execs: Option<Link>,
 }
 
-/// Where the events are.
+/// The events.
 #[derive(Debug)]
 enum Events {
     None,
@@ -99,7 +99,7 @@ enum Events {
 }
 
 impl Events {
-    /// Returns when each CPU on which an event is has taken an interrupt: the kernel reads an event on its own CPU.
+    /// Returns after each CPU with an event has taken an interrupt, because the kernel reads an event on its own CPU.
     fn reach_cpus(&self) -> std::io::Result<()> {
         match self {
             Events::None => Ok(()),
@@ -109,26 +109,26 @@ impl Events {
     }
 }
 
-/// Whether events of threads rest, as the window's allowance is used up.
+/// Whether events of threads are throttled, because the window's allowance is used up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
     is_resting: bool,
-    /// How often each slot was hit beyond the allowance, as far as that is known.
+    /// Known hits of each slot beyond the allowance.
     beyond: [u64; slots::REGISTERS as usize],
-    /// Slots that were in this window.
+    /// Slots with such hits in this window.
     rested: u64,
 }
 
-/// What needs no program.
+/// What can be prepared before the program is loaded.
 struct Prepared {
     hit_cost: Cost,
     sees_kernel: bool,
-    /// The events, where they are those of CPUs.
+    /// The events, if they are those of CPUs.
     wide: Option<Wide>,
 }
 
 fn prepare(form: Form, slots: &Slots, served: &[(Watch, Breakpoint)]) -> Result<Prepared, Error> {
-    // Before all slots are taken.
+    // Before all slots are taken, because measuring needs one.
     let (hit_cost, sees_kernel) = hit::measure()?;
     let wide = match form {
         Form::Wide => Some(Wide::open(sees_kernel, slots, served)?),
@@ -142,8 +142,8 @@ fn prepare(form: Form, slots: &Slots, served: &[(Watch, Breakpoint)]) -> Result<
 }
 
 impl Watchpoints {
-    /// Makes ready to count: all events are there, and none counts. There is a slot for each of the variables in
-    /// `serving`, which are places in the list of watchpoints; others may be served later ([`Watchpoints::serve`]).
+    /// Prepares to count: all events exist, and none counts. Each variable in `serving`, which holds indices of
+    /// `watchpoints`, gets a slot. Others may be served later ([`Watchpoints::serve`]).
     pub fn open(
         wanted: &WatchWanted,
         watchpoints: &[Watchpoint],
@@ -162,7 +162,7 @@ impl Watchpoints {
             (Watch::new(*index, &at), at)
         });
         let served: Vec<(Watch, Breakpoint)> = served.collect();
-        // The kernel takes as long to check the program as to give the first events away.
+        // In parallel, because the kernel takes as long to verify the program as to open the first events.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
             let prepared = prepare(wanted.form, &slots, &served);
@@ -205,7 +205,7 @@ impl Watchpoints {
         Ok(set)
     }
 
-    /// Tells the program of a variable.
+    /// Passes a variable to the program.
     fn tell_variable(
         &mut self,
         index: usize,
@@ -220,13 +220,13 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    /// All that are served, by number.
+    /// Returns all served variables, by number.
     fn served(&self) -> Vec<(u32, Breakpoint)> {
         let served = self.serving.iter();
         served.map(|(index, at)| (*index as u32, *at)).collect()
     }
 
-    /// Limits a window to the hits that take so long.
+    /// Limits a window to the hits that take this long.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;
@@ -236,21 +236,21 @@ impl Watchpoints {
 
     fn set_window(&mut self, cell: u32, value: u64) -> Result<(), Error> {
         let mut window =
-            Array::<_, u64>::try_from(map_mut(&mut self.bpf, "window")?).map_err(told)?;
-        window.set(cell, value, 0).map_err(told)
+            Array::<_, u64>::try_from(map_mut(&mut self.bpf, "window")?).map_err(not_passed)?;
+        window.set(cell, value, 0).map_err(not_passed)
     }
 
-    /// So many hits are allowed in a window, where there is a limit.
+    /// Returns how many hits a window allows; `None` without a limit.
     pub fn allowance(&self) -> Option<u64> {
         self.allowance
     }
 
-    /// What one hit costs, the program's own work for the process left out ([`Watchpoints::times`]).
+    /// Returns the cost of one hit, without the program's own work for the process ([`Watchpoints::times`]).
     pub fn hit_cost(&self) -> Cost {
         self.hit_cost
     }
 
-    /// Has a slot serve another variable from now on; what became of the window so far.
+    /// Makes a slot serve another variable. Returns the result of the window so far.
     pub fn serve(
         &mut self,
         slot: usize,
@@ -283,17 +283,17 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Nothing is watched at an address any more.
+    /// Stops watching an address.
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
         let map = HashMap::<_, u64, Variable>::try_from(map_mut(&mut self.bpf, "variables")?);
         match map.and_then(|mut map| map.remove(&address)) {
-            // Of one that had no turn yet.
+            // A variable that had no turn yet is not in the map.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
-            Err(error) => Err(told(error)),
+            Err(error) => Err(not_passed(error)),
         }
     }
 
-    /// How the threads got their events, where each has its own.
+    /// Returns how the threads got their events; `None` if the events are those of CPUs.
     pub fn attached(&self) -> Option<Attached> {
         match &self.events {
             Events::Tasks(tasks, _) => Some(tasks.attached()),
@@ -301,17 +301,17 @@ impl Watchpoints {
         }
     }
 
-    /// Reservations of debug registers by tiptoe: those for threads, and those for CPUs.
+    /// Returns tiptoe's reservations of debug registers: those for threads, and those for CPUs.
     pub fn reservations(&self) -> Result<[Stats; 2], Error> {
         self.slots.stats()
     }
 
-    /// Whether accesses of the kernel's count, on behalf of the process.
+    /// Returns whether accesses by the kernel for the process count.
     pub fn sees_kernel(&self) -> bool {
         self.sees_kernel
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     pub fn start(&mut self) -> Result<(), Error> {
         self.execs = Some(attach(&mut self.bpf, EXEC)?);
         self.set_window(HITS, 0)?;
@@ -325,10 +325,11 @@ impl Watchpoints {
         })
     }
 
-    /// Begins the next window; what became of the one before.
+    /// Begins the next window. Returns the result of the one before.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.served();
-        // Looked at and cleared before the counts of rests are read: a rest that is missed here stands in both next time.
+        // The flag must be read and cleared before the counts of rests. A rest that is missed here is then in both
+        // next time.
         let did_rest = self.in_window(IS_RESTING)? != 0;
         if did_rest {
             let variables: Vec<u32> = served.iter().map(|(index, _)| *index).collect();
@@ -357,8 +358,8 @@ impl Watchpoints {
         Ok(window)
     }
 
-    /// Has events of threads rest where the window's allowance is used up: those of CPUs do that by themselves.
-    /// Whether they do so.
+    /// Disables the events of threads if the window's allowance is used up; events of CPUs do so by themselves.
+    /// Returns whether the events of threads are disabled.
     pub fn rest(&mut self) -> Result<bool, Error> {
         let is_used_up = match (self.allowance, &self.events) {
             (Some(allowed), Events::Tasks(_, rest)) if !rest.is_resting => {
@@ -383,7 +384,7 @@ impl Watchpoints {
         window.get(&cell, 0).map_err(failed)
     }
 
-    /// What has become of the window so far.
+    /// Returns the result of the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
         let hits = self.in_window(HITS)?;
         let map = map(&self.bpf, "rests")?;
@@ -420,22 +421,22 @@ impl Watchpoints {
         })
     }
 
-    /// Ends counting; what was counted can still be read.
+    /// Ends counting; all counts stay readable.
     pub fn stop(&mut self) {
         self.events = Events::None;
     }
 
-    /// Whether the process runs another program by now: its accesses have not counted since.
+    /// Returns whether the process runs another program; its accesses do not count since.
     pub fn has_execed(&self) -> bool {
         programs::first_word(&self.bpf) != 0
     }
 
-    /// Says what the instruction that ends at an address stores.
+    /// Passes to the program what the instruction that ends at an address stores.
     pub fn tell_store(&mut self, end: u64, store: &Store) -> Result<(), Error> {
         self.insert("stores", end, layout::store(store))
     }
 
-    /// Says how to step from a place in the program to its caller: the bits of a rule of `tiptoe-stack`.
+    /// Passes to the program how to step from an address to its caller: the bits of a rule of `tiptoe-stack`.
     pub fn tell_rule(&mut self, at: u64, rule: u32) -> Result<(), Error> {
         self.insert("rules", at, rule)
     }
@@ -443,15 +444,15 @@ impl Watchpoints {
     fn insert<V: aya::Pod>(&mut self, name: &str, key: u64, value: V) -> Result<(), Error> {
         let map = HashMap::<_, u64, V>::try_from(map_mut(&mut self.bpf, name)?);
         let inserted = map.and_then(|mut map| map.insert(key, value, 0));
-        inserted.map_err(told)
+        inserted.map_err(not_passed)
     }
 
-    /// The hits since the last time one by one, in the order in which they were told.
+    /// Returns the single hits since the last call, in the order of their reports.
     pub fn each(&mut self) -> Vec<Access> {
         self.each.read()
     }
 
-    /// What was counted so far.
+    /// Returns the rows so far.
     pub fn read(&self) -> Result<Vec<WatchRow>, Error> {
         let rows = HashMap::<_, Key, Row>::try_from(map(&self.bpf, "rows")?).map_err(failed)?;
         let rows = rows
@@ -460,7 +461,7 @@ impl Watchpoints {
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// The hits of a variable so far.
+    /// Returns the hits of a variable so far.
     pub fn hits(&self, variable: u32) -> Result<Hits, Error> {
         let counted = PerCpuArray::<_, Counts>::try_from(map(&self.bpf, "counted")?);
         let counts = counted.and_then(|counted| counted.get(&variable, 0));
@@ -473,19 +474,19 @@ impl Watchpoints {
         Ok(sum)
     }
 
-    /// Hits of other processes, at the same address.
+    /// Returns the hits of other processes at the same addresses.
     pub fn foreign(&self) -> Result<u64, Error> {
         let cpus = programs::cpus::<Cpu>(&self.bpf)?;
         Ok(cpus.iter().map(|cpu| layout::cpu(cpu).1).sum())
     }
 
-    /// What was not counted so far, by reason.
+    /// Returns what was not counted so far, by reason.
     pub fn drops(&self) -> Result<Drops, Error> {
         let (counts, missed) = programs::drops(&self.bpf)?;
         Ok(layout::drops(counts, missed))
     }
 
-    /// What the program took, by its own clock. The trap, which takes far more, is not in it.
+    /// Returns the program's time by its own clock, without the trap, which takes far longer.
     pub fn times(&self) -> Result<ProgramTimes, Error> {
         programs::times(&self.bpf, |cpu| layout::cpu(cpu).0)
     }

@@ -1,8 +1,10 @@
-/* Runs each instruction of a file of code and writes down what it changed.
+/*
+ * Runs each instruction of a file of code and records what it changed.
  *
- * Arguments: FILE OF CODE, OUTPUT. Each line on standard input is a number of slots: it maps the file, runs
- * so many slots, REPEAT times each, writes one result a slot and unmaps the file again. Everything is at fixed
- * addresses below 4 GiB, because the code holds some of them. opcodes.rs has the layout of a slot. */
+ * Arguments: FILE OF CODE, OUTPUT. Each line on standard input is a number of slots. For each line the program maps
+ * the file, runs the slots REPEAT times each, writes one result a slot and unmaps the file. All addresses are
+ * fixed, and below the first four GiB, because the code contains some of them. opcodes.rs has the layout of a slot.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -20,7 +22,7 @@ enum {
     SLOT = 192, BEGIN = 128, REPEAT = 2,
     /* Guarded on both sides: a copy that runs away ends there. */
     DATA = 0x20000000, DATA_LEN = 0x3000,
-    /* Where jumps through memory and registers lead; no bit of the address is one of the flags that hurt. */
+    /* The targets of jumps through memory and registers. No bit of the address is one of the harmful flags. */
     FAR = 0x30000000, FALL = 0x30001000,
     CODE = 0x40000000,
 };
@@ -29,7 +31,7 @@ struct result {
     uint64_t registers[16], flags, exit, signal, vectors, memory;
 };
 
-/* What the assembly below reads and writes, at its own offsets. */
+/* The state that the assembly below reads and writes, at fixed offsets. */
 struct state {
     uint64_t in[16], out[16], flags, exit, target, stack, base;
     uint64_t padding[3];
@@ -41,7 +43,7 @@ static volatile uint64_t signal_seen;
 extern void run_instruction(void);
 extern void leave_instruction(void);
 
-/* state.in is loaded in the order of the registers' numbers, but rsp; rsp last. */
+/* state.in is loaded in the order of the registers' numbers; rsp last. */
 __asm__(
     ".text\n.globl run_instruction\nrun_instruction:\n"
     "  push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15\n"
@@ -67,13 +69,13 @@ __asm__(
     "  pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx\n"
     "  ret\n");
 
-/* Uses no thread-local storage: the instruction may have changed fs. */
+/* Must not use thread-local storage, because the instruction may have changed fs. */
 __attribute__((optimize("no-stack-protector")))
 static void caught(int signal, siginfo_t *info, void *context) {
     static uint64_t target;
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     (void)info;
-    /* What still runs at the second tick would run for ever. */
+    /* An instruction still running at the second tick would run forever. */
     if (signal == SIGVTALRM && (target != state.target || registers[REG_RIP] < DATA)) {
         target = state.target;
         return;
@@ -124,7 +126,7 @@ static uint8_t fresh[DATA_LEN];
 
 static void prepare(void) {
     uint64_t seed = 1;
-    /* Words of single and double floats of ordinary size, which most instructions can use. */
+    /* Words of ordinary single and double floats, which most instructions can use. */
     for (size_t at = 0; at < sizeof fresh; at += 8) {
         uint64_t word = pattern(&seed) & 0x3fffffff3fffffff;
         memcpy(fresh + at, &word, 8);
@@ -137,7 +139,7 @@ static void prepare(void) {
     for (int number = 8; number < 16; number++) registers[number] = DATA + 0x800 + number * 64;
     memcpy(state.in, registers, sizeof registers);
     __asm__ volatile("fninit; xsave64 %0" : "+m"(state.before) : "a"(-1), "d"(-1));
-    /* Vector registers, and nothing else: bits 1, 2, 5, 6 and 7. */
+    /* Vector registers only: bits 1, 2, 5, 6 and 7. */
     uint64_t known;
     memcpy(&known, state.before + 512, 8);
     uint32_t enabled;
@@ -169,7 +171,7 @@ static struct result run(uint64_t slot) {
     run_instruction();
     memcpy(result.registers, state.out, sizeof state.out);
     result.flags = state.flags, result.exit = state.exit, result.signal = signal_seen;
-    /* The x87's last instruction may be in the copy; which parts are in use is the processor's affair. */
+    /* The x87's last instruction may be in the copy. The processor decides which parts are in use. */
     memset(state.after + 8, 0, 8), memset(state.after + 512, 0, 64);
     result.vectors = mix(0, state.after, sizeof state.after);
     result.memory = mix(0, (void *)(uintptr_t)DATA, DATA_LEN);
@@ -193,7 +195,7 @@ int main(int count, char **arguments) {
     uint8_t *landings = map(FAR, 0x2000, PROT_READ | PROT_WRITE | PROT_EXEC, -1);
     memset(landings, 0x90, 0x2000);
     landing(landings + 0x80, 1), landing(landings + (FALL - FAR), 2);
-    /* Where a register leads an instruction may write. */
+    /* An instruction may write to the address in a register. */
     if (mprotect(landings, 0x2000, PROT_READ | PROT_EXEC)) fail("mprotect");
     prepare();
     uint64_t slots;

@@ -1,10 +1,9 @@
-//! Every opcode under a uprobe does what it does without one.
+//! Every opcode under a uprobe has the same effect as without one.
 //!
-//! A slot is `traps, instruction, nops, jmp FALL`. All that follows an opcode is nops, so that no length has to
-//! be known: they serve as immediates, too. There are more of them than the kernel copies, so that the end of
-//! its copy is never run.
-//! opcodes.c runs the slots without probes, twice, and with a probe on each instruction; what faults without
-//! a probe, or differs from itself, is left out. The C program has the addresses.
+//! A slot is `traps, instruction, nops, jmp FALL`. Nops follow each opcode, so that no length must be known: they
+//! also serve as immediates. They are more than the kernel copies, so that the end of its copy never runs. opcodes.c
+//! runs the slots without probes, twice, and with a probe on each instruction. Instructions that fault without a
+//! probe, or whose two runs differ, are skipped. The C program has the addresses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,22 +18,22 @@ const BEGIN: usize = 128;
 const NOP: u8 = 0x90;
 const TRAP: u8 = 0xcc;
 const JUMP: u8 = 0xe9;
-/// Slots in a file.
+/// The slots in a file.
 const BATCH: usize = 8192;
-/// Runs of a slot in a batch.
+/// The runs of a slot in a batch.
 const REPEAT: u64 = 2;
 const DATA: u32 = 0x2000_0000;
 const FALL: u32 = 0x3000_1000;
 const CODE: u32 = 0x4000_0000;
-/// Stands for the distance from the next instruction to the data.
+/// A placeholder for the distance from the next instruction to the data.
 const HERE: [u8; 4] = [0xfe, 0xca, 0xad, 0xde];
 const WORDS: usize = 21;
 const SIGNAL: usize = 18;
 
-/// What one slot left behind: registers, flags, where it ended, its signal, sums of vectors and of memory.
+/// The state after one slot: registers, flags, its exit, its signal, sums of vectors and of memory.
 type Outcome = [u64; WORDS];
 
-/// The bytes of an instruction; what they lack are nops.
+/// The bytes of an instruction; the rest is nops.
 type Code = Vec<u8>;
 
 struct Runner {
@@ -48,7 +47,7 @@ struct Runner {
 impl Runner {
     fn start() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: numbers that differ are all that is wanted.
+        // Relaxed: orders nothing; the numbers must only differ.
         let number = NEXT.fetch_add(1, Relaxed);
         let name = format!("tiptoe-opcodes-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -93,8 +92,8 @@ impl Runner {
             .collect()
     }
 
-    /// Puts these instructions into a new file and runs them. A new one, because the kernel may still be
-    /// taking a link to the one before apart.
+    /// Writes these instructions to a new file and runs them. A new one, because the kernel may still be removing a
+    /// link to the previous one.
     fn run_new(&mut self, codes: &[Code]) -> Vec<Outcome> {
         let _ = std::fs::remove_file(&self.code);
         let image: Vec<u8> = codes.iter().enumerate().flat_map(slot).collect();
@@ -102,7 +101,7 @@ impl Runner {
         self.run(codes.len())
     }
 
-    /// Compares those of these instructions that do not fault here with themselves under a uprobe.
+    /// Compares the instructions that do not fault with themselves under a uprobe.
     fn compare(&mut self, codes: &[Code]) -> Verdicts {
         let outcomes = self.run_new(codes);
         let well = codes
@@ -133,7 +132,7 @@ impl Runner {
             if !same {
                 verdicts.wrong.push((code, difference(bare, probed)));
             } else if bare[SIGNAL] == 0 && counts[index].count != REPEAT {
-                // One that faults in this run, in the place that it has now, may have run any number of times before.
+                // If it faults only in this run, at this address, it may have run any number of times before.
                 verdicts.uncounted.push((code, counts[index].count));
             }
         }
@@ -165,7 +164,7 @@ impl Verdicts {
     }
 }
 
-/// What differs, in words.
+/// Returns the difference in words.
 fn difference(bare: &Outcome, probed: &Outcome) -> String {
     const NAMES: [&str; WORDS] = [
         "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
@@ -176,7 +175,7 @@ fn difference(bare: &Outcome, probed: &Outcome) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The bytes of a slot.
+/// Returns the bytes of a slot.
 fn slot((index, code): (usize, &Code)) -> [u8; SLOT] {
     let mut slot = [NOP; SLOT];
     let at = CODE + (index * SLOT) as u32;
@@ -192,7 +191,7 @@ fn slot((index, code): (usize, &Code)) -> [u8; SLOT] {
     slot
 }
 
-/// Prefixes of instructions that are not of the VEX family.
+/// Prefixes of instructions outside the VEX family.
 const PREFIXES: [&[u8]; 13] = [
     &[],
     &[0x66],
@@ -209,12 +208,12 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// The bytes behind an opcode: each with another operand, for each of the eight meanings that they may choose.
+/// Returns the bytes after an opcode: each with another operand, for each of the eight meanings that they may select.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
         let operand = |low: u8, more: &[u8]| [&[which << 3 | low], more].concat();
-        // (%rsi), (%rbx), 16(%rsi), DATA + 0x1200 by its address, and from the next instruction on
+        // (%rsi), (%rbx), 16(%rsi), DATA + 0x1200 by its address, and relative to the next instruction
         [
             operand(6, &[]),
             operand(3, &[]),
@@ -226,7 +225,7 @@ fn operands() -> Vec<Vec<u8>> {
     registers.chain(memory).collect()
 }
 
-/// Instructions with immediates that nops do not serve for: near branches, `enter`, and the absolute moves.
+/// Returns instructions for whose immediates nops do not serve: near branches, `enter`, and the absolute moves.
 fn special() -> Vec<Code> {
     let near = (0x80..=0x8f).map(|opcode| vec![0x0f, opcode, 0x20, 0, 0, 0]);
     let calls = [0xe8, 0xe9].map(|opcode| vec![opcode, 0x20, 0, 0, 0]);
@@ -254,7 +253,7 @@ fn special() -> Vec<Code> {
     prefixed.collect()
 }
 
-/// Everything of the maps that prefixes and 0F choose.
+/// Returns all opcodes of the maps that prefixes and 0F select.
 fn legacy() -> impl Iterator<Item = Code> {
     const MAPS: [&[u8]; 4] = [&[], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]];
     let heads = PREFIXES
@@ -263,7 +262,7 @@ fn legacy() -> impl Iterator<Item = Code> {
     heads.flat_map(with_operands)
 }
 
-/// Everything of the maps that VEX and EVEX choose.
+/// Returns all opcodes of the maps that VEX and EVEX select.
 fn vex() -> impl Iterator<Item = Code> {
     let two = (0..8u8).map(|low| vec![0xc5, 0xf8 | low]);
     let three = (1..=3u8).flat_map(|map| {
@@ -283,7 +282,7 @@ fn vex() -> impl Iterator<Item = Code> {
     two.chain(three).chain(evex).flat_map(with_operands)
 }
 
-/// Each opcode behind `head`, with each operand.
+/// Returns each opcode after `head`, with each operand.
 fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     (0..=0xffu8).flat_map(move |opcode| {
         let head = head.clone();
@@ -293,20 +292,20 @@ fn with_operands(head: Code) -> impl Iterator<Item = Code> {
     })
 }
 
-/// Not those that a hypervisor decides about, and no loop whose only turn is itself: it runs, and counts, as
-/// often as it turns.
+/// Excludes instructions that a hypervisor handles, and loops to themselves, which run and count an arbitrary number
+/// of times.
 fn is_ours(code: &Code) -> bool {
     let hypervisor = |three: &[u8]| matches!(three, [0x0f, 1, 0xc1 | 0xd9]);
     let to_itself = |two: &[u8]| matches!(two, [0xe0..=0xe2, 0xf0..=0xff]);
     !code.windows(3).any(hypervisor) && !code.windows(2).any(to_itself)
 }
 
-/// Every `1 / TIPTOE_TEST_SCALE`th of them.
+/// Returns every `1 / TIPTOE_TEST_SCALE`th of them.
 fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse().ok());
-    // Odd and prime: no period of the generators'.
+    // Odd and prime, so that it is no period of the generators.
     let step = match scale.unwrap_or(0.01) {
         scale if scale < 1.0 => 101,
         _ => 1,
@@ -314,9 +313,9 @@ fn share(codes: impl Iterator<Item = Code>) -> impl Iterator<Item = Code> {
     codes.step_by(step)
 }
 
-/// Each instruction that [`unprobeable`] lets through does under a uprobe what it does without, and is counted.
+/// Each instruction that [`unprobeable`] accepts has the same effect under a uprobe as without, and is counted.
 #[test]
-fn a_probed_instruction_does_what_it_does_bare() {
+fn a_probed_instruction_has_the_effect_of_a_bare_one() {
     if let Err(refusal) = Capabilities::get().process_uprobes {
         return println!("skipped: opcodes under uprobes ({refusal})");
     }

@@ -1,10 +1,13 @@
-/* Calls functions as told on its standard input, one command a line:
- *   main N     the main thread calls counted() N times
- *   worker N   the thread that has always been there does
- *   thread N   a new thread does, and ends
- *   fork N     a forked child does, and ends
- *   leave 0    the main thread ends, another goes on reading commands
- * Prints the address of counted() first, and one line when a command is done. */
+/*
+ * Calls functions on command from its standard input, one command a line:
+ * - main N: the main thread calls counted() N times
+ * - worker N: an existing thread calls it
+ * - thread N: a new thread calls it, and exits
+ * - fork N: a forked child calls it, and exits
+ * - leave 0: the main thread exits, and another reads the next commands
+ *
+ * Prints the address of counted() first, and one line after each command.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>

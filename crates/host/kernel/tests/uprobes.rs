@@ -1,4 +1,4 @@
-//! Kernel uprobes against a real program that says how often it called.
+//! Kernel uprobes in a real program that reports how often it called.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -54,7 +54,7 @@ impl Target {
         Process::new(self.child.id()).unwrap()
     }
 
-    /// The probe on `counted()`, as a target in a container would be opened.
+    /// Returns the probe on `counted()`, opened as for a target in a container.
     fn probe(&self) -> (KernelProbe, std::fs::File) {
         let maps = self.process().maps().unwrap();
         let mapping = maps.iter().find(|m| m.contains(self.counted)).unwrap();
@@ -93,7 +93,7 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// Whether the test can run; says what is missing if not.
+/// Returns whether the test can run; prints what is missing if not.
 fn allowed() -> bool {
     can("process uprobes", Capabilities::get().process_uprobes)
 }
@@ -182,7 +182,7 @@ fn a_program_that_has_not_run_yet_is_counted_from_its_start() {
         offset: probe.offset,
     };
     let set = UprobeSet::open(Process::new(child.id()).unwrap(), &[late]).unwrap();
-    // One byte at a time reaches `read`; the rest is the target's.
+    // `read` takes one byte at a time; the rest is the target's.
     child
         .stdin
         .take()
@@ -254,7 +254,7 @@ fn a_dropped_set_leaves_nothing() {
     assert_eq!(code(&target), before);
 }
 
-/// Closes the first probe, and waits until the kernel has: it takes 0.2 ms. What it had counted then.
+/// Closes the first probe, and waits until the kernel has disarmed it, which takes 0.2 ms. Returns its count then.
 fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
     set.close(&[0]);
     for _ in 0..10_000 {
@@ -268,13 +268,13 @@ fn close_first(set: &mut UprobeSet, target: &mut Target) -> u64 {
 }
 
 #[test]
-fn a_probe_that_is_closed_costs_nothing_and_counts_on_once_it_is_opened_again() {
+fn a_closed_probe_costs_nothing_and_counts_again_after_it_is_opened() {
     if !allowed() {
         return;
     }
     let mut target = Target::start("closed");
     let (probe, _file) = target.probe();
-    // Up to 32 places have a link each; of more the neighbours of a closed one are armed again.
+    // Up to 32 places have a link each. With more, the neighbours of a closed one are armed again.
     for probes in [vec![probe.clone(); 2], vec![probe; 200]] {
         let last = probes.len() - 1;
         let mut set = UprobeSet::open(target.process(), &probes).unwrap();
@@ -295,7 +295,7 @@ fn a_probe_that_is_closed_costs_nothing_and_counts_on_once_it_is_opened_again() 
 }
 
 #[test]
-fn threads_count_on_once_their_probe_is_opened_again() {
+fn threads_count_again_after_their_probe_is_opened() {
     if !can("thread uprobes", Capabilities::get().thread_uprobes) {
         return;
     }
@@ -319,7 +319,7 @@ fn threads_count_on_once_their_probe_is_opened_again() {
 }
 
 #[test]
-fn two_sets_count_each_for_itself() {
+fn two_sets_count_separately() {
     if !allowed() {
         return;
     }
@@ -332,7 +332,7 @@ fn two_sets_count_each_for_itself() {
 }
 
 #[test]
-fn a_probe_that_cannot_be_is_refused_alone() {
+fn an_impossible_probe_is_refused_alone() {
     if !allowed() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Accesses to a variable of this very process, counted by breakpoints of all CPUs.
+//! Accesses to a variable of this process, counted by breakpoints on all CPUs.
 
 #[path = "../../../../tests/support/skipped.rs"]
 mod skipped;
@@ -15,10 +15,10 @@ use tiptoe_sys::host::perf::{Access, Breakpoint};
 
 const THREADS: u64 = 20;
 const STORES: u64 = 50;
-/// No machine takes a thousand hits in this time.
+/// Too short for a thousand hits on any machine.
 const ALLOWED_NS: u64 = 100_000;
 
-/// While it is open no other test takes debug registers: `tests/support/breakpoint.rs` locks this file, too.
+/// While the file is locked no other test takes debug registers. `tests/support/breakpoint.rs` locks it, too.
 fn turn() -> File {
     let path = std::env::temp_dir().join("tiptoe-debug-registers.lock");
     let mut options = OpenOptions::new();
@@ -28,9 +28,9 @@ fn turn() -> File {
     file
 }
 
-/// The rows of what these threads store, one after the other: `STORES` times 7, and once their number.
+/// Returns the rows of the stores of these threads, one after the other: `STORES` times 7, and once their number.
 fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchRow>, Watchpoints)> {
-    // For good: the events are still there when this returns.
+    // Leaked, because the events still exist when this returns.
     let variable: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));
     let mut wanted = WatchWanted {
         pid: std::process::id(),
@@ -122,7 +122,7 @@ fn threads_have_breakpoints_of_their_own() {
 }
 
 #[test]
-fn only_what_is_wanted_is_counted() {
+fn only_matching_accesses_are_counted() {
     let _turn = turn();
     let nine = |wanted: &mut WatchWanted| {
         wanted.only_changed = true;

@@ -1,4 +1,4 @@
-//! A thread that hears what the programs tell, and has tasks charged at once where some were moved that may run.
+//! A thread that receives the programs' reports, and has tasks charged at once if a running one may have been moved.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use super::layout::News;
 use super::settle::Settle;
 use crate::Error;
 
-/// The thread. It ends when this is dropped, having heard all.
+/// The thread. Dropping this ends it, after it has received all reports.
 #[derive(Debug)]
 pub(super) struct Follower {
     news: Receiver<(Instant, News)>,
@@ -38,12 +38,12 @@ impl Follower {
         })
     }
 
-    /// What was told since the last time, and when it was heard.
+    /// Returns the reports since the last call, with the times of their receipt.
     pub(super) fn news(&self) -> impl Iterator<Item = (Instant, News)> {
         self.news.try_iter()
     }
 
-    /// Ends, and what was told until now.
+    /// Ends the thread. Returns the remaining reports.
     pub(super) fn end(mut self) -> Vec<(Instant, News)> {
         self.join();
         self.news.try_iter().collect()
@@ -87,7 +87,7 @@ fn follow(
             return;
         }
         if has_moved {
-            // What could not be charged now is, at the next reading.
+            // What could not be charged now is charged at the next reading.
             let _ = settle.now();
         }
     }

@@ -1,44 +1,44 @@
-//! What `bpf/cgroups_layout.h` says, in Rust.
+//! The layout in `bpf/cgroups_layout.h`, in Rust.
 
 use tiptoe_sys::host::perf::Counts;
 
-/// Slots that are no cgroup's own, and the first that may be one's.
+/// The slots of no cgroup, and the first that may be a cgroup's.
 pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
-/// Words of `struct tiptoe_line`, of `struct tiptoe_counted`, of `struct tiptoe_cpu`, and of `struct tiptoe_round`.
+/// Words of `struct tiptoe_line`, `tiptoe_counted`, `tiptoe_cpu` and `tiptoe_round`.
 pub(super) const LINE: usize = 8;
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = 18;
 pub(super) const ROUND: usize = 7;
 
-/// What the kinds of news are.
+/// The kinds of news.
 const MADE: u64 = 1;
 const MOVED: u64 = 2;
 const GONE: u64 = 3;
 
-/// What tasks of one cgroup did on one CPU.
+/// The counts of one cgroup's own tasks on one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// The time that they ran.
+    /// Their run time.
     pub runtime_ns: u64,
     /// Switches from one of them to another task.
     pub switches: u64,
-    /// Of these, to a task of another cgroup.
+    /// Switches among these to a task of another cgroup.
     pub cgroup_switches: u64,
-    /// Faults that needed nothing read.
+    /// Faults that read nothing from storage.
     pub minor_faults: u64,
-    /// Faults that waited for what had to be read.
+    /// Faults that waited for storage.
     pub major_faults: u64,
-    /// How often one of them was sent to another CPU.
+    /// Moves of one of them to another CPU.
     pub migrations: u64,
-    /// What each event counted that is read.
+    /// The counts of each event.
     pub events: Vec<Counts>,
 }
 
 impl Charged {
-    /// From the words of a line, and those of its events.
+    /// Returns the counts in a line and its events' words.
     pub(super) fn read(
         line: impl Fn(usize) -> u64,
         counted: impl Fn(usize) -> u64,
@@ -60,7 +60,7 @@ impl Charged {
         }
     }
 
-    /// What came behind an earlier state.
+    /// Returns the growth since an earlier state.
     pub(super) fn since(mut self, before: &Charged) -> Charged {
         for (now, before) in self.numbers().into_iter().zip(before.clone().numbers()) {
             *now = now.wrapping_sub(*before);
@@ -68,7 +68,7 @@ impl Charged {
         self
     }
 
-    /// Both together.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Charged) {
         let more = Counts::default();
         self.events
@@ -98,44 +98,44 @@ impl Charged {
     }
 }
 
-/// What went wrong: each is 0 where all is as it should be.
+/// What went wrong; all are 0 in a good run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Switches that the kernel did not tell of, as it hides one of the tasks: their fields were charged later, and
-    /// events may be in their neighbours' counts.
+    /// Switches that the kernel did not report, because it hides one of the tasks. The fields were charged later;
+    /// events may be in the neighbours' counts.
     pub unseen: u64,
-    /// Of these, where a task was not known before: what it did at first is missing. And whatever there was no memory
-    /// to know.
+    /// Among these, tasks without kept fields, whose first counts are missing. Also tasks for which no memory was
+    /// left.
     pub strangers: u64,
-    /// Switches from a task that had been moved to another cgroup while it ran, before its CPU was flushed: what it
-    /// did in between is in the first one's count.
+    /// Switches from a task that was moved to another cgroup while it ran, before its CPU was flushed. Its counts in
+    /// between went to the old cgroup.
     pub moved: u64,
-    /// Switches to cgroups that there was no slot for.
+    /// Switches to cgroups without a slot.
     pub no_slot: u64,
     /// Events that a CPU could not read.
     pub unread: u64,
-    /// News that had no room.
+    /// News for which the ring had no room.
     pub untold: u64,
-    /// Switches that the kernel ran no program at, as one ran already.
+    /// Switches for which the kernel ran no program, because one was running on that CPU.
     pub missed: u64,
-    /// Where tasks are asked: switches of the system that none of them told of, as the kernel hides it; what those
-    /// tasks did is missing.
+    /// By tasks: switches of the system that no task accounts for, because the kernel hides some. The counts of those
+    /// tasks are missing.
     pub hidden: u64,
-    /// And switches that they told of, and that the system had not.
+    /// By tasks: switches of tasks that the system does not have.
     pub surplus: u64,
-    /// And tasks whose end the kernel did not tell of, or not in time: what they did last is missing.
+    /// By tasks: ends that the kernel did not report, or not in time. The last counts of those tasks are missing.
     pub unended: u64,
 }
 
-/// What is known of tasks that are asked.
+/// The state of counting by tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
-    /// How many began to end, and how many did.
+    /// Tasks that began to end, and that ended.
     pub(super) ending: u64,
     pub(super) ended: u64,
-    /// How many were seen in between, in all rounds together.
+    /// Tasks seen in between, over all rounds.
     pub(super) seen_ending: u64,
-    /// Of how many the end was never told.
+    /// Tasks whose end was never reported.
     pub(super) lost: u64,
     no_room: u64,
     runs: u64,
@@ -163,33 +163,33 @@ impl Round {
     }
 }
 
-/// What the programs took.
+/// The programs' time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// At switches.
     pub switches: SwitchTimes,
-    /// How many births, ends and moves of tasks were looked at where these are asked, and how long that took.
+    /// By tasks: births, ends and moves that were handled.
     pub lives: u64,
-    /// See there.
+    /// The time for these.
     pub lives_ns: u64,
-    /// How often all tasks were asked, and how long that took.
+    /// Rounds over all tasks.
     pub rounds: u64,
-    /// See there.
+    /// The time for these.
     pub rounds_ns: u64,
 }
 
-/// What the programs took at switches within a cgroup, and at those from one to another.
+/// The programs' time at switches within a cgroup, and between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchTimes {
-    /// How many there were.
+    /// The number of runs.
     pub runs: [u64; 2],
-    /// How many of them were timed.
+    /// The number of timed runs.
     pub timed: [u64; 2],
-    /// How long those took.
+    /// The time of these.
     pub timed_ns: [u64; 2],
 }
 
-/// Adds what a CPU's state says.
+/// Adds a CPU's state.
 pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut SwitchTimes) {
     let [unseen, strangers, moved, no_slot, unread] = std::array::from_fn(|at| state[7 + at]);
     checks.unseen += unseen;
@@ -204,12 +204,12 @@ pub(super) fn add_cpu(state: &[u64; CPU], checks: &mut Checks, times: &mut Switc
     }
 }
 
-/// What the programs tell.
+/// A report of the programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// A cgroup was made, with this path.
     Made(u64, String),
-    /// Tasks were moved that may run at this moment.
+    /// Running tasks may have been moved.
     Moved,
     /// A cgroup was removed.
     Gone(u64),
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_have_their_places() {
+    fn words_have_their_offsets() {
         let charged = Charged::read(|at| at as u64, |at| 100 + at as u64, 2);
         assert_eq!((charged.switches, charged.migrations), (1, 5));
         assert_eq!(charged.events[1].count, 103);

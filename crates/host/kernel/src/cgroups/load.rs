@@ -1,4 +1,4 @@
-//! The programs and their arrays, before anything is attached.
+//! Loads the programs and fills their arrays; attaches nothing.
 
 use aya::maps::{Array, HashMap, Queue};
 use aya::programs::Program;
@@ -14,11 +14,11 @@ use super::layout::{self, FIRST};
 use super::settle::{ASKED, FLUSH};
 use super::{How, LOAD, Tree};
 
-/// The programs, as clang made them. The macro aligns them as their reader wants it.
+/// The programs, as clang built them. The macro gives them the alignment that the loader needs.
 const AT_SWITCHES: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroups.bpf.o");
 const BY_TASKS: &[u8] = aya::include_bytes_aligned!("../../bpf/cgroup_tasks.bpf.o");
 
-/// What is attached: what happens to cgroups, and to tasks.
+/// Programs and their tracepoints: events of cgroups, and of tasks.
 pub(super) const MADE: [&str; 3] = ["made", "cgroup", "cgroup_mkdir"];
 pub(super) const GONE: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
 pub(super) const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
@@ -27,22 +27,22 @@ pub(super) const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 pub(super) const BORN: [&str; 3] = ["born", "sched", "sched_process_fork"];
 pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
 pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
-/// Notes what tasks have that are there.
+/// Records the fields of existing tasks.
 pub(super) const SEEDED: &str = "seeded";
 
-/// So many cgroups more than there are have a slot, and at least so many times as there are.
+/// Spare slots: at least this many, and at least this multiple of the existing cgroups.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
-/// Bounds of how many tasks are known at a time.
+/// Bounds of the number of tasks recorded at a time.
 const FEWEST_TASKS: u64 = 1 << 16;
 const MOST_TASKS: u64 = 1 << 22;
-/// What slots may take, but for those that there are cgroups for.
+/// The most memory for spare slots.
 const MOST_BYTES: usize = 256 << 20;
 
-/// How the arrays are laid out.
+/// The dimensions of the arrays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// How many CPUs are told apart.
+    /// The CPUs with lines of their own.
     pub(super) cpus: u32,
     pub(super) slots: u32,
     pub(super) events: u32,
@@ -65,13 +65,13 @@ impl Shape {
     }
 }
 
-/// Room for so many tasks, which takes memory when they are there, and some 16 bytes each before.
+/// Returns the room for tasks. It takes memory per recorded task, and some 16 bytes each before.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32
 }
 
-/// How many there may be.
+/// Returns the number of possible CPUs.
 pub(super) fn all_cpus() -> Result<usize, Error> {
     aya::util::nr_cpus().map_err(|(_, source)| Error::Io {
         what: "count the CPUs".into(),
@@ -79,7 +79,7 @@ pub(super) fn all_cpus() -> Result<usize, Error> {
     })
 }
 
-/// Has the kernel check the programs.
+/// Loads and verifies the programs.
 pub(super) fn load(how: How, shape: Shape) -> Result<Ebpf, Error> {
     let btf = Btf::from_sys_fs().map_err(|_| Error::NoBtf)?;
     match how {
@@ -149,7 +149,7 @@ fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
     }
 }
 
-/// Puts each event of each CPU where the programs read it.
+/// Puts each CPU's events into the maps from which the programs read them.
 pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     for (event, cpu, opened) in events.on_cpus() {
         let map = array_fd(bpf, &format!("event_{event}"))?;
@@ -161,7 +161,7 @@ pub(super) fn put_events(bpf: &Ebpf, events: &CounterSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// A slot for each cgroup that there is; the others are free.
+/// Gives each existing cgroup a slot; the others stay free.
 pub(super) fn give_slots(bpf: &mut Ebpf, shape: Shape, tree: &Tree) -> Result<(), Error> {
     let failed = |error| bpf_refusal(LOAD, &error);
     let given: Vec<(u32, u64)> = (FIRST..).zip(tree.iter().map(|(id, _)| id)).collect();

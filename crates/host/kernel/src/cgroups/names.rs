@@ -1,4 +1,4 @@
-//! The tree of cgroups: which there are and were, by their ids.
+//! The tree of cgroups, past and present, by their ids.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -6,34 +6,34 @@ use std::time::Instant;
 
 use tiptoe_sys::host::cgroup;
 
-/// The cgroup of all that are in no other; a mount point may be another one's, as in a container.
+/// The system's root cgroup. A mount point may show another one, as in a container.
 const ROOT: u64 = 1;
 
-/// All cgroups of version 2 that are known.
+/// All known cgroups of version 2.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: BTreeMap<u64, Node>,
-    /// Those that are there, by their paths.
+    /// Existing cgroups by their paths.
     living: HashMap<String, u64>,
-    /// The one at the mount point.
+    /// The cgroup at the mount point.
     root: u64,
 }
 
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// From the root on: `/` or `/system.slice/x`.
+    /// The path from the root: `/` or `/system.slice/x`.
     pub path: String,
-    /// The one it is in; none of the root.
+    /// The parent; `None` for the root.
     pub parent: Option<u64>,
-    /// It was removed.
+    /// Whether it was removed.
     pub is_gone: bool,
-    /// Since when it is known: of one that was made while tiptoe counts, when that was told.
+    /// When it became known: for a cgroup made while tiptoe counts, when the kernel reported it.
     pub since: Instant,
 }
 
 impl Tree {
-    /// Those that are below a mount point.
+    /// Returns the cgroups below a mount point.
     pub fn walk(root: &Path) -> Tree {
         let mut tree = Tree::default();
         for (id, path) in cgroup::walk(root) {
@@ -42,17 +42,17 @@ impl Tree {
         tree
     }
 
-    /// The cgroup at the mount point: the system's, or a container's.
+    /// Returns the cgroup at the mount point: the system's root, or a container's.
     pub fn root(&self) -> u64 {
         self.root
     }
 
-    /// Whether paths that the kernel tells of begin where ours do.
+    /// Returns whether the kernel's paths start at our root.
     pub(super) fn is_whole(&self) -> bool {
         self.root == ROOT
     }
 
-    /// Looks again below the mount point: for those that nobody told of, and those that are gone.
+    /// Walks the mount point again, for cgroups whose creation or removal was not reported.
     pub(super) fn visit_again(&mut self, root: &Path) {
         let now: Vec<(u64, PathBuf)> = cgroup::walk(root).collect();
         let there: BTreeSet<u64> = now.iter().map(|(id, _)| *id).collect();
@@ -64,12 +64,12 @@ impl Tree {
         }
     }
 
-    /// One that is there.
+    /// Adds a cgroup that exists.
     pub fn add(&mut self, id: u64, path: &str) {
         self.add_since(id, path, Instant::now());
     }
 
-    /// One that was made at that time.
+    /// Adds a cgroup that was made at that time.
     pub fn add_since(&mut self, id: u64, path: &str, since: Instant) {
         if self.nodes.contains_key(&id) {
             return;
@@ -85,7 +85,7 @@ impl Tree {
             _ => self.living.get(above).copied(),
         };
         if let Some(before) = self.living.insert(path.to_owned(), id) {
-            // Its end was not told.
+            // The removal of its predecessor was not reported.
             self.remove(before);
             self.living.insert(path.to_owned(), id);
         }
@@ -98,7 +98,7 @@ impl Tree {
         self.nodes.insert(id, node);
     }
 
-    /// One that was removed.
+    /// Marks a cgroup as removed.
     pub fn remove(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.is_gone = true;
@@ -108,39 +108,39 @@ impl Tree {
         }
     }
 
-    /// One that nobody needs to know any more.
+    /// Removes a cgroup from the tree.
     pub(super) fn forget(&mut self, id: u64) {
         self.remove(id);
         self.nodes.remove(&id);
     }
 
-    /// What is known of a cgroup.
+    /// Returns a cgroup.
     pub fn get(&self, id: u64) -> Option<&Node> {
         self.nodes.get(&id)
     }
 
-    /// Whether it was removed.
+    /// Returns whether it was removed.
     pub fn is_gone(&self, id: u64) -> bool {
         self.get(id).is_some_and(|node| node.is_gone)
     }
 
-    /// All, in the order of their ids.
+    /// Returns all, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
 
-    /// A cgroup and those that it is in, from the inside out. It ends, even where an id was used again below itself.
+    /// Returns a cgroup and its ancestors, innermost first. Bounded, because a reused id could make a cycle.
     pub fn line(&self, id: u64) -> impl Iterator<Item = u64> {
         let line = std::iter::successors(Some(id), |id| self.nodes.get(id)?.parent);
         line.take(self.nodes.len().max(1))
     }
 
-    /// How many there are.
+    /// Returns how many are known.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether nothing is known.
+    /// Returns whether none is known.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -161,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn each_has_those_that_it_is_in() {
+    fn a_line_has_all_ancestors() {
         let tree = tree();
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert_eq!(tree.line(1).collect::<Vec<_>>(), [1]);
-        // One whose name is not known is in none.
+        // An unknown id has no ancestors.
         assert_eq!(tree.line(99).collect::<Vec<_>>(), [99]);
     }
 
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(tree.line(50).collect::<Vec<_>>(), [50, 40, 1]);
         assert_eq!(tree.line(20).collect::<Vec<_>>(), [20, 10, 1]);
         assert!(tree.get(20).unwrap().is_gone && !tree.get(50).unwrap().is_gone);
-        // Nobody told that it went.
+        // Its removal was not reported.
         tree.add(60, "/a/b");
         assert!(tree.get(50).unwrap().is_gone);
         tree.forget(60);
@@ -198,7 +198,7 @@ mod tests {
         assert!(!tree.is_whole() && tree.root() == fs::metadata(&root).unwrap().ino());
 
         let mut tree = tree;
-        // In this order: of files, unlike cgroups, a number may be used again.
+        // In this order, because files, unlike cgroups, may get a number again.
         fs::create_dir(root.join("other")).unwrap();
         fs::remove_dir(&below).unwrap();
         tree.visit_again(&root);

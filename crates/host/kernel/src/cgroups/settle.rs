@@ -1,4 +1,4 @@
-//! How tasks are charged with what they did until now.
+//! Charges running tasks up to now.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,27 +16,27 @@ use crate::refusal::bpf_refusal;
 use super::LOAD;
 use super::layout::{self, Checks, Round, Times};
 
-/// How often a CPU is flushed again that is busy.
+/// How often a busy CPU is flushed again.
 const TRIES: usize = 1000;
 const ENXIO: i32 = 6;
-/// How long the ends of tasks are waited for, and how often it is looked.
+/// The longest wait for the ends of tasks, and the pause between looks.
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
-/// Programs that charge all who run, or all who are there.
+/// The programs that charge the running tasks, or all tasks.
 pub(super) const FLUSH: &str = "flush";
 pub(super) const ASKED: &str = "asked";
 
-/// A program that charges tasks when it is run.
+/// Charges tasks by running a program.
 #[derive(Debug)]
 pub(super) enum Settle {
-    /// On each CPU, which charges the task that it runs.
+    /// Runs on each CPU, and charges the task that runs there.
     Cpus(OwnedFd),
-    /// Over all tasks, wherever they are.
+    /// Runs over all tasks.
     Tasks(Mutex<Tasks>),
 }
 
-/// What asks tasks, and what it knows of their ends.
+/// The program over all tasks, and what it knows of their ends.
 #[derive(Debug)]
 pub(super) struct Tasks {
     asked: OwnedFd,
@@ -45,7 +45,7 @@ pub(super) struct Tasks {
 }
 
 impl Settle {
-    /// The one that an object has.
+    /// Returns the one for a loaded object.
     pub(super) fn of(bpf: &Ebpf) -> Result<Settle, Error> {
         let failed = |error| bpf_refusal(LOAD, &error);
         let kept = |fd: BorrowedFd<'_>| {
@@ -75,7 +75,7 @@ impl Settle {
         }
     }
 
-    /// Charges everybody with what they did until now.
+    /// Charges all tasks up to now.
     pub(super) fn now(&self) -> Result<(), Error> {
         match self {
             Settle::Cpus(flush) => flush_all(flush.as_fd()),
@@ -83,9 +83,9 @@ impl Settle {
         }
     }
 
-    /// The same at the end, when no more ends are noted to begin. Of tasks that were waited for nothing is seen until
-    /// the kernel gives their memory back, a grace period of RCU later: what they did at the very end is charged then.
-    /// Tells of how many it has not been, in time or at all.
+    /// Charges all tasks at the end, when no more ends begin. A reaped task is invisible until the kernel frees its
+    /// memory, an RCU grace period later; its last counts are charged then. Returns how many tasks were not charged
+    /// so in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Settle::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -96,7 +96,7 @@ impl Settle {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // One that was seen, and has ended since, is counted once: by those of before.
+            // A task that was seen, and has ended since, is counted once, as one of before.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
             if missing <= now.lost || begun.elapsed() > LONGEST_END {
@@ -106,7 +106,7 @@ impl Settle {
         }
     }
 
-    /// Adds what went wrong, and what it took, where tasks are asked; whether they are.
+    /// Adds what went wrong, and the time, if counting is by tasks. Returns whether it is.
     pub(super) fn add(&self, checks: &mut Checks, times: &mut Times) -> bool {
         let Settle::Tasks(tasks) = self else {
             return false;
@@ -118,7 +118,7 @@ impl Settle {
     }
 }
 
-/// One round at a time. What was left by a panic elsewhere is as good as ever.
+/// Allows one round at a time. A panic elsewhere leaves the state valid.
 fn held(tasks: &Mutex<Tasks>) -> MutexGuard<'_, Tasks> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -140,19 +140,19 @@ impl Tasks {
 /// Runs a program over all tasks.
 pub(super) fn over_tasks(program: BorrowedFd<'_>) -> Result<(), Error> {
     run_over_all(program).map_err(|source| Error::Io {
-        what: "look at all tasks".into(),
+        what: "iterate over all tasks".into(),
         source,
     })
 }
 
-/// Has each CPU charge what it does at this moment.
+/// Makes each CPU charge its running task.
 fn flush_all(program: BorrowedFd<'_>) -> Result<(), Error> {
     for cpu in online_cpus()? {
         for _ in 0..TRIES {
             match run_on_cpu(program, cpu) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // It went offline meanwhile.
+                // The CPU went offline.
                 Err(e) if e.raw_os_error() == Some(ENXIO) => break,
                 Err(source) => {
                     return Err(Error::Io {

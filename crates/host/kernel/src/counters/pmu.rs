@@ -1,5 +1,5 @@
-//! Events of a machine's own: a folder of /sys/bus/event_source/devices says which number a PMU has, which names it
-//! gives to events, and in which bits of the configuration each term lies.
+//! Events of a machine's own PMUs. A folder of /sys/bus/event_source/devices has a PMU's number, its names of events,
+//! and the configuration bits of each term.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::kind;
 use crate::Error;
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// An event's own terms name no event again.
+/// The terms of an event must not name events again.
 const DEEPEST: usize = 1;
 
 /// A PMU of this machine.
@@ -23,7 +23,7 @@ pub(super) struct Pmu {
     number: u32,
 }
 
-/// What its terms come to.
+/// The result of a list of terms.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) attr: Attr,
@@ -35,7 +35,7 @@ pub(super) struct Terms {
 }
 
 impl Pmu {
-    /// The PMU of this name.
+    /// Returns the PMU with this name.
     pub(super) fn find(name: &str) -> Result<Pmu, Error> {
         Pmu::find_in(Path::new(DEVICES), name)
     }
@@ -57,7 +57,7 @@ impl Pmu {
         })
     }
 
-    /// The configuration that terms stand for.
+    /// Returns the configuration for terms.
     pub(super) fn terms(&self, terms: &str) -> Result<Terms, Error> {
         let mut found = Terms {
             attr: kind(self.number),
@@ -103,7 +103,7 @@ impl Pmu {
         Ok(())
     }
 
-    /// Puts a value into a term's bits.
+    /// Writes a value to a term's bits.
     fn set(
         &self,
         term: &str,
@@ -162,7 +162,7 @@ impl Pmu {
     }
 }
 
-/// A value in the bits of a field, such as `config:0-7,32-35`: which word, and what is put into it.
+/// Returns the word, and the value in the bits of a field such as `config:0-7,32-35`.
 fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     let (word, bits) = format.split_once(':')?;
     let word = ["config", "config1", "config2"]
@@ -182,7 +182,7 @@ fn lay(format: &str, value: u64) -> Option<(usize, u64)> {
     (rest == 0).then_some((word, laid))
 }
 
-/// `0-3,8` as its numbers.
+/// Returns the numbers of `0-3,8`.
 fn ranges(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for range in text.split(',') {
@@ -210,10 +210,10 @@ fn names(folder: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A machine with one PMU.
+    /// Returns the folder of a machine with one PMU.
     fn machine() -> PathBuf {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-        // Relaxed: only that each number is there once matters.
+        // Relaxed: orders nothing; the numbers must only differ.
         static TURN: AtomicU32 = AtomicU32::new(0);
         let turn = TURN.fetch_add(1, Relaxed);
         let root = std::env::temp_dir().join(format!("tiptoe-pmu-{}-{turn}", std::process::id()));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_lie_where_the_kernel_says() {
+    fn terms_use_the_bits_that_the_kernel_names() {
         let root = machine();
         let pmu = Pmu::find_in(&root, "cpu").unwrap();
         for (terms, words) in [

@@ -1,4 +1,4 @@
-//! From a name to what the kernel is asked for.
+//! Resolves an event's name to a request to the kernel.
 
 use tiptoe_event::counter::Modifiers;
 use tiptoe_event::{Counter, CounterKind};
@@ -7,44 +7,44 @@ use tiptoe_sys::host::perf::{Attr, On, abi};
 use super::{pmu, software, tracepoint, with_config};
 use crate::Error;
 
-/// An event as the kernel is asked for it.
+/// An event, resolved for the kernel.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// As it was given, with the modifiers of its group.
+    /// The name as given, with the modifiers of its group.
     pub name: String,
-    /// What it counts is a time in ns.
+    /// Whether it counts a time in ns.
     pub is_clock: bool,
-    /// One of what is counted is so much of the unit.
+    /// The factor from a count to the unit.
     pub scale: f64,
-    /// What is counted, where that is not events.
+    /// The unit, if it is not events.
     pub unit: String,
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Of a PMU that is named, and nothing said about guests.
+    /// Whether its PMU is named, and no modifier mentions guests.
     pub(super) is_of_own_pmu: bool,
-    /// The CPUs that count it for others, where not each counts for itself.
+    /// The CPUs that count it for others; `None` if each counts for itself.
     pub(super) cpus: Option<Vec<u32>>,
 }
 
 impl Resolved {
-    /// Whether it is one of the kernel's tracepoints.
+    /// Returns whether it is one of the kernel's tracepoints.
     pub fn is_tracepoint(&self) -> bool {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
     }
 
-    /// What is of a whole socket is counted by one of its CPUs.
+    /// Returns whether it is counted there: one CPU counts an event of a whole socket.
     pub(super) fn is_counted_on(&self, on: On) -> bool {
         match (&self.cpus, on) {
             (Some(cpus), On::Cpu(cpu)) => cpus.contains(&cpu),
-            // What is of a whole socket is of no cgroup.
+            // An event of a whole socket belongs to no cgroup.
             (Some(_), On::Cgroup { .. }) => false,
             _ => true,
         }
     }
 }
 
-/// Looks an event up on this machine.
+/// Looks up an event on this machine.
 pub(crate) fn resolve(counter: &Counter<'_>) -> Result<Resolved, Error> {
     let mut resolved = Resolved {
         name: match counter.is_modified_by_group {

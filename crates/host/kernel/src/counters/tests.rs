@@ -9,7 +9,7 @@ fn groups(list: &str) -> Vec<Vec<Counter<'_>>> {
         .collect()
 }
 
-/// A set of this thread, switched on; none where the kernel does not let us.
+/// Returns an enabled set of this thread; `None` if the kernel refuses.
 fn counting(list: &str) -> Option<CounterSet> {
     let tid = std::fs::read_link("/proc/thread-self").ok()?;
     let tid = tid.file_name()?.to_str()?.parse().ok()?;
@@ -52,7 +52,7 @@ fn faults_are_counted_and_inherited() {
 }
 
 #[test]
-fn what_the_machine_does_not_have_is_left_out() {
+fn an_event_that_the_machine_lacks_is_omitted() {
     let Some(set) = counting("r7777777777777777,page-faults") else {
         return;
     };
@@ -63,7 +63,7 @@ fn what_the_machine_does_not_have_is_left_out() {
 }
 
 #[test]
-fn what_nobody_has_is_an_error() {
+fn an_event_without_a_known_name_is_an_error() {
     for (list, said) in [
         ("no_pmu_here/x/", "this machine has no PMU 'no_pmu_here'"),
         ("sched:sched_swich", "no tracepoint 'sched:sched_swich'"),

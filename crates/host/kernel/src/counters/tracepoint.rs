@@ -1,4 +1,4 @@
-//! The numbers of tracepoints, from tracefs.
+//! The ids of tracepoints, from tracefs.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use tiptoe_sys::host::tracefs::Tracefs;
 
 use crate::Error;
 
-/// The number of a tracepoint.
+/// Returns the id of a tracepoint.
 pub(super) fn id(group: &str, name: &str) -> Result<u64, Error> {
     match Tracefs::detect() {
         Tracefs::Readable(root) => id_in(&root.join("events"), group, name),

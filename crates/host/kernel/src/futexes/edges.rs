@@ -1,4 +1,4 @@
-//! What the programs make of the futex calls of this very process.
+//! Runs the programs on the futex calls of this process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use rustix::thread::futex;
 
 use super::{Calls, Futexes, FutexesWanted};
 
-/// Tests of one process count each other's calls.
+/// Tests of one process would count each other's calls.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Counts what this process does in `act`; none where that cannot be.
+/// Counts what this process does in `act`; `None` if that is not permitted.
 fn count(wanted: FutexesWanted, act: impl FnOnce()) -> Option<Futexes> {
     let loaded = Futexes::load(wanted);
     let loaded = loaded.and_then(|mut futexes| futexes.start().map(|()| futexes));
@@ -37,7 +37,7 @@ fn us(by_thread: bool) -> FutexesWanted {
     }
 }
 
-/// Waits until somebody changes the word; what each call returned does not matter here.
+/// Waits until another thread changes the word; the calls' results do not matter here.
 fn wait_while(word: &AtomicU32, value: u32) {
     while word.load(Ordering::SeqCst) == value {
         let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
@@ -45,7 +45,7 @@ fn wait_while(word: &AtomicU32, value: u32) {
 }
 
 #[test]
-fn each_way_that_a_wait_ends_is_told_apart() {
+fn each_end_of_a_wait_is_counted_separately() {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -84,9 +84,9 @@ fn each_way_that_a_wait_ends_is_told_apart() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
-/// The agent of another tiptoe was listed as a lock of the program.
+/// Regression: another tiptoe's agent was listed as a lock of the program.
 #[test]
-fn calls_of_an_agents_thread_are_none_of_the_programs() {
+fn calls_of_an_agents_thread_are_not_counted() {
     let _alone = ALONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,77 +1,77 @@
-//! What the BPF programs write: `bpf/futex_layout.h` in Rust.
+//! The layout of what the BPF programs write: `bpf/futex_layout.h` in Rust.
 //!
-//! Keys and rows are arrays of words, so that their bytes need no unsafe reading.
+//! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::programs::name_of;
 
-/// A row's key: the address, the call site, the place in libc with the operation, the thread.
+/// A row's key: the address, the call site, the last address in libc with the operation, the thread.
 pub(super) type Key = [u64; 4];
 
-/// Words of a row in front of its name: five ends, and four more.
+/// Words of a row before its name: five ends, and four more.
 const NUMBERS: usize = 9;
 const WAKERS: usize = 10;
 const WAKER_WORDS: usize = 3;
 
-/// A row: its numbers, the name, who ended waits, and the buckets by twos.
+/// A row: its numbers, the name, the wakers, and the buckets, two in a word.
 pub(super) type Row = [u64; NUMBERS + 2 + WAKERS * WAKER_WORDS + HISTOGRAM_BUCKETS / 2];
-/// What a CPU has: whether it is within a program, its runs and their time, the time that it entered one,
-/// the calls that wait and wake, and a row.
+/// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, the calls that wait
+/// and wake, and a row.
 pub(super) type Cpu = [u64; 4 + 2 + size_of::<Row>() / 8];
-/// What a thread is in.
+/// A thread's state: `tiptoe_thread`.
 pub(super) type Thread = [u64; 8];
 
-/// Which waits are one row.
+/// Which waits share a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FutexKey {
-    /// The futex.
+    /// The futex's address.
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// Where in libc it called, with the operation above: as `tiptoe_wire::futex::entry::VIA`.
+    /// The last address in libc, with the operation above it, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
-    /// The thread; 0 where threads are not told apart.
+    /// The thread; 0 if waits are not grouped by thread.
     pub tid: u32,
 }
 
-/// Who ended waits.
+/// A call site that ended waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waker {
-    /// From where.
+    /// The call site.
     pub site: u64,
-    /// How many.
+    /// The number of waits.
     pub count: u64,
     /// Their time.
     pub total_ns: u64,
 }
 
-/// What is known of a row's waits.
+/// The counts of a row's waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FutexRow {
-    /// Which waits these are.
+    /// The waits in this row.
     pub key: FutexKey,
-    /// How many.
+    /// All calls.
     pub calls: u64,
-    /// That somebody ended.
+    /// Calls that another thread's wake ended.
     pub woken: u64,
-    /// That returned at once, as the word had changed.
+    /// Calls that returned at once, because the word had changed.
     pub at_once: u64,
-    /// That ended with their time.
+    /// Calls that timed out.
     pub timed_out: u64,
-    /// That a signal ended, or stopped to be made again.
+    /// Calls that a signal ended, or stopped for a restart.
     pub interrupted: u64,
-    /// That failed.
+    /// Calls that failed.
     pub other: u64,
-    /// Contended calls of the user's: one may wait several times.
+    /// Contended calls of the user; one may wait several times.
     pub episodes: u64,
-    /// The time of those that did not return at once.
+    /// The time of calls that did not return at once.
     pub slept_ns: u64,
     /// The longest of these.
     pub longest_ns: u64,
-    /// How long each of these took.
+    /// The histogram of these.
     pub times: Box<Histogram>,
-    /// Who ended waits.
+    /// The call sites that ended waits.
     pub wakers: Vec<Waker>,
     /// The name of the thread at its first wait.
     pub comm: String,
@@ -120,43 +120,43 @@ pub(super) fn row(key: Key, row: &Row) -> FutexRow {
     }
 }
 
-/// How often a CPU ran the programs for the process, and how long.
+/// Returns how often and how long a CPU ran the programs for the process.
 pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
     [cpu[1], cpu[2]]
 }
 
-/// The calls that wait and those that wake.
+/// Returns the calls that wait and those that wake.
 pub(super) fn calls(cpu: &Cpu) -> [u64; 2] {
     [cpu[4], cpu[5]]
 }
 
-/// Whether a thread is in a wait.
+/// Returns whether a thread is in a wait.
 pub(super) fn is_waiting(thread: &Thread) -> bool {
     thread[0] != 0
 }
 
-/// What was seen and not counted, by reason.
+/// What was seen but not counted, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Waits of threads for which there was no room.
+    /// Waits of threads for which no room was left.
     pub no_room_for_thread: u64,
-    /// Waits for a lock, or from a place, for which there was no row left.
+    /// Waits for a lock, or from a call site, without room for a row.
     pub no_room_for_row: u64,
     /// Waits without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Calls within the counting of another one, on the same CPU.
+    /// Calls during the counting of another one, on the same CPU.
     pub nested: u64,
     /// Calls for which the kernel did not run our programs.
     pub missed: u64,
-    /// Waits of threads that ended in them.
+    /// Waits of threads that exited in them.
     pub ended_inside: u64,
-    /// Not of those that are counted: futex_waitv, and what came with Linux 6.7.
+    /// Calls that are not covered: futex_waitv, and those new in Linux 6.7.
     pub other_calls: u64,
 }
 
-/// How many reasons the programs count.
+/// The number of reasons that the programs count.
 pub(super) const REASONS: usize = 7;
 
 pub(super) fn drops(counts: [u64; REASONS], missed: u64) -> Drops {

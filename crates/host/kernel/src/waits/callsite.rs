@@ -1,8 +1,9 @@
-//! Who wanted a lock: the first caller that is neither the tracepoint's nor the lock's own code.
+//! Finds the caller that wanted a lock: the first frame outside the tracepoint and the lock's own
+//! code.
 
 use tiptoe_sys::host::kallsyms::KernelSymbols;
 
-/// What stands between a tracepoint and its program.
+/// Functions between a tracepoint and its program.
 const TRACING: [&str; 7] = [
     "__traceiter_",
     "__bpf_trace_",
@@ -12,7 +13,7 @@ const TRACING: [&str; 7] = [
     "perf_trace_",
     "__mmap_lock_do_trace_",
 ];
-/// Beginnings of the names of functions that take locks, and are in no section of their own.
+/// Prefixes of functions that take locks, and are in no section of their own.
 const LOCKING: [&str; 14] = [
     "__percpu_down_read",
     "__pv_queued_spin_lock",
@@ -29,24 +30,24 @@ const LOCKING: [&str; 14] = [
     "rwbase_",
     "rwsem_",
 ];
-/// Sections that hold nothing but locks and the scheduler, by the symbols around them.
+/// Sections that contain only locks and the scheduler, by the symbols around them.
 const SECTIONS: [[&str; 2]; 2] = [
     ["__sched_text_start", "__sched_text_end"],
     ["__lock_text_start", "__lock_text_end"],
 ];
-/// So many frames may belong to a tracepoint.
+/// The most frames of a tracepoint.
 const TRACED: usize = 8;
 
 /// Names kernel code, and finds call sites in stacks.
 #[derive(Debug, Default)]
 pub struct Callsites {
     symbols: KernelSymbols,
-    /// The sections of [`SECTIONS`].
+    /// The address ranges of [`SECTIONS`].
     sections: Vec<std::ops::Range<u64>>,
 }
 
 impl Callsites {
-    /// With these symbols.
+    /// Returns one with these symbols.
     pub fn new(symbols: KernelSymbols) -> Self {
         let range =
             |[start, end]: [&str; 2]| Some(symbols.address_of(start)?..symbols.address_of(end)?);
@@ -54,13 +55,13 @@ impl Callsites {
         Self { symbols, sections }
     }
 
-    /// Whether addresses can be named.
+    /// Returns whether the kernel hides its symbols, so that addresses have no names.
     pub fn are_hidden(&self) -> bool {
         self.symbols.is_hidden()
     }
 
-    /// The part of a stack, its innermost frame first, that begins with the call site; empty where
-    /// nothing has a name, and a call site cannot be told from the lock's code.
+    /// Returns the part of a stack, innermost frame first, that begins with the call site. Empty if
+    /// symbols are hidden, because then the lock's own code cannot be recognised.
     pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
         if self.are_hidden() {
             return &[];
@@ -73,11 +74,11 @@ impl Callsites {
         let callers = stack[begin..].iter();
         let own = callers.take_while(|address| self.is_locking(**address));
         let begin = begin + own.count();
-        // A stack of nothing but locks: its outermost frame is the best there is.
+        // A stack of only locks: its outermost frame is the best call site.
         &stack[begin.min(stack.len().saturating_sub(1))..]
     }
 
-    /// `function+0x1c`; an address where it has no name.
+    /// Returns `function+0x1c`, or the address if it has no name.
     pub fn name(&self, address: u64) -> String {
         match self.symbols.find(address) {
             Some(place) => match place.name.split_once(" [") {
@@ -88,15 +89,15 @@ impl Callsites {
         }
     }
 
-    /// The function alone.
+    /// Returns the function without an offset.
     pub fn function(&self, address: u64) -> String {
         let place = self.symbols.find(address);
         place.map_or_else(|| format!("{address:#x}"), |place| place.name.to_owned())
     }
 
-    /// The name of a lock that is one of the kernel's variables.
+    /// Returns the name of a lock that is one of the kernel's variables.
     pub fn variable(&self, address: u64) -> Option<String> {
-        // Heap lies far from everything that has a name.
+        // The heap is far from everything that has a name.
         const NEAR: u64 = 1 << 16;
         let place = self.symbols.find(address)?;
         match place.offset {
@@ -106,7 +107,7 @@ impl Callsites {
         }
     }
 
-    /// Whether the code at a return address takes locks.
+    /// Returns whether the code at a return address takes locks.
     fn is_locking(&self, address: u64) -> bool {
         let in_section = |section: &std::ops::Range<u64>| section.contains(&address);
         self.sections.iter().any(in_section) || self.starts_with_any(address, &LOCKING)
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_call_site_is_behind_tracing_and_locking() {
+    fn the_call_site_follows_tracing_and_locking() {
         let traced = [0x1010, 0x2010];
         check(
             &[0x1010, 0x2010, 0x4010, 0x4800, 0x3010, 0x3110],

@@ -1,4 +1,4 @@
-//! What the programs make of begins and ends that do not pair: run by hand, at no tracepoint.
+//! Runs the programs by hand, at no tracepoint, with begins and ends that do not pair.
 
 use aya::TestRun;
 use aya::programs::{Program, RawTracePointRunOptions};
@@ -12,21 +12,21 @@ const WRITER: u64 = 4;
 const MUTEX: u64 = 32;
 const ANY: u64 = 0;
 
-/// Locks that nobody has.
+/// Addresses that no lock has.
 const LOCK: u64 = 0x1000;
 const OTHER: u64 = 0x2000;
 
-/// What the kernel would have told.
+/// A report as the kernel would make it.
 #[derive(Clone, Copy)]
 enum Said {
     /// A wait for a lock begins, with these flags.
     Begin(u64, u64),
-    /// It is over, with this answer.
+    /// It ends, with this result.
     End(u64, i32),
 }
 use Said::{Begin, End};
 
-/// Runs the programs in this thread, which stays on one CPU; none where they cannot be loaded.
+/// Runs the programs in this thread, which stays on one CPU; `None` if they cannot be loaded.
 fn run(said: &[Said]) -> Option<Waits> {
     let loaded = Waits::load(&WaitsWanted {
         watched: Watched::Contended,
@@ -57,7 +57,7 @@ fn run(said: &[Said]) -> Option<Waits> {
     Some(waits)
 }
 
-/// Each row as its type, how it ended and its count; drops; and how many still wait.
+/// Checks each row's type, outcome and count; the drops; and the number of waits in progress.
 fn check(said: &[Said], rows: &[(&str, Outcome, u64)], dropped: Drops, waiting: u64) {
     let Some(waits) = run(said) else {
         return;
@@ -100,7 +100,7 @@ fn a_mutex_that_begins_again_waits_once() {
 }
 
 #[test]
-fn a_wait_that_a_signal_ended_is_told_apart() {
+fn a_wait_that_a_signal_ended_has_its_own_row() {
     let said = [
         Begin(LOCK, READER),
         End(LOCK, -4),
@@ -155,7 +155,7 @@ fn a_cpu_spins_for_four_locks_at_once() {
 }
 
 #[test]
-fn one_who_sleeps_may_spin_meanwhile() {
+fn a_sleeping_wait_may_contain_a_spinning_one() {
     let said = [
         Begin(LOCK, WRITER),
         Begin(OTHER, SPIN | READER),
@@ -166,7 +166,7 @@ fn one_who_sleeps_may_spin_meanwhile() {
     check(&said, &rows, Drops::default(), 0);
 }
 
-/// A semaphore begins with the spinlock that guards it: both have one address.
+/// A semaphore's begin follows that of its spinlock, at the same address.
 #[test]
 fn a_semaphore_is_no_spinlock() {
     let said = [

@@ -1,24 +1,24 @@
-//! What the BPF programs write: `bpf/layout.h` in Rust.
+//! The layout of what the BPF programs write: `bpf/layout.h` in Rust.
 //!
-//! Keys and rows are arrays of words, so that their bytes need no unsafe reading.
+//! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::{HISTOGRAM_BUCKETS, Histogram};
 
 use crate::programs::name_of;
 
-/// A row's key: the lock, the cgroup, the thread above its process, the traits above the stack.
+/// A row's key: the lock; the cgroup; the thread (high half) and process; the traits (high half) and stack.
 pub(super) type Key = [u64; 4];
-/// A row: four counts, the name, and the buckets by twos.
+/// A row: four counts, the name, and the buckets, two in a word.
 pub(super) type Row = [u64; NAMED + 2 + HISTOGRAM_BUCKETS / 2];
 
-/// What a CPU has: whether it is within a program, its runs and their time, the time that it entered one,
-/// four slots, and a row.
+/// A CPU's state: whether it is inside a program, its runs and their time, when it entered one, four slots, and a
+/// row.
 pub(super) type Cpu = [u64; 4 + 4 * 5 + size_of::<Row>() / 8];
 
-/// What a begin is noted with: `tiptoe_wait`.
-pub(super) type Noted = [u64; 4];
+/// A thread's wait: `tiptoe_wait`.
+pub(super) type WaitWords = [u64; 4];
 
-/// The words in front of a row's name.
+/// The words before a row's name.
 const NAMED: usize = 4;
 
 // The flags of contention_begin, as the kernel defines them, and ours.
@@ -34,39 +34,39 @@ const DOWNGRADED: u32 = 1 << 10;
 /// A wait of a thread that has the lock: see `bpf/mmap_lock.bpf.c`.
 const WROTE: u32 = 1 << 11;
 
-/// What the kernel says of a lock and of a wait for it.
+/// The kernel's flags of a lock and of a wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Traits(u32);
 
-/// How a lock is asked for.
+/// The mode in which a lock is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// Beside other readers.
+    /// Shared with other readers.
     Read,
-    /// Alone, of a lock that has readers too.
+    /// Alone, for a lock that also has readers.
     Write,
-    /// Alone, as always with this type of lock.
+    /// Alone, because the lock has no other mode.
     Exclusive,
 }
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// With the lock.
+    /// The thread got the lock.
     Acquired,
-    /// Without it: a signal came, time was over, or it was only tried.
+    /// The thread did not get it: a signal, a timeout, or only a try.
     Failed,
-    /// No wait: who had it for writing has it for reading now.
+    /// Not a wait: the writer became a reader.
     Downgraded,
 }
 
 impl Traits {
-    /// From the flags that the kernel and our programs say.
+    /// Returns the traits for the flags of the kernel and of our programs.
     pub fn new(flags: u32) -> Self {
         Self(flags)
     }
 
-    /// The type of the lock, in one word.
+    /// Returns the type of the lock, in one word.
     pub fn kind(self) -> &'static str {
         match self.0 & (SPIN | READER | WRITER | RT | PERCPU | MUTEX | MMAP) {
             flags if flags & MMAP != 0 => "mmap_lock",
@@ -87,7 +87,7 @@ impl Traits {
         }
     }
 
-    /// How it was asked for.
+    /// Returns the requested mode.
     pub fn mode(self) -> Mode {
         match (self.0 & READER != 0, self.0 & WRITER != 0) {
             (true, _) => Mode::Read,
@@ -96,7 +96,7 @@ impl Traits {
         }
     }
 
-    /// How the wait ended.
+    /// Returns the outcome of the wait.
     pub fn outcome(self) -> Outcome {
         match (self.0 & FAILED != 0, self.0 & DOWNGRADED != 0) {
             (true, _) => Outcome::Failed,
@@ -105,28 +105,28 @@ impl Traits {
         }
     }
 
-    /// Whether it is the mmap_lock of the process that waits.
+    /// Returns whether it is the mmap_lock of the waiting process.
     pub fn is_mmap_lock(self) -> bool {
         self.0 & MMAP != 0
     }
 }
 
-/// Which waits are one row.
+/// Which waits share a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowKey {
-    /// The lock's address; 0 where locks are not told apart.
+    /// The lock's address; 0 if waits are not grouped by lock.
     pub lock: u64,
     /// The id of the cgroup (version 2).
     pub cgroup: u64,
-    /// The process; 0 is a CPU that had nothing to do.
+    /// The process; 0 for an idle CPU.
     pub pid: u32,
-    /// The thread; 0 where threads are not told apart.
+    /// The thread; 0 if waits are not grouped by thread.
     pub tid: u32,
-    /// The lock's type, and how it was asked for and got.
+    /// The lock's type, mode and outcome.
     pub traits: Traits,
 }
 
-/// With the number of the stack; none where that could not be kept.
+/// Decodes a key and the number of its stack; `None` if the stack could not be stored.
 pub(super) fn key(words: Key) -> (RowKey, Option<u32>) {
     let [lock, cgroup, ids, rest] = words;
     let key = RowKey {
@@ -140,18 +140,18 @@ pub(super) fn key(words: Key) -> (RowKey, Option<u32>) {
     (key, (stack.cast_signed() >= 0).then_some(stack))
 }
 
-/// What a row counted.
+/// A row's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// How many waits.
+    /// The number of waits.
     pub count: u64,
-    /// How long they took together.
+    /// The sum of their times.
     pub total_ns: u64,
-    /// How long the longest took.
+    /// The longest time.
     pub max_ns: u64,
-    /// How long each took.
+    /// The histogram of their times.
     pub times: Histogram,
-    /// The name of the process; of the thread, where threads are told apart.
+    /// The name of the process, or of the thread if waits are grouped by thread.
     pub comm: String,
 }
 
@@ -172,42 +172,42 @@ pub(super) fn waited(row: &Row) -> Waited {
     }
 }
 
-/// How often a CPU ran the programs for those whose waits are wanted, and how long.
+/// Returns how often and how long a CPU ran the programs for the wanted processes.
 pub(super) fn runs(cpu: &Cpu) -> [u64; 2] {
     [cpu[1], cpu[2]]
 }
 
-/// Whether what a thread is noted with is a wait that is not over.
-pub(super) fn is_waiting(wait: Noted) -> bool {
+/// Returns whether a thread's words are a wait in progress.
+pub(super) fn is_waiting(wait: WaitWords) -> bool {
     (wait[2] >> 32) as u32 & WROTE == 0
 }
 
-/// What was seen and not counted, by reason.
+/// What was seen but not counted, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Waits for which there was no room: too many threads waited at once.
+    /// Waits without room, because too many threads waited at once.
     pub no_room_to_wait: u64,
-    /// Waits of a kind, process or place for which there was no row left.
+    /// Waits for whose lock type, process or place no row was left.
     pub no_room_for_row: u64,
-    /// Ends without a begin: of waits that had begun before the trace.
+    /// Ends without a begin, of waits that began before the trace.
     pub no_begin: u64,
     /// Begins without an end.
     pub no_end: u64,
     /// Waits that ended before they began, by the clock.
     pub negative: u64,
-    /// Begins and ends within the counting of another one, on the same CPU.
+    /// Begins and ends that interrupted the counting of another one, on the same CPU.
     pub nested: u64,
     /// Begins and ends for which the kernel did not run our programs.
     pub missed: u64,
-    /// Not dropped, but counted without a call site: its stack could not be kept.
+    /// Counted, but without a call site, because its stack could not be stored.
     pub no_stack: u64,
 }
 
-/// How many reasons the programs count.
+/// The number of reasons that the programs count.
 pub(super) const REASONS: usize = 7;
 
 impl Drops {
-    /// All that was not counted.
+    /// Returns the sum of all that was not counted.
     pub fn total(&self) -> u64 {
         let Self {
             no_stack: _,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_call_site_is_counted() {
+    fn waits_without_a_call_site_are_not_drops() {
         let drops = drops([1, 2, 3, 4, 5, 6, 100], 7);
         assert_eq!((drops.total(), drops.no_stack), (28, 100));
     }

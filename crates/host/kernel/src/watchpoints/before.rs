@@ -1,12 +1,12 @@
-//! What variables hold before a hit: it is the last hit's value, where no store was missed since.
+//! Tracks what is known of a variable's value before a hit. It is the last hit's value if no store was missed since.
 //!
-//! | known | the program's `last` is | becomes |
+//! | known | the program's `last` | becomes |
 //! |---|---|---|
-//! | `GAP` | nothing: events are switched on or moved, and stores missed | `FIRST` or `FOLLOWED`, by tiptoe |
-//! | `FIRST` | nothing | `FOLLOWED`, by the next hit |
-//! | `FOLLOWED` | what the variable holds | `GAP`, by tiptoe |
+//! | `GAP` | invalid: events are being enabled or moved, so stores are missed | `FIRST` or `FOLLOWED`, by tiptoe |
+//! | `FIRST` | invalid | `FOLLOWED`, by the next hit |
+//! | `FOLLOWED` | the variable's value | `GAP`, by tiptoe |
 //!
-//! While events rest, which the program notes, it is as in `GAP`.
+//! While events are stopped, which the program records, values are as in `GAP`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use aya::maps::Array;
 use tiptoe_sys::host::Process;
 use tiptoe_sys::host::perf::{Access, Breakpoint};
 
-use super::load::told;
+use super::load::not_passed;
 use crate::Error;
 use crate::programs::map_mut;
 
@@ -33,7 +33,7 @@ impl Memory {
         Ok(Memory(process.open_memory()?))
     }
 
-    /// A value's bytes; `None` where it cannot be read, or is code.
+    /// Returns a value's bytes; `None` if it cannot be read, or is code.
     fn value(&self, at: &Breakpoint) -> Option<u64> {
         let mut bytes = [0; 8];
         let part = bytes.get_mut(..usize::from(at.len))?;
@@ -43,19 +43,20 @@ impl Memory {
     }
 }
 
-/// The program's events are switched on or moved from now on.
+/// Marks these variables: their events are being enabled or moved from now on.
 pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[u32]) -> Result<(), Error> {
     let mut known = words(bpf, "known")?;
     variables
         .iter()
-        .try_for_each(|index| known.set(*index, GAP, 0).map_err(told))
+        .try_for_each(|index| known.set(*index, GAP, 0).map_err(not_passed))
 }
 
-/// All events of these variables are on: what they hold is read, and is so where no hit came meanwhile.
+/// Reads the values of these variables, all of whose events are enabled. A value is valid only if no hit raced with
+/// the read.
 ///
-/// Memory shows a store before the hit is told, by microseconds, or by milliseconds where a virtual machine stops that CPU
-/// in between. So `reach_cpus` must return only after each CPU on which the events are has taken an interrupt: the trap
-/// of a store comes before any interrupt that comes later.
+/// Memory shows a store before its hit is reported: by microseconds, or by milliseconds if a virtual machine stops
+/// that CPU in between. So `reach_cpus` must return only after each CPU with an event has taken an interrupt. The
+/// trap of an earlier store precedes that interrupt.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &Memory,
@@ -68,25 +69,27 @@ pub(super) fn end_gap(
         let value = memory.value(at);
         words(bpf, "last")?
             .set(*index, value.unwrap_or(0), 0)
-            .map_err(told)?;
+            .map_err(not_passed)?;
         before.push((*index, value.map(|_| hits)));
     }
     let is_reached = reach_cpus().is_ok();
     for (index, before) in before {
         let is_so = is_reached && before == Some(hits(bpf, index)?);
         let known = if is_so { FOLLOWED } else { FIRST };
-        words(bpf, "known")?.set(index, known, 0).map_err(told)?;
+        words(bpf, "known")?
+            .set(index, known, 0)
+            .map_err(not_passed)?;
     }
     Ok(())
 }
 
 fn hits(bpf: &mut Ebpf, index: u32) -> Result<u64, Error> {
-    words(bpf, "seen")?.get(&index, 0).map_err(told)
+    words(bpf, "seen")?.get(&index, 0).map_err(not_passed)
 }
 
 fn words<'b>(
     bpf: &'b mut Ebpf,
     name: &'static str,
 ) -> Result<Array<&'b mut aya::maps::MapData, u64>, Error> {
-    Array::try_from(map_mut(bpf, name)?).map_err(told)
+    Array::try_from(map_mut(bpf, name)?).map_err(not_passed)
 }

@@ -1,9 +1,8 @@
-//! Which threads have the events that are opened for one after the other, while threads come and go:
-//! `bpf/births.bpf.c` in Rust.
+//! Follows which threads inherited the events that are opened for one thread after the other; the Rust side of
+//! `bpf/births.bpf.c`.
 //!
-//! A thread has all events of its *opening*: the thread that they were opened for, or one that comes of it. An
-//! opening that a clone(2) overlapped with is spoilt: whether that one's thread inherited all, some or none is not
-//! known.
+//! A thread has all events of its *opening*: they were opened for it, or for an ancestor. An opening that overlapped
+//! a clone(2) is spoilt, because the new thread may have inherited all, some or none of its events.
 
 use aya::maps::{HashMap, MapError};
 use aya::{Ebpf, Pod};
@@ -18,7 +17,7 @@ const PROGRAMS: [[&str; 3]; 3] = [
     ["thread_born", "task", "task_newtask"],
     ["clone_begins", "raw_syscalls", "sys_enter"],
 ];
-/// In place of the time since which an opening is done.
+/// Marks an opening that is not done, in place of its time.
 const UNDER_WAY: u64 = u64::MAX;
 const FOLLOW: &str = "follow the births of threads";
 
@@ -29,14 +28,14 @@ pub(super) struct Births {
     _links: Vec<Link>,
 }
 
-/// What is known of a thread.
+/// The events of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// It was there before, or is being born.
+pub(super) enum Inheritance {
+    /// Unknown: it existed before, or is being born.
     Nothing,
     /// It has no events.
     Without,
-    /// It has all of this opening.
+    /// It has all events of this opening.
     With(u32),
 }
 
@@ -55,50 +54,50 @@ impl Births {
         })
     }
 
-    /// How many were born without.
+    /// Returns how many threads were born without events.
     pub(super) fn without(&self) -> u32 {
         programs::first_word(&self.bpf)
     }
 
-    pub(super) fn known(&self, tid: u32) -> Result<Known, Error> {
+    pub(super) fn known(&self, tid: u32) -> Result<Inheritance, Error> {
         Ok(match self.get::<u32>("threads", tid)? {
-            None => Known::Nothing,
-            Some(0) => Known::Without,
-            Some(opening) => Known::With(opening),
+            None => Inheritance::Nothing,
+            Some(0) => Inheritance::Without,
+            Some(opening) => Inheritance::With(opening),
         })
     }
 
-    /// Events are about to be opened for a thread.
+    /// Records that events are about to be opened for a thread.
     pub(super) fn begin(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
         self.set("openings", opening, UNDER_WAY)?;
         self.set("threads", tid, opening)
     }
 
-    /// They are there, at this time.
+    /// Records that all events of an opening exist, at this time.
     pub(super) fn done(&mut self, opening: u32, now_ns: u64) -> Result<(), Error> {
         self.set("openings", opening, now_ns)
     }
 
-    /// They could not be opened: the thread has ended.
+    /// Records that they could not be opened.
     pub(super) fn give_up(&mut self, opening: u32, tid: u32) -> Result<(), Error> {
         self.remove::<u32>("threads", tid)?;
         self.forget(opening)
     }
 
-    /// They are closed.
+    /// Records that they are closed.
     pub(super) fn forget(&mut self, opening: u32) -> Result<(), Error> {
         self.remove::<u64>("openings", opening)?;
         self.remove::<u32>("spoilt", opening)
     }
 
-    /// Openings of which nobody knows who inherited what.
+    /// Returns the openings that overlapped a clone.
     pub(super) fn spoilt(&self) -> Result<Vec<u32>, Error> {
         let map = map(&self.bpf, "spoilt")?;
         let map = HashMap::<_, u32, u32>::try_from(map).map_err(failed)?;
         map.keys().collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Whether a clone is under way that began before this time.
+    /// Returns whether a clone that began before this time is in progress.
     pub(super) fn is_cloning_since(&self, before_ns: u64) -> Result<bool, Error> {
         let map = map(&self.bpf, "cloning")?;
         let map = HashMap::<_, u32, u64>::try_from(map).map_err(failed)?;
@@ -124,7 +123,7 @@ impl Births {
     fn remove<V: Pod>(&mut self, name: &str, key: u32) -> Result<(), Error> {
         let map = map_mut(&mut self.bpf, name)?;
         let mut map = HashMap::<_, u32, V>::try_from(map).map_err(failed)?;
-        // It may be gone: the thread has ended, or nothing was noted.
+        // It may be missing: the thread has ended, or nothing was recorded.
         let _ = map.remove(&key);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Hits one by one.
+//! Single hits.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use crate::Error;
 use crate::programs::no_part;
 use crate::refusal::bpf_refusal;
 
-/// The ring's name, and its bytes where nothing comes: it cannot have none.
+/// The ring's name, and its least size, because it cannot be empty.
 pub(super) const MAP: &str = "accesses";
 pub(super) const LEAST: u32 = 4096;
 
-/// The ring that the program writes hits to.
+/// The ring to which the program writes hits.
 pub(super) struct Each(RingBuf<MapData>);
 
 impl Each {
@@ -25,7 +25,7 @@ impl Each {
             .map_err(|error| bpf_refusal("read the accesses one by one", &error))
     }
 
-    /// What came since the last time.
+    /// Returns the hits since the last call.
     pub(super) fn read(&mut self) -> Vec<Access> {
         let mut hits = Vec::new();
         while let Some(bytes) = self.0.next() {

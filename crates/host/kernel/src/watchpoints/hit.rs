@@ -1,4 +1,4 @@
-//! What a hit costs on this machine: the trap, whatever is done in it.
+//! Measures the cost of a hit on this machine: the trap without the program's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::Error;
 const BATCHES: usize = 7;
 const HITS: u64 = 30;
 
-/// The cost, and whether this user may watch what the kernel does.
+/// Returns the cost, and whether this user may watch the kernel's accesses.
 pub(super) fn measure() -> Result<(Cost, bool), Error> {
     let word = AtomicU64::new(0);
     let at = Breakpoint {
@@ -29,7 +29,7 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
     Ok((timed(&word), sees_kernel))
 }
 
-/// The same of a breakpoint that raises a signal in the thread that hits it, with what the agent does about it.
+/// Returns the cost for a breakpoint that raises a signal in the thread that hits it, with the agent's handling.
 pub fn signal_cost() -> Result<Cost, Error> {
     let word = AtomicU64::new(0);
     let at = Breakpoint {
@@ -43,12 +43,12 @@ pub fn signal_cost() -> Result<Cost, Error> {
     Ok(timed(&word))
 }
 
-/// What storing to a word that is watched costs.
+/// Returns the cost of a store to a watched word.
 fn timed(word: &AtomicU64) -> Cost {
     let mut batches = [0.0; BATCHES];
     for batch in &mut batches {
         let start = thread_cpu_ns();
-        // Relaxed: only that it is stored matters.
+        // Relaxed: the store only has to hit the breakpoint.
         (0..HITS).for_each(|hit| word.store(hit, Ordering::Relaxed));
         *batch = (thread_cpu_ns() - start) as f64 / HITS as f64;
     }

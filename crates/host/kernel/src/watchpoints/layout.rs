@@ -1,6 +1,6 @@
-//! What the BPF program at breakpoints writes: `bpf/watch_layout.h` in Rust.
+//! The layout of what the BPF program at breakpoints writes: `bpf/watch_layout.h` in Rust.
 //!
-//! Keys and rows are arrays of words, so that their bytes need no unsafe reading.
+//! Keys and rows are arrays of words, so that reading their bytes needs no unsafe code.
 
 use tiptoe_event::store::{Source, Store};
 
@@ -8,35 +8,36 @@ use crate::programs::name_of;
 
 use super::{Access, Drops, Operand, Snapshot, StoredValue, WatchKey, WatchRow};
 
-/// Values and callers that a row has room for.
+/// The values and callers for which a row has room.
 const VALUES: usize = 8;
 const CALLERS: usize = 16;
-/// Words of a row in front of its values.
+/// Words of a row before its values.
 const NUMBERS: usize = 12;
 const VALUE_WORDS: usize = 3;
-/// A value's state, once it is there.
+/// The state of a stored value.
 const READY: u64 = 2;
-/// The number of no register.
+/// The number for no register.
 const NONE: u32 = 16;
 
-/// A row's key: the instruction, the callers, the thread above the variable, whether it was the kernel, the name.
+/// A row's key: the instruction, the callers, the thread (high half) and variable, whether it was the kernel, the
+/// name.
 pub(super) type Key = [u64; 6];
-/// Words of the first one's registers, of how many there are of its stack, and of this.
+/// Words of the first hit's registers, and of its stack.
 const REGISTERS: usize = 16;
 const STACK: usize = 128;
-/// A row: its numbers, values, callers, how many of these, whether there are more; the registers, flags and stack of
-/// the first.
+/// A row: its numbers, values, callers, their count, whether there are more; the first hit's registers, flags and
+/// stack.
 pub(super) type Row = [u64; NUMBERS + VALUES * VALUE_WORDS + CALLERS + 2 + REGISTERS + 2 + STACK];
-/// What a CPU has: whether it is within the program, its runs and their time, the time that it entered it,
-/// hits of other processes, and a row.
+/// A CPU's state: whether it is inside the program, its runs and their time, when it entered it, hits of other
+/// processes, and a row.
 pub(super) type Cpu = [u64; 4 + 1 + size_of::<Row>() / 8];
-/// A variable: its number, length, whether it is signed, whether it is code, and the slot that serves it.
+/// A variable: its index, length, whether it is signed, whether it is code, and the slot that serves it.
 pub(super) type Variable = [u32; 5];
-/// Hits of a variable, and those that were wanted.
+/// Hits of a variable, and those that meet the conditions.
 pub(super) type Counts = [u64; 2];
-/// A storing instruction: eight halves of words, the displacement, the immediate value.
+/// A storing instruction: eight half words, the displacement, the immediate value.
 pub(super) type StoreWords = [u64; 6];
-/// How many reasons there are to drop something.
+/// The number of reasons for drops.
 pub(super) const REASONS: usize = 4;
 
 fn row_key(key: Key) -> WatchKey {
@@ -100,11 +101,11 @@ pub(super) fn row(key: Key, row: &Row) -> WatchRow {
     }
 }
 
-/// Words of a hit by itself: its time, thread, values before and behind, whether that was read from memory, and whether
-/// the one before is not known; its row's key.
+/// Words of a single hit: its time, thread, values before and after, whether the value was read from memory, whether
+/// the old one is unknown; then its row's key.
 const ACCESS_WORDS: usize = 6;
 
-/// A hit by itself; None where the program wrote something else.
+/// Decodes a single hit; `None` if its length is wrong.
 pub(super) fn access(bytes: &[u8]) -> Option<Access> {
     let words = bytes.chunks_exact(8).map(|word| word.try_into().ok());
     let words: Vec<u64> = words
@@ -137,7 +138,7 @@ pub(super) fn drops(
     }
 }
 
-/// Runs and their time, and hits of other processes.
+/// Returns the runs and their time, and hits of other processes.
 pub(super) fn cpu(cpu: &Cpu) -> ([u64; 2], u64) {
     ([cpu[1], cpu[2]], cpu[4])
 }

@@ -1,39 +1,39 @@
-//! What is watched, and what is known of its accesses.
+//! The variables to watch, and the data of their accesses.
 
 use tiptoe_sys::host::perf::Breakpoint;
 
-/// So many variables may be watched, by turns.
+/// The most variables that may be watched, by turns.
 pub const MOST_VARIABLES: usize = 64;
-/// So many conditions may be given.
+/// The most conditions.
 pub const MOST_CONDITIONS: usize = 4;
 
-/// Whose accesses, and which.
+/// The accesses to count.
 #[derive(Clone, Debug)]
 pub struct WatchWanted {
-    /// The process, by the kernel's own id.
+    /// The process, by its id in the initial PID namespace.
     pub pid: u32,
-    /// Each thread for itself.
+    /// Whether each thread has rows of its own.
     pub by_thread: bool,
-    /// Only those that changed the value, or may have.
+    /// Only accesses that changed the value, or may have.
     pub only_changed: bool,
-    /// Each by itself, too.
+    /// Whether each access is also reported singly.
     pub one_by_one: bool,
-    /// Only those for which all of these hold, or may hold as the value before is not known.
+    /// Only accesses that meet all of these. A condition on an unknown old value counts as met.
     pub conditions: Vec<Condition>,
-    /// How long hits in a window may take, of all variables together: at least one hit is allowed.
+    /// The time that hits may take in a window, for all variables together; at least one hit is allowed.
     pub allowed_ns: Option<u64>,
-    /// Where the events are.
+    /// The kind of events.
     pub form: Form,
-    /// All debug registers, also the one that is else left to debuggers.
+    /// Whether to use all debug registers, also the one usually left to debuggers.
     pub all_slots: bool,
 }
 
-/// Where events are.
+/// The kind of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// On all CPUs.
+    /// An event on each CPU.
     Wide,
-    /// At the threads of the process.
+    /// An event on each thread of the process.
     Tasks,
 }
 
@@ -48,14 +48,14 @@ pub struct Condition {
     pub right: Operand,
 }
 
-/// What is compared. Values are extended to 64 bits as their type is signed or not.
+/// An operand. Values are extended to 64 bits by their type's sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The value before.
     Old,
     /// The value after.
     New,
-    /// Always this.
+    /// A constant.
     Constant(u64),
 }
 
@@ -81,26 +81,26 @@ pub enum Operator {
 /// A variable to watch.
 #[derive(Clone, Debug)]
 pub struct Watchpoint {
-    /// What it is called where it is in another one's way.
+    /// Its name in messages about conflicts.
     pub name: String,
     /// Whether it keeps its debug register.
     pub is_pinned: bool,
-    /// Where, and which accesses.
+    /// The address and the kind of access.
     pub at: Breakpoint,
     /// Whether its values are signed.
     pub is_signed: bool,
 }
 
-/// Which hits are one row.
+/// Which hits share a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
-    /// The user's instruction behind the one that hit; of code that is watched, this one.
+    /// The user's instruction after the one that hit; for watched code, the instruction itself.
     pub ip: u64,
-    /// The place of the variable in the list that was opened.
+    /// The variable's index in the list that was opened.
     pub variable: u32,
-    /// The thread; 0 where threads are not told apart.
+    /// The thread; 0 if hits are not grouped by thread.
     pub tid: u32,
-    /// A system call of the user's did it.
+    /// Whether a system call of the user's made the access.
     pub in_kernel: bool,
     /// The thread's name.
     pub comm: String,
@@ -109,107 +109,107 @@ pub struct WatchKey {
 /// A value, and how often it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredValue {
-    /// As many of its lower bytes count as the variable has.
+    /// The value; only as many lower bytes as the variable has are valid.
     pub value: u64,
-    /// How often.
+    /// The number of stores.
     pub count: u64,
 }
 
-/// What is known of a row's hits.
+/// The data of a row's hits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRow {
-    /// Which hits these are.
+    /// The hits in this row.
     pub key: WatchKey,
-    /// How many.
+    /// The number of hits.
     pub count: u64,
-    /// Behind which the value was another one, as far as is known.
+    /// Hits after which the value differed, as far as values are known.
     pub changed: u64,
-    /// Whose value was read from memory.
+    /// Hits whose value was read from memory.
     pub read_behind: u64,
-    /// Whose value before is not known, so that they may have changed it: the first ones behind a time in which stores
-    /// were missed.
+    /// Hits with an unknown old value, which may have changed it: the first hit after each gap in which stores were
+    /// missed.
     pub old_unknown: u64,
-    /// The time of the first, of CLOCK_MONOTONIC.
+    /// The time of the first, by CLOCK_MONOTONIC.
     pub first_ns: u64,
-    /// Of the last.
+    /// The time of the last.
     pub last_ns: u64,
-    /// The thread, where all are of one.
+    /// The thread, if all are from one.
     pub tid: Option<u32>,
-    /// The last one's values before, if it is known, and after.
+    /// The last hit's old value, if known, and new value.
     pub last: (Option<u64>, u64),
-    /// The first values that there were.
+    /// The first distinct values.
     pub values: Vec<StoredValue>,
-    /// How often it was another one.
+    /// Hits with a value that found no room there.
     pub other_values: u64,
-    /// Return addresses, the nearest first.
+    /// Return addresses, innermost first.
     pub callers: Vec<u64>,
-    /// There are more callers, which a rule for the last one would have led to.
+    /// Whether there are more callers, beyond a frame for which no unwind rule was known.
     pub is_partial: bool,
-    /// The first of them.
+    /// The state at the first hit.
     pub first: Snapshot,
 }
 
-/// A hit by itself.
+/// A single hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// When, of CLOCK_MONOTONIC.
+    /// The time, by CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// The thread.
     pub tid: u32,
-    /// The value before, if it is known.
+    /// The old value, if known.
     pub old: Option<u64>,
-    /// The value after.
+    /// The new value.
     pub new: u64,
-    /// That was read from memory.
+    /// Whether the new value was read from memory, so that another thread may have stored it.
     pub is_read_behind: bool,
-    /// The row that it is in.
+    /// The row that contains the hit.
     pub row: WatchKey,
-    /// The same number for the same callers.
+    /// A number that is the same for the same callers.
     pub callers: u64,
 }
 
-/// Where a thread was.
+/// The state of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// By their numbers in machine code; of a system call only %rsp and %rbp are the user's.
+    /// The registers in machine order; in a system call only %rsp and %rbp are the user's.
     pub registers: [u64; 16],
     /// The flags.
     pub flags: u64,
-    /// The stack from %rsp on, as far as it was kept.
+    /// The saved part of the stack, from %rsp on.
     pub stack: Vec<u64>,
 }
 
-/// How often a variable was hit.
+/// The hits of a variable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// In all.
+    /// All hits.
     pub all: u64,
-    /// That were wanted.
+    /// Hits that meet the conditions.
     pub wanted: u64,
 }
 
 /// What was not counted, or only in part, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// There were more rows than there is room for.
+    /// Hits without room for their row.
     pub no_room_for_row: u64,
     /// The variable could not be read.
     pub no_value: u64,
-    /// Another hit was being counted on the same CPU.
+    /// Hits during the counting of another hit, on the same CPU.
     pub nested: u64,
-    /// Counted, but nobody had read those before it ([`Watchpoints::each`](super::Watchpoints::each)).
+    /// Counted, but the ring was full ([`Watchpoints::each`](super::Watchpoints::each)).
     pub no_room_for_line: u64,
-    /// The kernel did not run the program.
+    /// Hits for which the kernel did not run the program.
     pub missed: u64,
 }
 
-/// What became of a window.
+/// The result of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Hits in it.
     pub hits: u64,
-    /// The variables whose events came to rest in it, a bit for each.
+    /// The variables whose events were throttled in it, a bit for each.
     pub rested: u64,
-    /// They did because of hits of other processes, at the same addresses.
+    /// Whether hits of other processes at the same addresses caused that.
     pub by_strangers: bool,
 }

@@ -1,4 +1,4 @@
-//! Events that run the program at each hit.
+//! Opens events that run the program at each hit.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
 use crate::Error;
 use crate::uprobes::errno::{EACCES, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, EPERM, ESRCH};
 
-/// What the events of threads are opened with.
+/// The parameters of the events of threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'a> {
     pub(super) program: BorrowedFd<'a>,
@@ -16,14 +16,14 @@ pub(super) struct Opener<'a> {
     pub(super) in_kernel: bool,
 }
 
-/// One that is off, and tells nobody yet.
+/// Opens a disabled event without a program.
 pub(super) fn open(at: &Breakpoint, on: On, in_kernel: bool) -> Result<PerfEvent, Error> {
     let event = PerfEvent::open_breakpoint(at, on, in_kernel);
     event.map_err(|error| refusal(error, at, on))
 }
 
 impl Opener<'_> {
-    /// One of a thread and all that come of it, which is on.
+    /// Opens an enabled event of a thread, inherited by the threads that it creates.
     pub(super) fn open_inherited(&self, at: &Breakpoint, tid: u32) -> Result<PerfEvent, Error> {
         let event = PerfEvent::open_inherited_breakpoint(at, tid, self.in_kernel);
         let event = event.map_err(|error| refusal(error, at, On::Thread(tid)))?;
@@ -31,7 +31,7 @@ impl Opener<'_> {
         Ok(event)
     }
 
-    /// Has the program run at an event.
+    /// Makes an event run the program.
     pub(super) fn run_at(&self, event: &PerfEvent) -> Result<(), Error> {
         let attached = event.run_program(self.program);
         attached.map_err(|source| Error::Io {
@@ -55,7 +55,7 @@ pub(super) fn cannot_move(source: io::Error) -> Error {
     }
 }
 
-/// The kernel's answer to a breakpoint, in our words.
+/// Returns the error for the kernel's answer to a breakpoint.
 pub(super) fn refusal(source: io::Error, at: &Breakpoint, on: On) -> Error {
     let Breakpoint { address, len, .. } = *at;
     match source.raw_os_error() {

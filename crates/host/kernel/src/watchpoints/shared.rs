@@ -1,4 +1,4 @@
-//! The accounting of debug registers where the threads of a process reserve for themselves, in memory that they share
+//! The accounting of debug registers for a process whose threads reserve for themselves, in memory that they share
 //! with tiptoe.
 
 use std::sync::atomic::AtomicU64;
@@ -10,7 +10,7 @@ use super::slots::{DEBUGGERS, Futex, REGISTERS, Slots, Watch};
 use crate::Error;
 use crate::cpus::online_cpus;
 
-/// What is shared.
+/// The shared accounting.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlots<'a> {
     words: &'a [AtomicU64],
@@ -18,19 +18,19 @@ pub struct SharedSlots<'a> {
 }
 
 impl<'a> SharedSlots<'a> {
-    /// In these words, for so many CPUs ([`SharedSlots::cpus`]).
+    /// Returns the accounting in these words, for [`SharedSlots::cpus`] CPUs.
     pub fn new(words: &'a [AtomicU64], cpus: u32) -> Result<Self, Error> {
         let geometry = Geometry::of_process(cpus).ok_or(Error::NoRoom)?;
         Ok(SharedSlots { words, geometry })
     }
 
-    /// How many CPUs it is for.
+    /// Returns the number of CPUs to account for.
     pub fn cpus() -> Result<u32, Error> {
         Ok(online_cpus()?.into_iter().max().unwrap_or(0) + 1)
     }
 
-    /// Whether each thread can have these, with all registers or all but the one that is left to debuggers; else who
-    /// is in the way. That one is reserved here.
+    /// Checks that each thread can have these watches; the error names the holders in the way. Reserves the register
+    /// left to debuggers, unless `all`.
     pub fn begin(&self, all: bool, points: &[Watchpoint], serving: &[usize]) -> Result<(), Error> {
         let names = points
             .iter()
@@ -52,7 +52,7 @@ impl<'a> SharedSlots<'a> {
         Accounting::new(self.geometry, self.words, &Futex)
     }
 
-    /// What happened on each side: requests of threads, and those of all CPUs.
+    /// Returns the statistics of each side: threads, and all CPUs.
     pub fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting().ok_or(Error::NoRoom)?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,7 +1,7 @@
-//! Debug registers that this tiptoe's watches hold: what is opened is accounted for first, so that a watch that
-//! cannot be had is refused with the names of those in its way, and nothing was opened for it.
+//! Accounts for the debug registers that tiptoe's watches hold. A watch is reserved here before anything is opened,
+//! so that a refusal can name the watches in its way, and leaves nothing open.
 //!
-//! What others hold (debuggers, perf, another tiptoe) only the kernel knows, and answers when an event is opened.
+//! Only the kernel knows what others hold (debuggers, perf, another tiptoe), and refuses when an event is opened.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -15,14 +15,14 @@ use tiptoe_sys::raw;
 
 use crate::Error;
 
-/// Debug registers of a processor; watches leave one to debuggers unless they are asked for all.
+/// Debug registers of a processor. Watches leave one to debuggers unless all are requested.
 pub const REGISTERS: u32 = 4;
-/// The holder that stands for debuggers, to whom one is left.
+/// The holder of the register left to debuggers.
 pub(super) const DEBUGGERS: u64 = u64::MAX;
-/// Room for reservations of threads beyond those that there are at first.
+/// Room for reservations of threads that are created later.
 const MORE: u32 = 1 << 14;
 
-/// Waits for a lock of the accounting: looks for some microseconds, and then sleeps on a futex.
+/// Waits for a lock of the accounting: spins for some microseconds, then sleeps on a futex.
 #[derive(Clone, Copy, Debug)]
 pub struct Futex;
 
@@ -30,7 +30,7 @@ impl Wait for Futex {
     const LOOKS: u32 = 100;
 
     fn park(&self, word: &AtomicU64, seen: u64) {
-        // An error is a word that has changed, or a signal: who parks looks again.
+        // An error means that the word has changed, or a signal came: the caller checks again.
         let _ = raw::futex::wait_low(word, seen as u32, None);
     }
 
@@ -50,11 +50,11 @@ pub(super) struct Slots {
     words: Vec<AtomicU64>,
     names: Vec<String>,
     pinned: Vec<bool>,
-    /// None is left to debuggers.
+    /// Whether none is left to debuggers.
     all: bool,
 }
 
-/// A watch: by its place in the list of names.
+/// A watch, by its index in the list of names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     pub(super) index: usize,
@@ -88,8 +88,8 @@ impl Watch {
 }
 
 impl Slots {
-    /// For CPUs up to this number, about so many threads (none where only CPUs are asked for), and watches of these names, of which some are pinned. One
-    /// register is left to debuggers unless all are asked for.
+    /// Returns the accounting for CPUs up to this number, some `threads` (0 if events are those of CPUs), and these
+    /// watches. One register is left to debuggers, unless `all`.
     pub(super) fn new(
         cpus: u32,
         threads: u32,
@@ -119,7 +119,7 @@ impl Slots {
         Ok(slots)
     }
 
-    /// The same accounting with nothing reserved yet, for about so many threads.
+    /// Returns the same accounting with nothing reserved, for some `threads`.
     pub(super) fn again(&self, threads: u32) -> Result<Slots, Error> {
         let names = self.names.iter().cloned();
         let watches = names.zip(self.pinned.iter().copied());
@@ -130,7 +130,7 @@ impl Slots {
         Accounting::new(self.geometry, &self.words, &Futex).ok_or(Error::NoRoom)
     }
 
-    /// On all CPUs, or nowhere.
+    /// Reserves on all CPUs, or on none.
     pub(super) fn reserve_wide(&self, watch: Watch) -> Result<(), Error> {
         let reserved = self
             .accounting()?
@@ -138,7 +138,7 @@ impl Slots {
         reserved.map_err(|error| self.explain(&error))
     }
 
-    /// Gives what one watch holds on all CPUs to another.
+    /// Moves a watch's registers on all CPUs to another watch.
     pub(super) fn move_wide(&self, from: Watch, to: Watch) -> Result<(), Error> {
         let accounting = self.accounting()?;
         let request =
@@ -148,7 +148,7 @@ impl Slots {
             .map_err(|error| self.explain(&error))
     }
 
-    /// For a thread, wherever it runs: all of these, or none.
+    /// Reserves all of these for a thread, on any CPU, or none.
     pub(super) fn reserve_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         for (count, watch) in watches.iter().enumerate() {
@@ -160,7 +160,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Gives these back.
+    /// Releases these.
     pub(super) fn release_for(&self, tid: u32, watches: &[Watch]) -> Result<(), Error> {
         let accounting = self.accounting()?;
         watches
@@ -169,7 +169,7 @@ impl Slots {
             .map_err(|error| self.explain(&error))
     }
 
-    /// Gives what one watch holds of a thread to another.
+    /// Moves a watch's register of a thread to another watch.
     pub(super) fn move_for(&self, tid: u32, from: Watch, to: Watch) -> Result<(), Error> {
         let moved = self
             .accounting()?
@@ -177,7 +177,7 @@ impl Slots {
         moved.map_err(|error| self.explain(&error))
     }
 
-    /// What happened on each side: requests of threads, and those of all CPUs.
+    /// Returns the statistics of each side: threads, and all CPUs.
     pub(super) fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting()?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_way_is_named() {
+    fn the_holder_in_the_way_is_named() {
         let all = slots(true);
         for index in 0..4 {
             all.reserve_wide(watch(index)).expect("there is room");

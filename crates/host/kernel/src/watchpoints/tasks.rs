@@ -1,9 +1,9 @@
-//! The events of a process's threads, each with what comes of it: for those who may not watch whole CPUs, and for
-//! addresses that other processes use, too. They cost each switch to and from these threads.
+//! Breakpoint events on each thread of a process, inherited by its later threads. Needed by users who may not watch
+//! whole CPUs, and for addresses that other processes use too. They cost at each switch to and from these threads.
 //!
-//! Threads are born and die while events are opened, and a thread inherits its parent's. So births are followed
-//! ([`Births`]), and it is opened, looked and closed again where that is not clear, until each thread that there is
-//! has its events once.
+//! Threads are created and exit while events are opened, and a new thread inherits its parent's. So this follows
+//! births ([`Births`]). If a birth races with an opening, that opening is closed and repeated, until each thread has
+//! its events exactly once.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,21 +16,21 @@ use tiptoe_sys::host::limits::reserve_open_files;
 use tiptoe_sys::host::perf::{Breakpoint, PerfEvent};
 use tiptoe_sys::raw::monotonic_ns;
 
-use super::births::{Births, Known};
+use super::births::{Births, Inheritance};
 use super::opener::{Opener, cannot_move, cannot_switch_on};
 use super::slots::{Slots, Watch};
 use crate::Error;
 
-/// More threads than this are opened for by all CPUs at once.
+/// More threads than this are opened by all CPUs in parallel.
 const MANY: usize = 32;
-/// So many looks in a row that find nothing new, and so long after it began, it is done.
+/// Attaching is done after this many looks in a row find nothing new, and [`SHORTEST`] has passed.
 const QUIET: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A thread that nobody was told of for so long was there before.
+/// A thread without a reported birth for this long existed before.
 const OLD: Duration = Duration::from_millis(20);
-/// A clone(2) that failed looks as if it took long: it is not waited for longer than this.
+/// The longest wait for a clone(2) that may have failed: its end is not reported.
 const LONGEST_CLONE: Duration = Duration::from_millis(100);
-/// It is not tried longer than this.
+/// The longest time for attaching.
 const LONGEST: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -38,35 +38,35 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct Tasks {
     openings: Vec<Opening>,
-    /// What each slot serves.
+    /// The watch that each slot serves.
     served: Vec<(Watch, Breakpoint)>,
     attached: Attached,
 }
 
-/// The events of a thread, one for each slot, and of all that came of it.
+/// The events of a thread, one for each slot, and all that inherited them.
 #[derive(Debug)]
 struct Opening {
     number: u32,
     tid: u32,
     events: Vec<PerfEvent>,
-    /// Its registers are reserved: the thread lives.
+    /// Whether its debug registers are reserved, because the thread lives.
     is_accounted: bool,
 }
 
 /// How the threads of a process got their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
-    /// Threads that events were opened for.
+    /// Threads for which events were opened.
     pub threads: u32,
-    /// How often one was opened for again, as a birth came in between.
+    /// Openings that were repeated, because a birth raced with them.
     pub again: u32,
-    /// Threads that are without, as they came and went too fast.
+    /// Threads left without events, because threads came and went too fast.
     pub without: u32,
-    /// How long it took.
+    /// The time that attaching took.
     pub took: Duration,
 }
 
-/// What all that open have at hand.
+/// State shared by all threads that open events.
 struct Attach<'a> {
     process: Process,
     opener: Opener<'a>,
@@ -77,16 +77,16 @@ struct Attach<'a> {
     next: AtomicU32,
 }
 
-/// What became of one.
+/// The result of one opening.
 enum Opened {
     Has(Opening),
     HasEnded(u32),
-    /// No slot is left: it may have inherited what is to be closed.
+    /// No slot is left; the thread may have inherited events that will be closed.
     IsFull(Error),
 }
 
 impl Tasks {
-    /// Opens events for all threads of a process. All are on.
+    /// Opens events for all threads of a process; all are enabled.
     pub(super) fn attach(
         process: Process,
         opener: Opener<'_>,
@@ -114,7 +114,7 @@ impl Tasks {
         self.attached
     }
 
-    /// Switches all of them on; it is done twice, as a thread may be born while it is done.
+    /// Enables all events. Twice, because a thread may be born during the first pass.
     pub(super) fn enable(&self) -> Result<(), Error> {
         for _ in 0..2 {
             let mut events = self.events();
@@ -125,7 +125,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Switches all of them off.
+    /// Disables all events.
     pub(super) fn disable(&self) -> Result<(), Error> {
         let mut events = self.events();
         events
@@ -133,7 +133,7 @@ impl Tasks {
             .map_err(cannot_switch_on)
     }
 
-    /// Has a slot serve something else; it is on then.
+    /// Makes a slot serve another watch, and enables it if `is_on`.
     pub(super) fn serve(
         &mut self,
         slot: usize,
@@ -158,7 +158,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Reads an event of every thread on the CPU on which that runs, if it does.
+    /// Reads one event of every thread. The read interrupts the CPU on which the thread runs.
     pub(super) fn reach_cpus(&self) -> std::io::Result<()> {
         let mut firsts = self
             .openings
@@ -172,14 +172,14 @@ impl Tasks {
     }
 }
 
-/// What the looks so far have shown.
+/// The results of all looks so far.
 struct Looks {
     openings: Vec<Opening>,
-    /// Threads that were there before anything was opened.
+    /// Threads that existed before anything was opened.
     first: HashSet<u32>,
-    /// Threads that were opened for: whoever is one and is not known has ended.
+    /// Threads that were opened. One of these that the births do not know has ended.
     tried: HashSet<u32>,
-    /// Threads that nobody was told of, and since when they are the same.
+    /// Threads without a reported birth, and since when this list is unchanged.
     untold: Vec<u32>,
     untold_since: Instant,
     /// When the last opening was done, by both clocks.
@@ -195,7 +195,7 @@ impl Attach<'_> {
         let start = Instant::now();
         let mut looks = Looks {
             openings: Vec::new(),
-            // Nothing is open yet, so that these inherit nothing.
+            // Nothing is open yet, so that these threads inherit nothing.
             first: self.process.threads()?.into_iter().collect(),
             tried: HashSet::new(),
             untold: Vec::new(),
@@ -220,7 +220,7 @@ impl Attach<'_> {
                     quiet += 1;
                     sleep(PAUSE);
                 }
-                // No pause: threads that are born meanwhile would spoil more openings. `LONGEST` is the bound.
+                // No pause: threads born in between would spoil more openings. `LONGEST` is the bound.
                 false => quiet = 0,
             }
         }
@@ -236,7 +236,7 @@ impl Attach<'_> {
         Ok((looks.openings, attached))
     }
 
-    /// Closes and opens where that is needed; whether nothing was, and nothing was born that may need it.
+    /// Closes and opens where needed. Returns whether nothing was needed, and no birth may still need it.
     fn improve(&self, looks: &mut Looks) -> Result<bool, Error> {
         let without = self.births()?.without();
         let closed = self.close_spoilt(looks)?;
@@ -249,25 +249,26 @@ impl Attach<'_> {
         Ok(missing.is_empty() && untold == 0 && closed == 0 && is_same && !may_overlap)
     }
 
-    /// The threads that have no events, and how many there are of which it is not known yet.
+    /// Returns the threads without events, and how many are undecided.
     fn look(&self, looks: &mut Looks) -> Result<(Vec<u32>, usize), Error> {
         let numbers: HashSet<u32> = looks.openings.iter().map(|o| o.number).collect();
         let (mut missing, mut untold) = (Vec::new(), Vec::new());
         let threads: HashSet<u32> = self.process.threads()?.into_iter().collect();
         for opening in looks.openings.iter_mut().filter(|o| o.is_accounted) {
             if !threads.contains(&opening.tid) {
-                // What it left to others is not its own any more, and its number may be given again.
+                // Other threads keep what they inherited from it. Its number may be reused, so its reservation must
+                // end now.
                 self.slots.release_for(opening.tid, &self.watches)?;
                 opening.is_accounted = false;
             }
         }
         for tid in threads {
             match self.births()?.known(tid)? {
-                Known::With(number) if numbers.contains(&number) => {}
-                Known::With(_) | Known::Without => missing.push(tid),
-                Known::Nothing if looks.tried.contains(&tid) => {}
-                Known::Nothing if looks.first.contains(&tid) => missing.push(tid),
-                Known::Nothing => untold.push(tid),
+                Inheritance::With(number) if numbers.contains(&number) => {}
+                Inheritance::With(_) | Inheritance::Without => missing.push(tid),
+                Inheritance::Nothing if looks.tried.contains(&tid) => {}
+                Inheritance::Nothing if looks.first.contains(&tid) => missing.push(tid),
+                Inheritance::Nothing => untold.push(tid),
             }
         }
         if untold.iter().any(|tid| !looks.untold.contains(tid)) {
@@ -309,7 +310,7 @@ impl Attach<'_> {
         self.births.lock().map_err(|_| Error::NoRoom)
     }
 
-    /// Closes what nobody knows of who inherited it; how many that were.
+    /// Closes openings that raced with a clone. Returns how many.
     fn close_spoilt(&self, looks: &mut Looks) -> Result<usize, Error> {
         let spoilt = self.births()?.spoilt()?;
         for number in &spoilt {
@@ -326,7 +327,7 @@ impl Attach<'_> {
         Ok(spoilt.len())
     }
 
-    /// Opens events for each of these that still lives.
+    /// Opens events for each of these threads that still lives.
     fn open_all(&self, tids: &[u32]) -> Result<Vec<Opened>, Error> {
         reserve_open_files((tids.len() * self.served.len()) as u64)?;
         let some = |tids: &[u32]| -> Result<Vec<Opened>, Error> {
@@ -349,7 +350,7 @@ impl Attach<'_> {
 
     fn open(&self, tid: u32) -> Result<Opened, Error> {
         self.slots.reserve_for(tid, &self.watches)?;
-        // Relaxed: only that no two are the same matters.
+        // Relaxed: orders nothing; the numbers must only differ.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.births()?.begin(number, tid)?;
         let mut events = Vec::with_capacity(self.served.len());

@@ -1,10 +1,10 @@
-//! Which accesses are wanted, where not a BPF program but tiptoe asks that: as `bpf/store.h` has it.
+//! Evaluates conditions in tiptoe instead of the BPF program; must agree with `bpf/store.h`.
 
 use super::{Condition, Operand, Operator, WatchWanted};
 
 impl WatchWanted {
-    /// Whether an access with these values counts; of a variable of so many bytes, whose values are signed or not. What
-    /// depends on a value before that is not known counts.
+    /// Returns whether an access with these values counts, for a variable of `len` bytes. A condition on an unknown
+    /// old value counts as met.
     pub fn wants(&self, old: Option<u64>, new: u64, len: u8, is_signed: bool) -> bool {
         let wide = |value| widen(value, len, is_signed);
         let (old, new) = (old.map(wide), wide(new));
@@ -16,7 +16,7 @@ impl WatchWanted {
     }
 }
 
-/// A value of so many bytes, as a number of 64 bits.
+/// Extends a value of `len` bytes to 64 bits.
 fn widen(value: u64, len: u8, is_signed: bool) -> u64 {
     let unused = 64u32.saturating_sub(8 * u32::from(len));
     match (unused, is_signed) {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compared_as_their_type_has_them() {
+    fn values_are_compared_by_their_types_sign() {
         let minus = Operand::Constant((-2i64).cast_unsigned());
         let below = wanted(false, &[(Operand::New, Operator::Less, minus)]);
         assert!(below.wants(Some(0), 0xfffd, 2, true), "-3 < -2");
@@ -98,7 +98,7 @@ mod tests {
         let both = wanted(false, &both);
         assert!(both.wants(Some(5), 4, 8, false) && !both.wants(Some(4), 4, 8, false));
         assert!(!both.wants(Some(5), 2, 8, false));
-        // Who knows.
+        // An unknown old value may have differed.
         assert!(changed.wants(None, 5, 4, true));
         assert!(both.wants(None, 4, 8, false) && !both.wants(None, 2, 8, false));
     }

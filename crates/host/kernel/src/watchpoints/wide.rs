@@ -1,4 +1,4 @@
-//! The events of all CPUs: one for each variable that is served, on each.
+//! The events of all CPUs: one for each served variable on each CPU.
 
 use tiptoe_sys::host::perf::{Breakpoint, On, PerfEvent};
 
@@ -17,14 +17,14 @@ struct Armed {
     event: PerfEvent,
     slot: usize,
     cpu: usize,
-    /// How often it came to rest, as far as that is known.
+    /// How often it is known to have stopped.
     rests: u64,
-    /// It did in this window.
+    /// Whether it stopped in this window.
     is_resting: bool,
 }
 
 impl Wide {
-    /// Opens events that are off, and tell nobody yet, a slot for each of these.
+    /// Opens disabled events without a program, a slot for each of these.
     pub(super) fn open(
         in_kernel: bool,
         slots: &Slots,
@@ -47,13 +47,13 @@ impl Wide {
         Ok(Wide(events))
     }
 
-    /// Has a program run at all of them.
+    /// Makes all of them run a program.
     pub(super) fn run(&self, opener: Opener<'_>) -> Result<(), Error> {
         let mut events = self.0.iter();
         events.try_for_each(|armed| opener.run_at(&armed.event))
     }
 
-    /// Switches them on: with a limit each for one hit that its program lets pass.
+    /// Enables all of them; with a limit, each for one hit for which its program returns 1.
     pub(super) fn start(&self, is_limited: bool) -> Result<(), Error> {
         let start = |armed: &Armed| match is_limited {
             true => armed.event.refresh(1),
@@ -62,10 +62,10 @@ impl Wide {
         self.0.iter().try_for_each(start).map_err(cannot_switch_on)
     }
 
-    /// Wakes those that came to rest.
+    /// Enables those that stopped.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
-            // One that did not rest must not be let pass more than the others.
+            // One that did not stop must not be allowed more hits than the others.
             if std::mem::take(&mut armed.is_resting) {
                 armed.event.refresh(1).map_err(cannot_switch_on)?;
             }
@@ -73,7 +73,7 @@ impl Wide {
         Ok(())
     }
 
-    /// Notes which came to rest since it was last asked, where the program has noted that for each slot and CPU.
+    /// Updates which ones stopped, from the program's counts for each slot and CPU.
     pub(super) fn note_rests(&mut self, noted: impl Fn(usize, usize) -> u64) {
         for armed in &mut self.0 {
             let rests = noted(armed.slot, armed.cpu);
@@ -82,19 +82,19 @@ impl Wide {
         }
     }
 
-    /// Whether an event of a slot rests.
+    /// Returns whether an event of a slot is stopped.
     pub(super) fn is_resting(&self, slot: usize) -> bool {
         self.of(slot).any(|armed| armed.is_resting)
     }
 
-    /// Switches those of a slot off: none comes to rest meanwhile.
+    /// Disables the events of a slot, so that none stops by itself.
     pub(super) fn pause(&self, slot: usize) -> Result<(), Error> {
         let mut events = self.of(slot);
         let off = events.try_for_each(|armed| armed.event.disable());
         off.map_err(cannot_move)
     }
 
-    /// Has a slot that is off serve something else, until it rests again.
+    /// Makes a disabled slot serve another variable, until it stops again.
     pub(super) fn serve(
         &mut self,
         slot: usize,

@@ -1,15 +1,15 @@
-//! What a session cost its target.
+//! The cost of a session for its target.
 
 use serde::{Deserialize, Serialize};
 
-/// How a cost is known.
+/// The basis of a cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// From counts and calibrated unit costs.
+    /// Counts and calibrated unit costs.
     #[default]
     Estimated,
-    /// From the target's own speed with tracing on and off, or from the kernel's own measurement.
+    /// The target's speed with tracing on and off, or the kernel's own measurement.
     Measured,
 }
 
@@ -26,14 +26,14 @@ impl From<tiptoe_event::Basis> for Basis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Calibration {
-    /// All or some of it in this run.
+    /// In this run, at least partly.
     Now,
-    /// In earlier runs, since the machine started.
+    /// In earlier runs, since boot.
     Cached,
 }
 
-/// The cost of tracing, as a share of the target's CPU time (1.0 is all of it)
-/// with an interval. Each event holds its own part of it, in nanoseconds.
+/// The cost of tracing, as a share of the target's CPU time (1.0 is all of it), with an interval. Each event has its
+/// own part in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
@@ -43,47 +43,47 @@ pub struct Cost {
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// How it is known.
+    /// The basis.
     pub basis: Basis,
-    /// How many hits it stands for.
+    /// The number of hits.
     pub hits: u64,
-    /// What one hit cost, the mean over all of them.
+    /// The mean cost of a hit.
     pub unit_ns: f64,
-    /// The lower end of that.
+    /// The lower end of the mean cost.
     pub unit_low_ns: f64,
-    /// The upper end of that.
+    /// The upper end of the mean cost.
     pub unit_high_ns: f64,
-    /// What a hit cost that a filter, or `--under`, rejected, where there was one: nobody counts
-    /// them, so they are in none of the numbers above.
+    /// The cost of a hit that a filter, or `--under`, rejected; `None` without either. Rejected hits are not counted,
+    /// so all other numbers exclude them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_unit_ns: Option<f64>,
-    /// When the prices were measured of which there is a cache.
+    /// When cached prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
-    /// What the kernel measured of our BPF programs, where it is they that cost.
+    /// The kernel's measurement of our BPF programs, if they cause the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
 }
 
-/// What our BPF programs took.
+/// The time of our BPF programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Programs {
     /// How often they ran for the target.
     pub runs: u64,
-    /// How long that took. The way into a program and out of it is not in it.
+    /// The time of these runs, without entry and exit.
     pub run_ns: u64,
-    /// How often they ran at all: a tracepoint is everybody's. None where the kernel did not tell.
+    /// How often they ran for any process, because a tracepoint is system-wide; `None` if the kernel does not report
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
-    /// How long that took, on all CPUs together.
+    /// The time of these runs, over all CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_run_ns: Option<u64>,
 }
 
 impl Cost {
-    /// The estimate for `hits` that together cost `total`, of a target that used
-    /// `cpu_ns` of CPU time.
+    /// Returns the estimate for `hits` that together cost `total`, in a target that used `cpu_ns` of CPU time.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let share = total.share_of(cpu_ns);
         let each = |ns: f64| if hits == 0 { 0.0 } else { ns / hits as f64 };
@@ -102,7 +102,8 @@ impl Cost {
         }
     }
 
-    /// What BPF programs took, of a target that used `cpu_ns` of CPU time: at most all that they took.
+    /// Returns the cost of BPF programs in a target that used `cpu_ns` of CPU time. The upper end is their time for
+    /// all processes.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
         let all = programs.all_run_ns.map_or(ns, |all| all as f64);

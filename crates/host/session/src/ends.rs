@@ -1,21 +1,19 @@
-//! How calls ended that were followed from their entry on.
+//! The ends of calls that were followed from their entry.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Ends as Reading;
 
-/// The calls of one event, or of a part of it: each that was entered is in one
-/// of these.
+/// The calls of one event, or of a part of it. Each entered call is in exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ends {
     /// Calls that returned.
     pub returns: u64,
-    /// Calls that were left without a return: by longjmp, by an exception, or
-    /// because their thread ended.
+    /// Calls that never returned: by longjmp, by an exception, or because their thread ended.
     pub left: u64,
-    /// Calls that still ran when the trace ended.
+    /// Calls still running when the trace ended.
     pub inside: u64,
-    /// Calls whose end nobody saw, because the budget was spent or there was
-    /// no room for them: they were counted at their entry, and not timed.
+    /// Calls whose end was not followed, because the budget was used up or no room was left. They
+    /// are counted at their entry, and not timed.
     pub only_counted: u64,
 }
 

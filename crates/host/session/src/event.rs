@@ -1,56 +1,54 @@
-//! One event's results, and what was refused.
+//! One event's results, and refusals.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
 
 use crate::{Ends, Latency, Records};
 
-/// One event: what it is and what it counted.
+/// One event with its counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
     /// The resolved spec, such as `uprobe:redis-server:dictFind`.
     pub event: String,
-    /// Who counted.
+    /// The instrument that counted.
     #[serde(with = "crate::words")]
     pub via: Via,
-    /// The hits that were counted, which are its returns where those were asked
-    /// for; never scaled here.
+    /// The counted hits, or its returns if those were requested; never scaled here.
     pub count: u64,
-    /// Hits that are known to have happened and were not counted.
+    /// Hits that certainly happened but were not counted.
     pub lost: u64,
-    /// There were at least so many hits: it counted for a part of the time, from which nothing follows for the rest.
+    /// Whether the count is a lower bound: the event counted for a part of the time that says nothing about the rest.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// How long the event was asked for.
+    /// The time for which the event was requested.
     pub time_enabled_ns: u64,
-    /// How long it really counted.
+    /// The time for which it counted.
     pub time_running_ns: u64,
     /// What its hits added to the target's CPU time.
     pub cost_ns: f64,
-    /// How its calls ended, where they were followed to their return. Its keys
-    /// stand beside those of the event.
+    /// The ends of its calls, if they were followed to their return. The keys are beside the event's.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// How long they took, where they were timed too. Its keys stand there as well.
+    /// The times of its calls, if they were timed; keys beside the event's.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
-    /// What became of its calls, where records were asked for. Its keys as well.
+    /// The records of its calls, if requested; keys beside the event's.
     #[serde(flatten)]
     pub records: Option<Records>,
     /// Other names of the same code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// What the reader should know about this event, each a few words.
+    /// Remarks on this event for the reader, a few words each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The count split by thread, comm or first argument, where that was asked for.
+    /// The count split by thread, comm or first argument, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<Part>,
 }
 
 impl Event {
-    /// An event and its reading, at no cost yet.
+    /// Returns an event with its reading, without a cost.
     pub fn new(event: impl Into<String>, via: Via, reading: Reading) -> Event {
         Event {
             event: event.into(),
@@ -67,14 +65,14 @@ impl Event {
         }
     }
 
-    /// With how long its calls took. They stay as they are where none was timed.
+    /// Sets the histogram of its calls' times. Does nothing if no call was timed.
     #[must_use]
     pub fn with_histogram(mut self, times: &Times) -> Event {
         self.latency = timed(self.reading(), times);
         self
     }
 
-    /// Its counts and times.
+    /// Returns its counts and times.
     pub fn reading(&self) -> Reading {
         Reading {
             count: self.count,
@@ -88,7 +86,7 @@ impl Event {
         }
     }
 
-    /// The count as it would be, had it counted all the time it was asked for.
+    /// Returns the count extrapolated to the whole time for which the event was requested.
     pub fn scaled(&self) -> u64 {
         self.reading().scaled().unwrap_or(self.count)
     }
@@ -103,23 +101,23 @@ fn timed(reading: Reading, times: &Times) -> Option<Box<Latency>> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// Whose part: a thread, a comm, an argument (see [`argument_key`]), an event.
+    /// The owner of the part: a thread, a comm, an argument (see [`argument_key`]), an event.
     pub key: String,
-    /// How many of the hits.
+    /// The number of hits.
     pub count: u64,
-    /// There were at least so many.
+    /// Whether the count is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// How its calls ended, where they were followed; its keys stand beside these.
+    /// The ends of its calls, if they were followed; keys beside the part's.
     #[serde(flatten)]
     pub ends: Option<Ends>,
-    /// How long they took, where they were timed too; its keys as well.
+    /// The times of its calls, if they were timed; keys beside the part's.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
 }
 
 impl Part {
-    /// A part of a count.
+    /// Returns a part with only a count.
     pub fn new(key: impl Into<String>, count: u64) -> Part {
         Part {
             key: key.into(),
@@ -130,7 +128,7 @@ impl Part {
         }
     }
 
-    /// With how its calls ended.
+    /// Sets the ends of its calls.
     #[must_use]
     pub fn with_ends(self, ends: Ends) -> Part {
         Part {
@@ -139,7 +137,7 @@ impl Part {
         }
     }
 
-    /// With how long its calls took.
+    /// Sets the times of its calls.
     #[must_use]
     pub fn with_latency(self, latency: Latency) -> Part {
         Part {
@@ -149,11 +147,11 @@ impl Part {
     }
 }
 
-/// The key of the calls whose argument had a value that its thread had no room for.
+/// The key of the calls with an argument value for which their thread had no room.
 pub const OTHER_VALUES: &str = "(other values)";
 
-/// The key of the calls whose argument had this value: `arg0=42`, `arg0=-1`, and
-/// anything that could be an address or a set of flags as `arg0=0x7f12a0`.
+/// Returns the key of the calls with this argument value: `arg0=42`, `arg0=-1`, or `arg0=0x7f12a0` for values that
+/// may be addresses or flags.
 pub fn argument_key(argument: u8, value: u64) -> String {
     const SMALL: i64 = 1 << 16;
     match value as i64 {
@@ -162,18 +160,18 @@ pub fn argument_key(argument: u8, value: u64) -> String {
     }
 }
 
-/// What was asked for and not done.
+/// A request that could not be fulfilled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refusal {
-    /// The resolved spec, or the spec as given where it resolved to nothing.
+    /// The resolved spec, or the spec as given if it resolved to nothing.
     pub event: String,
-    /// Why: the same words for the same reason, so that reports can group by it.
+    /// The reason. Equal reasons must have equal words, because reports group by them.
     pub reason: String,
 }
 
 impl Refusal {
-    /// A refusal of an event for a reason.
+    /// Returns the refusal of an event.
     pub fn new(event: impl Into<String>, reason: impl Into<String>) -> Refusal {
         Refusal {
             event: event.into(),

@@ -1,22 +1,21 @@
-//! How long calls took that were timed from their entry to their return.
+//! The times of calls from their entry to their return.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 
-/// The times of one event's calls, or of those of a part of it.
+/// The times of one event's calls, or of a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// The time between entry and return, over all calls in the histogram.
     pub total_ns: u64,
-    /// That time less the part that was spent in callees that are probed too.
+    /// That time minus the part spent in callees that are probed too.
     pub self_ns: u64,
-    /// How many calls took how long: all that were timed, or of those the ones
-    /// that took longer than `--slower` says.
+    /// The histogram of all timed calls; with `--slower`, only of those that took longer.
     pub histogram: Histogram,
 }
 
 impl Latency {
-    /// From what the driver counted.
+    /// Returns the latency for the driver's counts.
     pub fn new(reading: Reading, times: &Times) -> Latency {
         Latency {
             total_ns: reading.total_ns,
@@ -25,7 +24,7 @@ impl Latency {
         }
     }
 
-    /// The numbers alone.
+    /// Returns the numbers without the histogram.
     pub fn reading(&self) -> Reading {
         Reading {
             total_ns: self.total_ns,
@@ -34,7 +33,7 @@ impl Latency {
         }
     }
 
-    /// The mean time; 0 where no call was timed.
+    /// Returns the mean time; 0 if no call was timed.
     pub fn mean_ns(&self) -> f64 {
         match self.histogram.total() {
             0 => 0.0,
@@ -43,31 +42,31 @@ impl Latency {
     }
 }
 
-/// Times in OTLP's base-2 exponential buckets: `counts[k]` times were in
-/// `(2^(i/2^scale), 2^((i+1)/2^scale)]` ns, where `i` is `offset + k`. The
-/// percentiles are interpolated within their bucket, the longest time is exact.
+/// Times in OTLP's base-2 exponential buckets: `counts[k]` times were in `(2^(i/2^scale),
+/// 2^((i+1)/2^scale)]` ns, with `i` = `offset + k`. Percentiles are interpolated within their
+/// bucket; the longest time is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Two to this power are the buckets of each doubling.
+    /// Each doubling has 2 to this power buckets.
     pub scale: u8,
-    /// How many times were 0 ns, which is in no bucket.
+    /// The number of times of 0 ns, which no bucket holds.
     pub zero_count: u64,
     /// The index of the first bucket in `counts`.
     pub offset: i32,
-    /// From the first to the last bucket that counted anything.
+    /// The counts from the first to the last bucket that is not empty.
     pub counts: Vec<u64>,
-    /// Half of all times were no longer.
+    /// The median.
     pub p50_ns: u64,
-    /// 90% of all times were no longer.
+    /// The 90th percentile.
     pub p90_ns: u64,
-    /// 99% of all times were no longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
     /// The longest time.
     pub max_ns: u64,
 }
 
 impl Histogram {
-    /// From counted times and the longest of them.
+    /// Returns the histogram of counted times; `max_ns` is the longest.
     pub fn new(times: &Times, max_ns: u64) -> Histogram {
         let (offset, counts) = numbered_as_otlp(times);
         Histogram {
@@ -82,16 +81,15 @@ impl Histogram {
         }
     }
 
-    /// How many times it holds.
+    /// Returns the number of times.
     pub fn total(&self) -> u64 {
         let counts = self.counts.iter();
         counts.fold(self.zero_count, |sum, count| sum.saturating_add(*count))
     }
 }
 
-/// The index of the first bucket that is not empty, and the counts from there
-/// to the last. Our bucket 0 holds 1 ns, which OTLP has in bucket -1; its own
-/// bucket 0 holds no whole number.
+/// Returns the index of the first bucket that is not empty, and the counts up to the last. Our
+/// bucket 0 holds 1 ns, which OTLP has in bucket -1; its own bucket 0 holds no whole number.
 fn numbered_as_otlp(times: &Times) -> (i32, Vec<u64>) {
     let [one_ns, longer @ ..] = times.counts();
     let mut counts = vec![*one_ns, 0];
@@ -118,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_have_the_numbers_that_others_know_them_by() {
+    fn buckets_have_the_numbers_of_otlp() {
         check(&[], 0, &[]);
         check(&[0, 0], 0, &[]);
         check(&[1, 1], -1, &[2]);

@@ -1,10 +1,8 @@
-//! The session: what was observed, with what cost.
+//! The session: all observations, and their cost.
 //!
-//! A [`Session`] is what the driver writes and every report reads. It is plain
-//! data without behaviour of its own, and the only contract between the two, so
-//! a session that was taken on one machine prints on another. Its serialized
-//! form is also the JSON that `--json` prints (see [`Session`] for the keys):
-//! keys may be added, those that exist keep their names and meanings:
+//! The driver writes a [`Session`] and every report reads it. It is plain data without behaviour, and the only
+//! contract between the two, so that a session from one machine prints on another. `--json` prints its serialized
+//! form (see [`Session`] for the keys). Keys may be added, but existing keys must keep their names and meanings:
 //!
 //! ```text
 //! {"tiptoe": VERSION, "command": [WORD…],
@@ -22,9 +20,9 @@
 //!  "scopes"?: SCOPES, "cpus"?: NUMBER}
 //! ```
 //!
-//! ENDS are the keys of [`Ends`], all of them where calls were followed from
-//! entry to return (`uretprobe:` and `--latency`) and else none; TIMES are those
-//! of [`Latency`], all of them where such calls were timed too (`--latency`):
+//! ENDS are the keys of [`Ends`]: all of them if calls were followed from entry to return (`uretprobe:` and
+//! `--latency`), otherwise none. TIMES are those of [`Latency`]: all of them if such calls were timed too
+//! (`--latency`), otherwise none:
 //!
 //! ```text
 //! ENDS   "returns", "left", "inside", "only_counted"
@@ -33,17 +31,16 @@
 //!                      "p50_ns", "p90_ns", "p99_ns", "max_ns"}
 //! ```
 //!
-//! RECORDS are "recorded", "records_lost" and "only_counted", where `--record` asked for
-//! records; they add up to the "count". Each recorded call is a line of its own, in front
-//! of the report: the keys of [`Call`].
+//! RECORDS are "recorded", "records_lost" and "only_counted", with `--record`; they add up to the "count". Each
+//! recorded call is a line of its own before the report: the keys of [`Call`].
 //!
-//! The four of ENDS add up to all calls that were entered. That is the "count"
-//! of a timed event; the "count" of a `uretprobe:` is its "returns".
+//! The four of ENDS add up to all entered calls. That sum is the "count" of a timed event; the "count" of a
+//! `uretprobe:` is its "returns".
 //!
-//! SPACE are the keys of [`AddressSpace`], of a process that had an agent.
+//! SPACE are the keys of [`AddressSpace`], for a process with an agent.
 //!
-//! LOCKS are the keys of [`Locks`], of `tiptoe lock` without `--kernel`: its table's rows, with
-//! the histogram of TIMES for the waits that slept.
+//! LOCKS are the keys of [`Locks`], of `tiptoe lock` without `--kernel`: its table's rows, with the histogram of
+//! TIMES for the waits that slept.
 //!
 //! ```text
 //! LOCKS  {"by": WHAT, "via": "agent"|"kernel", "rows": [{"lock", "type", "mode"?, "idle", "callsite", "callsites",
@@ -58,9 +55,8 @@
 //! NOW are the keys of [`Now`], of `tiptoe lock --now`: `{"waits": [{"tid", "comm", "lock", "type",
 //! "mode"?, "idle", "callsite", "holder"?}…], "deadlocks"?: [[TID…]…]}`.
 //!
-//! WAITS are the keys of [`Waits`], of `tiptoe lock --kernel`: the rows of its table, with the histogram
-//! of TIMES. The session's only event is then all of them, such as `klock:mmap_lock`, its "lost" the
-//! sum of the drops.
+//! WAITS are the keys of [`Waits`], of `tiptoe lock --kernel`: the rows of its table, with the histogram of TIMES.
+//! The session then has one event for all waits, such as `klock:mmap_lock`; its "lost" is the sum of the drops.
 //!
 //! ```text
 //! WAITS  {"by": WHAT, "rows": [{"type", "mode": "read"|"write"|"exclusive",
@@ -69,7 +65,7 @@
 //!         "unfinished", "drops"?: [{"reason", "count"}…]}
 //! ```
 //!
-//! WATCH are the keys of [`Watch`], of `tiptoe watch`. Each variable is an event, too, such as
+//! WATCH are the keys of [`Watch`], of `tiptoe watch`. Each variable is also an event, such as
 //! `mem:redis-server:server/8,w/`.
 //!
 //! ```text
@@ -85,9 +81,9 @@
 //!         "drops"?: [{"reason", "count"}…]}
 //! ```
 //!
-//! STAT are the keys of [`Stat`], of `tiptoe stat`. "value" is in "unit", "ns" of clocks, and stands for all of the
-//! time that the event was wanted, whatever part of that it counted; of more than one run it is the mean. With
-//! `--interval` each [`Counts`] is a line of its own, when it is over, and "intervals" says how many there were.
+//! STAT are the keys of [`Stat`], of `tiptoe stat`. "value" is in "unit", "ns" for clocks. It is extrapolated from
+//! the time that the event counted to the time for which it was requested; over several runs it is the mean. With
+//! `--interval` each [`Counts`] is a line of its own when it is over, and "intervals" is their number.
 //!
 //! ```text
 //! STAT   {"whom", "runs", "counts": [COUNT…], "elapsed_ns", "elapsed_spread"?, "user_ns"?, "sys_ns"?, "intervals"?,
@@ -102,15 +98,15 @@
 //! SCOPES {"events": [EVENT…], "rows": [{"name", "entries", "wall_ns"?, "cpu_ns"?, "counts": [NUMBER…]}…]}
 //! ```
 //!
-//! "cpus" is there with `-a`. PROGRAMS is what tiptoe's BPF programs took of the target, by their own
-//! clock, and of all processes, as the kernel measured them, where this user may have it do so:
-//! `{"runs", "run_ns", "all_runs"?, "all_run_ns"?}`. "low" and "high" are these two.
+//! "cpus" is present with `-a`. PROGRAMS is the time of tiptoe's BPF programs: for the target by their own clock, and
+//! for all processes as the kernel measured it, if this user may enable that: `{"runs", "run_ns", "all_runs"?,
+//! "all_run_ns"?}`. "low" and "high" are these two.
 //!
-//! With `--interval`, each item of `intervals` is printed as a line of its own, too,
-//! when it is over; the report comes last.
+//! With `--interval`, each item of `intervals` is also printed as a line of its own when it is over; the report comes
+//! last.
 //!
-//! WHOSE is `"TID COMM"`, `"COMM"`, `"arg0=VALUE"` (decimal, or `0x…`) or a scope's name, as `--by` asked for;
-//! or `"(other threads)"`, `"(other values)"`, `"(other scopes)"` for what there was no room to tell apart.
+//! WHOSE is `"TID COMM"`, `"COMM"`, `"arg0=VALUE"` (decimal, or `0x…`) or a scope's name, according to `--by`. It is
+//! `"(other threads)"`, `"(other values)"` or `"(other scopes)"` for those that found no room of their own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -150,73 +146,71 @@ pub use watch::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Session {
-    /// The version of tiptoe that took it.
+    /// The version of tiptoe that made it.
     pub tiptoe: String,
-    /// The command line that was traced: the one started, or the first process's own.
+    /// The traced command line: the one started, or the first process's own.
     pub command: Vec<String>,
-    /// What was asked for, resolved.
+    /// The requested events, resolved.
     pub events: Vec<Event>,
-    /// What all of it cost the target.
+    /// The cost of all of them for the target.
     pub cost: Cost,
-    /// The processes that were traced.
+    /// The traced processes.
     pub targets: Vec<Process>,
-    /// When it began, since the Unix epoch.
+    /// The start, since the Unix epoch.
     pub started_unix_ns: u64,
-    /// How long it was traced.
+    /// The length of the trace.
     pub duration_ns: u64,
-    /// The CPU time that the targets used in that time.
+    /// The CPU time of the targets during the trace.
     pub cpu_ns: u64,
-    /// The CPU time that tiptoe itself used, with its helpers, from before it went in until the report.
+    /// The CPU time of tiptoe itself, with its helpers, from before the injection until the report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cpu_ns: Option<u64>,
-    /// The longest time for which a thread of a target was stopped, or borrowed to bring the agent in.
+    /// The longest time for which a thread of a target was stopped, or borrowed to inject the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_stop_ns: Option<u64>,
-    /// The largest share of that which tracing might take (1.0 is all of it),
-    /// where there was a limit.
+    /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it); `None` without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<f64>,
-    /// Calls that took no longer than this are in no time and no histogram,
-    /// where that was asked for.
+    /// With `--slower`: calls that took no longer are in no time and no histogram.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slower_ns: Option<u64>,
-    /// The function below which calls had to be made, where that was asked for.
+    /// With `--under`: the function inside which calls had to be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under: Option<String>,
-    /// Who waits for whom at one moment, where that was asked for: there is no more then.
+    /// With `--now`: the waits at one moment; the session has nothing else then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
-    /// What was seen of contended locks, where those of programs were watched.
+    /// Contended locks of programs, if they were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
-    /// What was waited for, where the kernel's locks were watched.
+    /// Waits for the kernel's locks, if they were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
-    /// What was seen of variables, where these were watched.
+    /// Accesses to variables, if they were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
-    /// What was counted, where events were counted by perf's names.
+    /// Counts of events with perf's names, if they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stat: Option<Stat>,
-    /// What was done in scopes, where that was asked for.
+    /// Counts by scope, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
-    /// How many CPUs were traced, where it was the whole system: `cpu_ns` is their time, idle or not.
+    /// The number of traced CPUs with `-a`: `cpu_ns` is then their time, idle or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// What was asked for and not done.
+    /// Requests that could not be fulfilled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusal>,
-    /// What the reader should know before trusting the numbers, each one sentence.
+    /// Remarks that the reader needs before trusting the numbers, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What was counted in each interval, where intervals were asked for.
+    /// The counts of each interval, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
 }
 
 impl Session {
-    /// An empty session of this version, of the given command line.
+    /// Returns an empty session of this version, for the given command line.
     pub fn new(command: Vec<String>) -> Session {
         Session {
             tiptoe: env!("CARGO_PKG_VERSION").to_owned(),
@@ -225,7 +219,7 @@ impl Session {
         }
     }
 
-    /// All hits that were counted.
+    /// Returns the number of all counted hits.
     pub fn total(&self) -> u64 {
         self.events
             .iter()
@@ -233,26 +227,26 @@ impl Session {
     }
 }
 
-/// One process that was traced.
+/// One traced process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
-    /// Its id in tiptoe's pid namespace.
+    /// Its id in tiptoe's PID namespace.
     pub pid: u32,
-    /// Its name as the kernel has it.
+    /// Its name in the kernel.
     pub comm: String,
-    /// What its agent knew of its address space.
+    /// Its agent's view of its address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_space: Option<AddressSpace>,
 }
 
-/// What was counted in one interval.
+/// The counts of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interval {
-    /// When it ended, since the start of the session.
+    /// Its end, since the start of the session.
     pub at_ns: u64,
-    /// How long it was.
+    /// Its length.
     pub duration_ns: u64,
     /// The events that were hit, with their counts.
     pub counts: Vec<Part>,

@@ -1,40 +1,40 @@
-//! What was seen of contended locks.
+//! Contended locks of programs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Dropped, Histogram, Via, Waiting};
 
-/// What was seen of the locks of programs.
+/// Contended locks of programs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Locks {
-    /// What one row is of.
+    /// The subject of a row.
     pub by: String,
-    /// Who told of them: an agent in the program, or the kernel's futex tracepoints.
+    /// The source: an agent in the program, or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
     pub via: Via,
     /// The waits, those with the most time first.
     pub rows: Vec<Lock>,
-    /// How long the lock of `--hold` was held, by the call site that took it.
+    /// The hold times of the lock of `--hold`, by the call site that took it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<Hold>,
-    /// Futex calls that wait, and those that wake: as the kernel counts them.
+    /// Futex calls that wait, as the kernel counts them.
     pub waits: u64,
-    /// As above.
+    /// Futex calls that wake, as the kernel counts them.
     pub wakes: u64,
-    /// Waits that had not ended when the trace did.
+    /// Waits in progress at the end of the trace.
     pub unfinished: u64,
-    /// Calls that were not told apart, as their threads had no room for more.
+    /// Calls that are in no row, because their threads had no room for more rows.
     pub others: u64,
-    /// What the tracepoints told and was not counted, by reason.
+    /// Reports of the tracepoints that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
-    /// Rings of threads that waited for each other when the trace ended.
+    /// Rings of threads that waited for each other at the end of the trace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// A ring of threads: each waits for a lock that the next one holds, and the last for one that the first holds.
+/// A deadlock: each thread waits for a lock that the next one holds, and the last for one that the first holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Deadlock {
@@ -44,52 +44,51 @@ pub struct Deadlock {
     pub waits: Vec<Waiting>,
 }
 
-/// Waits for one lock, or whatever else a row is of.
+/// Waits for one lock, or for the row's subject with `--by`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lock {
-    /// The lock, by its name or where it is; with `--by` what that asks for.
+    /// The lock's name or address; with `--by` the row's subject.
     pub lock: String,
-    /// What it is: "mutex", "rwlock", "condition variable", "semaphore", …
+    /// The type: "mutex", "rwlock", "condition variable", "semaphore", …
     #[serde(rename = "type")]
     pub kind: String,
-    /// "read" or "write", of a rwlock.
+    /// "read" or "write", for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether a thread waits there for something to happen rather than for somebody to
-    /// give it back: condition variables, semaphores, joins.
+    /// Whether threads wait for an event rather than for a holder's release: condition variables, semaphores, joins.
     pub idle: bool,
-    /// From where it was waited for, with the most time; how many others there are.
+    /// The call site with the most waiting time.
     pub callsite: String,
-    /// As above.
+    /// The number of other call sites.
     pub callsites: u64,
-    /// Contended calls: one may wait several times.
+    /// Contended calls; one may wait several times.
     pub episodes: u64,
-    /// Waits that slept: until somebody ended them, their time was over, a signal came.
+    /// Waits that slept until a wake, a timeout or a signal.
     pub slept: u64,
-    /// Waits that returned at once: the lock had changed hands.
+    /// Waits that returned at once, because the lock had changed hands.
     pub at_once: u64,
-    /// Of those that slept, these ended with their time.
+    /// Sleeping waits that timed out.
     pub timed_out: u64,
-    /// And these with a signal.
+    /// Sleeping waits that a signal ended.
     pub interrupted: u64,
     /// Nanoseconds asleep.
     pub total_ns: u64,
-    /// Where the budget did not pay for timing all that slept: so many were timed, by chance. Then the
-    /// total, the histogram and the blame are estimates, for which each of these stands for others;
-    /// all other numbers are exact, as they are where this is missing.
+    /// The number of timed waits, if the budget did not allow timing all that slept: a random sample. Then the total,
+    /// the histogram and the blame are estimates, in which each sample has a weight. All other numbers are exact.
+    /// `None` if all were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
-    /// Of a rwlock: how many threads had it to read when waits began. Nothing where it was none, and where only
-    /// the kernel's tracepoints told of the waits.
+    /// For a rwlock: how many threads held it for reading when waits began. `None` for other locks, and for waits
+    /// that only the kernel's tracepoints reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<Readers>,
-    /// How long those that slept did.
+    /// The histogram of the sleeping waits.
     pub histogram: Option<Histogram>,
-    /// From where waits were ended, those that ended the most time first.
+    /// The call sites that ended waits, those with the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// Waits that began before the trace; none of them is in any other number of the row.
+    /// Waits that began before the trace; no other number of the row includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early: Option<Early>,
 }
@@ -98,14 +97,14 @@ pub struct Lock {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Early {
-    /// How many.
+    /// Their number.
     pub waits: u64,
-    /// How many of them went on when the trace ended.
+    /// How many were in progress at the end of the trace.
     pub unfinished: u64,
-    /// How long the oldest one had slept when the trace began, in nanoseconds: at least, as a thread that is stopped or gets a
-    /// signal begins anew.
+    /// A lower bound in nanoseconds of how long the oldest had slept when the trace began: a stopped thread, or one
+    /// that gets a signal, begins anew.
     pub before_ns: u64,
-    /// How long all slept, as long as was seen.
+    /// The sum of the observed sleeping times.
     pub total_ns: u64,
 }
 
@@ -119,42 +118,42 @@ impl Early {
     }
 }
 
-/// How long a lock was held that was taken from one call site.
+/// The hold times of a lock, by the call site that took it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hold {
     /// The lock.
     pub lock: String,
-    /// From where it was taken.
+    /// The call site.
     pub callsite: String,
-    /// How often.
+    /// The number of holds.
     pub count: u64,
-    /// Nanoseconds.
+    /// Their nanoseconds.
     pub total_ns: u64,
-    /// How long each time.
+    /// The histogram of their times.
     pub histogram: Option<Histogram>,
-    /// It was on when the trace began, and is not among those that are counted: "total_ns" is a lower bound.
+    /// Whether the hold began before the trace. It is not in "count", and "total_ns" is a lower bound.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_at_least: bool,
 }
 
-/// How many threads had a rwlock to read.
+/// The number of threads that held a rwlock for reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Readers {
-    /// At the beginning of a wait, on average.
+    /// The mean over the beginnings of waits.
     pub average: f64,
-    /// At that of any.
+    /// The maximum over the beginnings of waits.
     pub most: u64,
 }
 
-/// Who ended waits.
+/// A call site that ended waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Blame {
-    /// From where.
+    /// The call site.
     pub callsite: String,
-    /// How many.
+    /// The number of waits.
     pub count: u64,
     /// Nanoseconds of these waits.
     pub total_ns: u64,

@@ -1,4 +1,4 @@
-//! Who waits for whom, at one moment.
+//! The waits of a process at one moment.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Now {
-    /// They, in the order of their numbers.
+    /// The waits, by thread number.
     pub waits: Vec<Waiting>,
-    /// Threads that wait for each other in a ring, each for the next one and the last for the
-    /// first: they wait for ever.
+    /// Deadlocks: rings of threads, each waiting for the next and the last for the first, so that none can continue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deadlocks: Vec<Vec<u32>>,
 }
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waiting {
@@ -22,26 +21,26 @@ pub struct Waiting {
     pub tid: u32,
     /// Its name.
     pub comm: String,
-    /// What it waits for: a lock's name, or where it is.
+    /// The lock's name or address.
     pub lock: String,
-    /// The kind of lock.
+    /// The type of lock.
     #[serde(rename = "type")]
     pub kind: String,
-    /// "read" or "write", of a rwlock.
+    /// "read" or "write", for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether it waits for something to happen rather than for somebody to give it back.
+    /// Whether it waits for an event rather than for a holder's release.
     pub idle: bool,
-    /// From where.
+    /// Its call site.
     pub callsite: String,
-    /// How long ago it last ran, in nanoseconds, where the kernel says so. It has waited at least as long: a signal, SIGSTOP or
-    /// a tracer's attach lets a thread run for a moment in the middle of its wait.
+    /// Nanoseconds since it last ran, if the kernel reports that. It has waited at least as long: a signal, SIGSTOP
+    /// or a tracer's attach makes a thread run briefly in the middle of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,
-    /// How many threads hold the lock to read, of a rwlock.
+    /// How many threads hold the lock for reading, for a rwlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<u32>,
-    /// The thread that holds the lock, where the lock says so.
+    /// The thread that holds the lock, if the lock records it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<u32>,
 }

@@ -1,17 +1,17 @@
-//! Recorded calls: one by one while they come, and what became of all of them.
+//! Recorded calls: single ones during the trace, and their totals.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::Records as Reading;
 
-/// The calls of one event of which records were asked for: each is in one of these.
+/// The calls of one event with `--record`; each is in one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// Calls of which there is a record.
+    /// Recorded calls.
     pub recorded: u64,
-    /// Calls whose record was lost: nobody read as fast as they came.
+    /// Calls whose record was lost, because the reader was slower than the calls.
     #[serde(rename = "records_lost")]
     pub lost: u64,
-    /// Calls that were only counted, because the budget was spent.
+    /// Calls that were only counted, because the budget was used up.
     pub only_counted: u64,
 }
 
@@ -38,16 +38,16 @@ impl From<Records> for Reading {
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Call<'a> {
-    /// When it began, since the start of the session.
+    /// Its start, since the start of the session.
     pub at_ns: u64,
-    /// Its thread, in the program's own pid namespace.
+    /// Its thread, in the program's own PID namespace.
     pub tid: u32,
     /// The thread's name.
     pub comm: &'a str,
     /// The resolved spec.
     pub event: &'a str,
-    /// The first argument, as the register had it.
+    /// The first argument's register.
     pub arg0: u64,
-    /// The second.
+    /// The second argument's register.
     pub arg1: u64,
 }

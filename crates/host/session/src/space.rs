@@ -1,26 +1,25 @@
-//! What is known of a process's address space, and how it was kept.
+//! A process's address space, and how its map was kept.
 
 use serde::{Deserialize, Serialize};
 
-/// The address space of one process, as its agent keeps it: what of files can be
-/// executed where. All numbers are the process's own claim.
+/// The map of one process's executable file mappings, as its agent keeps it. The process itself
+/// reports all numbers, so they must not be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AddressSpace {
-    /// Lookups that were answered without a lock.
+    /// Lookups answered without a lock.
     pub speculative: u64,
-    /// Lookups that were answered under the lock.
+    /// Lookups answered under the lock.
     pub locked: u64,
-    /// Lookups that found nothing, or nothing certain: the code's bytes decided.
+    /// Lookups without a certain result; the code's bytes decided.
     pub missed: u64,
-    /// Calls of the program's that changed it, and were seen.
+    /// Calls of the program that changed the mappings, and were seen.
     pub changes: u64,
     /// How often the kernel's list of mappings was read.
     pub readings: u64,
-    /// Differences that this found although nothing was in doubt: changes that
-    /// nobody had seen.
+    /// Corrections in readings without a known cause: changes that had not been seen.
     pub corrected: u64,
-    /// Mappings at the end; those that continue each other are one.
+    /// Mappings at the end; adjacent parts of one file count as one.
     pub mappings: u64,
     /// Their bytes.
     pub bytes: u64,

@@ -1,62 +1,61 @@
-//! What was counted of events by perf's names.
+//! Counts of events with perf's names.
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of a whole session.
+/// The counts of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stat {
-    /// Who was counted, as perf says it: `'CMD ARG…'`, `process id '42'` or `'system wide'`.
+    /// The target in perf's words: `'CMD ARG…'`, `process id '42'` or `'system wide'`.
     pub whom: String,
-    /// How often the command ran; 1 where there was none.
+    /// How often the command ran; 1 without a command.
     pub runs: u32,
-    /// Each event, in the order in which they were asked for; with `--per-cpu` each on each CPU, with
-    /// `--for-each-cgroup` first of the whole system, then of each cgroup.
+    /// Each event, in the order of the request. With `--per-cpu` each is repeated for each CPU; with
+    /// `--for-each-cgroup` the whole system comes first, then each cgroup.
     pub counts: Vec<Count>,
-    /// How long was counted, the mean of the runs.
+    /// The counting time, the mean of the runs.
     pub elapsed_ns: f64,
-    /// How far off that mean may be, as a part of it (its standard deviation), where there were more runs.
+    /// The relative standard deviation of that mean; `None` for one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elapsed_spread: Option<f64>,
-    /// The command's CPU time in user space, where it ended: the mean.
+    /// The command's CPU time in user space, if it ended: the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_ns: Option<f64>,
-    /// And in the kernel.
+    /// The command's CPU time in the kernel, if it ended: the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_ns: Option<f64>,
-    /// How many intervals were told, each when it was over ([`Counts`]), where intervals were asked for: these are not
-    /// kept.
+    /// The number of intervals, if requested. Each was printed when it was over ([`Counts`]) and is not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<u64>,
-    /// Switches from one task to another, at which counting costs.
+    /// Context switches. Counting makes each slower.
     pub switches: u64,
-    /// What one cost more.
+    /// The added cost of one switch.
     pub switch_ns: f64,
-    /// Of these, switches to another cgroup, where cgroups are told apart; and what one cost more.
+    /// Switches among these to another cgroup, if counts are by cgroup.
     pub cgroup_switches: u64,
-    /// As `switch_ns`, of these.
+    /// The added cost of one such switch.
     pub cgroup_switch_ns: f64,
-    /// Births, ends and moves of tasks that were looked at, where tasks are asked for what they did.
+    /// Births, ends and moves of tasks that were handled, if counting is by tasks.
     pub lives: u64,
-    /// What one cost.
+    /// The cost of one.
     pub life_ns: f64,
-    /// How often all tasks were asked.
+    /// Rounds over all tasks.
     pub rounds: u64,
-    /// What that cost each time.
+    /// The cost of one round.
     pub round_ns: f64,
-    /// Tracepoints that were passed while they were counted.
+    /// Hits of counted tracepoints.
     pub tracepoint_hits: u64,
-    /// What one cost more.
+    /// The added cost of one hit.
     pub tracepoint_ns: f64,
 }
 
-/// What was counted in one interval.
+/// The counts of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// When it ended, since the start.
+    /// Its end, since the start.
     pub at_ns: u64,
-    /// How long it was.
+    /// Its length.
     pub duration_ns: u64,
     /// As in [`Stat`].
     pub counts: Vec<Count>,
@@ -66,29 +65,28 @@ pub struct Counts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Count {
-    /// As it was asked for; with `:u` where this user may not count in the kernel.
+    /// The event as requested, with `:u` if this user may not count in the kernel.
     pub event: String,
-    /// In which cgroup, with those within it, by its path without the first `/`; nothing is the whole system, or
-    /// whoever was counted.
+    /// The cgroup, with its descendants, by its path without the first `/`; `None` for the whole target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// That cgroup was removed; another one may have its path by now.
+    /// Whether that cgroup was removed, so that another one may have its path.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
-    /// On which CPU, where each is told for itself.
+    /// The CPU, with `--per-cpu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
     /// Whether it was counted.
     pub state: CountState,
-    /// How much, for all of the time that it was wanted.
+    /// The count, extrapolated to the whole time for which it was requested.
     pub value: f64,
-    /// Of what: nothing is events, "ns" of clocks.
+    /// The unit: empty for events, "ns" for clocks.
     pub unit: String,
-    /// For how long it was wanted, all CPUs or threads together.
+    /// The time for which it was requested, over all CPUs or threads.
     pub time_enabled_ns: u64,
-    /// For how long of that it counted.
+    /// The part of that time for which it counted.
     pub time_running_ns: u64,
-    /// How far off the mean of runs may be, as a part of it.
+    /// The relative standard deviation of the mean of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
 }
@@ -97,10 +95,10 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountState {
-    /// It was.
+    /// It was counted.
     #[default]
     Counted,
-    /// It could have been: nothing ran, or no counter was free all the time.
+    /// It was not: no task ran, or no counter was ever free.
     NotCounted,
     /// This machine does not have it.
     NotSupported,

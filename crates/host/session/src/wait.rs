@@ -1,88 +1,88 @@
-//! Waits for locks: who waited how long for what.
+//! Waits for the kernel's locks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Histogram;
 
-/// What was waited for in a session that watched locks.
+/// Waits in a session that watched the kernel's locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Waits {
-    /// What tells rows apart besides type, mode and outcome: `callsite`, `type`, `lock`, `thread`,
-    /// `process` or `cgroup`.
+    /// How rows are grouped besides by type, mode and outcome: `callsite`, `type`, `lock`,
+    /// `thread`, `process` or `cgroup`.
     pub by: String,
-    /// The rows, those that took most time first.
+    /// The rows, those with the most time first.
     pub rows: Vec<Wait>,
-    /// Waits that had begun and were not over when the trace ended: they are in no row.
+    /// Waits in progress at the end of the trace; no row has them.
     pub unfinished: u64,
-    /// What was seen and not counted, by reason.
+    /// What was seen but not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
 }
 
-/// Waits of one kind, of one of what they were told apart by.
+/// Waits of one lock type, for one group key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wait {
     /// The lock's type, such as `mmap_lock`, `rwsem`, `mutex` or `spinlock`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// How it was asked for.
+    /// The requested mode.
     pub mode: Mode,
-    /// How the waits ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whose waits these are, or for which lock: what `by` says, in words. None of `callsite`, which
-    /// has a key of its own, and of `type`.
+    /// The group key according to `by`. `None` for `callsite`, which has a key of its own, and for
+    /// `type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Where the lock was asked for; of several places that where most time was waited.
+    /// The call site; of several, the one with the most waiting time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callsite: Option<String>,
-    /// How many such places there are.
+    /// The number of call sites.
     pub callsites: u64,
-    /// The callers of the call site, the nearest first, where they were asked for.
+    /// The callers of the call site, innermost first, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
-    /// How many waits.
+    /// The number of waits.
     pub count: u64,
-    /// How long they took together.
+    /// The sum of their times.
     pub total_ns: u64,
-    /// How long each took.
+    /// The histogram of their times.
     pub histogram: Histogram,
 }
 
-/// How a lock is asked for.
+/// The mode in which a lock is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Beside other readers.
+    /// Shared with other readers.
     Read,
-    /// Alone, of a lock that has readers too.
+    /// Alone, for a lock that also has readers.
     Write,
-    /// Alone, as always with this type of lock.
+    /// Alone, because the lock has no other mode.
     #[default]
     Exclusive,
 }
 
-/// How waits ended.
+/// The outcome of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// With the lock.
+    /// The thread got the lock.
     #[default]
     Acquired,
-    /// Without it: by a signal, by a timeout, or because it was only tried.
+    /// The thread did not get it: a signal, a timeout, or only a try.
     Failed,
-    /// No wait: who had the lock for writing has it for reading from then on.
+    /// Not a wait: the writer became a reader.
     Downgraded,
 }
 
-/// So many events were not counted for this reason.
+/// Events that were not counted, for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dropped {
-    /// Why: a few words that follow "not counted:".
+    /// The reason, in a few words that follow "not counted:".
     pub reason: String,
-    /// How many.
+    /// The number of events.
     pub count: u64,
 }

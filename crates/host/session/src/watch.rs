@@ -1,29 +1,29 @@
-//! What was seen of watched variables.
+//! Accesses to watched variables.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Dropped;
 
-/// What was seen of watched variables.
+/// Accesses to watched variables.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watch {
-    /// What rows are told apart by besides the variable and the instruction: "comm" or "thread".
+    /// How rows are grouped besides by variable and instruction: "comm" or "thread".
     pub by: String,
-    /// The variables, in the order in which they were asked for.
+    /// The variables, in the order of the request.
     pub variables: Vec<Variable>,
-    /// Who accessed them, the most first.
+    /// The accesses, the most frequent first.
     pub rows: Vec<Accesses>,
-    /// Where the breakpoints were.
+    /// The kind of breakpoints.
     pub form: Placement,
-    /// Reservations of debug registers, where they were asked for.
+    /// Reservations of debug registers, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Vec<Reservations>>,
-    /// Accesses of other processes to the same addresses, which cost these as much.
+    /// Accesses of other processes to the same addresses, which cost them as much.
     pub foreign: u64,
-    /// Whether accesses by system calls were seen, too.
+    /// Whether accesses by system calls count, too.
     pub sees_kernel: bool,
-    /// How the allowance was kept, where there was one.
+    /// The use of the allowance; `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowance: Option<Allowance>,
     /// What was not counted, or only in part, by reason.
@@ -35,21 +35,21 @@ pub struct Watch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Variable {
-    /// As it was asked for, resolved.
+    /// The requested name, resolved.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// How many bytes of it were watched.
+    /// The number of watched bytes.
     pub len: u8,
     /// "w", "rw" or "x".
     pub access: String,
     /// All accesses.
     pub hits: u64,
-    /// Those that were asked for, which the rows are of.
+    /// Accesses that meet the conditions; the rows add up to these.
     pub count: u64,
-    /// There were more: it was not watched all the time.
+    /// Whether "count" is a lower bound, because it was not watched all the time.
     pub at_least: bool,
-    /// For how long it was watched, where it took turns with others.
+    /// The time that it was watched, if it took turns with others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched_ns: Option<u64>,
 }
@@ -60,37 +60,38 @@ pub struct Variable {
 pub struct Accesses {
     /// The variable's name.
     pub variable: String,
-    /// The instruction; where the kernel did it, the user's call.
+    /// The instruction; for the kernel's accesses, the user's call.
     pub at: String,
-    /// A system call did it.
+    /// Whether a system call made the access.
     pub in_kernel: bool,
     /// The name of the threads.
     pub comm: String,
-    /// The thread, where all were of one.
+    /// The thread, if all are from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
-    /// How many.
+    /// The number of accesses.
     pub count: u64,
-    /// Behind which the value was another one than before, as far as is known.
+    /// Accesses after which the value differed, as far as values are known.
     pub changed: u64,
-    /// Whose value before is not known: they came first behind a time in which stores were missed.
+    /// Accesses with an unknown old value: the first after each gap in which stores were missed.
     pub old_unknown: u64,
-    /// Whose value was read from memory, behind the store: where threads race it may be another's.
+    /// Accesses whose value was read from memory, after the store. In a race it may be another
+    /// thread's value.
     pub racy: u64,
-    /// When the first was, since the session began.
+    /// The time of the first, since the start of the session.
     pub first_ns: u64,
-    /// And the last.
+    /// The time of the last.
     pub last_ns: u64,
-    /// The last one's value before it, `?` where that is not known.
+    /// The last access's old value; `?` if unknown.
     pub last_old: String,
-    /// And behind it.
+    /// The last access's new value.
     pub last_new: String,
-    /// Values, those that there were most often first.
+    /// Values, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
-    /// How often it was any other.
+    /// The number of all other values.
     pub other_values: u64,
-    /// From where, the most first.
+    /// The callers, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<Stack>,
 }
@@ -98,7 +99,7 @@ pub struct Accesses {
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Access<'a> {
-    /// When it was, since the start of the session.
+    /// Its time, since the start of the session.
     pub at_ns: u64,
     /// Its thread.
     pub tid: u32,
@@ -106,25 +107,25 @@ pub struct Access<'a> {
     pub comm: &'a str,
     /// The variable.
     pub variable: &'a str,
-    /// The instruction; where the kernel did it, the user's call.
+    /// The instruction; for the kernel's accesses, the user's call.
     pub at: &'a str,
-    /// A system call did it.
+    /// Whether a system call made the access.
     pub in_kernel: bool,
-    /// The value before it, `?` where that is not known.
+    /// The old value; `?` if unknown.
     pub old: String,
-    /// And behind it.
+    /// The new value.
     pub new: String,
-    /// That was read from memory: where threads race it may be another's.
+    /// Whether the new value was read from memory. In a race it may be another thread's value.
     pub racy: bool,
 }
 
-/// A value, and how often it was stored.
+/// A value, and the number of its stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Value {
-    /// As its type has it.
+    /// The value, formatted by its type.
     pub value: String,
-    /// How often.
+    /// The number of stores.
     pub count: u64,
 }
 
@@ -132,35 +133,35 @@ pub struct Value {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stack {
-    /// The nearest first.
+    /// The callers, innermost first.
     pub callers: Vec<String>,
-    /// There are more, which were not known yet.
+    /// Whether there are more, beyond code that could not be unwound yet.
     pub is_partial: bool,
-    /// How many accesses.
+    /// The number of accesses.
     pub count: u64,
 }
 
-/// So many accesses might be seen in a window of time.
+/// The allowed accesses in a window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Allowance {
-    /// How many.
+    /// The number of accesses.
     pub hits: u64,
-    /// How long a window is.
+    /// The length of a window.
     pub window_ns: u64,
-    /// How many windows there were.
+    /// The number of windows.
     pub windows: u64,
-    /// And those in which the allowance was used up.
+    /// Windows in which the allowance was used up.
     pub used_up: u64,
 }
 
-/// Where breakpoints were.
+/// The kind of breakpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Placement {
     /// On each "cpu", at each "thread", or by the "agent" in each thread.
     pub by: String,
-    /// Why not on all CPUs, where that was not asked for.
+    /// Why they are not on all CPUs, unless that was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// How the threads got theirs.
@@ -168,17 +169,17 @@ pub struct Placement {
     pub attached: Option<Attached>,
 }
 
-/// How the threads of a process got breakpoints, which those that began later inherited.
+/// How the threads of a process got breakpoints, which later threads inherited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attached {
-    /// How many there were.
+    /// The number of threads.
     pub threads: u32,
-    /// How often one had to be done again, as another began meanwhile.
+    /// Openings that were repeated, because a birth raced with them.
     pub again: u32,
-    /// Threads that have none, as they came and went too fast.
+    /// Threads left without, because they lived too briefly.
     pub without: u32,
-    /// How long it took.
+    /// The time that it took.
     pub took_ns: u64,
 }
 
@@ -186,14 +187,14 @@ pub struct Attached {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reservations {
-    /// Those for a "thread" exclude few others, those for a "cpu" all.
+    /// A reservation for a "thread" excludes few others, one for a "cpu" all.
     pub side: String,
-    /// How many were granted.
+    /// Granted reservations.
     pub reservations: u64,
-    /// How often the side was taken, for whatever reason.
+    /// How often the side's lock was taken, for any reason.
     pub holds: u64,
     /// How many of these had to wait.
     pub waited: u64,
-    /// For how long.
+    /// The time of these waits.
     pub waited_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! The session's serialized form is a contract: its keys, and that it reads back.
+//! The session's serialized form is a contract: its keys must stay, and it must read back.
 
 use tiptoe_event::{Cost as UnitCost, Histogram, Reading};
 use tiptoe_session::{
@@ -44,7 +44,7 @@ fn the_documented_keys() {
     );
 }
 
-/// Three calls that returned, and one of each kind that did not.
+/// Three calls that returned, and one of each other kind.
 fn timed() -> (Reading, Histogram) {
     let mut times = Histogram::default();
     [0, 1000, 1025].iter().for_each(|ns| times.record(*ns));
@@ -69,7 +69,7 @@ fn timed() -> (Reading, Histogram) {
 }
 
 #[test]
-fn the_keys_of_a_timed_event_stand_beside_the_others() {
+fn the_keys_of_a_timed_event_are_beside_the_others() {
     let (reading, times) = timed();
     let event = Event::new("uprobe:f", Via::Agent, reading).with_histogram(&times);
     assert_eq!(event.reading(), reading);

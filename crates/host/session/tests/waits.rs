@@ -1,4 +1,5 @@
-//! The form of a session that watched locks: its keys, and that it reads back.
+//! The form of a session that watched the kernel's locks: its keys must stay, and it must read
+//! back.
 
 use tiptoe_event::Histogram as Times;
 use tiptoe_session::{Cost, Dropped, Histogram, Mode, Outcome, Programs, Session, Wait, Waits};

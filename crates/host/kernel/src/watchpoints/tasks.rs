@@ -60,7 +60,7 @@ pub struct Attached {
     pub threads: u32,
     /// Openings that were repeated, because a birth raced with them.
     pub again: u32,
-    /// Threads left without events, because threads came and went too fast.
+    /// Threads left without events, because they lived too briefly.
     pub without: u32,
     /// The time that attaching took.
     pub took: Duration,

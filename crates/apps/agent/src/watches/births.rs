@@ -68,7 +68,8 @@ pub(super) fn is_alone() -> bool {
     threads <= 2
 }
 
-fn settle() {
+/// Waits until no new thread has come for a while.
+pub(super) fn settle() {
     let (mut newest, mut quiet) = (0, 0);
     for _ in 0..MOST_LOOKS {
         let mut sum = 0u64;

@@ -56,7 +56,7 @@ fn a_command_that_is_counted_later_begins_before_the_signal() {
         "probe",
         "libc.so.6:malloc",
         "--delay",
-        "100ms",
+        "1s",
         "--ready-fd",
         "3",
     ];

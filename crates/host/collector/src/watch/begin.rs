@@ -296,7 +296,11 @@ fn seize(pid: u32) -> Result<(), Errno> {
 /// changed. Nobody but this thread ends that stop, and the starter, whom a join waits for, waits for exec: a deadlock.
 fn proceed_to_exec(mut started: Started) -> io::Result<Child> {
     let pid = started.pid;
-    started.go()?;
+    match started.go() {
+        // It was killed: its end says how.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        went => went?,
+    }
     let at_exec = until_exec(pid);
     if at_exec.is_err() {
         // SAFETY: takes two numbers. Nobody waits for a child that has not failed to call exec, so the number is its own.

@@ -30,6 +30,7 @@ mod limits;
 mod linked_locks;
 mod loaded;
 mod lock_kinds;
+mod locked;
 mod locks;
 mod machine;
 mod manners;

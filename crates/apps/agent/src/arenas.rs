@@ -121,6 +121,11 @@ impl Arenas {
         bases.filter(|base| *base > UNMAPPED)
     }
 
+    /// The ranges of all arenas.
+    pub fn ranges(&self) -> impl Iterator<Item = core::ops::Range<usize>> {
+        self.all().map(|base| base as usize..(base + LEN) as usize)
+    }
+
     /// All places, from the one on that an arena's hash names.
     fn places(&self, base: u64) -> impl Iterator<Item = &'static AtomicU64> {
         let first = (base / LEN).wrapping_mul(HASH) >> (u64::BITS - BITS);

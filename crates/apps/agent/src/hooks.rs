@@ -12,6 +12,7 @@ use tiptoe_wire::calls::intercepted;
 
 use crate::asm::tiptoe_clone_cleared;
 use crate::children;
+use crate::locked;
 use crate::shared;
 use crate::signals::{self, Action, OURS};
 use crate::space;
@@ -95,6 +96,7 @@ fn performed(number: usize, frame: &mut Frame) -> Option<i64> {
         nr::MMAP | nr::MPROTECT | nr::MUNMAP | nr::MREMAP | nr::PKEY_MPROTECT => {
             space::change(number, frame)
         }
+        nr::MLOCKALL => locked::lock_all(frame.rdi as u32),
         nr::EXECVE | nr::EXECVEAT => Some(exec(number, frame)),
         nr::UNSHARE | nr::SETNS => Some(alone(number, frame)),
         _ => match signals::Place::of(number) {

@@ -28,6 +28,7 @@
 //! | [`arenas`] | any thread of the program | where trampolines are, and what is told of them |
 //! | [`space`] | all of them | which file is mapped where |
 //! | [`libraries`] | a thread that loads a library | has it probed before any of its code runs |
+//! | [`locked`] | a thread that has all memory locked | leaves ours out of that |
 //! | [`children`] | a forked child | puts its code back before it may make no call of ours |
 //! | [`signals`], [`hooks`] | any thread of the program | traps, and the program's own signals |
 #![no_std]
@@ -48,6 +49,7 @@ mod hit;
 mod hooks;
 mod libraries;
 mod loader;
+mod locked;
 mod locks;
 mod lookout;
 mod memory;

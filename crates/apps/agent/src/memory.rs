@@ -28,20 +28,26 @@ const FAR: usize = 0x2000_0000_0000;
 const FAR_LEN: usize = 1 << 44;
 /// How often it looks for a free range before the kernel is to find one.
 const FAR_LOOKS: usize = 4;
+/// The longest piece of a range that is mapped in pieces ([`in_pieces`]).
+const PIECE: usize = 1 << 20;
+const EAGAIN: Errno = Errno(11);
 
 /// Maps memory that is not locked, so that nothing is there before it is touched, in a program
 /// that has all it maps locked (mlockall), too.
 fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
     let anywhere = at == 0;
     let far = anywhere.then(|| far(len, flags, fd)).flatten();
-    let at = far.map_or_else(|| mmap(at, len, 0, flags, fd), Ok)?;
+    let at = match (far, anywhere) {
+        (Some(at), _) => at,
+        (None, true) => mmap(0, len, 0, flags, fd, 0)?,
+        (None, false) => reserve(at, len, flags, fd)?,
+    };
     if anywhere {
         // Nearly all of it is never written: a core dump would have gigabytes of zeroes.
         let _ = advise(at, len, DONTDUMP);
     }
-    // SAFETY: the range was just mapped and nobody knows of it.
-    let opened = unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.and_then(|_| {
-        // SAFETY: as above.
+    let opened = unlock(at, len).and_then(|()| {
+        // SAFETY: the range was just mapped and nobody knows of it.
         unsafe { call(nr::MPROTECT, [at, len, protection, 0, 0, 0]) }
     });
     opened.map(|_| at).inspect_err(|_| unmap(at, len))
@@ -51,7 +57,7 @@ fn map(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Resul
 fn far(len: usize, flags: usize, fd: i32) -> Option<usize> {
     (0..FAR_LOOKS).find_map(|_| {
         let at = (FAR + random()? % FAR_LEN) & !(PAGE - 1);
-        let got = mmap(at, len, 0, flags | FIXED_NOREPLACE, fd).ok()?;
+        let got = reserve(at, len, flags | FIXED_NOREPLACE, fd).ok()?;
         // A kernel before 4.17 takes it for a hint.
         let there = got == at;
         if !there {
@@ -78,9 +84,78 @@ pub fn random() -> Option<usize> {
     (got == Ok(size_of::<usize>())).then_some(word)
 }
 
-fn mmap(at: usize, len: usize, protection: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
+/// Whether an address is where the agent's memory is, but for its code and its arenas.
+pub fn is_far(at: usize) -> bool {
+    (FAR..2 * FAR).contains(&at)
+}
+
+/// Maps a range without access. `flags` must have [`FIXED_NOREPLACE`].
+fn reserve(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
+    match mmap(at, len, 0, flags, fd, 0) {
+        Err(EAGAIN) => in_pieces(at, len, flags, fd),
+        mapped => mapped,
+    }
+}
+
+/// Maps a range in pieces, and unlocks each before it maps the next: a program that has all it maps locked may have
+/// little room below its limit (RLIMIT_MEMLOCK).
+fn in_pieces(at: usize, len: usize, flags: usize, fd: i32) -> Result<usize, Errno> {
+    let (mut done, mut piece) = (0, PIECE.min(len));
+    while done < len {
+        let next = piece.min(len - done);
+        let offset = if fd < 0 { 0 } else { done };
+        let mapped = match mmap(at + done, next, 0, flags, fd, offset) {
+            Ok(got) if got == at + done => unlock(got, next).map(|()| done += next),
+            Ok(got) => {
+                unmap(got, next);
+                Err(Errno(17))
+            }
+            Err(EAGAIN) if piece > PAGE => {
+                piece = (piece / 2).next_multiple_of(PAGE);
+                Ok(())
+            }
+            Err(errno) => Err(errno),
+        };
+        mapped.inspect_err(|_| unmap(at, done))?;
+    }
+    Ok(at)
+}
+
+fn mmap(
+    at: usize,
+    len: usize,
+    protection: usize,
+    flags: usize,
+    fd: i32,
+    offset: usize,
+) -> Result<usize, Errno> {
     // SAFETY: without MAP_FIXED an mmap replaces nothing.
-    unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, 0]) }
+    unsafe { call(nr::MMAP, [at, len, protection, flags, fd as usize, offset]) }
+}
+
+/// Unlocks a range of the agent's own memory.
+pub fn unlock(at: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: changes no content.
+    unsafe { call(nr::MUNLOCK, [at, len, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Returns the range of the agent's image.
+pub fn image() -> core::ops::Range<usize> {
+    let (start, end): (usize, usize);
+    // SAFETY: only computes the addresses of two symbols that the linker defines. Hidden, because each image has such
+    // symbols.
+    unsafe {
+        core::arch::asm!(
+            ".hidden __ehdr_start",
+            ".hidden _end",
+            "lea {}, [rip + __ehdr_start]",
+            "lea {}, [rip + _end]",
+            out(reg) start,
+            out(reg) end,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    start..end.next_multiple_of(PAGE)
 }
 
 fn protect(page: usize, protection: usize) -> Result<(), Errno> {

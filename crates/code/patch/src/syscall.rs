@@ -103,11 +103,11 @@ pub(crate) struct Pair {
 /// - calls that return twice, in another program, or never;
 /// - calls that the kernel may restart under another number, which it forgets if the thread traps
 ///   first;
-/// - calls that a patch may hook: for signals, credentials and mappings.
+/// - calls that a patch may hook: for signals, credentials, mappings and locked memory.
 pub fn stays(nr: u32) -> bool {
     const STAY: &[u32] = &[
         7, 35, 202, 219, 230, // poll, nanosleep, futex, restart_syscall, clock_nanosleep
-        9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect
+        9, 10, 11, 25, 151, 329, // mmap, mprotect, munmap, mremap, mlockall, pkey_mprotect
         13, 14, 15, 34, 127, 128, 130, 270, 271, 281, 282, 289,
         441, // signals, and waits for them
         56, 57, 58, 59, 60, 231, 322, 435, // clone, fork, vfork, exec, exit

@@ -39,6 +39,7 @@ pub mod nr {
     pub const EXECVE: usize = 59;
     pub const EXIT: usize = 60;
     pub const FCNTL: usize = 72;
+    pub const GETRLIMIT: usize = 97;
     pub const PTRACE: usize = 101;
     pub const GETUID: usize = 102;
     pub const GETGID: usize = 104;
@@ -50,7 +51,10 @@ pub mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const RT_SIGQUEUEINFO: usize = 129;
     pub const RT_SIGSUSPEND: usize = 130;
+    pub const MLOCK: usize = 149;
     pub const MUNLOCK: usize = 150;
+    pub const MLOCKALL: usize = 151;
+    pub const MUNLOCKALL: usize = 152;
     pub const PRCTL: usize = 157;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
@@ -80,6 +84,7 @@ pub mod nr {
     pub const GETRANDOM: usize = 318;
     pub const EXECVEAT: usize = 322;
     pub const MEMBARRIER: usize = 324;
+    pub const MLOCK2: usize = 325;
     pub const CLONE3: usize = 435;
     pub const LANDLOCK_CREATE_RULESET: usize = 444;
     pub const LANDLOCK_ADD_RULE: usize = 445;

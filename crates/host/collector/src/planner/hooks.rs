@@ -17,6 +17,7 @@ const HOOKED: &[u32] = &[
     128, 130, 270, 271, 281, 441, // sigtimedwait, sigsuspend, pselect6, ppoll, epoll_pwait(2)
     282, 289, // signalfd, signalfd4
     9, 10, 11, 25, 329, // mmap, mprotect, munmap, mremap, pkey_mprotect: what is mapped where
+    151, // mlockall: the agent's memory is not the program's
     59, 322, // execve, execveat: what is blocked is inherited
     272, 308, // unshare, setns
     56, 58, 435, // clone, vfork, clone3: the child must not find its parent's slab

@@ -1,0 +1,120 @@
+//! A program that has all of its memory locked (mlockall): all but the agent's.
+//!
+//! The agent's segments and tables are sized for what may come, and the kernel would provide and lock each page of them:
+//! 260 MB to 1.5 GB. It also compares the whole address space with RLIMIT_MEMLOCK, pages without access included, so the
+//! program's call would fail. So the hook of libc's mlockall locks the program's mappings one by one, and answers as the
+//! kernel would without the agent. What the agent maps later it unlocks at once (`memory.rs`).
+//!
+//! A mapping that another thread makes meanwhile is locked only if the call asks for future mappings, too; the kernel
+//! gives no other promise. A system call of the program's own (not libc's) is not seen: it locks the agent's memory, too.
+
+use core::ops::Range;
+
+use tiptoe_sys::raw::{call, nr};
+use tiptoe_uprobe::feed::Lines;
+
+use crate::files::{File, Which};
+use crate::memory::{self, PAGE};
+use crate::shared;
+
+const CURRENT: u32 = 1;
+const FUTURE: u32 = 2;
+const ON_FAULT: u32 = 4;
+const ALL: u32 = CURRENT | FUTURE | ON_FAULT;
+const EPERM: i64 = -1;
+const ENOMEM: i64 = -12;
+
+/// Performs mlockall(2). `None` if the program must make the call itself: it concerns no mapping that is there, or the
+/// list of mappings cannot be read.
+pub fn lock_all(flags: u32) -> Option<i64> {
+    if flags & CURRENT == 0 || flags & !ALL != 0 {
+        return None;
+    }
+    let limit = limit();
+    let mut needed = 0;
+    each_foreign(|range| needed += range.len() as u64)?;
+    if needed > limit && !may_exceed_limit() {
+        return Some(if limit == 0 { EPERM } else { ENOMEM });
+    }
+    let future = match flags & FUTURE {
+        // The kernel's call would end what an earlier one said of future mappings.
+        0 => lock(nr::MUNLOCKALL, 0, 0, 0),
+        _ => lock(nr::MLOCKALL, (flags & !CURRENT) as usize, 0, 0),
+    };
+    if future < 0 {
+        return Some(future);
+    }
+    let (number, on_fault) = match flags & ON_FAULT {
+        0 => (nr::MLOCK, 0),
+        _ => (nr::MLOCK2, 1),
+    };
+    // The kernel's call does not fail for pages that cannot be provided.
+    each_foreign(|range| {
+        lock(number, range.start, range.len(), on_fault);
+    })?;
+    Some(0)
+}
+
+fn lock(number: usize, a: usize, b: usize, c: usize) -> i64 {
+    // SAFETY: the program asked for its memory to be locked, which changes no content.
+    match unsafe { call(number, [a, b, c, 0, 0, 0]) } {
+        Ok(_) => 0,
+        Err(errno) => -i64::from(errno.0),
+    }
+}
+
+/// RLIMIT_MEMLOCK, in bytes.
+fn limit() -> u64 {
+    const MEMLOCK: usize = 8;
+    let mut limits = [u64::MAX; 2];
+    let into = limits.as_mut_ptr() as usize;
+    // SAFETY: the kernel writes two words.
+    let _ = unsafe { call(nr::GETRLIMIT, [MEMLOCK, into, 0, 0, 0, 0]) };
+    limits[0]
+}
+
+/// Whether the calling thread may lock more than the limit. Asked by a range that wraps around: the kernel compares its
+/// length with the limit first, and refuses the range as invalid only for those with the right (mlock(2): EINVAL).
+fn may_exceed_limit() -> bool {
+    const EINVAL: i64 = -22;
+    lock(nr::MLOCK, PAGE, usize::MAX & !(PAGE - 1), 0) == EINVAL
+}
+
+/// Runs `act` on each mapped range that is not the agent's. `None` if the list cannot be read.
+fn each_foreign(mut act: impl FnMut(Range<usize>)) -> Option<()> {
+    let list = File::open(Which::Maps)?;
+    let image = memory::image();
+    let mut lines = Lines::new(|buffer| {
+        let into = buffer.as_mut_ptr() as usize;
+        // SAFETY: the kernel writes at most the buffer's length.
+        unsafe { call(nr::READ, [list.fd() as usize, into, buffer.len(), 0, 0, 0]) }.ok()
+    });
+    for line in &mut lines {
+        let (mut start, end) = (line.start as usize, line.end as usize);
+        // The list may name a page above the program's half, which is not the program's.
+        if memory::is_far(start) || end > isize::MAX as usize {
+            continue;
+        }
+        while start < end {
+            let own = own(&image, start..end);
+            if start < own.start {
+                act(start..own.start);
+            }
+            start = own.end;
+        }
+    }
+    (!lines.has_failed()).then_some(())
+}
+
+/// The first part of a range that is the agent's image or an arena; an empty one at the end if there is none.
+fn own(image: &Range<usize>, range: Range<usize>) -> Range<usize> {
+    let arenas = shared::get()
+        .into_iter()
+        .flat_map(|shared| shared.arenas.ranges());
+    let parts = arenas.chain([image.clone()]);
+    let cut = parts.map(|part| part.start.max(range.start)..part.end.min(range.end));
+    let first = cut
+        .filter(|part| part.start < part.end)
+        .min_by_key(|part| part.start);
+    first.unwrap_or(range.end..range.end)
+}

@@ -1,0 +1,180 @@
+//! Programs that have all of their memory locked (mlockall): the agent's is none of theirs.
+
+use std::process::Command;
+
+use tiptoe_tests::{Probe, Process, is_root, skipped, target};
+
+const CURRENT: u32 = 1;
+const FUTURE: u32 = 2;
+const ON_FAULT: u32 = 4;
+/// RLIMIT_MEMLOCK as systems have it by default.
+const LIMITED: &[&str] = &[
+    "setpriv",
+    "--reuid",
+    "64322",
+    "--clear-groups",
+    "prlimit",
+    "--memlock=8388608",
+];
+/// How much more than bare may be locked, and be resident, in KiB.
+const ROOM: u64 = 1024;
+
+/// What the program says: of each of its calls the error, and how much is locked and resident, in KiB.
+fn said(stdout: &str) -> Vec<(String, [u64; 3])> {
+    let number = |word: &str| word.parse().ok();
+    let lines = stdout.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[
+            who,
+            "returned",
+            error,
+            "locked",
+            locked,
+            "resident",
+            resident,
+        ] = &words[..]
+        else {
+            return None;
+        };
+        let numbers = [number(error)?, number(locked)?, number(resident)?];
+        Some((who.to_owned(), numbers))
+    });
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 3, "{stdout}");
+    lines
+}
+
+fn bare(through: &[&str], flags: &str) -> Vec<(String, [u64; 3])> {
+    let mut command = Command::new(through[0]);
+    command
+        .args(&through[1..])
+        .arg(target("mlockall"))
+        .arg(flags);
+    let output = command.output().expect("it runs");
+    said(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Attaches to the program before it locks, and compares what it says with a bare run.
+fn attached(through: &[&str], flags: u32, probe: &Probe) {
+    let flags = flags.to_string();
+    let mut command = Command::new(through[0]);
+    command.args(&through[1..]).arg(target("mlockall"));
+    let mut process = Process::start(command.args([&*flags, "100", "wait"]));
+    assert_eq!(process.line(), "ready");
+    let attached = probe.attach(&[process.pid()]);
+    attached.wait_ready();
+    process.go();
+    let (stdout, status) = process.finish();
+    assert!(status.success(), "{status}: {stdout}");
+    let report = attached.finish();
+    if report.event("called").is_some() {
+        assert_eq!(
+            (report.count("called"), report.via("agent")),
+            (100, 1),
+            "{:#}",
+            report.value
+        );
+    }
+    compare(&bare(through, &flags), &said(&stdout), &flags);
+}
+
+fn compare(bare: &[(String, [u64; 3])], traced: &[(String, [u64; 3])], flags: &str) {
+    for ((who, bare), (_, traced)) in bare.iter().zip(traced) {
+        let [same, locked, resident] = [0, 1, 2].map(|at| (bare[at], traced[at]));
+        assert_eq!(
+            same.0, same.1,
+            "{who} of flags {flags}: {bare:?} {traced:?}"
+        );
+        let fits = |(bare, traced): (u64, u64)| traced <= bare + ROOM;
+        assert!(fits(locked), "{who} of flags {flags}: {bare:?} {traced:?}");
+        assert!(
+            fits(resident),
+            "{who} of flags {flags}: {bare:?} {traced:?}"
+        );
+        // The kernel counts what is locked, so as much is.
+        assert!(
+            locked.1 >= locked.0,
+            "{who} of flags {flags}: {bare:?} {traced:?}"
+        );
+    }
+}
+
+const FLAGS: &[u32] = &[
+    CURRENT,
+    FUTURE,
+    CURRENT | FUTURE,
+    CURRENT | ON_FAULT,
+    CURRENT | FUTURE | ON_FAULT,
+    8,
+    ON_FAULT,
+];
+
+/// 261 MB of segments and tables were locked with the program's memory.
+#[test]
+fn a_program_locks_no_memory_of_the_agents() {
+    for flags in FLAGS {
+        attached(&["env"], *flags, &Probe::new(&["called"]));
+    }
+}
+
+/// The kernel compares all that is mapped with the limit, the agent's segments too: the program's call failed.
+#[test]
+fn a_program_below_its_limit_may_lock_its_memory() {
+    if !is_root() {
+        return skipped("a limit on locked memory", "needs root");
+    }
+    for flags in FLAGS {
+        attached(LIMITED, *flags, &Probe::new(&["called"]));
+    }
+    attached(LIMITED, CURRENT | FUTURE, &Probe::lock());
+    attached(
+        LIMITED,
+        CURRENT | FUTURE,
+        &Probe::new(&["called"]).with(&["--latency"]),
+    );
+}
+
+/// What a program may not lock it may not lock under tiptoe.
+#[test]
+fn a_program_above_its_limit_may_not_lock_its_memory() {
+    if !is_root() {
+        return skipped("a limit on locked memory", "needs root");
+    }
+    for limit in ["0", "1000000"] {
+        let limit = format!("--memlock={limit}");
+        let user = [
+            "setpriv",
+            "--reuid",
+            "64324",
+            "--clear-groups",
+            "prlimit",
+            &limit,
+        ];
+        attached(&user, CURRENT, &Probe::new(&["called"]));
+        // One with the right to may.
+        attached(
+            &["prlimit", &limit],
+            CURRENT | FUTURE,
+            &Probe::new(&["called"]),
+        );
+    }
+}
+
+/// The same with `-- CMD`, where the agent is there from the start.
+#[test]
+fn a_started_program_locks_no_memory_of_the_agents() {
+    for flags in [CURRENT, CURRENT | FUTURE] {
+        let flags = flags.to_string();
+        let bare = bare(&["env"], &flags);
+        let modes = [
+            Probe::new(&["called"]),
+            Probe::new(&["called"]).with(&["--latency"]),
+            Probe::lock(),
+        ];
+        for probe in modes {
+            let run = probe.run(&target("mlockall"), &[&flags]);
+            assert_eq!(run.status, 0, "{}", run.stderr);
+            compare(&bare, &said(&String::from_utf8_lossy(&run.stdout)), &flags);
+        }
+    }
+}

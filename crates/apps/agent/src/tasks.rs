@@ -70,7 +70,7 @@ fn each_name(mut entries: &[u8], act: &mut impl FnMut(&[u8])) {
 }
 
 impl Task<'_> {
-    /// The thread's id.
+    /// Returns the thread's id.
     pub fn tid(&self) -> u32 {
         self.name.iter().fold(0, |tid, digit| {
             tid * 10 + u32::from(digit.wrapping_sub(b'0'))

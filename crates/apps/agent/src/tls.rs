@@ -130,7 +130,7 @@ pub fn beginnings() -> [u64; 2] {
 }
 
 /// Returns whether the program's C library laid out a block. Such a block contains its own address, at its beginning
-/// and in glibc once more. It may be unmapped.
+/// and in glibc once more. The block may be unmapped.
 pub fn is_laid_out(block: u64) -> bool {
     let own = thread_block();
     // SAFETY: this is the calling thread's block, which begins with these words in each C library.

@@ -22,7 +22,7 @@ const LOOK_NS: u64 = 2_000_000;
 const LOOKS: u32 = 5;
 const MOST_LOOKS: u32 = 50;
 
-/// While it exists no thread is created.
+/// Keeps threads from being created until it is dropped.
 pub struct Held;
 
 impl Held {

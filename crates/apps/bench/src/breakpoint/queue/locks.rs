@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use tiptoe_schedule::simulate::Random;
 
+/// Picoseconds.
 pub(super) type Ps = u64;
 
 /// The costs of locks.

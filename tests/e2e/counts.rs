@@ -74,7 +74,7 @@ fn system_calls_that_signals_interrupt() {
 fn system_calls_that_are_patched_while_they_wait() {
     let mut process = Process::waiting(&target("plain_calls"), &["20000"]);
     process.go();
-    for _ in 0..scaled(1_000).max(20) {
+    for _ in 0..scaled(1_000).max(8) {
         let run = Probe::new(&calls_of_libc())
             .with(&["--duration", "0.02"])
             .attach_and_wait(&[process.pid()]);

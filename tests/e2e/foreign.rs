@@ -176,7 +176,7 @@ fn under_ours() {
     assert_eq!(load.dead(&foreign), [""; 0]);
     let before: Vec<_> = load.sites.iter().map(Site::now).collect();
     for turn in 0..scaled(1000) {
-        let via = ["agent", "auto"][usize::from(turn % 10 == 9)];
+        let via = ["agent", "auto"][usize::from(turn % 4 == 3)];
         let ours = load.probe().with(&["--duration", "0.01", "--via", via]);
         let run = ours.attach_and_wait(&load.pids());
         let report = run.good();

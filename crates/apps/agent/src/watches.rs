@@ -1,8 +1,8 @@
 //! Breakpoints of the program's own threads. A hit raises SIGTRAP in its thread, and [`hit`] records the registers.
 //!
 //! The agent's thread opens the events, for each thread, while no thread may be created ([`births`]). Threads that
-//! start later inherit them ([`tiptoe_breakpoint::inherit`]). Only the agent's thread has their descriptors, so they
-//! end with it, at an exec, and when tiptoe is gone. A forked child has none.
+//! start later inherit them. Only the agent's thread has their descriptors, so they end with it, at an exec, and when
+//! tiptoe is gone. A forked child has none.
 //!
 //! Debug registers are accounted for in memory that is shared with tiptoe. A thread that exists before its events are
 //! opened is accounted for then; a thread that inherits them does so itself, at its first hit.
@@ -19,7 +19,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use tiptoe_breakpoint::inherit::{Passes, missing};
 use tiptoe_breakpoint::{Accounting, Geometry, Kind, Request, Target, Wait};
 use tiptoe_sys::raw::{self, ESRCH, Errno, call, close as close_fd, getpid, gettid, nr};
 use tiptoe_wire::hits::{Asked, Cell, Hit, Hits, WORDS};
@@ -47,15 +46,19 @@ const OURS: u64 = 0x7469_7074_6f65 << 16;
 /// The waits of a thread that finds the ring full while nothing is read, because tiptoe may lack a CPU.
 const PATIENCE: u32 = 4;
 const WAIT_NS: u64 = 100_000_000;
-/// The most passes over all threads.
-const PASSES: u32 = 100;
+/// The most rounds in which all events are opened.
+const ROUNDS: u32 = 20;
+/// Readings of the list that must show no new thread before a round counts, so that a clone(2) in progress is
+/// visible.
+const QUIET: u32 = 3;
 
 const MODIFY_ATTRIBUTES: usize = 0x4008_240b;
 const PR_TASK_PERF_EVENTS_DISABLE: usize = 31;
 const PR_TASK_PERF_EVENTS_ENABLE: usize = 32;
 
+/// The error if threads are created faster than events can be opened for them.
+const EAGAIN: u64 = 11;
 const EINVAL: u64 = 22;
-const ENOSPC: i32 = 28;
 const EMFILE: i32 = 24;
 const ETIMEDOUT: Errno = Errno(110);
 
@@ -132,26 +135,40 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads, while none may be created.
+/// Opens events for all threads, while none may be created. A thread that is created all the same has inherited the
+/// events that its parent had at that moment, and nothing reports which. Then all must be closed and opened again.
+///
+/// It would be wrong to open only what such a thread may lack, or to test how many registers it has left, because the
+/// kernel swaps inherited events between threads and so may charge one thread for another's. A thread with an event
+/// too many can then create no thread any more (clone(2) fails with ENOSPC, seen on Linux 6.18).
 fn open_all(shared: &Shared, data: &Data) -> u64 {
+    let Some(hits) = hits(data) else {
+        return EINVAL;
+    };
     let _held = births::Held::new(shared);
-    let (mut passes, mut found) = (Passes::default(), Found::default());
-    if let Some(hits) = hits(data) {
-        meet_all(&hits);
-    }
-    loop {
-        let before = found.opened;
-        if let Err(Failed { errno, tid }) = found.pass(data, passes.all == 0) {
-            data.set_result(2, u64::from(tid));
-            return errno.0 as u64;
+    let mut late = 0;
+    for round in 0..ROUNDS {
+        let came = meet_all(&hits);
+        if round > 0 {
+            late += came;
         }
-        if passes.note(found.opened != before) || passes.all == PASSES {
-            break;
+        match open_each(&hits) {
+            Ok(Some(opened)) => {
+                data.set_result(0, opened);
+                data.set_result(1, late);
+                return 0;
+            }
+            Ok(None) => {
+                close_events();
+                births::settle();
+            }
+            Err(Failed { errno, tid }) => {
+                data.set_result(2, u64::from(tid));
+                return errno.0 as u64;
+            }
         }
     }
-    data.set_result(0, found.opened);
-    data.set_result(1, found.late);
-    0
+    EAGAIN
 }
 
 /// Does what was requested in the segment. Returns whether there was a request. (agent's thread)
@@ -229,24 +246,12 @@ pub fn wait_until_back() {
     }
 }
 
-/// Accounts for the existing threads, of which none can have inherited an event yet. A thread that is found later may
-/// have.
-fn meet_all(hits: &Hits) {
+/// Accounts for the existing threads. Returns how many of them are new.
+fn meet_all(hits: &Hits) -> u64 {
     let own = gettid();
-    tasks::each(|tid| {
-        if tid != own {
-            reserve(hits, tid);
-        }
-    });
-}
-
-/// The result of some passes.
-#[derive(Default)]
-struct Found {
-    /// The threads for which events were opened.
-    opened: u64,
-    /// Those of them that were found only in a later pass.
-    late: u64,
+    let mut new = 0;
+    tasks::each(|tid| new += u64::from(tid != own && reserve(hits, tid)));
+    new
 }
 
 /// The thread for which an event could not be opened.
@@ -255,51 +260,42 @@ struct Failed {
     tid: u32,
 }
 
-impl Found {
-    /// Opens what each thread lacks. Threads that were accounted for before get all events, on the first pass.
-    fn pass(&mut self, data: &Data, is_first: bool) -> Result<(), Failed> {
-        let own = gettid();
-        let free_elsewhere = free(own).map_err(|errno| Failed { errno, tid: own })?;
-        let hits = hits(data);
-        let mut done = Ok(());
-        tasks::each(|tid| {
-            if tid == own || done.is_err() {
-                return;
-            }
-            let is_new = hits.as_ref().is_some_and(|hits| reserve(hits, tid));
-            let opened = match (is_new, is_first) {
-                (false, true) => open_from(tid, 0),
-                (false, false) => return,
-                (true, _) => free(tid).and_then(|free| {
-                    let lacks = missing(COUNT.load(Relaxed) as u32, free_elsewhere, free);
-                    open_from(tid, lacks.start)
-                }),
-            };
-            match opened {
-                Ok(true) => {
-                    self.opened += 1;
-                    self.late += u64::from(is_new);
-                }
-                // It has all events, or has just ended.
-                Ok(false) | Err(ESRCH) => {}
-                Err(errno) => done = Err(Failed { errno, tid }),
-            }
-        });
-        done
+/// Opens all events of each thread that is accounted for. Returns how many threads those are; `None` if another one
+/// was created in between.
+fn open_each(hits: &Hits) -> Result<Option<u64>, Failed> {
+    let own = gettid();
+    let (mut opened, mut done) = (0, Ok(()));
+    let mut is_spoilt = false;
+    tasks::each(|tid| {
+        is_spoilt |= tid != own && reserve(hits, tid);
+        if tid == own || is_spoilt || done.is_err() {
+            return;
+        }
+        match open_events(tid) {
+            Ok(()) => opened += 1,
+            // It has just ended.
+            Err(ESRCH) => {}
+            Err(errno) => done = Err(Failed { errno, tid }),
+        }
+    });
+    done?;
+    for _ in 0..QUIET {
+        if is_spoilt || meet_all(hits) > 0 {
+            return Ok(None);
+        }
     }
+    Ok(Some(opened))
 }
 
-/// Opens a thread's events from this one on. Returns whether there were any.
-fn open_from(tid: u32, first: u32) -> Result<bool, Errno> {
-    let numbers = first..COUNT.load(Relaxed) as u32;
-    for number in numbers.clone() {
+fn open_events(tid: u32) -> Result<(), Errno> {
+    for number in 0..COUNT.load(Relaxed) as u32 {
         let fd = open(tid, number)?;
         if !keep(fd, number) {
             close_fd(fd);
             return Err(Errno(EMFILE));
         }
     }
-    Ok(!numbers.is_empty())
+    Ok(())
 }
 
 /// Keeps a descriptor until the end. Returns whether there is room.
@@ -317,29 +313,6 @@ fn keep(fd: i32, number: u32) -> bool {
 fn open(tid: u32, number: u32) -> Result<i32, Errno> {
     let watched = watched(number as usize).ok_or(Errno(EINVAL as i32))?;
     perf_event_open(&attr(&watched, FLAGS, OURS | u64::from(number)), tid)
-}
-
-/// Returns the number of free registers of a thread: opens as many events as it may have, and closes them again.
-fn free(tid: u32) -> Result<u32, Errno> {
-    let watched = watched(0).ok_or(Errno(EINVAL as i32))?;
-    let attr = attr(&watched, DISABLED, 0);
-    let mut tried = [-1; REGISTERS];
-    let mut why = None;
-    for fd in &mut tried {
-        match perf_event_open(&attr, tid) {
-            Ok(opened) => *fd = opened,
-            Err(errno) => {
-                why = Some(errno);
-                break;
-            }
-        }
-    }
-    let opened = tried.iter().filter(|fd| **fd >= 0);
-    opened.clone().for_each(|fd| close_fd(*fd));
-    match why {
-        Some(errno) if errno.0 != ENOSPC => Err(errno),
-        _ => Ok(opened.count() as u32),
-    }
 }
 
 /// The window's hit allowance is used up, and the events are still enabled.
@@ -375,10 +348,15 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
 
 /// Closes all events, so that threads raise no more signals. (agent's thread)
 pub fn close() {
+    close_events();
+    COUNT.store(0, Relaxed);
+}
+
+/// Closes all events, and so those that threads inherited from them.
+fn close_events() {
     for event in EVENTS.iter().take(OPEN.swap(0, Relaxed)) {
         close_fd((event.load(Relaxed) & ((1 << NUMBER) - 1)) as i32);
     }
-    COUNT.store(0, Relaxed);
 }
 
 /// Accounts for a thread's registers, unless that was done. Returns whether it was new.

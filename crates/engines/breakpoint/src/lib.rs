@@ -45,7 +45,6 @@ mod cpu;
 mod error;
 mod geometry;
 mod histogram;
-pub mod inherit;
 #[cfg(all(test, tiptoe_loom))]
 mod models;
 mod primitive;

@@ -1,7 +1,7 @@
 //! Injection into real programs: looping in the loader's and the allocator's own code, waiting
 //! in every kind of call, with every register full, and with an injector that is killed.
 //!
-//! `TIPTOE_TEST_SCALE` multiplies the long tests; 1 is their full length, 0.01 the default.
+//! `TIPTOE_TEST_SCALE` multiplies the long tests; 1 is their full length, 0.004 the default.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -246,7 +246,7 @@ fn scaled(full: u32) -> u32 {
     let scale = std::env::var("TIPTOE_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse().ok());
-    ((f64::from(full) * scale.unwrap_or(0.01f64)) as u32).max(3)
+    ((f64::from(full) * scale.unwrap_or(0.004f64)) as u32).max(3)
 }
 
 /// Text segments' bytes, and those of the whole pages they lie on, are the files' own.

@@ -3,7 +3,8 @@
 //!
 //! A thread that creates another by libc calls [`before`] before the system call, and waits there. Calls made earlier
 //! must have ended. Nothing reports that, so the list of threads is read until no new one has appeared for a while.
-//! If a call takes longer all the same, or is not libc's, the threads that it creates are found later.
+//! If a call takes longer all the same, or is not libc's, its thread is found later, and then all events are opened
+//! again.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -69,7 +70,8 @@ pub(super) fn is_alone() -> bool {
     threads <= 2
 }
 
-fn settle() {
+/// Waits until no new thread has appeared for a while, about 10 ms.
+pub(super) fn settle() {
     let (mut newest, mut quiet) = (0, 0);
     for _ in 0..MOST_LOOKS {
         let mut sum = 0u64;

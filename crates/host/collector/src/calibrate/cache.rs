@@ -1,12 +1,14 @@
-//! PriceCache that an earlier run measured.
+//! Prices that an earlier run measured.
 //!
-//! Measuring takes longer than many programs run. So each kind of price is kept in a file of its own, in a folder that only
+//! Measuring takes longer than many programs run. So each kind of price is kept in files of its own, in a folder that only
 //! this user may enter ([`OwnFolder`]), for runs of the same tiptoe on the same CPUs until the next boot.
 //!
 //! What is read is doubted: a file that is not exactly as one is written, of this key, with numbers that a measurement may
 //! give, is ignored. A price may be old, too: the host of a virtual machine changes, clock rates do, or other threads share
 //! the core. So each file has the [`yardstick`] beside its price, a short loop's time for each call; where that takes
-//! another time now, beyond [`FAMILY`], the price is measured anew. A cache that cannot be used is no error.
+//! another time now, beyond [`FAMILY`], the price is measured anew. A busy machine changes between a few such states from
+//! run to run, and each measurement takes 0.1 s of a CPU, so there is one file for each state. A cache that cannot be used
+//! is no error.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -23,6 +25,8 @@ use super::price::{Price, decode, encode};
 
 /// How many times as long, or as short, the yardstick may take where a price still holds.
 const FAMILY: f64 = 1.25;
+/// Files of one kind are numbered from minus this to this, by the yardstick's logarithm: from 0.1 ps to 7.5 us.
+const LAST_STATE: f64 = 40.0;
 /// No file is longer: 46 numbers of 24 characters, and the key.
 const MOST_BYTES: usize = 4096;
 /// The boot that prices hold for.
@@ -83,9 +87,14 @@ impl PriceCache {
     /// What is kept of a kind, where it still holds.
     fn read<P: Price>(&self) -> Option<P> {
         let folder = OwnFolder::open(self.folder.as_ref()?).ok()?;
-        let text = folder.read(P::KIND, MOST_BYTES).ok()?;
-        let (then, price) = decode(&self.key, &text)?;
-        is_in_family(then, self.yardstick()?).then_some(price)
+        let now = self.yardstick()?;
+        // What is in the family of now may be just across the border of the next state.
+        [0, -1, 1].into_iter().find_map(|next| {
+            let name = file_name::<P>(state(now) + next);
+            let text = folder.read(&name, MOST_BYTES).ok()?;
+            let (then, price) = decode(&self.key, &text)?;
+            is_in_family(then, now).then_some(price)
+        })
     }
 
     /// Keeps a price, where that is possible.
@@ -101,7 +110,7 @@ impl PriceCache {
         }
         if let Ok(folder) = OwnFolder::make(path) {
             // No error: the next run measures as this one did.
-            let _ = folder.write(P::KIND, text.as_bytes());
+            let _ = folder.write(&file_name::<P>(state(yardstick)), text.as_bytes());
         }
     }
 
@@ -160,6 +169,17 @@ fn cpu_model() -> String {
 /// Whether what took so long then may take so long now.
 fn is_in_family(then: f64, now: f64) -> bool {
     now <= then * FAMILY && then <= now * FAMILY
+}
+
+/// The state that the CPUs are in, by the yardstick: its neighbours hold all of its family.
+fn state(yardstick: f64) -> i32 {
+    let state = (yardstick.ln() / FAMILY.ln()).round();
+    state.clamp(-LAST_STATE, LAST_STATE) as i32
+}
+
+/// The file of a kind's price in a state.
+fn file_name<P: Price>(state: i32) -> String {
+    format!("{}.{state}", P::KIND)
 }
 
 #[cfg(test)]

@@ -10,11 +10,14 @@ use tiptoe_wire::{Site, arena};
 
 /// How far below a stack nothing is put, for it to grow.
 const STACK_ROOM: u64 = 128 << 20;
+/// How far below mappings nothing is put if there is room elsewhere: the kernel puts what the program maps next there.
+const NEXT_ROOM: u64 = 256 << 20;
 /// The end of a process's own addresses: the kernel maps nothing between this one and its vsyscall page.
 const TOP: u64 = (1 << 47) - 4096;
 
-/// Where arenas may be: the gaps between mappings. Where the heap would grow is
-/// the last resort, and below a stack nothing is put at all.
+/// Where arenas may be: the gaps between mappings. A range that the program may have mapped something else into by the time
+/// that an arena is mapped there is the last resort: what the heap grows into, and where the kernel puts new mappings, which
+/// is the highest gap between mappings that is long enough, and from then on downwards. Below a stack nothing is put at all.
 pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
     let [seed] = random::words();
     let mut space = Space {
@@ -23,7 +26,7 @@ pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
         ..Space::default()
     };
     let mut end = 0x1_0000;
-    let mut above_heap = false;
+    let (mut is_above_heap, mut is_mapped_into) = (false, false);
     for mapping in maps {
         let path = mapping.path.as_deref().and_then(|path| path.to_str());
         let is_stack = path == Some("[stack]");
@@ -34,13 +37,20 @@ pub(super) fn space(maps: &[Mapping], known: &[Site]) -> Space {
         };
         if top > end {
             let gap = end..top;
-            match above_heap {
-                true => space.last_resort.push(gap),
-                false => space.preferred.push(gap),
+            if is_above_heap {
+                let middle = end + (top - end) / 2;
+                let next = top.saturating_sub(NEXT_ROOM).max(middle);
+                space.last_resort.extend([end..middle, next..top]);
+                space.preferred.push(middle..next);
+                is_mapped_into = true;
+            } else if is_mapped_into && !is_stack {
+                space.last_resort.push(gap);
+            } else {
+                space.preferred.push(gap);
             }
         }
         end = end.max(mapping.end);
-        above_heap = path == Some("[heap]") || is_program_end(maps, mapping);
+        is_above_heap = path == Some("[heap]") || is_program_end(maps, mapping);
     }
     space
 }
@@ -69,4 +79,61 @@ fn arenas_of(known: &[Site]) -> Vec<UsedArena> {
         .into_iter()
         .map(|(base, used)| UsedArena { base, used })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tiptoe_sys::host::procfs::{Device, Perms};
+
+    /// Mappings in order, as a program of its own, its heap, a thread's stack, libc, the loader and a stack.
+    fn maps() -> Vec<Mapping> {
+        let of = |start, end, inode, path: &str| Mapping {
+            start,
+            end,
+            perms: Perms {
+                read: true,
+                write: false,
+                exec: true,
+                shared: false,
+            },
+            offset: 0,
+            dev: Device { major: 8, minor: 1 },
+            inode,
+            path: (!path.is_empty()).then(|| path.into()),
+            deleted: false,
+        };
+        vec![
+            of(0x5555_5555_4000, 0x5555_5555_8000, 7, "/bin/program"),
+            of(0x5555_5556_0000, 0x5555_5558_1000, 0, "[heap]"),
+            of(0x7fff_f300_0000, 0x7fff_f380_0000, 0, ""),
+            of(0x7fff_f7c0_0000, 0x7fff_f7e0_0000, 8, "/lib/libc.so.6"),
+            of(0x7fff_f7fc_0000, 0x7fff_f7ff_f000, 9, "/lib/ld.so"),
+            of(0x7fff_fffd_e000, 0x7fff_ffff_f000, 0, "[stack]"),
+        ]
+    }
+
+    /// A thread's stack was mapped where the trampolines of libc's hooks were to be: none was put on, and nobody was told.
+    #[test]
+    fn arenas_are_not_where_the_kernel_maps_next() {
+        let space = space(&maps(), &[]);
+        let lowest = 0x7fff_f300_0000;
+        let below = lowest - NEXT_ROOM;
+        let heap_end = 0x5555_5558_1000;
+        let middle = heap_end + (lowest - heap_end) / 2;
+        let preferred = [
+            0x1_0000..0x5555_5555_4000,
+            0x5555_5555_8000..0x5555_5556_0000,
+            middle..below,
+        ];
+        // The stack's room leaves nothing above the loader here.
+        assert_eq!(space.preferred, preferred);
+        let last = [
+            heap_end..middle,
+            below..lowest,
+            0x7fff_f380_0000..0x7fff_f7c0_0000,
+            0x7fff_f7e0_0000..0x7fff_f7fc_0000,
+        ];
+        assert_eq!(space.last_resort, last);
+    }
 }

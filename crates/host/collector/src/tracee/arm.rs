@@ -24,6 +24,8 @@ use crate::rows::Row;
 const CALLERS: usize = 16;
 /// So many lists of threads are looked through for the agent's.
 const LISTS: usize = 20;
+/// Arenas are mapped elsewhere so often where the program was faster.
+const TRIES: u32 = 5;
 /// How long an agent may take to greet.
 pub(super) const GREETING: Duration = Duration::from_secs(5);
 
@@ -51,20 +53,31 @@ impl Tracee {
         self.check_confined()?;
         self.later = self.first_later(&hello, plan)?;
         merge(probes, self.chosen(link, modules, ifuncs)?);
-        let maps = self.process.maps()?;
+        let mut maps = self.process.maps()?;
         let record = self.loader_record(plan, modules)?;
         self.find_ports(plan, modules)?;
         let followed = probes.iter().filter(|probe| probe.follow.is_followed());
         let followed = followed.count();
         let follows = followed > 0 || (record.is_some() && plan.follow().is_followed());
-        let ground = Ground {
-            follows,
-            changed: record.map(|(_, changed)| changed),
-            hold: self.lock_to_hold(plan, modules, &maps)?,
-            ..self.ground(link, plan, &maps)
+        let changed = record.map(|(_, changed)| changed);
+        let hold = self.lock_to_hold(plan, modules, &maps)?;
+        let mut tries = 0;
+        let (mut planned, lost) = loop {
+            let ground = Ground {
+                follows,
+                changed,
+                hold,
+                ..self.ground(link, plan, &maps)
+            };
+            let planned = planner::plan(&ground, modules, probes);
+            let lost = map_arenas(link, &planned)?;
+            tries += 1;
+            if lost.is_empty() || tries == TRIES {
+                break (planned, lost);
+            }
+            // The program has mapped something there since its maps were read.
+            maps = self.process.maps()?;
         };
-        let mut planned = planner::plan(&ground, modules, probes);
-        let lost = map_arenas(link, &planned)?;
         let masks = self.masks(hello.tls, link.prepare()?, &maps)?;
         self.masks = Some(masks);
         let unseen = self.unseen(modules).map(str::to_owned);

@@ -61,6 +61,11 @@ pub(super) fn put_on(
     lost: &[u64],
 ) -> Result<Vec<u64>, Error> {
     let guards = plan.hooks.iter().filter(|hook| hook.site.is_guard());
+    if guards.clone().any(|hook| !hook.has_room(lost)) {
+        return Err(Error::new(
+            "it maps memory wherever room for the agent's hooks in its C library was found",
+        ));
+    }
     let (words, others): (Vec<&Planned>, Vec<&Planned>) =
         guards.partition(|hook| hook.site.fits_word());
     let outcomes = install(link, &words, lost, None)?;

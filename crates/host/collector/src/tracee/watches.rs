@@ -107,6 +107,11 @@ fn refused(errno: i32, tid: u32, watched: &[Watched]) -> Error {
             Error::new(what)
                 .with_hint("watch fewer variables, or raise its limit (`prlimit --nofile`)")
         }
+        libc::EAGAIN => {
+            let what = "the program starts threads faster than breakpoints can be opened for them";
+            Error::new(what)
+                .with_hint("run tiptoe as root: the kernel can follow them, `--via kernel`")
+        }
         libc::EINVAL => Error::new("the kernel refused the breakpoints").with_hint(OLD),
         libc::ENODEV | libc::ENOENT | libc::EOPNOTSUPP => KernelError::NoBreakpoints.into(),
         _ => Error::new(format!("the agent could not set breakpoints: {why}")),

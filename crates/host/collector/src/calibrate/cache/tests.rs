@@ -40,7 +40,7 @@ impl Scratch {
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join("tiptoe").join(Trap::KIND)
+        self.0.join("tiptoe").join(file_name::<Trap>(state(2.0)))
     }
 }
 
@@ -97,7 +97,7 @@ fn a_price_of_other_circumstances_is_measured_anew() {
     let mut kept = 100.0;
     let others = [
         (KEY, 2.1 * FAMILY),
-        (KEY, 1.9),
+        (KEY, 1.9 / FAMILY),
         ("boot 4\ncpu 2\ntiptoe 3\n", 1.9),
         ("boot 4\ncpu 5\ntiptoe 3\n", 1.9),
         ("boot 4\ncpu 5\ntiptoe 6\n", 1.9),
@@ -115,6 +115,23 @@ fn a_price_of_other_circumstances_is_measured_anew() {
             "{key} {now}"
         );
         kept = new;
+    }
+}
+
+/// Each run measured, where a busy machine's CPUs were in another state than at the last one.
+#[test]
+fn each_state_of_the_cpus_has_a_price() {
+    let scratch = Scratch::new("states");
+    let states = [(2.0, 100.0), (3.0, 200.0), (9.0, 300.0)];
+    for (now, ns) in states {
+        assert_eq!(trap(&scratch.run(KEY, now), ns), (ns, true));
+    }
+    for (now, ns) in states {
+        assert_eq!(trap(&scratch.run(KEY, now), 7.0), (ns, false));
+        assert_eq!(trap(&scratch.run(KEY, now * 1.2), 7.0), (ns, false));
+    }
+    for odd in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1e-300] {
+        assert!((-40..=40).contains(&state(odd)), "{odd}");
     }
 }
 
